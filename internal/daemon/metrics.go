@@ -120,7 +120,6 @@ func (s *server) hostNames() []string {
 func (s *server) pages() web.Pages {
 	p := web.Pages{
 		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
-		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {
 			now := s.current.Load()
 			kubeProxy, own := now.InEffect(s.mode, now.Pace(s.preferredPace()))

@@ -53,7 +53,7 @@ var layers = []layer{
 	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "observe/web", "service", "supervisor"}, why: "judges by values and events; no source and no backend"},
-	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "conntrack", "dataplane", "observe/health", "observe/web", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
+	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "conntrack", "dataplane", "observe/health", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
 	{pkg: "observe/web", may: []string{"internal/host/holder"}, why: "HTTP servers and pages; what they show is given as handlers and functions"},
 	{pkg: "observe/events", may: []string{"actors", "aggregator", "supervisor", "service"}, why: "a listener whose listeners are elsewhere"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},

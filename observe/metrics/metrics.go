@@ -1,6 +1,6 @@
-// Package metrics counts what the core announces, and serves it at /metrics, /metrics/services and
-// /debug/actors. The daemon makes one [Metrics] per proxy, which is an observe.Listener and a
-// proxy.Follower. It has three parts:
+// Package metrics counts what the core announces, and serves it at /metrics and /metrics/services.
+// The daemon makes one [Metrics] per proxy, which is an observe.Listener and a proxy.Follower. It
+// has three parts:
 //
 //   - kube-proxy's metrics, with its names, labels and buckets, so that dashboards, alerts and load
 //     tests work unchanged (kubeproxy.go);

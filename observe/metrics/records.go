@@ -188,8 +188,8 @@ type failures struct {
 // latency has the last and the longest of some durations, in seconds. They are negative until
 // something has been measured.
 type latency struct {
-	Last    float32 `json:"lastSeconds"`
-	Longest float32 `json:"longestSeconds"`
+	Last    float32
+	Longest float32
 }
 
 func (l *latency) note(d time.Duration) {
@@ -271,10 +271,10 @@ func (r *record) state() string {
 type endpointCounts struct {
 	// Local and Remote may get new connections: ready ones, or, if none is, those that still serve
 	// while they terminate.
-	Local  uint32 `json:"local"`
-	Remote uint32 `json:"remote"`
+	Local  uint32
+	Remote uint32
 	// Established only keep the flows that they have (UDP, where it matters).
-	Established uint32 `json:"established"`
+	Established uint32
 }
 
 func countEndpoints(ports []service.PortView) (endpoints endpointCounts, lacking unserved) {

@@ -11,22 +11,22 @@ import (
 // Relayed is what a process in userspace mode has passed on for one Service in one family.
 type Relayed struct {
 	Counters
-	Open     uint64 `json:"open"`
-	Failures uint64 `json:"connectFailures"`
-	Retries  uint64 `json:"connectRetries"`
+	Open     uint64
+	Failures uint64
+	Retries  uint64
 	// Refused counts clients that were not served, by reason.
-	Refused map[string]uint64 `json:"refused"`
+	Refused map[string]uint64
 	// Endpoints are those that have had a client and are not gone, RelayedEndpointsMax at most, in
 	// the order of their addresses.
-	Endpoints []RelayedEndpoint `json:"endpoints"`
+	Endpoints []RelayedEndpoint
 }
 
 // RelayedEndpoint is what was passed on to one endpoint.
 type RelayedEndpoint struct {
-	Endpoint netip.AddrPort `json:"endpoint"`
+	Endpoint netip.AddrPort
 	Counters
-	Open     uint64 `json:"open"`
-	Failures uint64 `json:"connectFailures"`
+	Open     uint64
+	Failures uint64
 }
 
 // RelayedEndpointsMax bounds the endpoints of one Service in one family that have metrics.

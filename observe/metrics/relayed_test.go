@@ -20,7 +20,7 @@ func (w *world) relay() {
 	}
 }
 
-// TestRelayedIsShown in both forms, for a Service and its endpoints.
+// TestRelayedIsShown for a Service and its endpoints.
 func TestRelayedIsShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -41,9 +41,5 @@ func TestRelayedIsShown(t *testing.T) {
 			sampleOf(1, "sluice_service_endpoint_connect_failures_total", endpoint, family):         1,
 			sampleOf(2, "sluice_service_open_connections", family):                                  absent,
 		})
-		services := askJSON(t, w.Metrics, "").Services
-		if got := services[0].Relayed["IPv6"]; got == nil || got.Open != 3 || got.Endpoints[0].BytesOut != 500 || services[1].Relayed != nil {
-			t.Errorf("the JSON says %+v", services)
-		}
 	})
 }

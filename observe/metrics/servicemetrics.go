@@ -1,12 +1,8 @@
 package metrics
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,11 +12,9 @@ import (
 
 // serviceMetric is one metric of single Services.
 type serviceMetric struct {
-	name, help string
-	kind       prometheus.ValueType
-	// labels are those beyond namespace and name.
-	labels []string
-	desc   *prometheus.Desc
+	name string
+	kind prometheus.ValueType
+	desc *prometheus.Desc
 	// each reports the samples of one Service, with the values of the labels. What is unknown has
 	// no sample.
 	each func(a *answer, r *row, sample sampleFunc)
@@ -30,7 +24,7 @@ type sampleFunc = func(value float64, labels ...string)
 
 func serviceGauge(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
 	desc := prometheus.NewDesc(name, help, append([]string{"namespace", "name"}, labels...), nil)
-	return serviceMetric{name, help, prometheus.GaugeValue, labels, desc, each}
+	return serviceMetric{name, prometheus.GaugeValue, desc, each}
 }
 
 func serviceCounter(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
@@ -39,13 +33,9 @@ func serviceCounter(name, help string, each func(*answer, *row, sampleFunc), lab
 	return metric
 }
 
-// The metric that belongs to no Service.
-const (
-	omittedName = "sluice_services_omitted"
-	omittedHelp = "Services that were asked for and did not fit the limit of this answer."
-)
-
-var omittedDesc = prometheus.NewDesc(omittedName, omittedHelp, nil, nil)
+// omittedDesc is of the metric that belongs to no Service.
+var omittedDesc = prometheus.NewDesc("sluice_services_omitted",
+	"Services that were asked for and did not fit the limit of this answer.", nil, nil)
 
 // serviceMetrics exist in all modes but the last two of the first list, which need somebody who
 // counts by frontend, and relayMetrics.
@@ -77,7 +67,7 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_quarantined", "1 while a domain holds the Service back, with the class of the reason.",
 		func(a *answer, r *row, sample sampleFunc) {
 			for _, q := range a.quarantined[r.key] {
-				sample(1, q.Domain, q.Class)
+				sample(1, q.domain, q.class)
 			}
 		}, labelDomain, "reason"),
 	serviceGauge("sluice_service_shadowed", "1 while older Services serve addresses and ports that the Service wants.",
@@ -136,10 +126,13 @@ func serviceDescs() []*prometheus.Desc {
 
 // collectServices collects what /metrics/services?top=ServicesMax shows.
 func (m *Metrics) collectServices(to chan<- prometheus.Metric) {
-	if m.config.ServicesMax == 0 {
-		return
+	if m.config.ServicesMax > 0 {
+		m.answer(context.Background(), &query{top: m.config.ServicesMax}).collect(to)
 	}
-	a := m.answer(context.Background(), &query{top: m.config.ServicesMax})
+}
+
+// collect sends the samples of an answer.
+func (a *answer) collect(to chan<- prometheus.Metric) {
 	send(to, omittedDesc, prometheus.GaugeValue, float64(a.omitted))
 	for _, metric := range serviceMetrics {
 		for i := range a.rows {
@@ -150,48 +143,3 @@ func (m *Metrics) collectServices(to chan<- prometheus.Metric) {
 		}
 	}
 }
-
-// writeText writes the answer in the text format of Prometheus, version 0.0.4. It writes sample by
-// sample, because an answer may have all Services of a large cluster: a registry would hold, sort
-// and check all samples at once, and the libraries' encoder alone takes twice as long.
-func (a *answer) writeText(to io.Writer) {
-	out := bufio.NewWriterSize(to, 64<<10) // it remembers its first error,
-	defer func() { _ = out.Flush() }()     // which means that the client has gone
-	write := func(parts ...string) {
-		for _, part := range parts {
-			_, _ = out.WriteString(part)
-		}
-	}
-	head := func(name, help string, kind prometheus.ValueType) {
-		write("# HELP ", name, " ", help, "\n# TYPE ", name, " ", strings.ToLower(kind.ToDTO().String()), "\n")
-	}
-	head(omittedName, omittedHelp, prometheus.GaugeValue)
-	write(omittedName, " ", strconv.Itoa(a.omitted), "\n")
-	keys := make([]string, len(a.rows)) // the labels that all samples of a Service have
-	for i := range a.rows {
-		key := &a.rows[i].key
-		keys[i] = `{namespace="` + labelEscapes.Replace(key.Namespace) + `",name="` + labelEscapes.Replace(key.Name) + `"`
-	}
-	for _, metric := range serviceMetrics {
-		begun := false
-		for i := range a.rows {
-			metric.each(a, &a.rows[i], func(value float64, labels ...string) {
-				if !begun {
-					head(metric.name, metric.help, metric.kind)
-					begun = true
-				}
-				write(metric.name, keys[i])
-				for n, label := range labels {
-					write(",", metric.labels[n], `="`, labelEscapes.Replace(label), `"`)
-				}
-				write("} ")
-				_, _ = out.Write(strconv.AppendFloat(out.AvailableBuffer(), value, 'g', -1, 64))
-				write("\n")
-			})
-		}
-	}
-}
-
-// labelEscapes are those of the text format. Names of Services need none, whether they come from
-// an API server or from manifests, which are checked likewise.
-var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -53,46 +51,6 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 			t.Errorf("%v %v", problems, err)
 		}
 	})
-}
-
-// No name, not even from a manifest, may break the format.
-func TestNamesAreEscaped(t *testing.T) {
-	m := listedMetrics(t, 0)
-	m.records.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
-	if askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`] != 0 {
-		t.Error("wrong value")
-	}
-	if _, there := askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`]; !there {
-		t.Errorf("got %v", askText(t, m, ""))
-	}
-}
-
-var errGone = errors.New("the client is gone")
-
-// goneWriter is a client that closes the connection after some bytes.
-type goneWriter struct {
-	left int
-	// refused counts the writes after that.
-	refused int
-}
-
-func (w *goneWriter) Write(p []byte) (int, error) {
-	if w.left -= len(p); w.left < 0 {
-		w.refused++
-		return 0, errGone
-	}
-	return len(p), nil
-}
-
-func TestAClientMayHangUp(t *testing.T) {
-	m := listedMetrics(t, 2000)
-	answer := &answer{rows: m.records.copy(func(service.Key) bool { return true })}
-	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
-		reader := &goneWriter{left: 100_000}
-		if write(reader); reader.refused != 1 {
-			t.Errorf("written %d times to a client that has gone", reader.refused)
-		}
-	}
 }
 
 // namesOf returns the Services that have metrics of their own at /metrics, sorted.

@@ -8,15 +8,19 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
-	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ServicesHandler serves /metrics/services: the history of each Service, as Prometheus text, or as
-// JSON for clients that ask for it (format=json, or Accept). The parameters namespace, name, top
-// and limit select. An answer has at most 1,000 Services unless limit says otherwise (0 for all),
-// and the number of those left out. An invalid parameter gets status 400.
+// ServicesHandler serves /metrics/services: the metrics of single Services, in the forms of
+// /metrics. The parameters namespace, name, top and limit select. An answer contains at most 1,000
+// Services unless limit sets another maximum (0 for all), and the number of those left out. An
+// invalid parameter gets status 400.
 func (m *Metrics) ServicesHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -24,20 +28,14 @@ func (m *Metrics) ServicesHandler() http.Handler {
 			http.Error(w, "want GET", http.StatusMethodNotAllowed)
 			return
 		}
-		parameters := r.URL.Query()
-		q, err := parseQuery(parameters)
+		q, err := parseQuery(r.URL.Query())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer := m.answer(r.Context(), &q)
-		if q.json || !parameters.Has("format") && web.Quality(r.Header.Get("Accept"), web.JSON) > 0 {
-			w.Header().Set("Content-Type", web.JSON)
-			answer.writeJSON(w)
-			return
-		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		answer.writeText(w)
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(collector{serviceDescs(), m.answer(r.Context(), &q).collect})
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
 
@@ -46,18 +44,17 @@ type query struct {
 	// namespace and name select by equality; if empty they select all.
 	namespace, name string
 	// top selects that many Services: those in quarantine, then those that are shadowed, then those
-	// with the longest time from receipt to kernel. With 0 the answer is in the order of the keys.
+	// with the longest time from receipt to kernel. 0 selects all.
 	top int
 	// limit bounds the answer; 0 does not.
 	limit int
-	json  bool
 }
 
 // limitDefault bounds an answer without the parameter limit. A thousand Services make about a
 // megabyte of text.
 const limitDefault = 1000
 
-var queryParameters = []string{"format", "limit", "name", "namespace", "top"}
+var queryParameters = []string{"limit", "name", "namespace", "top"}
 
 // parseQuery reads the parameters of /metrics/services.
 func parseQuery(values url.Values) (q query, err error) {
@@ -78,13 +75,6 @@ func parseQuery(values url.Values) (q query, err error) {
 	}
 	if q.top > 0 && !values.Has("limit") {
 		q.limit = 0 // top bounds the answer already
-	}
-	switch format := values.Get("format"); format {
-	case "", "text":
-	case "json":
-		q.json = true
-	default:
-		return q, fmt.Errorf("parameter \"format\": %q: want json or text", format)
 	}
 	return q, nil
 }
@@ -107,8 +97,8 @@ func (q *query) wants(key service.Key) bool {
 		(q.namespace == "" || key.Namespace == q.namespace) && (q.name == "" || key.Name == q.name)
 }
 
-// cut sorts the rows, drops those beyond the bounds, and returns how many it dropped. Whatever the
-// bounds, it drops Services that are served before it drops those of a lower rank.
+// cut drops the rows beyond the bounds, and returns how many it dropped. Whatever the bounds, it
+// drops Services that are served before it drops those of a lower rank.
 func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted int) {
 	most := len(rows)
 	if q.top > 0 {
@@ -117,21 +107,16 @@ func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted
 	if q.limit > 0 {
 		most = min(most, q.limit)
 	}
-	byKey := func(a, b row) int { return a.key.Compare(b.key) }
-	if q.top > 0 || most < len(rows) {
+	if most < len(rows) {
 		slices.SortFunc(rows, func(a, b row) int {
 			slower := 0
 			if q.top > 0 {
 				slower = cmp.Compare(b.received.Longest, a.received.Longest)
 			}
-			return cmp.Or(cmp.Compare(rank(a.key), rank(b.key)), slower, byKey(a, b))
+			return cmp.Or(cmp.Compare(rank(a.key), rank(b.key)), slower, a.key.Compare(b.key))
 		})
 	}
-	kept, omitted = rows[:most], len(rows)-most
-	if q.top == 0 {
-		slices.SortFunc(kept, byKey)
-	}
-	return kept, omitted
+	return rows[:most], len(rows) - most
 }
 
 // answer has what a query asks for.
@@ -145,16 +130,13 @@ type answer struct {
 }
 
 // quarantine is one domain's quarantine of a Service.
-type quarantine struct {
-	Domain string `json:"domain"`
-	rejection
-}
+type quarantine struct{ domain, class string }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 	a := &answer{quarantined: map[service.Key][]quarantine{}, counted: m.counted(ctx)}
 	for _, s := range m.status() {
 		for _, q := range s.Quarantined {
-			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, rejectionOf(&q)})
+			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, quarantineClass(&q)})
 		}
 	}
 	if m.config.Shadowed != nil {
@@ -175,4 +157,43 @@ func (a *answer) rank(key service.Key) int {
 	default:
 		return 2
 	}
+}
+
+// quarantineClass returns the class of the reason for a quarantine.
+func quarantineClass(q *aggregator.QuarantinedKey) string {
+	if q.Cause == aggregator.DoesNotLand {
+		return "does_not_land"
+	}
+	return reasonClass(q.Reason)
+}
+
+// reasonClasses sort the errors of the kernel and its tools into a few classes, which can be values
+// of a label. The first that matches counts. The texts are those of strerror(3), iptables-restore
+// and nf_tables.
+var reasonClasses = []struct {
+	class string
+	texts []string
+}{
+	{"unsupported", []string{"not supported", "missing kernel module", "no chain/target/match by that name", "unknown option", "couldn't load"}},
+	{"address_in_use", []string{"address already in use"}},
+	{"not_found", []string{"no such file", "does not exist"}},
+	{"exists", []string{"file exists", "already exists"}},
+	{"no_memory", []string{"cannot allocate memory", "out of memory"}},
+	{"no_space", []string{"no space left", "no buffer space", "message too long", "too many", "table full"}},
+	{"not_permitted", []string{"not permitted", "permission denied"}},
+	{"busy", []string{"resource busy", "temporarily unavailable"}},
+	{"invalid", []string{"invalid argument", "bad argument", "out of range"}},
+}
+
+// reasonClass returns the class of a reason, or "other".
+func reasonClass(reason string) string {
+	reason = strings.ToLower(reason)
+	for _, c := range reasonClasses {
+		for _, text := range c.texts {
+			if strings.Contains(reason, text) {
+				return c.class
+			}
+		}
+	}
+	return "other"
 }

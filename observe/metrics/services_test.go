@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +33,7 @@ func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.R
 	return answer.Result()
 }
 
-// askText returns the samples of the text form.
+// askText returns the samples of /metrics/services.
 func askText(t *testing.T, m *Metrics, parameters string) samples {
 	t.Helper()
 	all := samples{}
@@ -63,26 +62,14 @@ func parse(t *testing.T, answer *http.Response) map[string]*dto.MetricFamily {
 	return families
 }
 
-type servicesJSON struct {
-	Omitted  int           `json:"omitted"`
-	Services []serviceJSON `json:"services"`
-}
-
-func askJSON(t *testing.T, m *Metrics, parameters string) servicesJSON {
+// listed returns the names of the Services of an answer, sorted, and the number of omitted ones.
+func listed(t *testing.T, m *Metrics, parameters string) (names []string, omitted int) {
 	t.Helper()
-	var read servicesJSON
-	if err := json.NewDecoder(ask(t, m, parameters+"&format=json").Body).Decode(&read); err != nil {
-		t.Fatal(err)
+	families := parse(t, ask(t, m, parameters))
+	for _, metric := range families["sluice_service_commits_total"].GetMetric() {
+		names = append(names, metric.GetLabel()[0].GetValue())
 	}
-	return read
-}
-
-// names lists the Services of an answer, in its order.
-func (s servicesJSON) names() (names []string) {
-	for _, each := range s.Services {
-		names = append(names, each.Namespace+"/"+each.Name)
-	}
-	return names
+	return names, int(families["sluice_services_omitted"].GetMetric()[0].GetGauge().GetValue())
 }
 
 // sampleOf names a sample of one Service.
@@ -135,7 +122,7 @@ func TestServicesHaveTheirHistory(t *testing.T) {
 		}
 		w.cache.RemoveSpec(serviceKey(1))
 		w.settle()
-		if got := askJSON(t, w.Metrics, "").names(); len(got) > 0 {
+		if got, _ := listed(t, w.Metrics, ""); len(got) > 0 {
 			t.Errorf("still listed: %v", got)
 		}
 	})
@@ -161,29 +148,14 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 		if s[sampleOf(2, "sluice_service_actor_restarts_total")] == 0 {
 			t.Error("the broken actor was never started again")
 		}
-		listed := askJSON(t, w.Metrics, "")
-		if got := listed.names(); !slices.Equal(got, []string{"ns0/s0", "ns1/s1", "ns2/s2"}) {
-			t.Fatalf("listed: %v", got)
-		}
 		for _, parameters := range []string{"top=1", "limit=1", "top=3&limit=1"} {
-			if got := askJSON(t, w.Metrics, parameters).names(); !slices.Equal(got, []string{"ns1/s1"}) {
+			if got, _ := listed(t, w.Metrics, parameters); !slices.Equal(got, []string{"s1"}) {
 				t.Errorf("%s: %v, want the quarantined one", parameters, got)
 			}
 		}
-		if q := listed.Services[1].Quarantined; len(q) != 1 || q[0].Class != "invalid" || !strings.Contains(q[0].Reason, "Invalid argument") || q[0].Since.IsZero() {
-			t.Errorf("quarantine: %+v", q)
-		}
-		a := listed.Services[2].Actor
-		if a.State != StateParked || a.ParkedUntil == nil || a.LastFailure == nil || a.LastFailure.Kind != failPanic ||
-			a.LastFailure.Error != "panic: this Service is broken" || a.Failures == 0 {
-			t.Errorf("actor: %+v", a)
-		}
-		report := w.Report(0)
-		if report.Actors[0].Service != "ns2/s2" || report.Actors[0].State != StateParked || len(report.Actors) != 4 || report.Omitted != 0 {
-			t.Errorf("reported: %+v", report.Actors)
-		}
-		if d := report.Domains[0]; d.Name != domain4 || len(d.Quarantined) != 1 || d.Quarantined[0].Service != "ns1/s1" || d.Quarantined[0].Class != "invalid" {
-			t.Errorf("reported: %+v", d)
+		r, _ := w.Record(serviceKey(2))
+		if r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
+			t.Errorf("record: %+v", r)
 		}
 	})
 }
@@ -207,23 +179,20 @@ func listedMetrics(t testing.TB, services int) *Metrics {
 func TestServicesAreChosenByParameters(t *testing.T) {
 	m := listedMetrics(t, 7)
 	for parameters, want := range map[string]string{
-		"":                          "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5, 0 omitted",
-		"namespace=ns1":             "ns1/s1 ns1/s4, 0 omitted",
-		"name=s5":                   "ns2/s5, 0 omitted",
-		"namespace=ns1&name=s5":     ", 0 omitted",
-		"limit=2":                   "ns0/s0 ns0/s3, 5 omitted",
-		"limit=0":                   "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5, 0 omitted",
-		"top=3":                     "ns0/s6 ns2/s5 ns1/s4, 4 omitted",
-		"top=3&limit=1":             "ns0/s6, 6 omitted",
-		"top=2&namespace=ns0":       "ns0/s6 ns0/s3, 1 omitted",
-		"top=0&limit=1&format=text": "ns0/s0, 6 omitted",
+		"":                      "s0 s1 s2 s3 s4 s5 s6, 0 omitted",
+		"namespace=ns1":         "s1 s4, 0 omitted",
+		"name=s5":               "s5, 0 omitted",
+		"namespace=ns1&name=s5": ", 0 omitted",
+		"limit=2":               "s0 s3, 5 omitted",
+		"limit=0":               "s0 s1 s2 s3 s4 s5 s6, 0 omitted",
+		"top=3":                 "s4 s5 s6, 4 omitted",
+		"top=3&limit=1":         "s6, 6 omitted",
+		"top=2&namespace=ns0":   "s3 s6, 1 omitted",
+		"top=0&limit=1":         "s0, 6 omitted",
 	} {
-		got := askJSON(t, m, strings.ReplaceAll(parameters, "&format=text", ""))
-		if text := fmt.Sprintf("%s, %d omitted", strings.Join(got.names(), " "), got.Omitted); text != want {
-			t.Errorf("%q returns %s, want %s", parameters, text, want)
-		}
-		if listed := askText(t, m, parameters)["sluice_services_omitted"]; int(listed) != got.Omitted {
-			t.Errorf("%q: %v omitted as text, %d as JSON", parameters, listed, got.Omitted)
+		names, omitted := listed(t, m, parameters)
+		if got := fmt.Sprintf("%s, %d omitted", strings.Join(names, " "), omitted); got != want {
+			t.Errorf("%q returns %s, want %s", parameters, got, want)
 		}
 	}
 }
@@ -234,13 +203,14 @@ func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 	m := listedMetrics(t, 7)
 	m.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true, serviceKey(2): true} }
 	for parameters, want := range map[string]string{
-		"top=1":   "ns2/s2",
-		"top=3":   "ns2/s2 ns1/s1 ns0/s6",
-		"limit=1": "ns1/s1",
-		"limit=3": "ns0/s0 ns1/s1 ns2/s2",
-		"":        "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5",
+		"top=1":   "s2",
+		"top=3":   "s1 s2 s6",
+		"limit=1": "s1",
+		"limit=3": "s0 s1 s2",
+		"":        "s0 s1 s2 s3 s4 s5 s6",
 	} {
-		if got := strings.Join(askJSON(t, m, parameters).names(), " "); got != want {
+		names, _ := listed(t, m, parameters)
+		if got := strings.Join(names, " "); got != want {
 			t.Errorf("%q returns %s, want %s", parameters, got, want)
 		}
 	}
@@ -249,11 +219,11 @@ func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 
 func TestServicesAreBoundedByDefault(t *testing.T) {
 	m := listedMetrics(t, limitDefault+5)
-	if got := askJSON(t, m, ""); len(got.Services) != limitDefault || got.Omitted != 5 {
-		t.Errorf("%d Services, %d omitted", len(got.Services), got.Omitted)
+	if names, omitted := listed(t, m, ""); len(names) != limitDefault || omitted != 5 {
+		t.Errorf("%d Services, %d omitted", len(names), omitted)
 	}
-	if got := askJSON(t, m, "top=1003"); len(got.Services) != 1003 || got.Omitted != 2 {
-		t.Errorf("the top: %d Services, %d omitted", len(got.Services), got.Omitted)
+	if names, omitted := listed(t, m, "top=1003"); len(names) != 1003 || omitted != 2 {
+		t.Errorf("the top: %d Services, %d omitted", len(names), omitted)
 	}
 }
 
@@ -263,7 +233,6 @@ func TestServicesRejectInvalidParameters(t *testing.T) {
 		"limit=-1":        `parameter "limit": "-1"`,
 		"limit=1&limit=2": `parameter "limit": given 2 times`,
 		"top=many":        `parameter "top": "many"`,
-		"format=yaml":     `parameter "format": "yaml": want json or text`,
 		"namesapce=ns1":   `parameter "namesapce"`,
 	} {
 		answer := httptest.NewRecorder()
@@ -277,13 +246,4 @@ func TestServicesRejectInvalidParameters(t *testing.T) {
 	if answer.Code != http.StatusMethodNotAllowed || answer.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("DELETE: %d %v", answer.Code, answer.Header())
 	}
-}
-
-func TestServicesAreJSONForClientsThatAcceptIt(t *testing.T) {
-	m := listedMetrics(t, 1)
-	if got := ask(t, m, "", "Accept", "application/json").Header.Get("Content-Type"); got != "application/json" {
-		t.Errorf("content type %q", got)
-	}
-	parse(t, ask(t, m, "format=text", "Accept", "application/json"))
-	parse(t, ask(t, m, "", "Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"))
 }

@@ -11,9 +11,9 @@ import (
 
 // Counters are what a kernel has counted at a frontend.
 type Counters struct {
-	Connections uint64 `json:"connections"`
-	BytesIn     uint64 `json:"bytesIn"`
-	BytesOut    uint64 `json:"bytesOut"`
+	Connections uint64
+	BytesIn     uint64
+	BytesOut    uint64
 }
 
 func (c Counters) plus(other Counters) Counters {

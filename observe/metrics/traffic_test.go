@@ -78,7 +78,7 @@ func (w *world) count(counted map[dataplane.Frontend]Counters, err error) {
 	w.Programmed(context.Background(), service.IPv4, view)
 }
 
-// TestTrafficIsShown in both forms, and left out while the kernel does not answer.
+// TestTrafficIsShown, and left out while the kernel does not answer.
 func TestTrafficIsShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -91,9 +91,6 @@ func TestTrafficIsShown(t *testing.T) {
 			sampleOf(1, "sluice_service_bytes_total", `direction="in"`, `ip_family="IPv4"`):  30,
 			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, `ip_family="IPv4"`): 300,
 		})
-		if got := askJSON(t, w.Metrics, "").Services[0].Traffic["IPv4"]; got != (Counters{3, 30, 300}) {
-			t.Errorf("the JSON says %+v", got)
-		}
 		w.count(counted, errors.New("no"))
 		askText(t, w.Metrics, "").expect(t, samples{connections: absent})
 	})

@@ -13,7 +13,7 @@ import (
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/flagz", "", "application/json;as=Flagz;g=config.k8s.io;v=v1beta1,text/plain;q=0.5", "")
 	f.Add("PUT", "/debug/flags/v", "", "", "99999999999999999999\x1b[2J")
-	f.Add("GET", "/debug/actors", "limit=-1\r\nX: y", "*/*;q=NaN", "")
+	f.Add("GET", "/metrics", "limit=-1\r\nX: y", "*/*;q=NaN", "")
 	f.Add("GET", "/statusz", "", "application/json;q=05,text/plain;q=-1", "")
 	f.Add("GET", "/statusz", "", `text/plain;a="\`, "")
 	handler := site().Handler()
@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("no %s: %q", kind, text)
 		}
 		for _, c := range parseAccept(accept) {
-			if q := Quality(accept, c.kind+"/"+c.subkind); q < 0 || q > 1 {
+			if q := weight(accept, c.kind+"/"+c.subkind); q < 0 || q > 1 {
 				t.Errorf("%q has the weight %v in %q", c.kind, q, accept)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,8 +32,6 @@ type Pages struct {
 	// UI serves the page for people at UIPath and below.
 	UI     http.Handler
 	UIPath string
-	// Actors returns what /debug/actors shows as JSON, with up to limit actors; 0 means all.
-	Actors func(limit int) any
 	// Profiling serves /debug/pprof and /debug/flags.
 	Profiling bool
 	// SetVerbosity sets the verbosity of the logs to the value that a client has put at
@@ -138,9 +135,6 @@ func configz(current func() map[string]any) http.Handler {
 
 // addDebugging adds the pages below /debug, which /statusz does not list.
 func (p Pages) addDebugging(mux *http.ServeMux) {
-	if p.Actors != nil {
-		mux.Handle("/debug/actors", few(actors(p.Actors)))
-	}
 	if !p.Profiling {
 		return
 	}
@@ -180,32 +174,6 @@ func few(page http.Handler) http.Handler {
 		case <-patience.C:
 			http.Error(w, fmt.Sprintf("busy: %d clients are reading this page; ask again later", fewMax), http.StatusServiceUnavailable)
 		}
-	})
-}
-
-// actorsDefault is the number of actors shown without the parameter limit. Those in trouble come
-// first.
-const actorsDefault = 100
-
-// actors shows the state of the domains and actors. The parameter limit bounds the number of
-// actors; 0 shows all.
-func actors(report func(limit int) any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		limit := actorsDefault
-		if text := r.URL.Query().Get("limit"); text != "" {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 0 {
-				http.Error(w, fmt.Sprintf("parameter \"limit\": %q: want a number, not negative", text), http.StatusBadRequest)
-				return
-			}
-			limit = n
-		}
-		text, err := json.MarshalIndent(report(limit), "", "  ")
-		if err != nil {
-			http.Error(w, fmt.Sprintf("cannot show the report: %v", err), http.StatusInternalServerError)
-			return
-		}
-		Answer(w, http.StatusOK, JSON, append(text, '\n'))
 	})
 }
 

@@ -22,7 +22,6 @@ func site() Pages {
 		},
 		Flagz:   func() map[string]string { return map[string]string{"v": "2", "proxy-mode": "nftables"} },
 		Statusz: &Program{Started: time.Now().Add(-90 * time.Second), Version: "1.36.3", Own: "v0.9"},
-		Actors:  func(limit int) any { return map[string]int{"limit": limit} },
 		SetVerbosity: func(text string) (string, error) {
 			if text != "4" {
 				return "", fmt.Errorf("%q: want a number", text)
@@ -81,11 +80,6 @@ func TestEveryPage(t *testing.T) {
 		{path: "/configz", code: 200, mediaType: JSON, text: `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`, exact: true},
 		{path: "/flagz", code: 200, mediaType: Text, text: "proxy-mode=nftables\nv=2\n"},
 		{path: "/statusz", code: 200, mediaType: Text, text: "Binary version: 1.36.3\nSluice version: v0.9\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"},
-		{path: "/debug/actors", code: 200, mediaType: JSON, text: "{\n  \"limit\": 100\n}\n", exact: true},
-		{path: "/debug/actors?limit=7", code: 200, text: `"limit": 7`},
-		{path: "/debug/actors?limit=0", code: 200, text: `"limit": 0`},
-		{path: "/debug/actors?limit=all", code: 400, text: `parameter "limit": "all"`},
-		{path: "/debug/actors?limit=-1", code: 400, text: `parameter "limit": "-1"`},
 		{path: "/", code: 404},
 	})
 }
@@ -117,18 +111,15 @@ func TestPagesThatAreNotConfiguredDoNotExist(t *testing.T) {
 	testRequests(t, Pages{Mode: "iptables", Profiling: true}, []request{
 		{path: "/healthz", code: 200}, {path: "/proxyMode", code: 200, text: "iptables", exact: true},
 		{path: "/metrics", code: 404}, {path: "/metrics/services", code: 404}, {path: "/configz", code: 404},
-		{path: "/flagz", code: 404}, {path: "/statusz", code: 404}, {path: "/debug/actors", code: 404},
-		{path: "/debug/flags/v", code: 404}, {path: "/debug/pprof/", code: 200},
+		{path: "/flagz", code: 404}, {path: "/statusz", code: 404}, {path: "/debug/flags/v", code: 404}, {path: "/debug/pprof/", code: 200},
 	})
 }
 
 func TestWhatCannotBeShownIsAnError(t *testing.T) {
 	c := site()
 	c.Configz = func() map[string]any { return map[string]any{"x": make(chan int)} }
-	c.Actors = func(int) any { return make(chan int) }
 	testRequests(t, c, []request{
 		{path: "/configz", code: 500, text: "cannot show the configuration"},
-		{path: "/debug/actors", code: 500, text: "cannot show the report"},
 	})
 }
 

@@ -107,10 +107,10 @@ const (
 	mediaYAML = "application/yaml"
 )
 
-// Quality returns the weight that an Accept header gives to a media type (RFC 9110, section
+// weight returns the weight that an Accept header gives to a media type (RFC 9110, section
 // 12.5.1), 0 to 1. Only a clause that names the type or its first part counts: "*/*" expresses no
 // preference.
-func Quality(accept, mediaType string) float64 {
+func weight(accept, mediaType string) float64 {
 	quality := 0.0
 	for _, c := range parseAccept(accept) {
 		if c.kind != "*" && c.matches(mediaType) {
@@ -121,7 +121,7 @@ func Quality(accept, mediaType string) float64 {
 }
 
 // PrefersJSON reports whether an Accept header weights JSON above plain text.
-func PrefersJSON(accept string) bool { return Quality(accept, JSON) > Quality(accept, mediaText) }
+func PrefersJSON(accept string) bool { return weight(accept, JSON) > weight(accept, mediaText) }
 
 // form is how a zpage is written; the version is empty for text.
 type form struct {

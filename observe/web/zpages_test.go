@@ -101,11 +101,11 @@ func TestPrefersJSON(t *testing.T) {
 	}
 }
 
-func TestQuality(t *testing.T) {
+func TestWeight(t *testing.T) {
 	for accept, want := range map[string]float64{
 		"": 0, "*/*": 0, "application/json": 1, "text/plain, application/json;q=0.2, */*": 0.2, "application/*;q=0.3": 0.3,
 	} {
-		if got := Quality(accept, JSON); got != want {
+		if got := weight(accept, JSON); got != want {
 			t.Errorf("%q: got %v, want %v", accept, got, want)
 		}
 	}

@@ -170,9 +170,8 @@ func lookAtPages(t *testing.T, c *harness.Cluster, mode harness.Mode) {
 		t.Errorf("/healthz of the metrics address: %q", page.Body)
 	}
 	for path, wanted := range map[string]string{
-		"/metrics/services": `{namespace="default",name="web"}`,
+		"/metrics/services": `{name="web",namespace="default"}`,
 		"/metrics/slis":     "kubernetes_healthcheck",
-		"/debug/actors":     `"default/web"`,
 		"/flagz":            "hostname-override=" + harness.NodeName,
 		"/statusz":          "kube-proxy statusz",
 	} {
