@@ -87,11 +87,11 @@ test-install: test-packages ## kubectl apply on a node with containerd and a rea
 scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|userspace|kube-proxy|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
-campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|takeover|tenant|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
+campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign FORMER=COMMIT takes turns with another commit's build; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|takeover|tenant|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
 	$(if $(TROUBLE),hack/campaign $(TROUBLE) $(or $(INSTANTS),300) $(MODE) $(VARIANT),$(campaign))
 
 define campaign
-$(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
+$(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT)) $(if $(FORMER),-former $(FORMER))
 endef
 
 campaigns: test-packages ## the short form of every campaign of docs/reliability.md
@@ -102,10 +102,6 @@ mutations: ## put mended mistakes back, one at a time, until a campaign finds ea
 
 lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1; flush or delete the rules 100 times while sockets keep sending, 0 untranslated 0.5 s after each repair: make lookups DAMAGE=100 MODE=nftables|iptables
 	$(GO) run ./test/campaign/lookups $(if $(DAMAGE),-damage $(DAMAGE) -mode $(or $(MODE),nftables) -services 100,-duration $(or $(DURATION),15m) $(if $(REUSE),-reuse))
-
-record-release: test-packages ## write down the rules of the present commit, for its successors to take over: make record-release RELEASE=v1.2.3
-	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
-	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
 
 sim: ## the simulation: SEED=42 plays one seed verbosely; SEEDS=20000 FROM=1 FOR=600 (seconds) many, FRESH=20 those of today
 ifneq ($(SEEDS)$(FRESH),)

@@ -124,7 +124,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 		}
 		kernel.SetVague(c.vague)
 		kernel.SetRefused(func(e nftmodel.Name) bool {
-			return e.Set == "frontends" && len(e.Key) > 4 && rejected[e.Key[:4]]
+			return e.Set == nftables.SetName("frontends") && len(e.Key) > 4 && rejected[e.Key[:4]]
 		})
 		d, quit := c.domain(kernel), make(chan struct{})
 		hung := map[service.Key]bool{}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
@@ -148,7 +149,7 @@ func frontends(t *testing.T, writer dataplane.Writer) (found []dataplane.Object)
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.ID.Container == "@frontends" {
+		if o.ID.Container == "@"+nftables.SetName("frontends") {
 			found = append(found, o)
 		}
 	}

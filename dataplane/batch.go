@@ -86,9 +86,6 @@ type Receipt struct {
 	Proven bool
 	// Err has the message of the kernel or its tool; nil if Landed.
 	Err error
-	// Notes tell the operator what else happened, one sentence each. A writer does not
-	// repeat a note.
-	Notes []string
 	// Written counts what was handed to the kernel.
 	Written Written
 	// Took is how long the write lasted.

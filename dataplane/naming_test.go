@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -63,6 +64,9 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 	}
 }
 
+// in returns the container of the elements of a set of nftables mode.
+func in(set string) string { return "@" + nftables.SetName(set) }
+
 func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "nat", Name: "KUBE-SVC-HAIRPIN"},
@@ -71,8 +75,8 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{Container: "nat/KUBE-SERVICES", Name: "\x01"},
 		{Container: "nat/KUBE-SERVICES", Name: "\x01\x0a\x00\x00\x01\x2b\x00\x50"},
 		{Container: "nat/KUBE-NODEPORTS", Name: "\x01\x0a\x00\x00\x01\x06\x00\x50"},
-		{Container: "@frontends", Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
-		{Container: "@hairpins", Name: "\x0a\x00\x00\x01\x0a\x00\x00\x01\x06\x00\x00\x00\x1f\x90\x00\x00"},
+		{Container: in("frontends"), Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
+		{Container: in("hairpins"), Name: "\x0a\x00\x00\x01\x0a\x00\x00\x01\x06\x00\x00\x00\x1f\x90\x00\x00"},
 		{Container: "address", Name: "192.0.2.1"},
 		{Container: "listener", Name: "tcp/192.0.2.1"},
 		{Container: "forwarder", Name: "ready"},
@@ -97,8 +101,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}{
 		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50", "192.0.2.1:80/tcp"},
 		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80", "192.0.2.1:80/tcp"},
-		{nftables.Naming{}, "@frontends", address + transport, "192.0.2.1:80/tcp"},
-		{nftables.Naming{}, "@local-endpoints", address + transport + "\x01\x00\x00\x00", "@frontends"},
+		{nftables.Naming{}, in("frontends"), address + transport, "192.0.2.1:80/tcp"},
+		{nftables.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00", in("frontends")},
 	} {
 		id := dataplane.ID{Container: c.container, Name: c.name}
 		var f dataplane.Frontend
@@ -138,11 +142,11 @@ func TestWhatFollowsAFrontendLeadsToIt(t *testing.T) {
 		found := followersOf(t, renderer.Naming(), renderer.Service(context.Background(), view, &service.NodeFacts{}))
 		cluster := 0
 		for _, shard := range "abcdefgh" {
-			cluster += found["@cluster-endpoints-"+string(shard)]
+			cluster += found[in("cluster-endpoints")+"-"+string(shard)]
 		}
 		want := map[string]int{
-			"@local-endpoints": 2, "@nodeport-cluster-endpoints": 1, "@nodeport-local-endpoints": 1,
-			"@firewalled": 1, "@allowed-sources": len(ranges[family]),
+			in("local-endpoints"): 2, in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
+			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]),
 		}
 		for container, n := range want {
 			if found[container] != n {
@@ -182,13 +186,13 @@ func followersOf(t *testing.T, naming dataplane.Naming, objects []dataplane.Obje
 
 func TestNamesTooShortFollowNobody(t *testing.T) {
 	for _, id := range []dataplane.ID{
-		{Container: "@local-endpoints", Name: "abc"}, {Container: "@firewalled"}, {Container: "@allowed-sources", Name: ""}, {Container: "@frontends", Name: "x"},
+		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("firewalled")}, {Container: in("allowed-sources"), Name: ""}, {Container: in("frontends"), Name: "x"},
 	} {
 		if lead, follows := (nftables.Naming{}).Lead(id); follows && len(lead.Name) == 0 {
 			t.Errorf("%q follows %q", id, lead)
 		}
 	}
-	if _, follows := (nftables.Naming{}).Lead(dataplane.ID{Container: "@local-endpoints", Name: "abc"}); follows {
+	if _, follows := (nftables.Naming{}).Lead(dataplane.ID{Container: in("local-endpoints"), Name: "abc"}); follows {
 		t.Error("a name without room for a slot follows somebody")
 	}
 }
@@ -206,8 +210,11 @@ func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
 		facts := &service.NodeFacts{}
 		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
 		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(context.Background(), view, facts)
-		found := followersOf(t, ipvs.Naming{}, objects)
-		want := []string{"CLUSTER-IP", "LOAD-BALANCER", "LOAD-BALANCER-FW", "EXTERNAL-IP-LOCAL"}
+		found := map[string]int{}
+		for container, n := range followersOf(t, ipvs.Naming{}, objects) {
+			found[container[:strings.LastIndexByte(container, '-')]] = n // without the digest
+		}
+		want := []string{"CLUSTER-IP", "LOAD-BALANCER", "LB-FIREWALL", "EXTERNAL-IP-LOCAL"}
 		prefix := []string{"set/KUBE-", "set/KUBE-6-"}[family]
 		for _, name := range want {
 			if found[prefix+name] == 0 {

@@ -167,9 +167,6 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 	if l.tellsChanges() {
 		l.changes.wrote(e.Domain, e.Batch.Number)
 	}
-	for _, note := range r.Notes {
-		l.log.Warn(note, zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number))
-	}
 	fields := []zap.Field{
 		zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
 		zap.Int("services", services(e.Batch)), zap.Int("objects", r.Written.Objects),

@@ -49,7 +49,7 @@ func TestKernelScripts(t *testing.T) {
 	t.Run("nftables", func(t *testing.T) {
 		runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
 			"MODE": "nftables", "DOMAIN": "nftables", "VARIANT": "nft",
-			"REFUSED4": `(?s)set no-endpoints \{[^}]*172\.30\.0\.41 \. tcp \. 8[01]`, "REFUSED6": `(?s)set no-endpoints \{[^}]*fd00:172:30::41 \. tcp \. 8[01]`,
+			"REFUSED4": `(?s)set no-endpoints-\w+ \{[^}]*172\.30\.0\.41 \. tcp \. 8[01]`, "REFUSED6": `(?s)set no-endpoints-\w+ \{[^}]*fd00:172:30::41 \. tcp \. 8[01]`,
 			"CLEANED4": `^ +IPv4 +removed$`, "CLEANED6": `^ +IPv6 +removed$`,
 			"PLANNED4": `^ +IPv4 +to remove$`, "PLANNED6": `^ +IPv6 +to remove$`,
 		})

@@ -173,12 +173,10 @@ func (f *frontends) learnSet(set *kernel.Set) {
 		}
 	}
 	for _, family := range service.Families {
-		ports := map[string]service.Protocol{setNodePortTCP: service.TCP, setNodePortUDP: service.UDP}
-		for name, protocol := range ports {
-			if set.Name != setName(family, name) {
-				continue
-			}
-			for _, e := range set.Entries {
+		word, _ := wordOf(family, set.Name)
+		protocol, ofPorts := map[string]service.Protocol{setNodePortTCP: service.TCP, setNodePortUDP: service.UDP}[word]
+		for _, e := range set.Entries {
+			if ofPorts {
 				f.ports[family][dataplane.Frontend{Port: e.Port, Protocol: protocol}] = true
 			}
 		}
@@ -265,12 +263,10 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 	}
 }
 
-// isOurs reports whether a set has a name of ours, in either family.
+// isOurs reports whether a set has a name of ours or of kube-proxy, in either family.
 func isOurs(name string) bool {
-	for _, k := range kinds {
-		if name == k.name || name == setName(service.IPv6, k.name) {
-			return true
-		}
-	}
-	return name == swapName(service.IPv4) || name == swapName(service.IPv6) || isBeside(name)
+	return slices.ContainsFunc(service.Families[:], func(family service.Family) bool {
+		_, ours := wordOf(family, name)
+		return ours
+	})
 }

@@ -24,11 +24,11 @@ func TestCleanupKnowsOurs(t *testing.T) {
 		f.ports[family] = map[dataplane.Frontend]bool{}
 	}
 	for _, set := range []kernel.Set{
-		{SetSpec: kernel.SetSpec{Name: setExternalIP, Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("192.0.2.1"), Protocol: kernel.TCP, Port: 443}}},
+		{SetSpec: kernel.SetSpec{Name: "KUBE-EXTERNAL-IP", Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("192.0.2.1"), Protocol: kernel.TCP, Port: 443}}},
 		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortSCTP), Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("fd00::1"), Protocol: kernel.SCTP, Port: 30090}}},
-		{SetSpec: kernel.SetSpec{Name: setNodePortTCP, Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30080}}},
+		{SetSpec: kernel.SetSpec{Name: "KUBE-NODE-PORT-TCP", Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30080}}},
 		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortUDP), Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30053}}},
-		{SetSpec: kernel.SetSpec{Name: setHealthCheckPort, Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 32000}}},
+		{SetSpec: kernel.SetSpec{Name: setName(service.IPv4, setHealthCheckPort), Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 32000}}},
 	} {
 		f.learnSet(&set)
 	}
@@ -63,9 +63,6 @@ func TestCleanupOwnsSets(t *testing.T) {
 			if !isOurs(s.Name) {
 				t.Errorf("%s is not ours", s.Name)
 			}
-		}
-		if !isOurs(swapName(family)) {
-			t.Errorf("%s is not ours", swapName(family))
 		}
 	}
 	for _, name := range []string{"KUBE-CLUSTER", "KUBE-CLUSTER-IP-MINE", "cluster", "KUBE-6", ""} {

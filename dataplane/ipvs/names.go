@@ -1,6 +1,8 @@
 package ipvs
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -9,29 +11,28 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The sets by their names in IPv4, which are kube-proxy's: people and scripts look for
-// them, and kube-proxy adopts them when a user goes back to it.
+// The sets, by words in their names.
 const (
-	setLoopBack          = "KUBE-LOOP-BACK"
-	setClusterIP         = "KUBE-CLUSTER-IP"
-	setExternalIP        = "KUBE-EXTERNAL-IP"
-	setExternalIPLocal   = "KUBE-EXTERNAL-IP-LOCAL"
-	setLoadBalancer      = "KUBE-LOAD-BALANCER"
-	setLoadBalancerLocal = "KUBE-LOAD-BALANCER-LOCAL"
-	setLoadBalancerFW    = "KUBE-LOAD-BALANCER-FW"
-	setSourceCIDR        = "KUBE-LOAD-BALANCER-SOURCE-CIDR"
-	setSourceIP          = "KUBE-LOAD-BALANCER-SOURCE-IP"
-	setNodePortTCP       = "KUBE-NODE-PORT-TCP"
-	setNodePortLocalTCP  = "KUBE-NODE-PORT-LOCAL-TCP"
-	setNodePortUDP       = "KUBE-NODE-PORT-UDP"
-	setNodePortLocalUDP  = "KUBE-NODE-PORT-LOCAL-UDP"
-	setNodePortSCTP      = "KUBE-NODE-PORT-SCTP-HASH"
-	setNodePortLocalSCTP = "KUBE-NODE-PORT-LOCAL-SCTP-HASH"
-	setHealthCheckPort   = "KUBE-HEALTH-CHECK-NODE-PORT"
-	setIPs               = "KUBE-IPVS-IPS"
-	// setNoLocalEndpoints is Sluice's own: frontends that may reach endpoints of this node
-	// only, while there are none.
-	setNoLocalEndpoints = "KUBE-NO-LOCAL-ENDPOINTS"
+	setLoopBack          = "LOOP-BACK"
+	setClusterIP         = "CLUSTER-IP"
+	setExternalIP        = "EXTERNAL-IP"
+	setExternalIPLocal   = "EXTERNAL-IP-LOCAL"
+	setLoadBalancer      = "LOAD-BALANCER"
+	setLoadBalancerLocal = "LB-LOCAL"
+	setLoadBalancerFW    = "LB-FIREWALL"
+	setSourceCIDR        = "LB-SOURCE-CIDR"
+	setSourceIP          = "LB-SOURCE-IP"
+	setNodePortTCP       = "NODE-PORT-TCP"
+	setNodePortLocalTCP  = "LOCAL-PORT-TCP"
+	setNodePortUDP       = "NODE-PORT-UDP"
+	setNodePortLocalUDP  = "LOCAL-PORT-UDP"
+	setNodePortSCTP      = "NODE-PORT-SCTP"
+	setNodePortLocalSCTP = "LOCAL-PORT-SCTP"
+	setHealthCheckPort   = "HEALTH-CHECK-PORT"
+	setIPs               = "IPVS-IPS"
+	// setNoLocalEndpoints are frontends that may reach endpoints of this node only, while there
+	// are none.
+	setNoLocalEndpoints = "NO-LOCAL"
 )
 
 // company is what the entries of a set go with.
@@ -46,32 +47,33 @@ const (
 	withServer company = true
 )
 
-// kinds are all sets, with their types, what their entries go with, and the comments of the
-// rules that look them up.
+// kinds are all sets, with their types, what their entries go with, the comments of the rules that
+// look them up, and the names in IPv4 of kube-proxy's sets, which are not wanted.
 var kinds = []struct {
-	name  string
-	kind  kernel.SetType
-	goes  company
-	about string
+	name      string
+	kind      kernel.SetType
+	goes      company
+	about     string
+	kubeProxy string
 }{
-	{setLoopBack, kernel.HashIPPortIP, alone, "endpoints that reach themselves"},
-	{setClusterIP, kernel.HashIPPort, withServer, "cluster IPs"},
-	{setExternalIP, kernel.HashIPPort, withServer, "external IPs"},
-	{setExternalIPLocal, kernel.HashIPPort, withServer, "external IPs with local endpoints only"},
-	{setLoadBalancer, kernel.HashIPPort, withServer, "load balancer IPs"},
-	{setLoadBalancerLocal, kernel.HashIPPort, withServer, "load balancer IPs with local endpoints only"},
-	{setLoadBalancerFW, kernel.HashIPPort, withServer, "load balancer IPs with source ranges"},
-	{setSourceCIDR, kernel.HashIPPortNet, withServer, "source ranges"},
-	{setSourceIP, kernel.HashIPPortIP, withServer, "source ranges that this node is in"},
-	{setNodePortTCP, kernel.BitmapPort, alone, "TCP node ports"},
-	{setNodePortLocalTCP, kernel.BitmapPort, alone, "TCP node ports with local endpoints only"},
-	{setNodePortUDP, kernel.BitmapPort, alone, "UDP node ports"},
-	{setNodePortLocalUDP, kernel.BitmapPort, alone, "UDP node ports with local endpoints only"},
-	{setNodePortSCTP, kernel.HashIPPort, withServer, "SCTP node ports"},
-	{setNodePortLocalSCTP, kernel.HashIPPort, withServer, "SCTP node ports with local endpoints only"},
-	{setHealthCheckPort, kernel.BitmapPort, alone, "health check node ports"},
-	{setIPs, kernel.HashIP, alone, "IPs of " + Device},
-	{setNoLocalEndpoints, kernel.HashIPPort, withServer, "no local endpoints"},
+	{setLoopBack, kernel.HashIPPortIP, alone, "endpoints that reach themselves", "KUBE-LOOP-BACK"},
+	{setClusterIP, kernel.HashIPPort, withServer, "cluster IPs", "KUBE-CLUSTER-IP"},
+	{setExternalIP, kernel.HashIPPort, withServer, "external IPs", "KUBE-EXTERNAL-IP"},
+	{setExternalIPLocal, kernel.HashIPPort, withServer, "external IPs with local endpoints only", "KUBE-EXTERNAL-IP-LOCAL"},
+	{setLoadBalancer, kernel.HashIPPort, withServer, "load balancer IPs", "KUBE-LOAD-BALANCER"},
+	{setLoadBalancerLocal, kernel.HashIPPort, withServer, "load balancer IPs with local endpoints only", "KUBE-LOAD-BALANCER-LOCAL"},
+	{setLoadBalancerFW, kernel.HashIPPort, withServer, "load balancer IPs with source ranges", "KUBE-LOAD-BALANCER-FW"},
+	{setSourceCIDR, kernel.HashIPPortNet, withServer, "source ranges", "KUBE-LOAD-BALANCER-SOURCE-CIDR"},
+	{setSourceIP, kernel.HashIPPortIP, withServer, "source ranges that this node is in", "KUBE-LOAD-BALANCER-SOURCE-IP"},
+	{setNodePortTCP, kernel.BitmapPort, alone, "TCP node ports", "KUBE-NODE-PORT-TCP"},
+	{setNodePortLocalTCP, kernel.BitmapPort, alone, "TCP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-TCP"},
+	{setNodePortUDP, kernel.BitmapPort, alone, "UDP node ports", "KUBE-NODE-PORT-UDP"},
+	{setNodePortLocalUDP, kernel.BitmapPort, alone, "UDP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-UDP"},
+	{setNodePortSCTP, kernel.HashIPPort, withServer, "SCTP node ports", "KUBE-NODE-PORT-SCTP-HASH"},
+	{setNodePortLocalSCTP, kernel.HashIPPort, withServer, "SCTP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"},
+	{setHealthCheckPort, kernel.BitmapPort, alone, "health check node ports", "KUBE-HEALTH-CHECK-NODE-PORT"},
+	{setIPs, kernel.HashIP, alone, "IPs of " + Device, "KUBE-IPVS-IPS"},
+	{setNoLocalEndpoints, kernel.HashIPPort, withServer, "no local endpoints", "KUBE-NO-LOCAL-ENDPOINTS"},
 }
 
 // Sets returns all sets of a family.
@@ -83,17 +85,51 @@ func Sets(family service.Family) []kernel.SetSpec {
 	return sets
 }
 
-// setNameMax is the longest name of a set, in bytes (IPSET_MAXNAMELEN).
-const setNameMax = 31
+// The kernel cannot redefine a set. So a name has a digest of the definition: another definition, by
+// another release, is another set. The plan fills the one that is wanted before rules look it up, and
+// destroys the other one when none does any more. Kube-proxy uses no such names.
 
-// setName returns the kernel's name of a set. In IPv6 it is truncated to what the kernel
-// accepts.
-func setName(family service.Family, name string) string {
-	if family == service.IPv4 {
-		return name
+// digestBytes of a digest are in a name, as hexadecimal digits.
+const digestBytes = 3
+
+// digests are those of the definitions, by the words.
+var digests = func() map[string]string {
+	found := make(map[string]string, len(kinds))
+	for _, k := range kinds {
+		s := newSet(service.IPv4, "", k.kind)
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.Type, s.MaxElem))
+		found[k.name] = hex.EncodeToString(sum[:digestBytes])
 	}
-	name = "KUBE-6-" + strings.TrimPrefix(name, "KUBE-")
-	return name[:min(len(name), setNameMax)]
+	return found
+}()
+
+// setPrefixes begin the names of sets.
+var setPrefixes = service.PerFamily[string]{"KUBE-", "KUBE-6-"}
+
+// setName returns the kernel's name of a set, such as KUBE-6-CLUSTER-IP-0a1b2c.
+func setName(family service.Family, word string) string {
+	return setPrefixes[family] + word + "-" + digests[word]
+}
+
+// kubeProxyName returns the kernel's name of a set of kube-proxy, by that in IPv4. In IPv6 it is
+// truncated to what the kernel accepts (IPSET_MAXNAMELEN).
+func kubeProxyName(family service.Family, name string) string {
+	const most = 31
+	name = setPrefixes[family] + strings.TrimPrefix(name, "KUBE-")
+	return name[:min(len(name), most)]
+}
+
+// wordOf returns the word of a set of a family: one of ours, of any release, or one of kube-proxy's.
+func wordOf(family service.Family, name string) (word string, ok bool) {
+	for _, k := range kinds {
+		if name == kubeProxyName(family, k.kubeProxy) {
+			return k.name, true
+		}
+	}
+	rest, _ := strings.CutPrefix(name, setPrefixes[family])
+	word, digest := rest[:max(0, strings.LastIndexByte(rest, '-'))], rest[strings.LastIndexByte(rest, '-')+1:]
+	_, err := hex.DecodeString(digest)
+	return word, err == nil && len(digest) == 2*digestBytes && digests[word] != "" && rest != name
 }
 
 // setPlace is where the entries of a set belong.
@@ -108,7 +144,7 @@ func placeOf(name string) setPlace {
 	return setPlace{name: name, container: entriesPrefix + name, links: dataplane.LinkTo(SetID(name))}
 }
 
-// placesOf returns the places of one family's sets by their names in IPv4.
+// placesOf returns the places of one family's sets by the words in their names.
 func placesOf(family service.Family) map[string]setPlace {
 	places := make(map[string]setPlace, len(kinds))
 	for _, k := range kinds {

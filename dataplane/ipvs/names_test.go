@@ -23,19 +23,28 @@ func TestSetNames(t *testing.T) {
 	if len(seen) != 2*18 {
 		t.Errorf("%d sets, want 18 of each family", len(seen))
 	}
-	for ipv4, ipv6 := range map[string]string{
-		setClusterIP:         "KUBE-6-CLUSTER-IP",
-		setSourceCIDR:        "KUBE-6-LOAD-BALANCER-SOURCE-CID",
-		setSourceIP:          "KUBE-6-LOAD-BALANCER-SOURCE-IP",
-		setNodePortSCTP:      "KUBE-6-NODE-PORT-SCTP-HASH",
-		setNodePortLocalSCTP: "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS",
-		setNoLocalEndpoints:  "KUBE-6-NO-LOCAL-ENDPOINTS",
+	if got := setName(service.IPv6, setExternalIPLocal); got != "KUBE-6-EXTERNAL-IP-LOCAL-677d81" {
+		t.Errorf("the definition of %s, or how its digest is made, has changed", got)
+	}
+}
+
+// TestNamesOfOthers: sets of another release and of kube-proxy are known by their names.
+func TestNamesOfOthers(t *testing.T) {
+	for name, want := range map[string]string{
+		setName(service.IPv4, setClusterIP): setClusterIP, "KUBE-LB-LOCAL-012def": setLoadBalancerLocal,
+		"KUBE-LOAD-BALANCER-LOCAL": setLoadBalancerLocal, "KUBE-NO-LOCAL-ENDPOINTS": setNoLocalEndpoints,
+		"KUBE-CLUSTER-IP-MINE": "", "KUBE-MINE-012def": "", "KUBE-6-CLUSTER-IP-012def": "", "CLUSTER-IP-012def": "", "KUBE-": "", "": "",
 	} {
-		if got := setName(service.IPv6, ipv4); got != ipv6 {
-			t.Errorf("%s: got %s, want %s", ipv4, got, ipv6)
+		if word, ok := wordOf(service.IPv4, name); ok != (want != "") || ok && word != want {
+			t.Errorf("%s is %s, %t; want %q", name, word, ok, want)
 		}
-		if got := setName(service.IPv4, ipv4); got != ipv4 {
-			t.Errorf("%s is called %s in IPv4", ipv4, got)
+	}
+	for name, want := range map[string]string{
+		"KUBE-6-LOAD-BALANCER-SOURCE-CID": setSourceCIDR, "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS": setNodePortLocalSCTP,
+		"KUBE-6-CLUSTER-IP-012def": setClusterIP, "KUBE-CLUSTER-IP-012def": "", "KUBE-CLUSTER-IP": "",
+	} {
+		if word, ok := wordOf(service.IPv6, name); ok != (want != "") || ok && word != want {
+			t.Errorf("%s is %s, %t; want %q", name, word, ok, want)
 		}
 	}
 }

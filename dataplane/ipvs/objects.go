@@ -83,14 +83,8 @@ func parseProtocol(text string) (service.Protocol, bool) {
 	return 0, false
 }
 
-// Bounds of hash sets. The memory follows what a set holds.
-const (
-	// usualEntries is kube-proxy's bound. It cannot use sets with another one (ipset(8)
-	// with -exist requires the same bound), so going back to it would fail.
-	usualEntries = 1 << 16
-	// mostEntries is the bound of a set for which the usual one does not suffice.
-	mostEntries = 1 << 20
-)
+// entriesMax bounds hash sets. The memory follows what a set holds.
+const entriesMax = 1 << 20
 
 // setFamilies are the families of the addresses in sets.
 var setFamilies = service.PerFamily[kernel.Family]{kernel.Inet, kernel.Inet6}
@@ -100,14 +94,13 @@ func newSet(family service.Family, name string, kind kernel.SetType) kernel.SetS
 	if kind == kernel.BitmapPort {
 		return kernel.SetSpec{Name: name, Type: kind}
 	}
-	return kernel.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: usualEntries}
+	return kernel.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: entriesMax}
 }
 
 // SetID is the identity of a set by its kernel name.
 func SetID(name string) dataplane.ID { return dataplane.ID{Container: ContainerSet, Name: name} }
 
-// SetObject is a set as an object of the domain. Its body is type and family. How many
-// entries fit does not make it different.
+// SetObject is a set as an object of the domain. Its body is type and family.
 func SetObject(s kernel.SetSpec) dataplane.Object {
 	return dataplane.Object{ID: SetID(s.Name), Kind: dataplane.Owned, Body: s.String()}
 }

@@ -54,8 +54,8 @@ func TestSetObjects(t *testing.T) {
 		set  kernel.SetSpec
 		body string
 	}{
-		{kernel.SetSpec{Name: "a", Type: kernel.HashIPPort, Family: kernel.Inet, MaxElem: usualEntries}, "hash:ip,port inet"},
-		{kernel.SetSpec{Name: "b", Type: kernel.HashIPPortNet, Family: kernel.Inet6, MaxElem: usualEntries}, "hash:ip,port,net inet6"},
+		{kernel.SetSpec{Name: "a", Type: kernel.HashIPPort, Family: kernel.Inet, MaxElem: entriesMax}, "hash:ip,port inet"},
+		{kernel.SetSpec{Name: "b", Type: kernel.HashIPPortNet, Family: kernel.Inet6, MaxElem: entriesMax}, "hash:ip,port,net inet6"},
 		{kernel.SetSpec{Name: "c", Type: kernel.BitmapPort}, "bitmap:port"},
 	} {
 		o := SetObject(c.set)
@@ -129,9 +129,9 @@ func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
 
 func TestNamesThatAreNoEntriesFollowNobody(t *testing.T) {
 	for _, id := range []dataplane.ID{
-		{Container: entriesPrefix + setClusterIP, Name: ""}, {Container: entriesPrefix + setClusterIP, Name: "10.0.0.1"},
-		{Container: entriesPrefix + setClusterIP, Name: "10.0.0.1,80"}, {Container: entriesPrefix + setClusterIP, Name: "10.0.0.1,tcp:x"},
-		{Container: entriesPrefix + setClusterIP, Name: "x,tcp:80"}, {Container: entriesPrefix + "ANOTHER", Name: "10.0.0.1,tcp:80"},
+		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: ""}, {Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1"},
+		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1,80"}, {Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1,tcp:x"},
+		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "x,tcp:80"}, {Container: entriesPrefix + "ANOTHER", Name: "10.0.0.1,tcp:80"},
 		{Container: ContainerSet, Name: "10.0.0.1,tcp:80"},
 	} {
 		if lead, follows := (Naming{}).Lead(id); follows {

@@ -1,6 +1,10 @@
 package ipvs
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -9,7 +13,8 @@ import (
 // prefix of what lands is a correct state:
 //
 //	 1 sets that come          a rule cannot look up a set that does not exist
-//	 2 entries that come       before what they are about, and before rules look them up
+//	 2 entries that come       before what they are about, and before rules look them up;
+//	   first those go that a set has which no rule looks up yet
 //	 3 rules that come or change
 //	 4 the device
 //	 5 entries that shape servers that exist, and go; see shaping
@@ -24,6 +29,7 @@ import (
 type plan struct {
 	setsCome, setsGo           []*dataplane.Change
 	device                     *dataplane.Change
+	entriesStale               []*dataplane.Change
 	entriesCome, entriesGo     [entryRanks][]*dataplane.Change
 	addressesCome, addressesGo []*dataplane.Change
 	servers                    []*dataplane.Change
@@ -44,7 +50,7 @@ const (
 	entryRanks
 )
 
-// setRanks are the ranks other than plain, by the names of the sets in IPv4.
+// setRanks are the ranks other than plain, by the words in the names of the sets.
 var setRanks = map[string]int{
 	setLoadBalancerFW:    guarding,
 	setIPs:               guarding,
@@ -92,7 +98,36 @@ func newPlan(changes []dataplane.Change, ranks map[string]int) *plan {
 			put(c, &p.entriesCome[rank], &p.entriesGo[rank])
 		}
 	}
+	idle := idleSets(p.rulesCome)
+	for rank := range p.entriesGo {
+		p.entriesGo[rank] = slices.DeleteFunc(p.entriesGo[rank], func(c *dataplane.Change) bool {
+			set, _ := EntrySet(c.ID)
+			if idle[set] {
+				p.entriesStale = append(p.entriesStale, c)
+			}
+			return idle[set]
+		})
+	}
 	return p
+}
+
+// idleSets returns the sets that rules look up after the batch and not before it. Another process,
+// which wanted them, may have left entries in them.
+func idleSets(rules []*dataplane.Change) map[string]bool {
+	idle := make(map[string]bool)
+	for _, c := range rules {
+		for _, ref := range c.After.Refs() {
+			if ref.Container == ContainerSet {
+				idle[ref.Name] = true
+			}
+		}
+	}
+	maps.DeleteFunc(idle, func(name string, _ bool) bool {
+		return slices.ContainsFunc(rules, func(c *dataplane.Change) bool {
+			return c.Unsure || c.Before != nil && strings.Contains(c.Before.Body, "--match-set "+name+" ")
+		})
+	})
+	return idle
 }
 
 func put(c *dataplane.Change, come, goes *[]*dataplane.Change) {

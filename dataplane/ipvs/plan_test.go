@@ -35,13 +35,13 @@ func TestOrderInAWrite(t *testing.T) {
 	p := s.openPort()
 	p.SourceRanges = []netip.Prefix{s.allowed}
 	s.want(s.scaffold(), s.serviceOf("a", p))
-	inOrder(t, k.log, "create KUBE-CLUSTER-IP", "in KUBE-CLUSTER-IP", "in KUBE-LOAD-BALANCER-SOURCE-CIDR", "in KUBE-IPVS-IPS",
-		"in KUBE-LOAD-BALANCER-FW", "rule filter KUBE-IPVS-FILTER", "make the device", "bind 172.30.0.41",
+	inOrder(t, k.log, "create KUBE-CLUSTER-IP", "in KUBE-CLUSTER-IP", "in KUBE-LB-SOURCE-CIDR", "in KUBE-IPVS-IPS",
+		"in KUBE-LB-FIREWALL", "rule filter KUBE-IPVS-FILTER", "make the device", "bind 172.30.0.41",
 		"add virtual server 172.30.0.41:80/tcp", "add real server 10.180.0.1:8080 of 172.30.0.41:80/tcp")
 	k.log = nil
 	s.want()
-	inOrder(t, k.log, "delete virtual server 172.30.0.41:80/tcp", "unbind 172.30.0.41", "in KUBE-LOAD-BALANCER-FW",
-		"in KUBE-LOAD-BALANCER-SOURCE-CIDR", "no rule filter KUBE-IPVS-FILTER", "destroy KUBE-CLUSTER-IP", "delete the device")
+	inOrder(t, k.log, "delete virtual server 172.30.0.41:80/tcp", "unbind 172.30.0.41", "in KUBE-LB-FIREWALL",
+		"in KUBE-LB-SOURCE-CIDR", "no rule filter KUBE-IPVS-FILTER", "destroy KUBE-CLUSTER-IP", "delete the device")
 	if len(k.about("delete real server")) > 0 {
 		t.Error("real servers go with their virtual one")
 	}
@@ -56,14 +56,14 @@ func TestPolicyChangesAroundTheServers(t *testing.T) {
 	s.want(s.scaffold(), s.serviceOf("a", cluster))
 	k.log = nil
 	s.want(s.scaffold(), s.serviceOf("a", local))
-	inOrder(t, k.log, "delete real server 10.180.1.3:8080 of 198.51.100.7:80/tcp", "in KUBE-LOAD-BALANCER-LOCAL")
+	inOrder(t, k.log, "delete real server 10.180.1.3:8080 of 198.51.100.7:80/tcp", "in KUBE-LB-LOCAL")
 	k.log = nil
 	s.want(s.scaffold(), s.serviceOf("a", cluster))
-	inOrder(t, k.log, "delete 198.51.100.7,tcp:80 in KUBE-LOAD-BALANCER-LOCAL", "add real server 10.180.1.3:8080 of 198.51.100.7:80/tcp")
+	inOrder(t, k.log, "delete 198.51.100.7,tcp:80 in KUBE-LB-LOCAL", "add real server 10.180.1.3:8080 of 198.51.100.7:80/tcp")
 	s.want(s.scaffold())
 	k.log = nil
 	s.want(s.scaffold(), s.serviceOf("a", local))
-	inOrder(t, k.log, "in KUBE-LOAD-BALANCER-LOCAL", "add virtual server 198.51.100.7:80/tcp")
+	inOrder(t, k.log, "in KUBE-LB-LOCAL", "add virtual server 198.51.100.7:80/tcp")
 }
 
 // random returns a virtual server with a few real ones.

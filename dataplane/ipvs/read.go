@@ -67,11 +67,12 @@ func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
+// readSets returns ours with their entries, and those of other releases and of kube-proxy, whose
+// entries go with them.
 func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
-	spare := swapName(w.family)
 	sets, err := w.kernel.sets.List(ctx, func(name string) bool {
-		_, ours := w.sets[name]
-		return ours || name == spare
+		_, ours := wordOf(w.family, name)
+		return ours
 	})
 	if err != nil {
 		return nil, err
@@ -79,10 +80,9 @@ func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	for i := range sets {
 		s := &sets[i]
-		objects = append(objects, w.setObject(s))
-		wanted, ours := w.sets[s.Name]
-		if !ours || s.Type != wanted.Type {
-			continue // the entries go with the set
+		objects = append(objects, SetObject(s.SetSpec))
+		if _, wanted := w.sets[s.Name]; !wanted {
+			continue
 		}
 		w.levels.found(s)
 		place := placeOf(s.Name)
@@ -91,15 +91,6 @@ func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 		}
 	}
 	return objects, nil
-}
-
-// setObject is a set as it was found. One with too little room equals no wanted one.
-func (w *Writer) setObject(s *kernel.Set) dataplane.Object {
-	o := SetObject(s.SetSpec)
-	if wanted, ours := w.sets[s.Name]; ours && !holds(*s, wanted) {
-		o.Body += fmt.Sprintf(" for %d", s.Capacity())
-	}
-	return o
 }
 
 func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {

@@ -64,7 +64,7 @@ const (
 // loopbacks are the sources that Services ignore.
 var loopbacks = service.PerFamily[string]{"127.0.0.0/8", "::1/128"}
 
-// abouts are the comments of rules by the names of the sets that they look up.
+// abouts are the comments of rules by the words in the names of the sets that they look up.
 var abouts = func() map[string]string {
 	texts := make(map[string]string, len(kinds))
 	for _, k := range kinds {

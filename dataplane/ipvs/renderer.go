@@ -43,7 +43,7 @@ type Options struct {
 type Renderer struct {
 	family  service.Family
 	options Options
-	// sets are those of the family, by their names in IPv4.
+	// sets are those of the family, by the words in their names.
 	sets map[string]setPlace
 	// mark is "0x4000/0x4000" for bit 14.
 	mark string
@@ -121,7 +121,7 @@ func (d *draft) bind(addr netip.Addr) {
 	d.entry(setIPs, kernel.Entry{Addr: addr})
 }
 
-// entry adds an entry to a set, which is given by its name in IPv4.
+// entry adds an entry to a set, which is given by the word in its name.
 func (d *draft) entry(set string, e kernel.Entry) {
 	d.objects = append(d.objects, d.renderer.sets[set].object(e))
 }

@@ -167,7 +167,7 @@ func TestDrainingChangesOneLine(t *testing.T) {
 	draining := listing(renderer.Service(context.Background(), w.view(p), w.facts()))
 	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
 	// It gets no new connections, so that none can be its own.
-	want = strings.Replace(want, "set/KUBE-LOOP-BACK | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
+	want = strings.Replace(want, entriesPrefix+setName(service.IPv4, setLoopBack)+" | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
 	if draining != want {
 		t.Errorf("got\n%s\nwant\n%s", draining, want)
 	}

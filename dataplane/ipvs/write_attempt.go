@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -22,10 +23,6 @@ type attempt struct {
 	// rules are the receipts of writes of rules that did not land.
 	rules   []dataplane.Receipt
 	written dataplane.Written
-	// misfits are sets on their way to another type, by name. moved are the rules that look
-	// up the sets beside them meanwhile.
-	misfits map[string]*misfit
-	moved   []*dataplane.Change
 	// lost is set when an answer of the kernel is missing.
 	lost bool
 }
@@ -50,10 +47,10 @@ func (a *attempt) carryOut(ctx context.Context) {
 	a.createSets(ctx, p.setsCome)
 	// Sets are filled before rules look them up. Otherwise a half-filled one of a
 	// predecessor could make a rule refuse what another set lets through.
+	a.changeEntries(ctx, p.entriesStale, false)
 	a.changeEntries(ctx, p.entriesCome[plain], true)
 	a.changeEntries(ctx, p.entriesCome[guarding], true)
-	a.writeRules(ctx, a.ledAside(ctx, p.rulesCome))
-	a.bringHome(ctx)
+	a.writeRules(ctx, p.rulesCome)
 	if p.device != nil && p.device.After != nil {
 		a.note(p.device, a.device.Ensure())
 	}
@@ -65,7 +62,6 @@ func (a *attempt) carryOut(ctx context.Context) {
 	a.changeEntries(ctx, p.entriesGo[guarding], false)
 	a.changeEntries(ctx, p.entriesGo[plain], false)
 	a.writeRules(ctx, p.rulesGo)
-	a.dropBeside(ctx)
 	a.destroySets(ctx, p.setsGo)
 	if p.device != nil && p.device.After == nil {
 		a.note(p.device, a.device.Delete())
@@ -119,24 +115,18 @@ func (a *attempt) createSets(ctx context.Context, changes []*dataplane.Change) {
 	var about []*dataplane.Change
 	for _, c := range changes {
 		spec, err := ParseSet(c.After)
-		switch {
-		case err != nil:
+		if err != nil {
 			a.note(c, err)
-		case !c.Unsure && c.Before != nil:
-			a.made(ctx, c, spec, a.replace(ctx, spec))
-		default:
-			specs, about = append(specs, spec), append(about, c)
+			continue
 		}
+		specs, about = append(specs, spec), append(about, c)
 	}
 	if len(specs) == 0 {
 		return
 	}
 	a.count(len(specs), 0)
 	for i, err := range a.kernel.sets.Create(ctx, specs) {
-		if errors.Is(err, kernel.ErrDifferent) {
-			err = a.replace(ctx, specs[i])
-		}
-		a.made(ctx, about[i], specs[i], err)
+		a.note(about[i], err)
 	}
 }
 
@@ -150,9 +140,19 @@ func (a *attempt) destroySets(ctx context.Context, changes []*dataplane.Change) 
 	}
 	a.count(len(names), 0)
 	for i, err := range a.kernel.sets.Destroy(ctx, names) {
+		for try := 0; errors.Is(err, kernel.ErrInUse) && try < freedTries && ctx.Err() == nil; try++ {
+			time.Sleep(freedPause)
+			err = a.kernel.sets.Destroy(ctx, names[i:i+1])[0]
+		}
 		a.note(changes[i], err)
 	}
 }
+
+// How long Linux may take to release the sets of deleted rules.
+const (
+	freedTries = 100
+	freedPause = 10 * time.Millisecond
+)
 
 // changeEntries adds or removes entries. An entry that exists already, or is gone already,
 // is success, so it does not matter if that is unknown.
@@ -162,11 +162,6 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	bytes := 0
 	for _, c := range a.possible(changes) {
 		e, err := a.entry(c.ID)
-		if set, _ := EntrySet(c.ID); err != nil && !add && a.misfits[set] != nil {
-			err = nil // it went with the set that had its type
-			a.note(c, err)
-			continue
-		}
 		if err != nil {
 			a.note(c, err)
 			continue
@@ -179,15 +174,10 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	}
 	a.count(len(edits), bytes)
 	results := a.kernel.sets.Delete
-	var small map[string]error
 	if add {
-		small = a.makeRoom(ctx, edits, about)
 		results = a.kernel.sets.Add
 	}
 	for i, err := range results(ctx, edits) {
-		if err != nil {
-			err = errors.Join(err, small[edits[i].Set])
-		}
 		if !add && contradicts(err) {
 			err = nil // it went with its set
 		}

@@ -15,7 +15,7 @@ import (
 
 // receipt is the account of a write that was carried out.
 func (a *attempt) receipt() dataplane.Receipt {
-	r := dataplane.Receipt{Written: a.written.Add(a.kernel.changes.Written()), Notes: a.exchanges()}
+	r := dataplane.Receipt{Written: a.written.Add(a.kernel.changes.Written())}
 	var errs []error
 	for _, c := range a.order {
 		err := a.failed[c.ID].err
@@ -93,9 +93,6 @@ func outcomeOf(err error) dataplane.Outcome {
 // contradicts reports whether an error means that the kernel is not as it was left: what
 // the request needs does not exist.
 func contradicts(err error) bool {
-	if _, misfit := errors.AsType[*misfitError](err); misfit {
-		return true
-	}
 	return errors.Is(err, kernel.ErrNoSet) || errors.Is(err, kernel.ErrNoDevice)
 }
 

@@ -18,8 +18,7 @@ import (
 // Writer writes batches of one family to IPVS, sets and the dummy device, and their rules
 // through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
 //
-// The messages of a change depend on that change alone. A batch lists nothing on its way,
-// except once a set that outgrows its usual bound. It reads single virtual servers whose
+// The messages of a change depend on that change alone. A batch lists nothing on its way. It reads single virtual servers whose
 // state is unsure or other than thought. A refusal keeps only those objects from being
 // written that refer to the refused one.
 //
@@ -81,10 +80,8 @@ type serverWriter interface {
 type setSocket interface {
 	Create(ctx context.Context, specs []kernel.SetSpec) []error
 	Destroy(ctx context.Context, names []string) []error
-	Swap(ctx context.Context, one, other string) error
 	Add(ctx context.Context, changes []kernel.EntryChange) []error
 	Delete(ctx context.Context, changes []kernel.EntryChange) []error
-	Get(ctx context.Context, name string) (kernel.Set, error)
 	List(ctx context.Context, wanted func(name string) bool) ([]kernel.Set, error)
 	Close() error
 }

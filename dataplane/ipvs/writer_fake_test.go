@@ -218,13 +218,6 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 	return results
 }
 
-func (k fakeSets) Swap(_ context.Context, one, other string) error {
-	a, b := k.sets[one], k.sets[other]
-	a.Name, b.Name = other, one
-	k.sets[one], k.sets[other] = b, a
-	return k.asked("swap " + one)
-}
-
 func (k fakeSets) Add(_ context.Context, changes []kernel.EntryChange) []error {
 	return k.change("add ", changes, func(s *fakeSet, e kernel.Entry) error {
 		if len(s.entries) >= int(s.MaxElem) && s.Type != kernel.BitmapPort && !s.entries[e] {
@@ -263,13 +256,6 @@ func (k fakeSets) told(s *fakeSet) kernel.Set {
 		told.LastPort = 65535
 	}
 	return told
-}
-
-func (k fakeSets) Get(_ context.Context, name string) (kernel.Set, error) {
-	if s := k.sets[name]; s != nil {
-		return k.told(s), nil
-	}
-	return kernel.Set{}, refusedSet(unix.ENOENT, kernel.ErrNoSet)
 }
 
 func (k fakeSets) List(_ context.Context, wanted func(string) bool) ([]kernel.Set, error) {

@@ -88,7 +88,7 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 	if receipt.Outcome != dataplane.Unknown || len(receipt.Suspects) > 0 {
 		t.Errorf("%v, suspects %v", receipt, receipt.Suspects)
 	}
-	if _, known := receipt.Certain[SetID(setClusterIP)]; known {
+	if _, known := receipt.Certain[SetID(setName(s.family, setClusterIP))]; known {
 		t.Error("the set is said to be certain")
 	}
 	k.fault = nil
@@ -101,7 +101,7 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 
 func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create "+setLoadBalancerFW, &kernel.SetRefusal{What: "create", Reason: kernel.ErrUnsupported})
+	k.fault = fails("create "+setName(s.family, setLoadBalancerFW), &kernel.SetRefusal{What: "create", Reason: kernel.ErrUnsupported})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	receipt := s.write(s.changes(all...))
 	if receipt.Outcome != dataplane.Unsupported {
@@ -174,7 +174,7 @@ func TestIdentitiesOfOthersAreRefused(t *testing.T) {
 		{ID: dataplane.ID{Container: ContainerServer, Name: "x"}},
 		{ID: ServerID(dataplane.Frontend{Addr: s.vip, Port: 80}), Body: "rr"},
 		{ID: dataplane.ID{Container: "set/x", Name: "80"}},
-		{ID: dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "x"}},
+		{ID: dataplane.ID{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "x"}},
 	} {
 		receipt := s.write([]dataplane.Change{{ID: o.ID, After: &o, Owner: service.Key{Name: "a"}}})
 		if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 {
@@ -205,111 +205,81 @@ func TestNearlyFullSetsAreTold(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{NearlyFull: func(l SetLevel) { told = append(told, l) }})
 	all := []owned{s.scaffold(), s.serviceOf("0", s.clusterIP(0, 1))}
 	s.want(all...)
-	small := k.sets[setClusterIP]
-	small.MaxElem, s.w.levels.most = 10, 10
+	name := setName(s.family, setClusterIP)
+	small := k.sets[name]
+	small.MaxElem = 10
 	s.w.levels.made(small.SetSpec, 1)
 	for i := 1; i < 9; i++ {
 		all = append(all, s.serviceOf(fmt.Sprint(i), s.clusterIP(i, 1)))
 		s.write(s.changes(all...))
 	}
-	if want := []SetLevel{{Set: setClusterIP, Entries: 8, Capacity: 10}}; !slices.Equal(told, want) {
+	if want := []SetLevel{{Set: name, Entries: 8, Capacity: 10}}; !slices.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
 	s.read()
-	if want := (SetLevel{Set: setClusterIP, Entries: 9, Capacity: 10}); len(told) != 2 || told[1] != want {
+	if want := (SetLevel{Set: name, Entries: 9, Capacity: 10}); len(told) != 2 || told[1] != want {
 		t.Errorf("told %v, want %v again", told, want)
 	}
 	s.write(s.changes(all[:3]...))
-	if got := s.w.levels.sets[setClusterIP]; got.Entries != 2 {
+	if got := s.w.levels.sets[name]; got.Entries != 2 {
 		t.Errorf("%+v, want 2 entries", got)
 	}
 }
 
-// A set that cannot grow now is no fault of the Service whose entry does not fit.
-func TestASetThatCannotGrowNow(t *testing.T) {
-	s, k := newFakeStand(t, service.IPv4, Config{})
-	s.want(s.scaffold())
-	name := setName(s.family, setClusterIP)
-	small := k.sets[name]
-	small.MaxElem = 0
-	k.sets[name] = small
-	s.w.levels.sets[name].room = 0
-	k.fault = fails("create "+swapName(s.family), unix.ENOMEM)
-	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
-	receipt := s.write(s.changes(all...))
-	if receipt.Outcome != dataplane.Busy || !strings.Contains(receipt.Err.Error(), "enlarge "+name) || receipt.Proven {
-		t.Errorf("%v, proven %t", receipt, receipt.Proven)
-	}
-	k.fault = nil
-	s.want(all...)
-	if k.sets[name].MaxElem != mostEntries {
-		t.Errorf("%+v", k.sets[name].SetSpec)
+// rename gives a set of the fake and the rules that look it up another name.
+func (k *fakeKernel) rename(from, to string) {
+	k.sets[to] = k.sets[from]
+	k.sets[to].Name = to
+	delete(k.sets, from)
+	for id, o := range k.rules {
+		renamed := *o
+		renamed.Body = strings.ReplaceAll(o.Body, from+" ", to+" ")
+		refs := slices.Clone(o.Refs())
+		for i := range refs {
+			if refs[i] == SetID(from) {
+				refs[i] = SetID(to)
+			}
+		}
+		renamed.Links = dataplane.LinkTo(refs...)
+		k.rules[id] = &renamed
 	}
 }
 
-// TestRulesAlwaysAskWhatIsWhole: while a set of another type is exchanged, every rule that
-// asked it finds a set with the entries of the Service that is served.
+// TestRulesAlwaysAskWhatIsWhole: while the sets of another release, or of kube-proxy, are exchanged,
+// every rule finds a set with the entries of the Services that are served, and none that a former
+// process has left.
 func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 	for _, family := range service.Families {
-		s, k := newFakeStand(t, family, Config{})
-		name := setName(s.family, setClusterIP)
-		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1))}
-		s.want(all...)
-		// Another release's, with the same entries; fields behind are not looked at.
-		k.sets[name].Type = kernel.HashIPPortIP
-		s.read()
-		asked := 0
-		k.fault = func(string) error {
-			for _, o := range k.rules {
-				for _, set := range []string{name, besideName(s.family, name)} {
-					if !slices.Contains(o.Refs(), SetID(set)) {
-						continue
-					}
-					asked++
-					if there := k.sets[set]; there == nil || len(there.entries) < 2 {
-						t.Errorf("%s looks up %s: %+v", o.ID.Name, set, there)
+		for _, other := range []string{setPrefixes[family] + "CLUSTER-IP-012def", kubeProxyName(family, "KUBE-CLUSTER-IP")} {
+			s, k := newFakeStand(t, family, Config{})
+			name := setName(family, setClusterIP)
+			all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1))}
+			s.want(all...)
+			k.rename(name, other)
+			stale := &fakeSet{SetSpec: s.w.sets[name], entries: map[kernel.Entry]bool{{Addr: s.external, Protocol: kernel.TCP, Port: 9}: true}}
+			k.sets[name] = stale
+			s.read()
+			asked := 0
+			k.fault = func(string) error {
+				for _, o := range k.rules {
+					for _, ref := range o.Refs() {
+						if ref != SetID(name) && ref != SetID(other) {
+							continue
+						}
+						asked++
+						if there := k.sets[ref.Name]; there == nil || len(there.entries) != 2 {
+							t.Errorf("%s looks up %s: %+v", o.ID.Name, ref.Name, there)
+						}
 					}
 				}
+				return nil
 			}
-			return nil
-		}
-		receipt := s.write(s.changes(all...))
-		if receipt.Outcome != dataplane.Landed || asked == 0 || len(receipt.Notes) != 1 {
-			t.Errorf("%v, looked up %d times:\n%s", receipt, asked, strings.Join(k.log, "\n"))
-		}
-		k.fault = nil
-		s.expect(all...)
-		if len(k.about("rule nat")) == 0 {
-			t.Error("no rule was led aside")
-		}
-	}
-}
-
-// TestAnExchangeThatIsCutShort: whatever is refused on the way, the set is right in the
-// end.
-func TestAnExchangeThatIsCutShort(t *testing.T) {
-	for cut := 1; ; cut++ {
-		s, k := newFakeStand(t, service.IPv4, Config{})
-		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
-		s.want(all...)
-		k.sets[setName(s.family, setClusterIP)].Type = kernel.HashIPPortIP
-		s.read()
-		steps := 0
-		k.fault = func(string) error {
-			if steps++; steps == cut {
-				return unix.ENOMEM
+			if receipt := s.write(s.changes(all...)); receipt.Outcome != dataplane.Landed || asked == 0 || k.sets[other] != nil {
+				t.Errorf("%v, looked up %d times, left %+v:\n%s", receipt, asked, k.sets[other], strings.Join(k.log, "\n"))
 			}
-			return nil
+			k.fault = nil
+			s.expect(all...)
 		}
-		if receipt := s.write(s.changes(all...)); receipt.Outcome == dataplane.Landed && steps < cut {
-			if cut < 8 {
-				t.Errorf("%d steps only: that proves little", steps)
-			}
-			return
-		}
-		k.fault = nil
-		s.read()
-		s.want(all...)
 	}
 }
 

@@ -84,8 +84,6 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 // the first of several transactions: the change may be to what that transaction made.
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
-	case a.plan == nil && a.exchanged:
-		return nil
 	case a.plan == nil:
 		return untouched(changes)
 	case a.landed > 0 && !a.undisturbed(ctx):
@@ -126,9 +124,6 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 		// Somebody else has changed the table. An audit must read all of it, and no
 		// Service is to blame.
 		a.receipt.Outcome = dataplane.Unknown
-	case isStillHeld(unexplained):
-		a.w.held = true
-		a.receipt.Outcome = dataplane.Busy
 	case isBusy(unexplained[0]):
 		a.receipt.Outcome = dataplane.Busy
 	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
@@ -181,14 +176,6 @@ func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	}
 	object, err := b.reader.one(ctx, id)
 	return err == nil && object == nil
-}
-
-// isStillHeld reports whether the kernel refused nothing but the deletion of chains: it
-// has not yet released what leads there, and will.
-func isStillHeld(refusals []*wire.Refusal) bool {
-	return !slices.ContainsFunc(refusals, func(r *wire.Refusal) bool {
-		return r.Kind != unix.NFT_MSG_DELCHAIN || r.Errno != unix.EBUSY
-	})
 }
 
 // suspects returns the owners of what was refused.

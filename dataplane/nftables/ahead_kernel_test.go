@@ -62,7 +62,7 @@ func TestReadingAhead(t *testing.T) {
 		commands        string
 		missing, excess int
 	}{
-		"an element goes": {"delete element " + w.table() + " frontends { 172.16.0.7 . tcp . 80 }", 1, 0},
+		"an element goes": {"delete element " + w.table() + " ${frontends} { 172.16.0.7 . tcp . 80 }", 1, 0},
 		"a chain comes":   {"add chain " + w.table() + " stranger", 0, 1},
 		"another table":   {"add table ip6 stranger", 0, 0},
 	} {

@@ -78,7 +78,7 @@ func commentIn(userData []byte) string {
 
 // hasRanges reports whether the keys of a container's elements are ranges. Such a key is
 // its first value followed by its last one.
-func hasRanges(container string) bool { return container == elementsOf+setAllowed }
+func hasRanges(container string) bool { return container == elementsOf+setAllowed.name }
 
 // keyOf adds the key as attributes of an element.
 func keyOf(b []byte, id dataplane.ID) []byte {
@@ -296,7 +296,7 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false
 	}
-	if o.ID.Container == elementsOf+setNodePortAddresses {
+	if o.ID.Container == elementsOf+setNodePortAddresses.name {
 		return service.Node, true
 	}
 	comment := commentIn(netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_USERDATA).Data)

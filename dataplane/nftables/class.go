@@ -92,9 +92,9 @@ func (c class) pickChain(d *dialect) *chain {
 	}
 	switch {
 	case c.kind == classLocal && c.nodePort:
-		size, name = c.local, mapNodePortLocal
+		size, name = c.local, mapNodePortLocal.name
 	case c.kind == classLocal:
-		size, name = c.local, mapLocal
+		size, name = c.local, mapLocal.name
 	}
 	out := newChain(c.name()).needs(setID(name))
 	for _, modulus := range moduli(size) {

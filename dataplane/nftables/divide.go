@@ -144,12 +144,10 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 		return stageTakeover
 	case chain && c.Before != nil:
 		return p.stageOfService(c.Owner)
-	case o.step <= stepNewChain, chain && !fixed, inMemory(c):
+	case o.step <= stepNewChain, chain && !fixed:
 		return stageShared
 	case fixed && c.After == nil:
 		return stageRemoval
-	case fixed && strings.HasSuffix(c.ID.Container, besideSuffix):
-		return stageShared
 	case fixed:
 		return stageScaffold
 	default:
@@ -185,13 +183,6 @@ func isEmptied(chain *dataplane.Object) bool {
 // (see renderAffinity). Any number of Services share the others.
 func ofOneService(c *dataplane.Change) bool {
 	return c.Owner != service.Node && strings.Contains(c.ID.Name, "/")
-}
-
-// inMemory reports whether a change is a client that a map inherits; see inherit. Nothing looks
-// into the map before the Service's chains do.
-func inMemory(c *dataplane.Change) bool {
-	name, element := setOf(c.ID.Container)
-	return element && IsClientsMap(name)
 }
 
 // needed reports whether the cluster cannot come up without a Service: the API server's own,

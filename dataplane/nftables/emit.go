@@ -5,7 +5,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
-	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // emitter writes the messages of one transaction. Consecutive elements of one set share
@@ -115,12 +114,6 @@ func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
 	e.t.Unnest(mark)
 }
 
-// carry adds an element with attributes that the kernel returned.
-func (e *emitter) carry(container string, attrs []byte, note int) {
-	e.elements(unix.NFT_MSG_NEWSETELEM, container, note)
-	e.t.Add(func(b []byte) []byte { return netlink.AppendBytes(b, unix.NFTA_LIST_ELEM, attrs) })
-}
-
 // elements opens a message that adds or deletes elements of a set, unless one is open.
 func (e *emitter) elements(kind uint16, container string, note int) {
 	if e.container != container || e.kind != kind || e.t.MessageBytes() > elementsMax {
@@ -159,7 +152,7 @@ func (p *plan) transaction(part []operation) *wire.Transaction {
 		switch o.step {
 		case stepTable:
 			e.addTable(c.After.Body)
-		case stepNewSharedSet, stepNewSet, stepRedefineSet:
+		case stepNewSharedSet, stepNewSet:
 			e.addSet(c.ID.Name, c.After.Body)
 		case stepNewChain:
 			e.addChain(c.ID.Name, c.After.Body)
@@ -173,7 +166,7 @@ func (p *plan) transaction(part []operation) *wire.Transaction {
 			e.addRules(c.ID.Name, c.After.Body)
 		case stepDeleteChain, stepDeleteBaseChain:
 			e.deleteChain(c.ID.Name)
-		case stepDeleteSet, stepDropSet:
+		case stepDeleteSet:
 			e.deleteSet(c.ID.Name)
 		case stepDeleteTable:
 			e.deleteTable()

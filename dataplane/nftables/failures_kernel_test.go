@@ -179,8 +179,8 @@ type interruption struct {
 func TestWhatIsCertainOfAnInterruptedBatch(t *testing.T) {
 	// In the order of names, one of the first Services is written, and one of the last
 	// has not been removed.
-	const one = "delete element ip kube-proxy frontends { 172.16.0.0 . tcp . 80 }"
-	const last = "delete element ip kube-proxy frontends { 172.16.0.99 . tcp . 80 }"
+	const one = "delete element ip kube-proxy ${frontends} { 172.16.0.0 . tcp . 80 }"
+	const last = "delete element ip kube-proxy ${frontends} { 172.16.0.99 . tcp . 80 }"
 	for name, i := range map[string]interruption{
 		"out of time": {},
 		"busy":        {busy: true},

@@ -79,7 +79,7 @@ func anyRuleText(d *dialect, attrs []byte) (text string, ok bool) {
 func setLines(d *dialect, o *dataplane.Object) []string {
 	s, err := definition(o.ID.Name)
 	if err != nil || s.object(d).Body != o.Body {
-		return []string{fmt.Sprintf("a definition of %d bytes, of another program or release", len(o.Body))}
+		return []string{"a definition of another program or release"}
 	}
 	lines := strings.Split(strings.TrimSpace(s.text(d, nil)), "\n")
 	lines = lines[1 : len(lines)-1]

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -41,39 +40,13 @@ const (
 	chainReject           = "reject-chain"
 )
 
-// Services with affinity have chains of their own, and sets and maps with names that
-// kube-proxy does not use.
+// Services with affinity have chains of their own, and sets and maps; see affinity.go.
 const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"
 	prefixExternalChain = "external-"
 	prefixKnownChain    = "known-"
 	prefixRememberChain = "remember-"
-	prefixClientsMap    = "clients-"
-	prefixSlotsMap      = "slots-"
-	prefixLiveSet       = "live-"
-	prefixTargetsMap    = "targets-"
-	prefixMemorySet     = "remembered-"
-)
-
-// The sets and maps have names that kube-proxy does not use: a set of the same name with
-// another definition would be in the way of either proxy.
-const (
-	mapFrontends         = "frontends"
-	mapNodePorts         = "nodeports"
-	mapCluster           = "cluster-endpoints"
-	mapLocal             = "local-endpoints"
-	mapNodePortCluster   = "nodeport-cluster-endpoints"
-	mapNodePortLocal     = "nodeport-local-endpoints"
-	setNoEndpoints       = "no-endpoints"
-	setNoLocal           = "no-local-endpoints"
-	setNodePortNone      = "nodeport-no-endpoints"
-	setNodePortNoLocal   = "nodeport-no-local-endpoints"
-	setClusterIPs        = "active-cluster-ips"
-	setNodePortAddresses = "nodeport-addresses"
-	setHairpins          = "hairpins"
-	setFirewalled        = "firewalled"
-	setAllowed           = "allowed-sources"
 )
 
 // shards divide the largest map. The kernel lists a set in pieces and each time walks over
@@ -102,15 +75,15 @@ func memoryOf(portBase string) string {
 		sum += int(b)
 	}
 	at := sum % len(memories)
-	return prefixMemorySet + memories[at:at+1]
+	return memorySet(memories[at : at+1]).name
 }
 
 // clusterMap returns the name of a shard's map. Node ports have one map without shards.
 func clusterMap(shard string) string {
 	if shard == "" {
-		return mapNodePortCluster
+		return mapNodePortCluster.name
 	}
-	return mapCluster + "-" + shard
+	return mapCluster.of(shard).name
 }
 
 // Containers of identities. The container of elements is "@" and the name of their set, as
@@ -130,10 +103,9 @@ var tableID = dataplane.ID{Container: containerTable, Name: TableName}
 // setOf returns the set that a container of elements stands for.
 func setOf(container string) (string, bool) { return strings.CutPrefix(container, elementsOf) }
 
-// A name is cut where kube-proxy cuts it. That leaves room for prefixes below the kernel's
-// limit of 255.
+// A name is cut so that there is room for prefixes below the kernel's limit of 255.
 const (
-	baseMax = 240
+	baseMax = 225
 	cutMark = "..."
 )
 
@@ -141,17 +113,6 @@ const (
 // HASH-namespace/name/protocol/port.
 func portBase(key service.Key, port *service.PortView) string {
 	return hashedName(key.String() + "/" + port.Protocol.String() + "/" + port.Name)
-}
-
-// endpointBaseOf names an endpoint of a service port with this name, as kube-proxy does. It is
-// unknown, and "", if the name of the port was cut.
-func endpointBaseOf(portBase string, e netip.AddrPort) string {
-	_, text, hashed := strings.Cut(portBase, "-")
-	if !hashed || hashedName(text) != portBase {
-		return ""
-	}
-	addr := strings.ReplaceAll(e.Addr().String(), ":", ".")
-	return hashedName(text + ofEndpoint + addr + "/" + strconv.Itoa(int(e.Port())))
 }
 
 func hashedName(text string) string {
@@ -213,10 +174,10 @@ const (
 )
 
 // The containers of elements that others follow.
-const (
-	inFrontends  = elementsOf + mapFrontends
-	inNodePorts  = elementsOf + mapNodePorts
-	inFirewalled = elementsOf + setFirewalled
+var (
+	inFrontends  = elementsOf + mapFrontends.name
+	inNodePorts  = elementsOf + mapNodePorts.name
+	inFirewalled = elementsOf + setFirewalled.name
 )
 
 // setIn holds the shared sets by the containers of their elements.

@@ -16,21 +16,15 @@ func TestNamesAreKubeProxys(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name, port string
 		protocol              service.Protocol
-		endpoint, want        string
+		want                  string
 	}{
-		{"ns1", "svc1", "p80", service.TCP, "", "ULMVA6XW-ns1/svc1/tcp/p80"},
-		{"ns1", "svc1", "", service.TCP, "", "6KJ5P52A-ns1/svc1/tcp/"},
-		{"default", "kubernetes", "https", service.TCP, "", "2QRHZV4L-default/kubernetes/tcp/https"},
-		{"kube-system", "kube-dns", "dns", service.UDP, "", "FY5PMXPG-kube-system/kube-dns/udp/dns"},
-		{"ns1", "svc1", "p80", service.TCP, "10.180.0.1:80", "5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80"},
-		{"ns1", "svc1", "p80", service.TCP, "[fd00:10:180::1]:80", "ZVRFLKHO-ns1/svc1/tcp/p80__fd00.10.180..1/80"},
+		{"ns1", "svc1", "p80", service.TCP, "ULMVA6XW-ns1/svc1/tcp/p80"},
+		{"ns1", "svc1", "", service.TCP, "6KJ5P52A-ns1/svc1/tcp/"},
+		{"default", "kubernetes", "https", service.TCP, "2QRHZV4L-default/kubernetes/tcp/https"},
+		{"kube-system", "kube-dns", "dns", service.UDP, "FY5PMXPG-kube-system/kube-dns/udp/dns"},
 	} {
 		key, port := service.Key{Namespace: c.namespace, Name: c.name}, &service.PortView{Name: c.port, Protocol: c.protocol}
-		got := portBase(key, port)
-		if c.endpoint != "" {
-			got = endpointBaseOf(got, netip.MustParseAddrPort(c.endpoint))
-		}
-		if got != c.want {
+		if got := portBase(key, port); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
 	}
@@ -41,11 +35,8 @@ func TestLongNamesAreCut(t *testing.T) {
 	key := service.Key{Namespace: long, Name: long}
 	one := portBase(key, &service.PortView{Name: long + long})
 	other := portBase(key, &service.PortView{Name: long + long + "y"})
-	if len(one) != 240 || !strings.HasSuffix(one, "...") || one == other {
+	if len(one) != baseMax || !strings.HasSuffix(one, "...") || one == other {
 		t.Errorf("cut to %d characters: %s, %s", len(one), one, other)
-	}
-	if endpoint := endpointBaseOf(one, netip.MustParseAddrPort("10.0.0.1:80")); endpoint != "" {
-		t.Errorf("endpoint %s of a port whose name was cut", endpoint)
 	}
 }
 

@@ -21,13 +21,9 @@ import (
 
 // The other program's elements: two sets have the same address, which one transaction
 // replaces in both. A reading with an address in one set only mixes two moments.
-const (
-	churnedElements = 20000
-	churnOne        = setClusterIPsName
-	churnTwo        = "nodeport-addresses"
-	// setClusterIPsName comes first when sets are listed, or last: either will do.
-	setClusterIPsName = "active-cluster-ips"
-)
+const churnedElements = 20000
+
+var churnOne, churnTwo = nftables.SetName("active-cluster-ips"), nftables.SetName("nodeport-addresses")
 
 // churn replaces the n-th pair by the one after it, in one transaction.
 func churn(t *testing.T, socket *wire.Socket, n int, fresh bool) {
@@ -208,9 +204,9 @@ func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
 	// Two families one after the other, and many messages of one before those of the
 	// other: the kernel fills its datagrams completely.
 	for _, change := range []string{
-		"add element ip kube-proxy active-cluster-ips { 192.0.2.1 }; add element ip6 kube-proxy active-cluster-ips { fd00::1 }",
-		"add chain inet other c; add element ip6 kube-proxy active-cluster-ips { fd00::2 }; add element ip kube-proxy active-cluster-ips { 192.0.2.2 }",
-		"add element ip kube-proxy active-cluster-ips { 192.0.3.1, 192.0.3.2, 192.0.3.3, 192.0.3.4, 192.0.3.5 }; add element ip6 kube-proxy active-cluster-ips { fd00::3 }",
+		"add element ip kube-proxy ${active-cluster-ips} { 192.0.2.1 }; add element ip6 kube-proxy ${active-cluster-ips} { fd00::1 }",
+		"add chain inet other c; add element ip6 kube-proxy ${active-cluster-ips} { fd00::2 }; add element ip kube-proxy ${active-cluster-ips} { 192.0.2.2 }",
+		"add element ip kube-proxy ${active-cluster-ips} { 192.0.3.1, 192.0.3.2, 192.0.3.3, 192.0.3.4, 192.0.3.5 }; add element ip6 kube-proxy ${active-cluster-ips} { fd00::3 }",
 	} {
 		drain(heard[:]...)
 		ipv4.nft("add table inet other; "+change, "-f", "-")

@@ -244,8 +244,8 @@ func TestTheNodesMemoryCoversEveryList(t *testing.T) {
 	b.choices(from)
 	list := func(set string) string { return b.nft("", "list", "set", "ip", nftables.TableName, set) }
 	held := 0
-	for _, memory := range []string{"remembered-a", "remembered-b", "remembered-c", "remembered-d"} {
-		text := list(memory)
+	for _, memory := range []string{"-a", "-b", "-c", "-d"} {
+		text := list(nftables.SetName("remembered") + memory)
 		for _, client := range from {
 			if strings.Contains(text, client.String()+" . "+packetFrontend.Addr().String()+" . udp . 80 timeout 10m expires 9m") {
 				held++

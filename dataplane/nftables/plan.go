@@ -30,10 +30,6 @@ const (
 	// ones. Until their hooks are unregistered, a millisecond later, they jump into chains that
 	// already have their new rules.
 	stepFlushChain
-	// stepDropSet and stepRedefineSet replace a definition, between the rules that go and
-	// those that come.
-	stepDropSet
-	stepRedefineSet
 	stepDeleteElement
 	stepNewElement
 	stepRules
@@ -51,15 +47,14 @@ type operation struct {
 	number int
 }
 
-// steps adds what a change needs. ending has the containers of sets that go or are
-// redefined.
+// steps adds what a change needs. ending has the containers of sets that go.
 func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
 	case c.Unsure && c.ID.Container == containerTable && c.After != nil:
 		// Also if it is there: the scaffold as a whole is unsure when a control write has to show
 		// whether the kernel refuses everything.
 		return append(list, stepTable)
-	case dataplane.Same(c.Before, c.After) && (c.After == nil || !ending[c.ID.Container]):
+	case dataplane.Same(c.Before, c.After):
 		return list
 	case c.ID.Container == containerTable && c.After == nil:
 		return append(list, stepDeleteTable)
@@ -67,8 +62,6 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 		return append(list, stepTable)
 	case c.ID.Container == containerSet && c.After == nil:
 		return append(list, stepDeleteSet)
-	case c.ID.Container == containerSet && c.Before != nil:
-		return append(list, stepDropSet, stepRedefineSet)
 	case c.ID.Container == containerSet && containers[c.ID.Name] != "":
 		return append(list, stepNewSharedSet)
 	case c.ID.Container == containerSet:
@@ -80,7 +73,7 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	case c.After == nil:
 		return append(list, stepDeleteElement)
 	}
-	if c.Before != nil && !ending[c.ID.Container] {
+	if c.Before != nil {
 		list = append(list, stepDeleteElement)
 	}
 	if isVerdict(c.After) {
@@ -124,8 +117,6 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
-	// late counts those at the end that only delete chains.
-	late int
 	// encoded is the last transaction.
 	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
@@ -147,9 +138,8 @@ const noPart = -1
 // Changes of one Service stay together, so that each transaction leaves every Service as it
 // was or as it is wanted.
 //
-// With lateRelease, the last transactions delete chains and do nothing else. Base chains are always
-// deleted there.
-func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease bool) *plan {
+// The last transactions delete base chains and do nothing else; see stepFlushChain.
+func newPlan(d *dialect, changes []dataplane.Change, bytesMax int) *plan {
 	p := &plan{d: d, changes: changes, ordered: slices.IsSortedFunc(changes, func(a, b dataplane.Change) int {
 		return a.ID.Compare(b.ID)
 	})}
@@ -160,7 +150,7 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	ending := endingSets(changes)
 	for i := range changes {
 		for _, s := range steps(buf[:0], &changes[i], ending) {
-			if s == stepDeleteChain && (lateRelease || isBase(changes[i].Before)) {
+			if s == stepDeleteChain && isBase(changes[i].Before) {
 				late = append(late, operation{s, i})
 			} else {
 				all = append(all, operation{s, i})
@@ -175,9 +165,8 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	default:
 		p.divide(all, bytesMax)
 	}
-	if now := len(p.parts); len(late) > 0 {
+	if len(late) > 0 {
 		p.divide(late, bytesMax)
-		p.late = len(p.parts) - now
 	}
 	for _, part := range p.parts {
 		slices.SortFunc(part, p.compare)
@@ -192,7 +181,7 @@ func endingSets(changes []dataplane.Change) map[string]bool {
 	var ending map[string]bool
 	for i := range changes {
 		c := &changes[i]
-		if c.ID.Container == containerSet && c.Before != nil && !dataplane.Same(c.Before, c.After) {
+		if c.ID.Container == containerSet && c.After == nil {
 			if ending == nil {
 				ending = make(map[string]bool)
 			}

@@ -25,7 +25,7 @@ func change(container, name string, owner service.Key, before, after string) dat
 // order returns the steps of all parts.
 func order(p *plan) []string {
 	names := [...]string{
-		"table", "new shared set", "new set", "delete base", "new chain", "flush", "drop set", "redefine set", "delete element", "new element", "rules",
+		"table", "new shared set", "new set", "delete base", "new chain", "flush", "delete element", "new element", "rules",
 		"new verdict", "delete set", "gone with its set:", "delete chain", "delete table",
 	}
 	var listed []string
@@ -65,21 +65,17 @@ func TestOrderOfATransaction(t *testing.T) {
 		change("chain", "same", someone, rulesBody(""), rulesBody("")),
 		change("set", "gone", service.Node, "x", ""),
 		change("set", "new", service.Node, "", "x"),
-		change("set", setNoLocal, service.Node, "", "x"),
+		change("set", setNoLocal.name, service.Node, "", "x"),
 		change("table", "table", service.Node, "", "x"),
 	}
 	want := []string{
-		"table table", "new shared set no-local-endpoints", "new set new", "delete base base", "new chain base", "new chain new",
+		"table table", "new shared set " + setNoLocal.name, "new set new", "delete base base", "new chain base", "new chain new",
 		"flush gone", "flush rewritten", "delete element gone", "delete element replaced",
 		"new element new", "new element replaced", "rules base", "rules new", "rules rewritten",
 		"new verdict verdict", "delete set gone", "delete chain gone",
 	}
-	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
-	}
-	late := append(slices.Clone(want[:len(want)-1]), "|", "delete chain gone")
-	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, true)); !slices.Equal(got, late) {
-		t.Errorf("with late release: got  %q\nwant %q", got, late)
 	}
 }
 
@@ -101,7 +97,7 @@ func TestStagesOfALargeBatch(t *testing.T) {
 		"new element dns-slot", "new verdict dns-verdict", "|", "rules services", "|",
 		"new element a-slot", "new verdict a-verdict", "|", "delete element forgotten",
 	}
-	if got := order(newPlan(dialects[service.IPv4], fresh, 1, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], fresh, 1)); !slices.Equal(got, want) {
 		t.Errorf("on an empty node: got  %q\nwant %q", got, want)
 	}
 	taken := append(slices.Clone(services), change("chain", "services", service.Node, rulesBody("")+"\x00", rulesBody("")))
@@ -110,7 +106,7 @@ func TestStagesOfALargeBatch(t *testing.T) {
 		"new element dns-slot", "new verdict dns-verdict", "|", "new element a-slot", "new verdict a-verdict", "|",
 		"flush services", "rules services", "|", "delete element forgotten",
 	}
-	if got := order(newPlan(dialects[service.IPv4], taken, 1, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], taken, 1)); !slices.Equal(got, want) {
 		t.Errorf("on a node that serves: got  %q\nwant %q", got, want)
 	}
 }
@@ -138,7 +134,7 @@ func TestStagesOfAnUpgrade(t *testing.T) {
 		"flush endpoint-HASH-ns/gone", "|", "flush old-class", "|", "delete set old", "|", "gone with its set: slot", "|",
 		"delete chain endpoint-HASH-ns/gone", "|", "delete chain old-class",
 	}
-	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], changes, 1)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
@@ -149,31 +145,14 @@ func TestAnEmptiedChainIsFilledFirst(t *testing.T) {
 	class.Before = &dataplane.Object{ID: class.ID}
 	changes := []dataplane.Change{class, change("@map", "verdict", someone, "", verdictBody())}
 	want := []string{"flush class", "|", "rules class", "|", "new verdict verdict"}
-	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
-
-// TestASetExchangedWithinABatch: what refers to it goes before it and comes after it.
-func TestASetExchangedWithinABatch(t *testing.T) {
-	changes := []dataplane.Change{
-		change("set", "map", service.Node, "x", "y"),
-		change("@map", "changed", someone, dataBody(), dataBody()+"\x00"),
-		change("@map", "gone", someone, dataBody(), ""),
-		change("@map", "same", someone, dataBody(), dataBody()),
-		change("chain", "user", service.Node, rulesBody("")+rulesBody(""), rulesBody("")),
-	}
-	want := []string{
-		"flush user", "drop set map", "redefine set map", "new element changed", "new element same", "rules user", "gone with its set: gone",
-	}
-	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], changes, 1)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
 func TestNothingToDoIsNoTransaction(t *testing.T) {
 	same := []dataplane.Change{change("@map", "same", someone, dataBody(), dataBody())}
-	if p := newPlan(dialects[service.IPv4], same, 1, false); len(p.parts) != 0 {
+	if p := newPlan(dialects[service.IPv4], same, 1); len(p.parts) != 0 {
 		t.Errorf("planned %v", order(p))
 	}
 }
@@ -183,9 +162,9 @@ func TestNothingToDoIsNoTransaction(t *testing.T) {
 func TestElementsShareMessages(t *testing.T) {
 	var changes []dataplane.Change
 	for i := range 5000 {
-		changes = append(changes, change("@"+mapFrontends, fmt.Sprintf("%012d", i), someone, "", verdictBody()))
+		changes = append(changes, change("@"+mapFrontends.name, fmt.Sprintf("%012d", i), someone, "", verdictBody()))
 	}
-	p := newPlan(dialects[service.IPv4], changes, 1<<30, false)
+	p := newPlan(dialects[service.IPv4], changes, 1<<30)
 	if got := p.transaction(p.parts[0]); got.Messages() > 12 || got.Messages() < 5 {
 		t.Errorf("%d messages with %d bytes for 5,000 elements", got.Messages(), got.Bytes())
 	}
@@ -201,7 +180,7 @@ func TestCertainOfADividedPlan(t *testing.T) {
 		change(containerChain, "cluster-1", someone, "", rulesBody("")),
 		change("@frontends", "equal", someone, "x", "x"),
 	}
-	p := newPlan(dialects[service.IPv4], changes, 1, false)
+	p := newPlan(dialects[service.IPv4], changes, 1)
 	completed := 0
 	for landed := range len(p.parts) + 1 {
 		certain := p.certain(landed)
@@ -244,12 +223,12 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	}
 	for n := range 100 {
 		owner := service.Key{Namespace: "ns", Name: fmt.Sprintf("a%02d", n)}
-		changes = append(changes, change("@allowed-sources", fmt.Sprintf("fresh%02d", n), owner, "", "x"))
+		changes = append(changes, change(elementsOf+setAllowed.name, fmt.Sprintf("fresh%02d", n), owner, "", "x"))
 	}
 	changes = append(changes,
-		change("@allowed-sources", "10.0.0.0/8", someone, "x", ""),
-		change("@allowed-sources", "10.0.0.0/9", someone, "", "x"))
-	p := newPlan(dialects[service.IPv4], changes, 1000, false)
+		change(elementsOf+setAllowed.name, "10.0.0.0/8", someone, "x", ""),
+		change(elementsOf+setAllowed.name, "10.0.0.0/9", someone, "", "x"))
+	p := newPlan(dialects[service.IPv4], changes, 1000)
 	listed := order(p)
 	gone, come := slices.Index(listed, "delete element 10.0.0.0/8"), slices.Index(listed, "new element 10.0.0.0/9")
 	first, flush := slices.Index(listed, "new element fresh00"), slices.Index(listed, "flush old")
@@ -263,14 +242,14 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 // remove what a former process has left, and no frontend leads to an emptied chain.
 func TestWhatIsLeftGoesInOrder(t *testing.T) {
 	changes := []dataplane.Change{
-		change(elementsOf+setAllowed, "range", service.Node, "x", ""),
+		change(elementsOf+setAllowed.name, "range", service.Node, "x", ""),
 		change(inFirewalled, "limited", service.Node, "x", ""),
 		change(inFrontends, "frontend", service.Node, verdictBody(), ""),
 		change("chain", "led to", service.Node, rulesBody(""), ""),
 	}
 	want := []string{"delete element frontend", "|", "flush led to", "|", "delete element limited", "|",
 		"delete element range", "|", "delete chain led to"}
-	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
+	if got := order(newPlan(dialects[service.IPv4], changes, 1)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
@@ -282,7 +261,7 @@ func TestElementsAreCertainToGoWithTheirSet(t *testing.T) {
 	for n := range 60 {
 		changes = append(changes, change("@picks-x", fmt.Sprintf("%02d", n), someone, verdictBody(), ""))
 	}
-	p := newPlan(dialects[service.IPv4], changes, 1000, false)
+	p := newPlan(dialects[service.IPv4], changes, 1000)
 	if len(p.parts) < 3 {
 		t.Fatalf("%d transactions", len(p.parts))
 	}

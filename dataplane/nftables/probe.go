@@ -7,21 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Features describes a kernel that has all that is needed.
-type Features struct {
-	// LateRelease is for WriterConfig.
-	LateRelease bool
-}
-
 // probeTable is where features are tried. The same transaction removes what it adds, except
-// for rejectEarly and lateRelease, which remove it in a later one. The first try of the next probe, or
-// Cleanup, removes what a killed probe left.
+// for rejectEarly, which removes it in a later one. The first try of the next probe, or Cleanup,
+// removes what a killed probe left.
 const probeTable = "sluice-probe"
 
 // feature is something that the kernel must have.
@@ -52,16 +45,16 @@ var features = []feature{
 	},
 	{
 		name: "ranges in concatenations", need: "Linux 5.6",
-		sets: []set{{name: setAllowed, key: sourceKey, ranges: true}},
+		sets: []set{setAllowed},
 	},
 	{
 		name: "maps that packets fill, with timeouts", need: "Linux 5.4",
 		sets: []set{clientsMap("probe"), memorySet("probe")},
 		rules: func(d *dialect) []*rule {
-			const clients = prefixClientsMap + "probe"
+			clients, memory := clientsMap("probe").name, memorySet("probe").name
 			return []*rule{
 				newRule(d).fields([]field{fieldSaddr}).readdress(clients), newRule(d).forget(clients),
-				newRule(d).account(prefixMemorySet+"probe", 1000).remember(clients, 1000),
+				newRule(d).account(memory, 1000).remember(clients, 1000),
 			}
 		},
 	},
@@ -73,9 +66,9 @@ var features = []feature{
 	},
 	{
 		name: "random choice from a map of addresses and ports (numgen)", need: "Linux 4.9 with CONFIG_NFT_NUMGEN",
-		sets: []set{{name: mapCluster, key: slotKey, data: endpointOf}},
+		sets: []set{mapCluster},
 		rules: func(d *dialect) []*rule {
-			return []*rule{newRule(d).fields(frontendKey).numgen(2).dnatBy(mapCluster)}
+			return []*rule{newRule(d).fields(frontendKey).numgen(2).dnatBy(mapCluster.name)}
 		},
 	},
 }
@@ -83,18 +76,17 @@ var features = []feature{
 // Probe tries whether the kernel has all that a family's rules need. inside is that of
 // WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
 // feature, joined.
-func Probe(family service.Family, inside func(func() error) error) (Features, error) {
+func Probe(family service.Family, inside func(func() error) error) error {
 	return probing(family, inside, (*prober).probe)
 }
 
 // Check is Probe for a process that writes nothing: no other program can see what it tries,
 // because each transaction removes what it adds.
 func Check(family service.Family) error {
-	_, err := probing(family, nil, func(p *prober) (Features, error) { return Features{}, p.check() })
-	return err
+	return probing(family, nil, (*prober).check)
 }
 
-func probing(family service.Family, inside func(func() error) error, probe func(*prober) (Features, error)) (Features, error) {
+func probing(family service.Family, inside func(func() error) error, probe func(*prober) error) error {
 	if inside == nil {
 		inside = here
 	}
@@ -104,14 +96,13 @@ func probing(family service.Family, inside func(func() error) error, probe func(
 		socket, err = wire.Open()
 		return err
 	}); errors.Is(err, unix.EPROTONOSUPPORT) {
-		return Features{}, &MissingError{
+		return &MissingError{
 			Family: family, Feature: "netlink for netfilter", Need: "CONFIG_NETFILTER_NETLINK", Err: err,
 		}
 	} else if err != nil {
-		return Features{}, err
+		return err
 	}
-	found, err := probe(&prober{d: dialects[family], socket: socket})
-	return found, errors.Join(err, socket.Close())
+	return errors.Join(probe(&prober{d: dialects[family], socket: socket}), socket.Close())
 }
 
 type prober struct {
@@ -119,15 +110,11 @@ type prober struct {
 	socket Socket
 }
 
-func (p *prober) probe() (Features, error) {
+func (p *prober) probe() error {
 	if err := p.check(); err != nil {
-		return Features{}, err
+		return err
 	}
-	if err := p.rejectEarly(); err != nil {
-		return Features{}, err
-	}
-	late, err := p.lateRelease()
-	return Features{LateRelease: late}, err
+	return p.rejectEarly()
 }
 
 // check tries all features. Without the first there is no other, and one error says it.
@@ -203,36 +190,6 @@ func (p *prober) rejectEarly() error {
 	}
 	_, err = deleteTable(p.socket, p.d, probeTable)
 	return err
-}
-
-// lateRelease reports whether one transaction cannot delete a chain and the element that
-// leads to it. kube-proxy says so of Linux before 6.2, but it is true of neither Debian's
-// 5.10 nor its 6.1, and no kernel is known that has all else we need and does it. See ADR 19.
-func (p *prober) lateRelease() (bool, error) {
-	const target = "probe-target"
-	m := set{name: "probe-map", key: nodePortKey, verdict: true}
-	key := appendPort(appendProtocol(nil, service.TCP.Number()), 1)
-	element := dataplane.ID{Container: elementsOf + m.name, Name: string(key)}
-	make := p.emitter()
-	make.addSet(m.name, string(m.body(p.d)))
-	make.addChain(target, "")
-	make.element(unix.NFT_MSG_NEWSETELEM, element, string(appendGoto(nil, target)), 0)
-	if err := p.commit(make); err != nil {
-		return false, fmt.Errorf("probe the kernel: %w", err)
-	}
-	together := newEmitter(p.d)
-	together.table = probeTable
-	together.element(unix.NFT_MSG_DELSETELEM, element, "", 0)
-	together.deleteChain(target)
-	err := p.commit(together)
-	late := errors.Is(err, unix.EBUSY)
-	if late {
-		err = nil
-	}
-	remove := newEmitter(p.d)
-	remove.table = probeTable
-	remove.deleteTable()
-	return late, errors.Join(err, p.commit(remove))
 }
 
 // MissingError means that the kernel lacks something that a family needs. Trying again does

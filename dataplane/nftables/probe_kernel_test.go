@@ -14,15 +14,14 @@ import (
 func TestThisKernelHasAllThatIsNeeded(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, nftables.WriterConfig{})
-		features, err := nftables.Probe(family, w.node.Do)
-		if err != nil {
+		if err := nftables.Probe(family, w.node.Do); err != nil {
 			t.Errorf("%s: %v", family, err)
 		}
 		var name unix.Utsname
 		if err := unix.Uname(&name); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s on Linux %s: %+v", family, unix.ByteSliceToString(name.Release[:]), features)
+		t.Logf("%s on Linux %s", family, unix.ByteSliceToString(name.Release[:]))
 		if left := w.nft("", "list", "ruleset"); left != "" {
 			t.Errorf("%s: the probe leaves\n%s", family, left)
 		}
@@ -72,7 +71,7 @@ func TestWhatAKilledProbeLeaves(t *testing.T) {
 			}
 		}
 		leave()
-		if _, err := nftables.Probe(family, w.node.Do); err != nil {
+		if err := nftables.Probe(family, w.node.Do); err != nil {
 			t.Errorf("%s: %v", family, err)
 		}
 		if tables := w.nft("", "list", "tables"); tables != "" {

@@ -60,12 +60,12 @@ func deleteTableOf(p *prober) (bool, error) {
 // failure that may pass.
 func TestKernelWithoutNetfilter(t *testing.T) {
 	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
-	_, err := Probe(service.IPv6, func(func() error) error { return lacking })
+	err := Probe(service.IPv6, func(func() error) error { return lacking })
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok || missing.Family != service.IPv6 || !errors.Is(err, unix.EPROTONOSUPPORT) {
 		t.Errorf("got %v, want that the kernel lacks something for IPv6", err)
 	}
-	if _, err := Probe(service.IPv6, func(func() error) error { return unix.EMFILE }); !errors.Is(err, unix.EMFILE) {
+	if err := Probe(service.IPv6, func(func() error) error { return unix.EMFILE }); !errors.Is(err, unix.EMFILE) {
 		t.Errorf("got %v, want too many open files", err)
 	} else if _, ok := errors.AsType[*MissingError](err); ok {
 		t.Error("too many open files are taken for a kernel that lacks something")

@@ -18,8 +18,6 @@ type reader struct {
 	// listen begins to listen to what others change; see steadily. It is nil for a kernel
 	// in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
-	// equal is the writer's.
-	equal map[string]sameSet
 }
 
 // all returns every object in the table: the table, all chains and sets, and the elements of
@@ -121,7 +119,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		name := netlink.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
-		objects = append(objects, r.setObject(name, b))
+		objects = append(objects, foundSet(r.d, name))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
@@ -144,15 +142,6 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 	}
 	return objects, nil
-}
-
-// setObject returns the object of a set that the kernel describes.
-func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
-	o := dataplane.Object{ID: setID(name), Kind: dataplane.Owned, Body: normalSet(r.d, attrs)}
-	if same, ok := r.equal[name]; ok && same.read == o.Body {
-		o.Body = same.wanted
-	}
-	return o
 }
 
 // hasOurElements reports whether a set's elements are objects of ours.
@@ -202,8 +191,8 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerChain:
 		found, err = r.chain(ctx, id)
 	case containerSet:
-		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, inTable(unix.NFTA_SET_NAME, id.Name), func(b []byte) {
-			o := r.setObject(id.Name, b)
+		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, inTable(unix.NFTA_SET_NAME, id.Name), func([]byte) {
+			o := foundSet(r.d, id.Name)
 			found = &o
 		})
 	default:

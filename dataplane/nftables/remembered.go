@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,4 +43,13 @@ func Remembered(ctx context.Context, socket Socket, family service.Family, name 
 		return Recollection{}, false, fmt.Errorf("ask for a client in map %s: %w", name, err)
 	}
 	return r, known && r.Left > 0, nil
+}
+
+// expiration returns for how much longer the kernel holds an element, or 0 if for ever.
+func expiration(element []byte) time.Duration {
+	ms := netlink.Find(element, unix.NFTA_SET_ELEM_EXPIRATION).Data
+	if len(ms) != 8 {
+		return 0
+	}
+	return time.Duration(binary.BigEndian.Uint64(ms)) * time.Millisecond
 }

@@ -103,9 +103,9 @@ func (p *portDraft) named(set string, f frontend, body span, target ...dataplane
 
 // dispatch leads a frontend to a chain.
 func (p *portDraft) dispatch(f frontend, chain string) {
-	set := mapFrontends
+	set := mapFrontends.name
 	if f.nodePort() {
-		set = mapNodePorts
+		set = mapNodePorts.name
 	}
 	body := p.commented(func(b []byte) []byte { return appendGoto(b, chain) })
 	p.named(set, f, body, chainID(chain))
@@ -125,13 +125,13 @@ func (p *portDraft) refuse(f frontend) {
 	var set string
 	switch {
 	case f.nodePort() && p.port.HasAny:
-		set = setNodePortNoLocal
+		set = setNodePortNoLocal.name
 	case f.nodePort():
-		set = setNodePortNone
+		set = setNodePortNone.name
 	case p.port.HasAny:
-		set = setNoLocal
+		set = setNoLocal.name
 	default:
-		set = setNoEndpoints
+		set = setNoEndpoints.name
 	}
 	p.named(set, f, p.comment)
 }
@@ -142,7 +142,7 @@ func (p *portDraft) renderInternal() {
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
 	// All ports of the Service share this element, so it names none of them.
 	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
-	p.element(containers[setClusterIPs], name, owner, setLinks[setClusterIPs])
+	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():
 		p.refuse(f)
@@ -152,7 +152,7 @@ func (p *portDraft) renderInternal() {
 		p.dispatch(f, prefixServiceChain+p.base)
 	case p.port.InternalLocal:
 		p.serve(f, class{kind: classLocal, local: p.local.size})
-		p.fill(mapLocal, f, p.local)
+		p.fill(mapLocal.name, f, p.local)
 	default:
 		p.serve(f, class{kind: classCluster, cluster: p.cluster.size})
 		p.fill(clusterMap(shardOf(f)), f, p.cluster)
@@ -212,9 +212,9 @@ func (p *portDraft) serveExternal(f frontend) {
 		}
 	}
 	p.serve(f, c)
-	shard, local := "", mapNodePortLocal
+	shard, local := "", mapNodePortLocal.name
 	if !f.nodePort() {
-		shard, local = shardOf(f), mapLocal
+		shard, local = shardOf(f), mapLocal.name
 	}
 	p.fill(clusterMap(shard), f, p.cluster)
 	if p.port.ExternalLocal {
@@ -233,7 +233,7 @@ func (p *portDraft) renderHairpins() {
 			b = appendAddr(appendAddr(b, e.AddrPort.Addr()), e.AddrPort.Addr())
 			return appendPort(appendProtocol(b, p.port.Protocol.Number()), e.AddrPort.Port())
 		})
-		p.element(containers[setHairpins], name, span{}, setLinks[setHairpins])
+		p.element(containers[setHairpins.name], name, span{}, setLinks[setHairpins.name])
 	}
 }
 
@@ -245,13 +245,13 @@ func (p *portDraft) renderFirewall() {
 	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel refuses ranges that overlap
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
-		p.named(setFirewalled, f, p.comment)
+		p.named(setFirewalled.name, f, p.comment)
 		for _, prefix := range allowed {
 			name := p.put(func(b []byte) []byte {
 				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
 				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
 			})
-			p.element(containers[setAllowed], name, p.comment, setLinks[setAllowed])
+			p.element(containers[setAllowed.name], name, p.comment, setLinks[setAllowed.name])
 		}
 	}
 }

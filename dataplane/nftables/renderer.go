@@ -227,11 +227,11 @@ func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
 func (r *Renderer) refusing(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newBaseChain(name, hook{"nat", hookNumber, priorityRefuse}).
-		needs(setID(setNoEndpoints), chainID(chainReject), setID(setNoLocal), setID(setClusterIPs), chainID(check),
-			setID(setNodePortAddresses), chainID(chainNodePortCheck)).
-		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop()).
-		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false).goTo(check))
+		needs(setID(setNoEndpoints.name), chainID(chainReject), setID(setNoLocal.name), setID(setClusterIPs.name), chainID(check),
+			setID(setNodePortAddresses.name), chainID(chainNodePortCheck)).
+		add(newRule(d).fields(frontendKey).in(setNoEndpoints.name, false).goTo(chainReject)).
+		add(newRule(d).fields(frontendKey).in(setNoLocal.name, false).drop()).
+		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs.name, false).goTo(check))
 	for _, cidr := range facts.ServiceCIDRs[d.family] {
 		to := newRule(d)
 		if cidr.Bits() > 0 {
@@ -256,7 +256,7 @@ func unlessHere(to *rule, check string) *rule {
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newChain(chainServices).
-		needs(setID(mapFrontends), setID(setNodePortAddresses), setID(setClusterIPs), chainID(chainNodePorts))
+		needs(setID(mapFrontends.name), setID(setNodePortAddresses.name), setID(setClusterIPs.name), chainID(chainNodePorts))
 	toClusterIP := newRule(d)
 	if !facts.MasqueradeAll {
 		toClusterIP = nil
@@ -266,10 +266,10 @@ func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 		}
 	}
 	if toClusterIP != nil {
-		c.add(toClusterIP.fields([]field{fieldDaddr}).in(setClusterIPs, false).mark(r.mark).
+		c.add(toClusterIP.fields([]field{fieldDaddr}).in(setClusterIPs.name, false).mark(r.mark).
 			says("masquerade traffic to ClusterIPs"))
 	}
-	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends))
+	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends.name))
 	return c.add(r.toNode(facts).goTo(chainNodePorts))
 }
 
@@ -280,13 +280,13 @@ func (r *Renderer) toNode(facts *service.NodeFacts) *rule {
 	if facts.NodePorts[d.family].All {
 		return newRule(d).within(fieldDaddr, d.loopback, true).local(fieldDaddr, false)
 	}
-	return newRule(d).fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
+	return newRule(d).fields([]field{fieldDaddr}).in(setNodePortAddresses.name, false)
 }
 
 // nodePorts dispatches by node port.
 func (r *Renderer) nodePorts() *chain {
-	return newChain(chainNodePorts).needs(setID(mapNodePorts)).
-		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts))
+	return newChain(chainNodePorts).needs(setID(mapNodePorts.name)).
+		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts.name))
 }
 
 // nodePortAddresses returns the elements of the set of these addresses.
@@ -301,8 +301,8 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 			continue
 		}
 		objects = append(objects, dataplane.Object{
-			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
-			Kind: dataplane.Element, Links: setLinks[setNodePortAddresses],
+			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses.name, Name: string(appendAddr(nil, addr))},
+			Kind: dataplane.Element, Links: setLinks[setNodePortAddresses.name],
 		})
 	}
 	return objects
@@ -312,9 +312,9 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
 	return newChain(chainNodePortCheck).
-		needs(setID(setNodePortNone), setID(setNodePortNoLocal), chainID(chainReject)).
-		add(newRule(d).fields(nodePortKey).in(setNodePortNone, false).goTo(chainReject)).
-		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
+		needs(setID(setNodePortNone.name), setID(setNodePortNoLocal.name), chainID(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNone.name, false).goTo(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal.name, false).drop())
 }
 
 // clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet. The packet
@@ -337,15 +337,15 @@ func (r *Renderer) reject() *chain {
 // firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
 // balancer VIP passes it.
 func (r *Renderer) firewallCheck() *chain {
-	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
-		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).
-			fields(sourceKey).in(setAllowed, true).drop())
+	return newChain(chainFirewallCheck).needs(setID(setFirewalled.name), setID(setAllowed.name)).
+		add(newRule(r.d).fields(frontendKey).in(setFirewalled.name, false).
+			fields(sourceKey).in(setAllowed.name, true).drop())
 }
 
 // masquerading gives marked packets and hairpins an address of this node.
 func (r *Renderer) masquerading() *chain {
-	return newChain(chainMasquerading).needs(setID(setHairpins)).
+	return newChain(chainMasquerading).needs(setID(setHairpins.name)).
 		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
 		add(newRule(r.d).translated().
-			fields(hairpinKey).in(setHairpins, false).masquerade())
+			fields(hairpinKey).in(setHairpins.name, false).masquerade())
 }

@@ -32,7 +32,7 @@ func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
 		}
 		var listed []string
 		for _, o := range NewRenderer(family, Options{}).Node(facts) {
-			if o.ID.Container == elementsOf+setNodePortAddresses {
+			if o.ID.Container == elementsOf+setNodePortAddresses.name {
 				listed = append(listed, o.ID.Name)
 			}
 		}

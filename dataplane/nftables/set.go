@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // set is the definition of a set or a map.
@@ -54,33 +56,45 @@ var (
 	endpointOf  = []field{fieldDaddr, fieldPort}
 )
 
-// sharedSets are the sets with elements of all Services.
-var sharedSets = []set{
-	{name: mapFrontends, key: frontendKey, verdict: true, role: frontends},
-	{name: mapNodePorts, key: nodePortKey, verdict: true, role: frontends},
-	{name: mapLocal, key: slotKey, data: endpointOf, role: follows, lead: inFrontends},
-	{name: mapNodePortCluster, key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts},
-	{name: mapNodePortLocal, key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts},
-	{name: setNoEndpoints, key: frontendKey, role: frontends},
-	{name: setNoLocal, key: frontendKey, role: frontends},
-	{name: setNodePortNone, key: nodePortKey, role: frontends},
-	{name: setNodePortNoLocal, key: nodePortKey, role: frontends},
-	{name: setClusterIPs, key: []field{fieldDaddr}, role: shared},
-	{name: setNodePortAddresses, key: []field{fieldDaddr}, role: shared},
-	{name: setHairpins, key: hairpinKey, role: shared},
-	{name: setFirewalled, key: frontendKey, role: follows, lead: inFrontends},
-	{name: setAllowed, key: sourceKey, ranges: true, role: follows, lead: inFirewalled},
-}
+// The shared sets and maps, with elements of all Services.
+var (
+	mapFrontends         = set{key: frontendKey, verdict: true, role: frontends}.named("frontends")
+	mapNodePorts         = set{key: nodePortKey, verdict: true, role: frontends}.named("nodeports")
+	mapCluster           = set{key: slotKey, data: endpointOf, role: follows, lead: inFrontends}.named("cluster-endpoints")
+	mapLocal             = set{key: slotKey, data: endpointOf, role: follows, lead: inFrontends}.named("local-endpoints")
+	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts}.named("nodeport-cluster-endpoints")
+	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts}.named("nodeport-local-endpoints")
+	setNoEndpoints       = set{key: frontendKey, role: frontends}.named("no-endpoints")
+	setNoLocal           = set{key: frontendKey, role: frontends}.named("no-local-endpoints")
+	setNodePortNone      = set{key: nodePortKey, role: frontends}.named("nodeport-no-endpoints")
+	setNodePortNoLocal   = set{key: nodePortKey, role: frontends}.named("nodeport-no-local-endpoints")
+	setClusterIPs        = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
+	setNodePortAddresses = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
+	setHairpins          = set{key: hairpinKey, role: shared}.named("hairpins")
+	setFirewalled        = set{key: frontendKey, role: follows, lead: inFrontends}.named("firewalled")
+	setAllowed           = set{key: sourceKey, ranges: true, role: follows, lead: inFirewalled}.named("allowed-sources")
+	// setMemories bound what a node remembers of clients. They have an element for each client of a
+	// frontend whose affinity belongs to them, and a client that finds no place is not remembered.
+	// The key is the client and the frontend: what is in any map of clients is in one of them as well.
+	setMemories = set{key: hairpinKey, remembers: clientsMax, role: shared}.named("remembered")
+)
 
-func init() {
+// sharedSets are all of them. Shards and memories divide one each.
+var sharedSets = func() []set {
+	all := []set{
+		mapFrontends, mapNodePorts, mapLocal, mapNodePortCluster, mapNodePortLocal, setNoEndpoints, setNoLocal,
+		setNodePortNone, setNodePortNoLocal, setClusterIPs, setNodePortAddresses, setHairpins, setFirewalled, setAllowed,
+	}
 	for i := range len(shards) {
-		sharedSets = append(sharedSets, set{
-			name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf, role: follows, lead: inFrontends,
-		})
+		all = append(all, mapCluster.of(shards[i:i+1]))
 	}
 	for i := range len(memories) {
-		sharedSets = append(sharedSets, memorySet(memories[i:i+1]))
+		all = append(all, memorySet(memories[i:i+1]))
 	}
+	return all
+}()
+
+func init() {
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
 		setIn[containers[s.name]] = &sharedSets[i]
@@ -94,35 +108,50 @@ var (
 	setLinks   = map[string]*dataplane.Links{}
 )
 
-// The sets of a service port with affinity; see affinity.go. The elements of clients-… have
-// timeouts of their own, so that a new timeout does not redefine the map.
-func clientsMap(chain string) set {
-	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}
+// The sets of a service port with affinity, by what their names begin with; see affinity.go. The
+// elements of clients-… have timeouts of their own, so that a new timeout does not redefine the map.
+var (
+	clientsMaps = set{key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}.named("clients")
+	targetsMaps = set{key: []field{fieldDaddr}, data: endpointOf}.named("targets")
+	slotsMaps   = set{key: []field{fieldSlot}, data: []field{fieldDaddr}}.named("slots")
+	liveSets    = set{key: []field{fieldDaddr}}.named("live")
+
+	affinitySets = []set{clientsMaps, targetsMaps, slotsMaps, liveSets}
+)
+
+func memorySet(memory string) set { return setMemories.of(memory) }
+
+func clientsMap(chain string) set { return clientsMaps.of(chain) }
+func targetsMap(base string) set  { return targetsMaps.of(base) }
+func slotsMap(chain string) set   { return slotsMaps.of(chain) }
+func liveSet(chain string) set    { return liveSets.of(chain) }
+
+// The kernel cannot redefine a set. So a name has a digest of the definition in both families:
+// another definition, by another release, is another set. The plan adds the one that is wanted, makes
+// the rules refer to it and deletes the other one, as it does with any object. kube-proxy uses no
+// such names.
+
+// named returns the set with a name that begins with a word and the digest of its definition.
+func (s set) named(word string) set {
+	const digestBytes = 3
+	definitions := append(s.body(dialects[service.IPv4]), s.body(dialects[service.IPv6])...)
+	s.name = fmt.Sprintf("%s-%x", word, sha256.Sum256(definitions))[:len(word)+1+2*digestBytes]
+	names[word] = s.name
+	return s
 }
 
-// memorySet bounds what a node remembers of clients. It has an element for each client of a frontend
-// whose affinity belongs to it, and a client that finds no place in it is not remembered. Its key is the
-// client and the frontend: what is in any map of clients is in it as well.
-func memorySet(memory string) set {
-	return set{name: prefixMemorySet + memory, key: hairpinKey, remembers: clientsMax, role: shared}
+// of returns a set of the same definition. The rest ends its name.
+func (s set) of(rest string) set {
+	s.name += "-" + rest
+	return s
 }
 
-func targetsMap(base string) set {
-	return set{name: prefixTargetsMap + base, key: []field{fieldDaddr}, data: endpointOf}
-}
+// SetName returns the name of a set or map by the word that it begins with, such as "frontends". Of
+// several of one definition, it is what all their names begin with.
+func SetName(word string) string { return names[word] }
 
-func slotsMap(chain string) set {
-	return set{name: prefixSlotsMap + chain, key: []field{fieldSlot}, data: []field{fieldDaddr}}
-}
-
-func liveSet(chain string) set {
-	return set{name: prefixLiveSet + chain, key: []field{fieldDaddr}}
-}
-
-// affinitySets make the sets with these prefixes from the rest of a name.
-var affinitySets = map[string]func(string) set{
-	prefixClientsMap: clientsMap, prefixTargetsMap: targetsMap, prefixSlotsMap: slotsMap, prefixLiveSet: liveSet,
-}
+// names are what SetName returns.
+var names = map[string]string{}
 
 // object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
@@ -242,41 +271,23 @@ func definition(name string) (set, error) {
 			return s, nil
 		}
 	}
-	for prefix, of := range affinitySets {
-		if base, ok := strings.CutPrefix(name, prefix); ok {
-			return of(base), nil
+	for _, s := range affinitySets {
+		if rest, ok := strings.CutPrefix(name, s.name+"-"); ok {
+			return s.of(rest), nil
 		}
 	}
 	return set{}, fmt.Errorf("no set of ours has the name %q", name)
 }
 
-// normalSet returns the body of a set that the kernel describes: what we define, in our
-// order, and nothing else. The user data tells nft how to print the set. Each release of nft
-// writes its own, and a set that another release loaded is as good as ours.
-func normalSet(d *dialect, attrs []byte) string {
-	s, err := definition(netlink.Find(attrs, unix.NFTA_SET_NAME).Text())
-	known := err == nil
-	var b []byte
-	for _, kind := range []uint16{
-		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
-		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_DESC,
-	} {
-		attr := netlink.Find(attrs, kind)
-		switch {
-		case len(attr.Data) == 0:
-		case kind == unix.NFTA_SET_DATA_LEN && netlink.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
-			// The size of a verdict inside this kernel.
-		case kind == unix.NFTA_SET_KEY_TYPE && known && attr.Uint32() == packTypes(d, s.key, typeInteger):
-			// As nft loads it, and as earlier releases wrote it.
-			b = netlink.AppendUint32(b, kind, nftType(d, s.key))
-		default:
-			b = netlink.AppendBytes(b, kind, attr.Data)
-		}
+// foundSet returns the object of a set that the kernel has. A name of ours stands for the definition:
+// another kernel may describe the set in another form, and each release of nft that loads a set
+// writes other user data. A set of another name is not wanted, whatever it is.
+func foundSet(d *dialect, name string) dataplane.Object {
+	s, err := definition(name)
+	if err != nil {
+		return ownedObject(setID(name), nil)
 	}
-	if known {
-		b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
-	}
-	return string(b)
+	return ownedObject(setID(name), s.body(d))
 }
 
 // field is a part of a set's key, or of a map's data.
@@ -301,13 +312,10 @@ func (f field) bytes(d *dialect) int {
 	return registerBytes
 }
 
-// nft's numbers of two types for a slot, which the kernel ignores. An integer has no size of its
-// own: nft 0.9.8 aborts when it sorts keys that end in one, so we write the type of packet marks.
-// Later releases of nft go by the user data.
-const (
-	typeInteger = 4
-	typeMark    = 19
-)
+// typeMark is nft's number of the type of packet marks, which we write for a slot. The kernel ignores
+// it. An integer has no size of its own: nft 0.9.8 aborts when it sorts keys that end in one. Later
+// releases of nft go by the user data.
+const typeMark = 19
 
 // keyBytes returns the size of a key of several fields.
 func keyBytes(d *dialect, fields []field) int {
@@ -318,12 +326,9 @@ func keyBytes(d *dialect, fields []field) int {
 	return size
 }
 
-// nftType returns nft's number for the type of several fields.
-func nftType(d *dialect, fields []field) uint32 { return packTypes(d, fields, typeMark) }
-
-// packTypes packs the types of several fields as nft does, 6 bits each.
-func packTypes(d *dialect, fields []field, slot uint32) uint32 {
-	types := [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: slot}
+// nftType packs nft's numbers for the types of several fields as nft does, 6 bits each.
+func nftType(d *dialect, fields []field) uint32 {
+	types := [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: typeMark}
 	packed := uint32(0)
 	for _, f := range fields {
 		packed = packed<<6 | types[f]

@@ -3,17 +3,14 @@ package nftables
 import (
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // anyOfUs are all sets, with one of each that belongs to a service port.
 func anyOfUs() []set {
 	all := append([]set(nil), sharedSets...)
-	for _, of := range affinitySets {
-		all = append(all, of("a"))
+	for _, s := range affinitySets {
+		all = append(all, s.of("a"))
 	}
 	return all
 }
@@ -35,26 +32,24 @@ func TestOldReleasesCanSort(t *testing.T) {
 	}
 }
 
-// TestTheFormerTypeOfASlot: a set with the type that nft and earlier releases give a slot is as
-// good as ours, one with another type is not.
-func TestTheFormerTypeOfASlot(t *testing.T) {
-	d := dialects[service.IPv4]
-	for _, s := range anyOfUs() {
-		read := func(keyType uint32) string {
-			b := netlink.AppendUint32(nil, unix.NFTA_SET_KEY_TYPE, keyType)
-			for a := range netlink.Attrs(s.body(d)) {
-				if a.Type != unix.NFTA_SET_KEY_TYPE {
-					b = netlink.AppendBytes(b, a.Type, a.Data)
-				}
-			}
-			return normalSet(d, netlink.AppendString(b, unix.NFTA_SET_NAME, s.name))
-		}
-		want := string(s.body(d))
-		if read(packTypes(d, s.key, typeInteger)) != want || read(nftType(d, s.key)) != want {
-			t.Errorf("%s: a set of an earlier release is not ours", s.name)
-		}
-		if read(nftType(d, s.key)+1) == want {
-			t.Errorf("%s: a set of another type is ours", s.name)
-		}
+// TestNamesStandForDefinitions: sets of different definitions have different names. One of the digests
+// is written down, because a release that names the same sets otherwise exchanges them for nothing.
+func TestNamesStandForDefinitions(t *testing.T) {
+	if setFirewalled.name != "firewalled-0c2eac" {
+		t.Errorf("the definition of %s, or how its digest is made, has changed", setFirewalled.name)
 	}
+	base := set{key: frontendKey}
+	of := map[string]string{}
+	for what, s := range map[string]set{
+		"it": base, "another key": {key: nodePortKey}, "another type of the key": {key: []field{fieldSlot, fieldProtocol, fieldPort}},
+		"verdicts": {key: frontendKey, verdict: true}, "data": {key: frontendKey, data: endpointOf},
+		"ranges": {key: frontendKey, ranges: true}, "memory": {key: frontendKey, remembers: 10}, "more memory": {key: frontendKey, remembers: 11},
+	} {
+		name := s.named("word").of("rest").name
+		if other, twice := of[name]; twice {
+			t.Errorf("%s and %s are %s", what, other, name)
+		}
+		of[name] = what
+	}
+	delete(names, "word")
 }

@@ -2,6 +2,7 @@ package nftables_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -68,7 +69,7 @@ func checkDispatch(t *testing.T, objects []dataplane.Object) {
 		if o.ID.Container == "chain" && o.ID.Name == "services" {
 			services = o.Body
 		}
-		if o.ID.Container == "@frontends" {
+		if o.ID.Container == "@"+nftables.SetName("frontends") {
 			ours++
 		}
 	}
@@ -77,6 +78,98 @@ func checkDispatch(t *testing.T, objects []dataplane.Object) {
 	case strings.Contains(services, "frontends") && ours == 60:
 	default:
 		t.Errorf("packets are dispatched by none of the two, with %d frontends of ours", ours)
+	}
+}
+
+// digest is that of the definition in a set's name. A set of ranges keeps its name, because the
+// writer knows by it how to add them.
+var digest = regexp.MustCompile(`\b(frontends|nodeports|[a-z-]*endpoints|active-cluster-ips|nodeport-addresses|hairpins|` +
+	`firewalled|remembered|clients|targets|slots|live)-[0-9a-f]{6}\b`)
+
+// rename gives the sets in a text the names of other definitions.
+func rename(text string) string { return digest.ReplaceAllString(text, "${1}-former") }
+
+// renamed returns objects with such sets.
+func renamed(objects []dataplane.Object) []dataplane.Object {
+	var all []dataplane.Object
+	for _, o := range objects {
+		o.ID, o.Body = dataplane.ID{Container: rename(o.ID.Container), Name: rename(o.ID.Name)}, rename(o.Body)
+		all = append(all, o)
+	}
+	return all
+}
+
+// TestSetsOfAnotherReleaseAreExchanged: sets and maps with other definitions, so other names, stay in
+// force until ours are complete, and go. In the end the table is as if there had been no other.
+func TestSetsOfAnotherReleaseAreExchanged(t *testing.T) {
+	const services = 60
+	fill := func(w *world) {
+		for n := range services {
+			w.serve(changing(n, n))
+		}
+	}
+	for name, bytesMax := range map[string]int{"in one transaction": 0, "in several": 4 << 10} {
+		t.Run(name, func(t *testing.T) {
+			fresh := newWorld(t, service.IPv4, nftables.WriterConfig{})
+			fill(fresh)
+			fresh.commit()
+			wanted := fresh.read()
+			looker := nftables.NewWriter(service.IPv4, nftables.WriterConfig{})
+			w := newWorld(t, service.IPv4, nftables.WriterConfig{TransactionBytes: bytesMax, Progress: func(int, int) {
+				objects, err := looker.Read(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				checkComplete(t, objects, wanted)
+			}})
+			looker = nftables.NewWriter(service.IPv4, nftables.WriterConfig{Inside: w.node.Do})
+			t.Cleanup(func() {
+				if err := looker.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			before := &dataplane.Batch{}
+			for _, o := range renamed(wanted) {
+				before.Changes = append(before.Changes, dataplane.Change{ID: o.ID, After: &o})
+			}
+			if receipt := looker.Write(t.Context(), before); receipt.Outcome != dataplane.Landed {
+				t.Fatal(receipt)
+			}
+			fill(w)
+			if drift := w.audit(); drift.Unwanted == 0 || drift.Missing == 0 {
+				t.Errorf("the sets are no others: %+v", drift)
+			}
+			if calls := w.commit().Written.Calls; (calls > 1) != (bytesMax > 0) {
+				t.Errorf("%d transactions", calls)
+			}
+			compare(t, w.read(), wanted, "after taking over")
+		})
+	}
+}
+
+// checkComplete fails if a chain that packets reach refers to a set of ours that lacks anything.
+func checkComplete(t *testing.T, objects, wanted []dataplane.Object) {
+	t.Helper()
+	missing := map[string]int{}
+	for _, o := range wanted {
+		missing[o.ID.Container]++
+	}
+	for _, o := range objects {
+		missing[o.ID.Container]--
+	}
+	for _, o := range objects {
+		if o.ID.Container != "chain" || o.ID.Name != "services" {
+			continue
+		}
+		ours, other := nftables.SetName("frontends")+"\x00", rename(nftables.SetName("frontends"))+"\x00"
+		for container, n := range missing {
+			if container[0] == '@' && n > 0 && strings.Contains(o.Body, ours) {
+				t.Errorf("packets reach sets of ours while %d elements of %s are missing", n, container)
+			}
+		}
+		if !strings.Contains(o.Body, ours) && !strings.Contains(o.Body, other) {
+			t.Error("no map leads packets on")
+		}
 	}
 }
 
@@ -113,7 +206,7 @@ func TestKubeProxyTakesOver(t *testing.T) {
 	}
 	for name := range reached {
 		for _, ours := range []string{"frontends", "no-endpoints", "no-local-endpoints", "hairpins", "active-cluster-ips", "firewalled"} {
-			if strings.Contains(bodies[name], ours+"\x00") {
+			if strings.Contains(bodies[name], nftables.SetName(ours)+"\x00") {
 				t.Errorf("chain %s still asks %s", name, ours)
 			}
 		}

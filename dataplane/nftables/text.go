@@ -278,8 +278,8 @@ func ClientsMap(id dataplane.ID) (string, bool) {
 }
 
 // IsClientsMap reports whether a map of this name remembers clients.
-func IsClientsMap(name string) bool { return strings.HasPrefix(name, prefixClientsMap) }
+func IsClientsMap(name string) bool { return strings.HasPrefix(name, clientsMaps.name+"-") }
 
 // IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
 // A client that is known goes on to the one of them that is remembered.
-func IsLiveSet(name string) bool { return strings.HasPrefix(name, prefixLiveSet) }
+func IsLiveSet(name string) bool { return strings.HasPrefix(name, liveSets.name+"-") }

@@ -197,7 +197,7 @@ func TestAffinityOfANodesOwnEndpoints(t *testing.T) {
 	x.commit()
 	served := map[string]int{}
 	for range 24 {
-		x.nft("", "flush", "map", "ip", nftables.TableName, "clients-"+x.chain("service-", "/own/"))
+		x.nft("", "flush", "map", "ip", nftables.TableName, nftables.SetName("clients")+"-"+x.chain("service-", "/own/"))
 		served[x.ask(x.client, "203.0.113.1:8000")]++
 	}
 	if served["served by a"] == 0 || served["served by b"] == 0 || len(served) != 2 {

@@ -146,7 +146,7 @@ func TestAStrangerDuringTheFirstWriteIsFound(t *testing.T) {
 	var looked atomic.Int32
 	w.restart(nftables.WriterConfig{Open: openHearing(&looked, func() {}), TransactionBytes: 8 << 10, Progress: func(landed, all int) {
 		if parts++; landed == all {
-			w.nft("delete element ip kube-proxy frontends { 172.16.0.7 . tcp . 80 }", "-f", "-")
+			w.nft("delete element ip kube-proxy ${frontends} { 172.16.0.7 . tcp . 80 }", "-f", "-")
 		}
 	}})
 	heard := w.watch()

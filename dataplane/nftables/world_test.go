@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -105,9 +106,13 @@ func (w *world) read() []dataplane.Object {
 	return objects
 }
 
-// nft runs nft with some input.
+// nft runs nft with some input. ${frontends} stands for the name of that map, and so on.
 func (w *world) nft(input string, args ...string) string {
 	w.Helper()
+	input = os.Expand(input, nftables.SetName)
+	for i := range args {
+		args[i] = os.Expand(args[i], nftables.SetName)
+	}
 	cmd := exec.Command("nft", args...)
 	cmd.Stdin = strings.NewReader(input)
 	var said strings.Builder

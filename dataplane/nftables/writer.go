@@ -29,12 +29,6 @@ type Writer struct {
 	// use it.
 	opening sync.Mutex
 	socket  Socket
-	// equal has, by name, the sets that the kernel returns in another form than they were
-	// written.
-	equal map[string]sameSet
-	// held is set once the kernel refused to delete a chain together with what led there.
-	// From then on chains go in transactions of their own, and no change waits for them.
-	held bool
 	// ahead is what ReadAhead has read, until the next Read.
 	ahead *ahead
 	// start ends with the first Write.
@@ -57,10 +51,6 @@ type WriterConfig struct {
 	// what the socket takes if that is less (net.core.wmem_max in an unprivileged user
 	// namespace).
 	TransactionBytes int
-	// LateRelease means that the kernel refuses to delete a chain in the transaction that
-	// deletes the last element leading to it; see Probe. The writer sets it by itself when
-	// the kernel refuses such a deletion.
-	LateRelease bool
 	// Starts is shared by the writers of one process. Default: one of its own.
 	Starts *Starts
 	// Progress is called after each transaction of a batch that needs several, with the
@@ -101,9 +91,7 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
 	}
-	return &Writer{
-		d: dialects[family], config: config, equal: make(map[string]sameSet), start: config.Starts.add(),
-	}
+	return &Writer{d: dialects[family], config: config, start: config.Starts.add()}
 }
 
 // Close closes the socket. The rules stay. The next call opens a new socket.
@@ -137,7 +125,7 @@ func (w *Writer) open() (Socket, error) {
 
 // reader returns a reader that uses a socket.
 func (w *Writer) reader(socket Socket) *reader {
-	r := &reader{d: w.d, socket: socket, equal: w.equal}
+	r := &reader{d: w.d, socket: socket}
 	if real, ok := socket.(interface {
 		Listen() (*netlink.TableListener, error)
 	}); ok {
@@ -171,10 +159,6 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err != nil {
 		a.account(ctx, batch.Changes, err)
 	}
-	a.receipt.Notes = a.exchanges.notes(w.d.family)
-	if a.inherited != "" {
-		a.receipt.Notes = append(a.receipt.Notes, a.inherited)
-	}
 	return a.receipt
 }
 
@@ -198,13 +182,6 @@ type attempt struct {
 	// plan is nil until the batch is planned. landed counts the parts that landed.
 	plan   *plan
 	landed int
-	// exchanged is set if sets were exchanged before there was a plan. within are the sets
-	// that the plan exchanges, and beside those of them that it builds under other names.
-	exchanged      bool
-	within, beside []*exchange
-	exchanges      exchanges
-	// inherited says what became of the memory of clients in sets that go.
-	inherited string
 	// generation is that of the kernel's tables before the first of several transactions.
 	generation uint32
 }
@@ -264,22 +241,9 @@ func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane
 	return there, nil
 }
 
-// lateRelease reports whether chains are deleted in transactions of their own.
-func (w *Writer) lateRelease() bool { return w.config.LateRelease || w.held }
-
 // carryOut plans and commits.
 func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) error {
-	changes, together, err := a.exchangeSets(ctx, changes)
-	if err != nil {
-		return err
-	}
-	changes = a.inherit(ctx, changes)
-	var p *plan
-	if together {
-		p = a.planTogether(changes)
-	} else {
-		p = newPlan(a.w.d, changes, a.bytesMax(), a.w.lateRelease())
-	}
+	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2))
 	a.plan = p
 	if len(p.parts) > 1 {
 		var err error
@@ -301,7 +265,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 		}
 	}
 	a.receipt.Written.Objects = len(changes)
-	return a.bringHome(ctx)
+	return nil
 }
 
 // commit writes one transaction.

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -112,48 +108,4 @@ func (w *world) bench(b *testing.B, name string, change func()) {
 		b.ReportMetric(float64(written.Objects)/float64(b.N), "objects/op")
 		b.ReportMetric(float64(written.Bytes)/float64(b.N), "bytes/op")
 	})
-}
-
-// BenchmarkExchange redefines all maps of endpoints, as a release might.
-// docs/adr/0015 quotes it: go test -run '^$' -bench Exchange -benchtime 1x ./dataplane/nftables
-func BenchmarkExchange(b *testing.B) {
-	for _, size := range sizes[:2] {
-		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
-			w := newWorld(b, service.IPv4, nftables.WriterConfig{})
-			w.fill(size.services, size.endpoints)
-			w.commit()
-			var receipt dataplane.Receipt
-			bound := uint32(1 << 20)
-			for range b.N {
-				b.StopTimer()
-				bound++
-				objects := w.renderer.Node(&w.facts)
-				for i := range objects {
-					o := &objects[i]
-					if o.ID.Container != "set" || !strings.Contains(o.ID.Name, "cluster-endpoints-") {
-						continue
-					}
-					o.Body = bounded(o.Body, bound)
-				}
-				w.want(service.Node, objects)
-				b.StartTimer()
-				receipt = w.commit()
-			}
-			b.ReportMetric(float64(receipt.Written.Calls), "transactions")
-			b.ReportMetric(float64(receipt.Written.Bytes), "bytes")
-		})
-	}
-}
-
-// bounded returns the definition of a set that takes so many elements.
-func bounded(body string, size uint32) string {
-	var out []byte
-	for attr := range netlink.Attrs([]byte(body)) {
-		if attr.Type == unix.NFTA_SET_USERDATA {
-			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
-			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
-		}
-		out = netlink.AppendBytes(out, attr.Type, attr.Data)
-	}
-	return string(out)
 }

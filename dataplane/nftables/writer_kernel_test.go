@@ -39,7 +39,7 @@ func TestOneBadElementAmongMany(t *testing.T) {
 		view := plain(n, 3, 0)
 		objects := w.renderer.Service(context.Background(), view, &w.facts)
 		if n == bad {
-			broken(objects, "@frontends")
+			broken(objects, "@"+nftables.SetName("frontends"))
 		}
 		w.want(view.Key, objects)
 	}
@@ -118,7 +118,7 @@ func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int)
 	}
 	frontends := 0
 	for _, o := range objects {
-		if o.ID.Container == "@frontends" {
+		if o.ID.Container == "@"+nftables.SetName("frontends") {
 			frontends++
 			if slots[o.ID.Name] != endpoints {
 				t.Errorf("a frontend is dispatched with %d of %d endpoints", slots[o.ID.Name], endpoints)
@@ -138,7 +138,7 @@ func TestARefusalHalfWay(t *testing.T) {
 		view := plain(n, 4, 0)
 		objects := w.renderer.Service(context.Background(), view, &w.facts)
 		if n == 300 {
-			broken(objects, "@frontends")
+			broken(objects, "@"+nftables.SetName("frontends"))
 		}
 		w.want(view.Key, objects)
 	}
@@ -204,9 +204,9 @@ func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
 	for _, o := range w.read() {
 		everything.Changes = append(everything.Changes, dataplane.Change{ID: o.ID})
 	}
-	w.nft("", "delete", "element", w.table(), "frontends", "{", "172.16.0.3", ".", "tcp", ".", "80", "}")
-	w.nft("", "delete", "element", w.table(), "frontends", "{", "172.16.0.4", ".", "tcp", ".", "80", "}")
-	w.nft("", "add", "element", w.table(), "frontends", "{", "172.16.0.4", ".", "tcp", ".", "80", ":", "goto", "reject-chain", "}")
+	w.nft("", "delete", "element", w.table(), "${frontends}", "{", "172.16.0.3", ".", "tcp", ".", "80", "}")
+	w.nft("", "delete", "element", w.table(), "${frontends}", "{", "172.16.0.4", ".", "tcp", ".", "80", "}")
+	w.nft("", "add", "element", w.table(), "${frontends}", "{", "172.16.0.4", ".", "tcp", ".", "80", ":", "goto", "reject-chain", "}")
 	w.nft("", "flush", "chain", w.table(), "services")
 	w.ledger.Settle(everything, dataplane.Receipt{Outcome: dataplane.Unknown})
 	w.commit()
@@ -220,8 +220,8 @@ func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
 func TestAForeignDeletionIsNobodysFault(t *testing.T) {
 	for name, deletion := range map[string]string{
 		"everything": "flush ruleset",
-		"a chain":    "flush map ip kube-proxy frontends; flush chain ip kube-proxy cluster-4c; delete chain ip kube-proxy cluster-4c",
-		"an element": "delete element ip kube-proxy frontends { 172.16.0.1 . tcp . 80 }",
+		"a chain":    "flush map ip kube-proxy ${frontends}; flush chain ip kube-proxy cluster-4c; delete chain ip kube-proxy cluster-4c",
+		"an element": "delete element ip kube-proxy ${frontends} { 172.16.0.1 . tcp . 80 }",
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, service.IPv4, nftables.WriterConfig{})
@@ -253,7 +253,7 @@ func TestAForeignDeletionIsNobodysFault(t *testing.T) {
 
 // chainOf returns the class chain that the first Service's frontend leads to.
 func chainOf(w *world) string {
-	listed := w.nft("", "get", "element", w.table(), "frontends", "{", "172.16.0.0", ".", "tcp", ".", "80", "}")
+	listed := w.nft("", "get", "element", w.table(), "${frontends}", "{", "172.16.0.0", ".", "tcp", ".", "80", "}")
 	_, after, _ := strings.Cut(listed, "goto ")
 	return strings.Fields(after)[0]
 }
@@ -368,7 +368,7 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 			for _, change := range []string{
 				"flush chain " + w.table() + " services",
 				"add chain " + w.table() + " stray",
-				"add element " + w.table() + " active-cluster-ips { " + anyAddr(family) + " }",
+				"add element " + w.table() + " ${active-cluster-ips} { " + anyAddr(family) + " }",
 				"delete table " + w.table(),
 				"flush ruleset",
 			} {

@@ -26,7 +26,7 @@ func (p *preflight) features(ctx context.Context) {
 		return
 	}
 	for _, family := range service.Families {
-		if _, err := backend.HasNFTables(family); err != nil {
+		if err := backend.HasNFTables(family); err != nil {
 			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
 		} else {
 			p.add("nftables "+family.String(), OK, "", "the kernel has all that it needs")

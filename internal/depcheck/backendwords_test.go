@@ -54,7 +54,7 @@ func TestBackendWordsAreFound(t *testing.T) {
 		`var x = []string{"@cluster-endpoints-a"}`:             "cluster-endpoints",
 		`const serverContainer = "server"`:                     "server",
 		`const setsContainer = "set/"`:                         "set",
-		"// x stands for KUBE-LOOP-BACK.\nvar x int":           "KUBE-LOOP-BACK",
+		"// x stands for KUBE-LOOP-BACK.\nvar x int":           "LOOP-BACK",
 		`var x = "a server in a set of services, as @someone"`: "",
 	} {
 		source := "package x\n\n" + code + "\n"
@@ -104,13 +104,13 @@ func backendNames(t *testing.T) []string {
 	for _, folder := range backends {
 		for _, file := range parse(t, folder) {
 			for _, declaration := range file.Decls {
-				if d, ok := declaration.(*ast.GenDecl); ok && d.Tok == token.CONST {
+				if d, ok := declaration.(*ast.GenDecl); ok && (d.Tok == token.CONST || d.Tok == token.VAR) {
 					addNames(found, d)
 				}
 			}
 		}
 	}
-	for _, sure := range []string{"KUBE-SERVICES", "frontends", "cluster-endpoints", "KUBE-LOOP-BACK", "server"} {
+	for _, sure := range []string{"KUBE-SERVICES", "frontends", "cluster-endpoints", "LOOP-BACK", "server"} {
 		if !found[sure] {
 			t.Fatalf("%q is not among the names of the backends, %q: the check would prove nothing",
 				sure, slices.Sorted(maps.Keys(found)))
@@ -127,6 +127,9 @@ func addNames(found map[string]bool, d *ast.GenDecl) {
 			continue
 		}
 		for i, value := range values.Values {
+			if call, named := value.(*ast.CallExpr); named && len(call.Args) == 1 {
+				value = call.Args[0] // set{…}.named("frontends")
+			}
 			literal, ok := value.(*ast.BasicLit)
 			if !ok || literal.Kind != token.STRING || !naming.MatchString(values.Names[i].Name) {
 				continue

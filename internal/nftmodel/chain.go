@@ -344,9 +344,6 @@ func (b *batch) deleteChain(r request) error {
 		return err
 	}
 	use := c.use
-	if b.kernel.late && b.released[&c.use] {
-		return refusef(unix.EBUSY, "what led to chain %s is not released yet", c.name)
-	}
 	b.leaving.chains = append(b.leaving.chains, c)
 	b.leaving.changes(c)
 	b.flush(c)

@@ -219,18 +219,3 @@ func (k *Kernel) touchedElements(name Name, attrs []byte) (names []Name) {
 	}
 	return names
 }
-
-// Resize changes how many elements a set may hold, which no transaction can: the set looks
-// as if another release had made it. It reports whether the set exists.
-func (k *Kernel) Resize(name Name, size uint32) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, t := range k.tables {
-		if s := t.sets[name.Set]; s != nil && familyOf(t.family) == name.Family && t.name == name.Table {
-			s.size = size
-			k.generation++
-			return true
-		}
-	}
-	return false
-}

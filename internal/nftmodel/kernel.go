@@ -68,8 +68,6 @@ type Kernel struct {
 	leaving []*chain
 	// vague is set if refusals do not say which attribute of a message they are about.
 	vague bool
-	// late is set if a chain cannot be deleted in the transaction that deletes what leads there.
-	late bool
 }
 
 // NewKernel returns a kernel without tables, with no addresses but the loopback
@@ -114,14 +112,6 @@ func (k *Kernel) SetVague(vague bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.vague = vague
-}
-
-// SetLate makes the kernel release what a transaction deletes only afterwards: it refuses to delete
-// a chain together with what leads there, as kube-proxy says of Linux before 6.2.
-func (k *Kernel) SetLate(late bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.late = late
 }
 
 // Open opens a socket, as WriterConfig.Open does. It never fails.
@@ -203,8 +193,6 @@ type batch struct {
 	undo   []func()
 	// changed is set if the kernel counts a generation.
 	changed bool
-	// released has the counters of references that went down.
-	released map[*int]bool
 	// leaving is what is deleted.
 	leaving leaving
 	// suspicious are the tables to validate.
@@ -237,7 +225,7 @@ func (k *Kernel) commit(t *wire.Transaction) []*wire.Refusal {
 }
 
 func (k *Kernel) begin(careful bool) *batch {
-	return &batch{kernel: k, now: k.now(), leaving: newLeaving(), released: make(map[*int]bool), suspicious: make(map[*table]bool), careful: careful}
+	return &batch{kernel: k, now: k.now(), leaving: newLeaving(), suspicious: make(map[*table]bool), careful: careful}
 }
 
 // run applies all messages. It continues after a refusal, as the kernel does, so that
@@ -302,7 +290,6 @@ func (b *batch) do(change, undo func()) {
 
 // count changes a number of references.
 func (b *batch) count(use *int, n int) {
-	b.released[use] = b.released[use] || n < 0
 	b.do(func() { *use += n }, func() { *use -= n })
 }
 

@@ -61,21 +61,3 @@ func TestADeletedBaseChainRunsItsOldRules(t *testing.T) {
 		})
 	}
 }
-
-// A late kernel does not delete a chain in the transaction that deletes what leads there.
-func TestALateKernelHoldsOnToChains(t *testing.T) {
-	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
-		addChain("target"), addRule("base", ends(unix.NFT_JUMP, "target")))
-	k.SetLate(true)
-	socket, err := k.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := []message{flushChain("base"), deleteChain("target")}
-	refusals, err := socket.Commit(transaction(unix.NFPROTO_IPV4, both...))
-	if err != nil || len(refusals) != 1 || refusals[0].Errno != unix.EBUSY {
-		t.Errorf("together: %v, %v", refusals, err)
-	}
-	must(t, k, unix.NFPROTO_IPV4, both[0])
-	must(t, k, unix.NFPROTO_IPV4, both[1])
-}

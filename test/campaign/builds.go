@@ -93,6 +93,26 @@ func (b *build) place(dir string) {
 	}
 }
 
+// checkOut writes the source of a commit into a folder.
+func checkOut(ctx context.Context, source, commit, dir string) (string, error) {
+	of := filepath.Join(dir, "_"+commit)
+	if err := os.MkdirAll(of, 0o700); err != nil {
+		return "", err
+	}
+	archive := exec.CommandContext(ctx, "git", "archive", commit)
+	archive.Dir = source
+	packed, err := archive.Output()
+	if err != nil {
+		return "", fmt.Errorf("check out %s, which needs the history: %w", commit, err)
+	}
+	unpack := exec.CommandContext(ctx, "tar", "-x")
+	unpack.Dir, unpack.Stdin = of, bytes.NewReader(packed)
+	if printed, err := unpack.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("unpack %s: %w: %s", commit, err, printed)
+	}
+	return of, nil
+}
+
 // compile builds the program into a folder.
 func (b *build) compile(ctx context.Context, source, dir string) error {
 	began := time.Now()

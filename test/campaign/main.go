@@ -17,6 +17,8 @@
 // is lost; the exit status is 1 if any is. Exchanges with the refused Service itself are counted
 // apart.
 //
+// With -former, none is refused, and one of the two builds that take turns is that of another commit.
+//
 // With -trouble, something goes wrong around the proxy instead, so many times: it is killed at
 // instants that fall into all that it does, stopped while a rival removes its rules, short of disk,
 // descriptors, memory or the lock of the iptables programs, and takes the node over from kube-proxy
@@ -28,6 +30,7 @@
 //
 //	make campaign DURATION=1h MODE=iptables VARIANT=legacy
 //	make campaign TROUBLE=kill INSTANTS=300 MODE=iptables VARIANT=legacy
+//	make campaign FORMER=v1.2.3 DURATION=5m MODE=nftables
 package main
 
 import (
@@ -40,6 +43,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -60,6 +64,7 @@ type options struct {
 	longest, hold, patience time.Duration
 	recovery                time.Duration
 	builds, kubeProxy       string
+	former                  string
 	prepare                 bool
 }
 
@@ -86,6 +91,7 @@ func main() {
 	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a trouble may take")
 	flag.StringVar(&o.builds, "builds", "", "folder with builds that -prepare has made; empty makes them anew")
 	flag.StringVar(&o.kubeProxy, "kube-proxy", "bin/e2e-kubeproxy", "the real kube-proxy, for takeovers")
+	flag.StringVar(&o.former, "former", "", "a commit whose build takes turns with this one: upgrades and roll-backs; refuses nothing")
 	flag.BoolVar(&o.prepare, "prepare", false, "make the builds in the folder of -builds, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -101,8 +107,8 @@ func main() {
 
 func (o *options) check() error {
 	switch {
-	case o.mode != "nftables" && o.mode != "iptables" && (o.mode != "ipvs" || o.trouble == ""):
-		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -trouble only", o.mode)
+	case o.mode != "nftables" && o.mode != "iptables" && (o.mode != "ipvs" || o.trouble == "" && o.former == ""):
+		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -trouble or -former only", o.mode)
 	case o.trouble != "" && o.live < 2*special+2:
 		return fmt.Errorf("-live %d: want %d or more beside troubles", o.live, 2*special+2)
 	case o.prepare && o.builds == "":
@@ -141,12 +147,27 @@ func (o *options) run(ctx context.Context) (err error) {
 			}
 		}()
 	}
+	if o.builds != "" { // compiled from another folder
+		if o.builds, err = filepath.Abs(o.builds); err != nil {
+			return err
+		}
+	}
+	o.control = o.control || o.former != ""
 	all := builds(!o.control)
+	if o.former != "" {
+		all[1].version = "campaign-" + o.former
+	}
 	for i := range all {
 		if all[i].place(o.builds); o.builds != "" && !o.prepare {
 			continue
 		}
-		if err := all[i].compile(ctx, source, cmp.Or(o.builds, o.dir)); err != nil {
+		of := source
+		if o.former != "" && i == 1 {
+			if of, err = checkOut(ctx, source, o.former, cmp.Or(o.builds, o.dir)); err != nil {
+				return err
+			}
+		}
+		if err := all[i].compile(ctx, of, cmp.Or(o.builds, o.dir)); err != nil {
 			return err
 		}
 	}
@@ -265,6 +286,9 @@ func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) 
 				time.Since(began).Round(time.Second), judged.attempted, judged.lost, judged.late, p.next)
 		case <-next.C:
 			what := acts[rand.IntN(len(acts))]
+			if o.former != "" && rand.IntN(2) == 0 {
+				what = upgraded
+			}
 			if first.do != nil {
 				what, first = first, act{}
 			}

@@ -142,12 +142,14 @@ type act struct {
 	do   func(*proxies) error
 }
 
+var upgraded = act{"upgraded", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 3-p.current) }}
+
 // acts are performed in random order. After a process has ended, there is a pause of up to a
 // second, or none.
 var acts = []act{
 	{"killed, started", func(p *proxies) error { return p.again((*netns.Daemon).Kill, p.current) }},
 	{"terminated, started", func(p *proxies) error { return p.again((*netns.Daemon).Stop, p.current) }},
-	{"upgraded", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 3-p.current) }},
+	upgraded,
 	{"killed while it starts", func(p *proxies) error {
 		if err := p.again((*netns.Daemon).Kill, p.current); err != nil {
 			return err

@@ -104,7 +104,7 @@ func (m *wireMeddler) Damage(t *testing.T, id dataplane.ID) bool {
 
 // appendElement names one element, by the first value of its range if it is one.
 func appendElement(b []byte, set, key string) []byte {
-	if set == "allowed-sources" {
+	if set == nftables.SetName("allowed-sources") {
 		key = key[:len(key)/2]
 	}
 	b, list := netlink.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -122,10 +123,7 @@ var defects = []defect{
 	{"a rule with an expression that no kernel knows", unix.ENOENT, addExpression},
 }
 
-const (
-	allowedSources = "@allowed-sources"
-	frontends      = "@frontends"
-)
+var allowedSources, frontends = "@" + nftables.SetName("allowed-sources"), "@" + nftables.SetName("frontends")
 
 // addOverlap adds a range that begins inside one of the Service external, and ends outside.
 func addOverlap(p *spoilingRenderer, family service.Family, objects []dataplane.Object) []dataplane.Object {

@@ -239,8 +239,7 @@ type domain struct {
 func (p *proxyNode) newDomain(family service.Family) *domain {
 	p.Helper()
 	inside := p.network.node.Do
-	features, err := nftables.Probe(family, inside)
-	check(p, err)
+	check(p, nftables.Probe(family, inside))
 	striking := func() *interrupter {
 		if i := p.interrupter.Load(); i != nil && i.family == family {
 			return i
@@ -249,7 +248,7 @@ func (p *proxyNode) newDomain(family service.Family) *domain {
 	}
 	sockets := &socketGate{}
 	writer := nftables.NewWriter(family, nftables.WriterConfig{
-		Inside: inside, Open: sockets.open, LateRelease: features.LateRelease,
+		Inside: inside, Open: sockets.open,
 		TransactionBytes: p.transactionBytes, Progress: func(landed, all int) {
 			if i := striking(); i != nil {
 				i.landed(landed, all)

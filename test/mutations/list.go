@@ -137,13 +137,6 @@ var correctness = []mutation{
 		campaigns: []campaign{{"tests of the root", "./.", "^TestNobodyStaysOnOldFacts$"}},
 	},
 	{
-		name:     "a set is exchanged without its elements",
-		sentence: "A set that another release has defined differently is exchanged while everything is served.",
-		edits: edit("dataplane/nftables/exchange.go", "for _, element := range x.elements {",
-			"for _, element := range x.elements[:0] {"),
-		campaigns: inMemory, short: true,
-	},
-	{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
 		edits:     edit("dataplane/nftables/read.go", "err == nil && after != before {", "err == nil && after < before {"),
@@ -159,15 +152,9 @@ var correctness = []mutation{
 	{
 		name:     "base chains go with their rules",
 		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 32).",
-		edits: edit("dataplane/nftables/plan.go", "(lateRelease || isBase(changes[i].Before))",
-			"lateRelease"),
+		edits: edit("dataplane/nftables/plan.go", "isBase(changes[i].Before)",
+			"false"),
 		campaigns: inMemory,
-	},
-	{
-		name:      "a chain that is held stops all writes",
-		sentence:  "When a kernel holds on to a chain, only that chain's deletion waits.",
-		edits:     edit("dataplane/nftables/account.go", "a.w.held = true", "a.w.held = false"),
-		campaigns: append(inMemory, campaign{"real kernel", "./dataplane/nftables", "^TestAKernelThatHoldsOn$"}),
 	},
 	{
 		name:     "the listener's filter is too large",

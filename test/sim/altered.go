@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/release"
 )
 
 // tamper lets another program change the kernel.
@@ -129,7 +128,7 @@ func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 	for _, item := range items {
 		was := item.Name
 		for name := range damaged {
-			if name == was || name.Chain != "" && release.Renamed(name.Chain) == was.Chain {
+			if name == was || name.Chain != "" && renamedChain(name.Chain) == was.Chain {
 				lead(item)
 			}
 		}

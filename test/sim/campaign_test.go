@@ -166,7 +166,7 @@ func checkVariety(t *testing.T, seen tally) {
 	for _, what := range []string{
 		"supervisor.Failed", "supervisor.Stuck", "supervisor.Returned", "supervisor.Parked", "supervisor.Unparked",
 		"aggregator.Quarantined", "aggregator.Freed", "aggregator.NodeAtFault", "aggregator.AuditDone",
-		"write landed", "write busy", "write unknown", "write rejected", "write unsupported", "write divided", "write exchanged",
+		"write landed", "write busy", "write unknown", "write rejected", "write unsupported", "write divided",
 		"packet untouched", "packet delivered", "packet rejected", "packet dropped",
 		"kill at a request", "kill between requests", "end beside a held Service", "end before the first write",
 		"rival acts",

@@ -159,7 +159,7 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 		sizes, refuses := map[string]int{}, map[string]bool{}
 		for _, item := range s.ours(isElement) {
 			sizes[item.Set]++
-			if item.Set == "no-local-endpoints" {
+			if item.Set == nftables.SetName("no-local-endpoints") {
 				refuses[item.Key] = true
 			}
 		}
@@ -169,9 +169,9 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 			// endpoint anew stays with it.
 			// Without local endpoints, packets from outside are refused after all translations, with or
 			// without the frontend.
-			if item.Set == "frontends" && refuses[item.Key] ||
-				nftables.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{"allowed-sources", "hairpins", "active-cluster-ips"}, item.Set) ||
-				(item.Set == "no-endpoints" && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
+			if item.Set == nftables.SetName("frontends") && refuses[item.Key] ||
+				nftables.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{nftables.SetName("allowed-sources"), hairpins, nftables.SetName("active-cluster-ips")}, item.Set) ||
+				(item.Set == nftables.SetName("no-endpoints") && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
 				continue
 			}
 			s.without(t, item, func() {

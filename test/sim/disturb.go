@@ -92,7 +92,7 @@ func (w *world) suspend(d time.Duration) {
 // rivalActs is what a rival does, as often as it stands here.
 var rivalActs = []verb{
 	deleteTable, deleteChain, deleteChain, deleteElement, deleteElement, deleteElement, addForeignChain,
-	addForeignSet, alterRules, alterRules, alterRules, resizeSet, addStray, addStray,
+	addForeignSet, alterRules, alterRules, alterRules, alterRules, addStray, addStray,
 }
 
 // runRival lets another program delete, add and rewrite for some seconds.

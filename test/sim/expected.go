@@ -84,7 +84,7 @@ func outranked(naming dataplane.Naming, owners map[dataplane.ID]service.Key, own
 // hairpins is the set of endpoints that reach themselves. Its elements bear no Service's
 // name: those of a former process stay while a Service is held back that they may belong
 // to, unless a Service that has them as well gives them up.
-const hairpins = "hairpins"
+var hairpins = nftables.SetName("hairpins")
 
 // choices returns every combination of what may be in a family's kernel; usually there is
 // one. Services that are held back may have left one of several states.

@@ -61,7 +61,9 @@ func (d *defects) broken(port uint16) bool  { return d.between(port, brokenPorts
 
 // frontendSets are those whose keys are frontends. Every Service has an element for each
 // of its ports in one of them.
-var frontendSets = []string{"frontends", "no-endpoints", "no-local-endpoints"}
+var frontendSets = []string{
+	nftables.SetName("frontends"), nftables.SetName("no-endpoints"), nftables.SetName("no-local-endpoints"),
+}
 
 // portOf returns the port of a frontend's element; 0 for other elements. The key of a frontend
 // ends with its port, in a word of its own.

@@ -109,9 +109,6 @@ func (m *monitor) Aggregator(e aggregator.Event) {
 		if e.Receipt.Written.Calls > 1 {
 			m.seen["write divided"]++
 		}
-		if len(e.Receipt.Notes) > 0 {
-			m.seen["write exchanged"]++
-		}
 	case aggregator.Applied:
 		m.settle("applied", e.Domain, e.Key, e.Revision)
 	case aggregator.Quarantined:

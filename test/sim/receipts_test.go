@@ -333,7 +333,7 @@ func (k *objectKernel) Read(context.Context) ([]dataplane.Object, error) {
 // reaches reports whether the frontend is there; what belongs to it came with it.
 func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 	for id := range k.objects {
-		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
+		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@"+nftables.SetName("frontends") && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
 			return true
 		}
 	}

@@ -304,7 +304,6 @@ var regressions = []regression{
 			{upgrade, 0, 0, 0xa660},
 			{deleteChain, 0, 0, 0xb9e6},
 			{kill, 1, 0, 0x338f},
-			{resizeSet, 0, 0, 0x6f58},
 			{setSlice, 1, 0, 0xb680},
 		}},
 	},

@@ -3,13 +3,55 @@ package sim
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/test/release"
 )
+
+var classChain = regexp.MustCompile(`cluster-(\d)`)
+
+// rename gives the chains that a body names the names that another release might give them.
+func rename(body string) string {
+	return strings.ReplaceAll(classChain.ReplaceAllString(body, "klaster-$1"), "services\x00", "dispatch\x00")
+}
+
+// renamedChain returns a chain's other name.
+func renamedChain(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
+
+// translated gives chains other names of the same length. A chain that an earlier translation has left
+// beside its like of this release is the same one then: the newer stays.
+func translated(objects []dataplane.Object) []dataplane.Object {
+	out := make([]dataplane.Object, 0, len(objects))
+	at := map[dataplane.ID]int{}
+	for _, o := range objects {
+		was := o.ID
+		switch o.ID.Container {
+		case "chain":
+			o.ID.Name, o.Body = renamedChain(o.ID.Name), rename(o.Body)
+		case "@" + nftables.SetName("frontends"), "@" + nftables.SetName("nodeports"):
+			o.Body = rename(o.Body)
+		}
+		var refs []dataplane.ID
+		for _, ref := range o.Refs() {
+			if ref.Container == "chain" {
+				ref.Name = renamedChain(ref.Name)
+			}
+			refs = append(refs, ref)
+		}
+		o.Links = dataplane.LinkTo(refs...)
+		if i, twice := at[o.ID]; !twice {
+			at[o.ID] = len(out)
+			out = append(out, o)
+		} else if was != o.ID {
+			out[i] = o
+		}
+	}
+	return out
+}
 
 // toOtherRelease rewrites the family's table as another release would have written it.
 // Packets end as before.
@@ -29,7 +71,10 @@ func (s *stack) toOtherRelease() error {
 		return err
 	}
 	batch := &dataplane.Batch{}
-	for _, o := range release.Translated(objects) {
+	for _, o := range translated(objects) {
+		if o.ID.Container == "set" && o.Body == "" {
+			continue // a stray one, which does not say how it is defined
+		}
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, After: &o})
 	}
 	writer = nftables.NewWriter(s.family, nftables.WriterConfig{Open: s.kernel.Open})

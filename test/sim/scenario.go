@@ -92,10 +92,9 @@ const (
 	// to stay.
 	addForeignChain verb = "addForeignChain"
 	addForeignSet   verb = "addForeignSet"
-	// alterRules changes a chain or an element of the proxy, resizeSet redefines a set,
+	// alterRules changes a chain or an element of the proxy,
 	// addStray adds a chain or set to its table; all has to be undone.
 	alterRules verb = "alterRules"
-	resizeSet  verb = "resizeSet"
 	addStray   verb = "addStray"
 )
 
@@ -183,7 +182,7 @@ var (
 		{failRequests, 6}, {slowRequests, 3}, {disturbReads, 1},
 		{panicActor, 4}, {hangActor, 3}, {resumeActors, 2},
 		{deleteTable, 1}, {deleteChain, 2}, {deleteElement, 3}, {addForeignChain, 2}, {addForeignSet, 1},
-		{alterRules, 2}, {resizeSet, 1}, {addStray, 1},
+		{alterRules, 3}, {addStray, 1},
 		{restart, 1}, {settle, 2},
 		{kill, 3}, {handOver, 1}, {upgrade, 1}, {suspend, 1},
 		{delayEvents, 2}, {watchGap, 2}, {relist, 1}, {repeatEvents, 1},
@@ -296,8 +295,6 @@ type settings struct {
 	// announced is set if the kernel announces what other programs change. Otherwise only
 	// audits find it.
 	announced bool
-	// late is set if the kernel does not delete a chain together with what leads there.
-	late bool
 }
 
 // blame is how exactly the kernel names what it refuses.
@@ -315,19 +312,17 @@ const (
 func settingsOf(seed uint64) settings {
 	d := newRandom(seed, 77)
 	s := settings{
-		node:      proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
-		pace:      paceOf(d),
-		options:   nftables.Options{MasqueradeBit: uint(14 * d.IntN(2))},
-		writer:    nftables.WriterConfig{LateRelease: d.percent(30)},
-		blame:     blame(d.IntN(int(blames))),
-		announced: d.percent(70),
+		node:    proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
+		pace:    paceOf(d),
+		options: nftables.Options{MasqueradeBit: uint(14 * d.IntN(2))},
 	}
+	_ = d.percent(30) // of a setting that is gone: what a seed draws stays the same
+	s.blame, s.announced = blame(d.IntN(int(blames))), d.percent(70)
 	s.divide(d)
 	if d.percent(30) {
 		s.node.NodePortRanges = nodePortRanges()
 	}
 	s.detectLocal(d)
-	s.late = d.percent(15)
 	return s
 }
 

@@ -93,10 +93,6 @@ func (s *stack) change(e event) error {
 		return s.addForeignSet(d)
 	case alterRules:
 		return s.alterRules(d)
-	case resizeSet:
-		if set, ok := pick(d, s.ours(isSet)); ok {
-			s.kernel.Resize(set.Name, uint32(1<<16+d.IntN(1000)))
-		}
 	case addStray:
 		return s.addStray(d)
 	}
@@ -244,7 +240,7 @@ func (s *stack) addForeignChain(d random) error {
 // addForeignSet adds a set of two elements to another program's table. It has the name of
 // one of ours.
 func (s *stack) addForeignSet(d random) error {
-	item := nftmodel.Item{Name: nftmodel.Name{Set: []string{"frontends", "hairpins", "other"}[d.IntN(3)]}}
+	item := nftmodel.Item{Name: nftmodel.Name{Set: []string{nftables.SetName("frontends"), hairpins, "other"}[d.IntN(3)]}}
 	messages := []message{setMessage(item.Set)}
 	for range 2 {
 		key := netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY,

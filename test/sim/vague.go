@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/release"
 )
 
 // A process that ends without a check leaves a Service between two states. The next one
@@ -209,7 +208,7 @@ func (w *world) pastItems(family service.Family, s served) (all []map[nftmodel.N
 		if m.items[key] == nil {
 			s.state.facts = key.as
 			is, wrong := w.expectedItems(family, []served{s}, nil)
-			was, alsoWrong := w.expectedItems(family, []served{s}, release.Translated)
+			was, alsoWrong := w.expectedItems(family, []served{s}, translated)
 			m.items[key] = []map[nftmodel.Name]string{is, was}
 			err = errors.Join(err, wrong, alsoWrong)
 		}

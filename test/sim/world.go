@@ -76,7 +76,6 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	}
 	w.cluster = newCluster(w.settings.node)
 	w.kernel.SetVague(w.settings.blame == blameMessage)
-	w.kernel.SetLate(w.settings.late)
 	w.kernel.SetRefused(w.cluster.defects.refuses)
 	for _, family := range service.Families {
 		s := newStack(family, w.kernel, w.settings)

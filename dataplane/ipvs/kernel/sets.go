@@ -283,13 +283,3 @@ func (s *Sets) Destroy(ctx context.Context, names []string) []error {
 	}
 	return results
 }
-
-// Swap exchanges the names of two sets of one type and family at one instant. Rules that
-// look up one of the names find the content of the other set from then on.
-func (s *Sets) Swap(ctx context.Context, one, other string) error {
-	err := unsent(ctx)
-	if err == nil {
-		err = s.handle.IpsetSwap(one, other)
-	}
-	return setResult("swap "+one+" and "+other, err)
-}

@@ -181,8 +181,7 @@ func TestEveryType(t *testing.T) {
 }
 
 // TestASetOfTheToolIsTheSame: ours and the tool's are of one kind for the kernel,
-// although the revisions differ, so that either can repeat the other's creation
-// and the two can be swapped.
+// although the revisions differ, so that either can repeat the other's creation.
 func TestASetOfTheToolIsTheSame(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "A", Type: HashIPPort, Family: Inet, MaxElem: 65536}
@@ -193,12 +192,6 @@ func TestASetOfTheToolIsTheSame(t *testing.T) {
 	w.run("", "ipset", "create", "B", "hash:ip,port", "-exist")
 	if ours, tools := w.revision("B"), w.revision("A"); ours != 1 || tools < ours {
 		t.Errorf("revisions: ours %d, the tool's %d", ours, tools)
-	}
-	if err := w.Swap(t.Context(), "A", "B"); err != nil {
-		t.Error(err)
-	}
-	if a := w.revision("A"); a != 1 {
-		t.Errorf("not swapped: revision %d", a)
 	}
 	spec.MaxElem = 1 << 20
 	if err := w.Create(t.Context(), []SetSpec{spec})[0]; !errors.Is(err, ErrDifferent) || Unknown(err) {
@@ -289,9 +282,7 @@ func TestAFullSet(t *testing.T) {
 func TestRulesAskSets(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "KUBE-CLUSTER-IP", Type: HashIPPort, Family: Inet, MaxElem: 1 << 20}
-	fresh := spec
-	fresh.Name = "NEW"
-	w.allDone(w.Create(t.Context(), []SetSpec{spec, fresh}))
+	w.allDone(w.Create(t.Context(), []SetSpec{spec}))
 	w.allDone(w.Add(t.Context(), []EntryChange{{spec.Name, Entry{Addr: addr("127.0.0.9"), Protocol: TCP, Port: 80}}}))
 	rule := []string{"OUTPUT", "-m", "set", "--match-set", spec.Name, "dst,dst", "-j", "REJECT"}
 	w.run("", append([]string{"iptables", "-w", "-A"}, rule...)...)
@@ -315,12 +306,6 @@ func TestRulesAskSets(t *testing.T) {
 	if err := w.Destroy(t.Context(), []string{spec.Name})[0]; !errors.Is(err, ErrInUse) {
 		t.Errorf("destroyed under a rule: %v", err)
 	}
-	if err := w.Swap(t.Context(), spec.Name, "NEW"); err != nil {
-		t.Error(err)
-	}
-	if err := reachable("80"); err != nil {
-		t.Errorf("the rule still matches what was swapped away: %v", err)
-	}
 	w.run("", append([]string{"iptables", "-w", "-D"}, rule...)...)
 	deadline := time.Now().Add(20 * time.Second) // the rule lets go of the set later
 	for err = ErrInUse; errors.Is(err, ErrInUse) && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -331,14 +316,13 @@ func TestRulesAskSets(t *testing.T) {
 	}
 }
 
-// TestNamesComeAndGo: swap, destroy, and which sets are listed.
+// TestNamesComeAndGo: create, destroy, and which sets are listed.
 func TestNamesComeAndGo(t *testing.T) {
 	w := newSetWorld(t)
 	if sets, err := w.List(t.Context(), nil); err != nil || len(sets) != 0 {
 		t.Errorf("in a new namespace: %v, %v", sets, err)
 	}
 	for name, results := range map[string]error{
-		"swap":   w.Swap(t.Context(), "A", "B"),
 		"add":    w.Add(t.Context(), []EntryChange{{"A", Entry{Port: 1}}})[0],
 		"delete": w.Delete(t.Context(), []EntryChange{{"A", Entry{Port: 1}}})[0],
 	} {
@@ -352,12 +336,6 @@ func TestNamesComeAndGo(t *testing.T) {
 	w.allDone(w.Destroy(t.Context(), []string{"A"}))
 	w.allDone(w.Create(t.Context(), []SetSpec{{Name: "A", Type: BitmapPort}, {Name: "B", Type: BitmapPort}, {Name: "X", Type: HashIP, Family: Inet6}}))
 	w.allDone(w.Add(t.Context(), []EntryChange{{"A", Entry{Port: 1}}, {"B", Entry{Port: 2}}, {"B", Entry{Port: 3}}}))
-	if err := w.Swap(t.Context(), "A", "B"); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Swap(t.Context(), "A", "X"); err == nil {
-		t.Error("swapped sets of two types")
-	}
 	wanted := func(name string) bool { return name != "X" }
 	for _, headers := range []bool{false, true} {
 		look := w.List
@@ -372,9 +350,9 @@ func TestNamesComeAndGo(t *testing.T) {
 		for _, s := range sets {
 			got[s.Name] = fmt.Sprint(s.Count, texts(s.Entries))
 		}
-		want := map[string]string{"B": "1 [1]", "A": "2 [2 3]"}
+		want := map[string]string{"A": "1 [1]", "B": "2 [2 3]"}
 		if headers {
-			want = map[string]string{"B": "1 []", "A": "2 []"}
+			want = map[string]string{"A": "1 []", "B": "2 []"}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("headers only %t: %v, want %v", headers, got, want)

@@ -43,11 +43,10 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		if o.DryRun {
 			probe = checkNFTables
 		}
-		features, err := probe(family)
-		if err != nil {
+		if err := probe(family); err != nil {
 			return proxy.Domain{}, err
 		}
-		return nftablesDomain(family, features, starts, o), nil
+		return nftablesDomain(family, starts, o), nil
 	})
 	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
 		domains = append(domains, localPorts(domains, o.Sockets, o.Log)...)
@@ -56,19 +55,19 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 }
 
 // HasNFTables probes what a family has. The error names each missing feature.
-func HasNFTables(family service.Family) (nftables.Features, error) {
+func HasNFTables(family service.Family) error {
 	if err := hasFamily(family, sysctl.Files{}); err != nil {
-		return nftables.Features{}, err
+		return err
 	}
 	return nftables.Probe(family, nil)
 }
 
-// checkNFTables is HasNFTables for a process that writes nothing, and so needs no features.
-func checkNFTables(family service.Family) (nftables.Features, error) {
+// checkNFTables is HasNFTables for a process that writes nothing.
+func checkNFTables(family service.Family) error {
 	if err := hasFamily(family, sysctl.Files{}); err != nil {
-		return nftables.Features{}, err
+		return err
 	}
-	return nftables.Features{}, nftables.Check(family)
+	return nftables.Check(family)
 }
 
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6
@@ -89,7 +88,7 @@ func hasFamily(family service.Family, files sysctl.Files) error {
 // unforeseen. During an audit nothing is written: 0.3 s for 100,000 elements.
 const auditPause = 5 * time.Minute
 
-func nftablesDomain(family service.Family, features nftables.Features, starts *nftables.Starts, o NFTablesOptions) proxy.Domain {
+func nftablesDomain(family service.Family, starts *nftables.Starts, o NFTablesOptions) proxy.Domain {
 	name := fmt.Sprintf("nftables/%s", family)
 	return proxy.Domain{
 		Name:     name,
@@ -97,8 +96,7 @@ func nftablesDomain(family service.Family, features nftables.Features, starts *n
 		Pace:     aggregator.Pace{Audit: auditPause},
 		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit}),
 		Writer: nftables.NewWriter(family, nftables.WriterConfig{
-			LateRelease: features.LateRelease,
-			Starts:      starts,
+			Starts: starts,
 			Progress: func(landed, all int) {
 				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
 			},
