@@ -89,7 +89,7 @@ func (o *Options) restoreARP(mode config.Mode, files sysctl.Files, log *zap.Logg
 		}
 	}
 	if err != nil {
-		log.Warn("cannot restore kernel settings that another mode needed; set them yourself, or run sluice cleanup before the next start", zap.Error(err))
+		log.Warn("cannot restore kernel settings of another mode; set them yourself", zap.Error(err))
 	}
 }
 
