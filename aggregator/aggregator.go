@@ -118,7 +118,7 @@ type Aggregator struct {
 	search  search
 	refusal *refusal
 	nextTry time.Time
-	// usual is the duration of the longest of the last writes that landed.
+	// usual is the duration of the longest of the last writes that landed or were rejected.
 	usual time.Duration
 	// failing has the last ordinary writes, if they failed without a refusal. tryTurn is
 	// set if a try may go before the next ordinary write.

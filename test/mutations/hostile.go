@@ -25,7 +25,7 @@ var hostile = []mutation{
 	{
 		name:      "tries last as long as any write",
 		sentence:  "A Service whose writes hang delays others by less than three minutes.",
-		edits:     edit("aggregator/try.go", "return min(jobTimeout, max(tryMin, usualShare*a.usual)<<a.search.current.misses)", "return jobTimeout"),
+		edits:     edit("aggregator/try.go", "return min(first, most)", "return jobTimeout"),
 		campaigns: []campaign{unitTest("aggregator", "TestAServiceWhoseWritesHangHarmsNoOther")},
 	},
 	{
