@@ -19,7 +19,7 @@ var hostile = []mutation{
 	{
 		name:      "a large Service keeps its rank after a restart",
 		sentence:  "After a restart a Service above its budget keeps addresses only while no other Service asks for them.",
-		edits:     edit("proxy.go", "a.Forgo(large.Key)", "a.Skip(large.Key)"),
+		edits:     edit("proxy.go", "a.Forgo(large.Key, large.Incarnation)", "a.Skip(large.Key)"),
 		campaigns: []campaign{unitTest(".", "TestAddressesThatATooLargeServiceGivesUp")},
 	},
 	{
