@@ -158,7 +158,7 @@ func (p *Proxy) addDirectory() (err error) {
 func (p *Proxy) forgoTooLarge(e actors.Event) {
 	if large, ok := e.(actors.TooLarge); ok {
 		for _, a := range p.aggregators {
-			a.Forgo(large.Key)
+			a.Forgo(large.Key, large.Incarnation)
 		}
 	}
 }

@@ -1,12 +1,15 @@
 package proxy_test
 
 import (
+	"context"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -78,8 +81,8 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 
 // TestAddressesThatATooLargeServiceGivesUp: a tenant makes its Service too large and gives up an external
 // IP in the same change. The API gives the address to a younger Service, which is served at it. That also
-// holds for an address that the Service gives up after a restart. It keeps its other addresses, until a
-// restart also against younger Services.
+// holds for an address that the Service gives up after a restart or while its actor is restarted. It keeps
+// its other addresses, until a restart also against younger Services.
 func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
@@ -93,9 +96,12 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			}
 			return s
 		}
+		var fails atomic.Bool
 		life := func(changes func(cache *source.Cache), first ...*service.Spec) {
 			var cache *source.Cache
-			_, stop := run(t, proxy.Config{ObjectsMax: 100, Domains: []proxy.Domain{memoryDomain(kernel)},
+			domain := memoryDomain(kernel)
+			domain.Renderer = failing{domain.Renderer, &fails}
+			_, stop := run(t, proxy.Config{ObjectsMax: 100, Domains: []proxy.Domain{domain},
 				Source: filled(&cache, func(c *source.Cache) {
 					for i := range 4 {
 						c.SetSlice(workSlice(i, 1))
@@ -145,6 +151,28 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			expect("given up after a restart", 2, 2)
 			cache.SetSpec(spec(0, 0, at(2), at(3)))
 			expect("small again, older, and wanted again", 2, 0)
+			fails.Store(true)
+			cache.SetSpec(spec(0, 1, at(2), at(3)))
+			synctest.Wait()
+			fails.Store(false)
+			cache.SetSpec(spec(0, 5000, at(3)))
+			expect("given up after a panic, while it is too large", 2, 2)
+			expect("not given up after a panic", 3, 0)
+			cache.SetSpec(spec(0, 0, at(2), at(3)))
+			expect("small again after a panic", 2, 0)
 		}, spec(0, 5000, at(2), at(3)), spec(1, 0, at(1)))
 	})
+}
+
+// failing is a renderer that panics while fails is set.
+type failing struct {
+	dataplane.Renderer
+	fails *atomic.Bool
+}
+
+func (r failing) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	if r.fails.Load() {
+		panic("asked for")
+	}
+	return r.Renderer.Service(ctx, view, facts)
 }

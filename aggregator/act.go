@@ -62,8 +62,7 @@ func sooner(a, b time.Time) time.Time { return dataplane.Earliest(a, b) }
 func (a *Aggregator) addDue(now time.Time) time.Time {
 	key, due, next := a.quarantine.due(now)
 	if due {
-		a.quarantine.tried(key)
-		a.search.alone(key)
+		a.search.alone(key, a.quarantine.tried(key))
 	}
 	return next
 }

@@ -117,7 +117,7 @@ type Aggregator struct {
 	search  search
 	refusal *refusal
 	nextTry time.Time
-	// usual is the duration of the longest of the last writes that landed.
+	// usual is the duration of the longest of the last writes that landed or were rejected.
 	usual time.Duration
 	// failing has the last ordinary writes, if they failed without a refusal. tryTurn is
 	// set if a try may go before the next ordinary write.
@@ -155,6 +155,8 @@ type Aggregator struct {
 type call struct {
 	verb callVerb
 	key  service.Key
+	// incarnation is that of callForgo.
+	incarnation uint64
 }
 
 type callVerb uint8
@@ -219,12 +221,14 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPri
 
 // Skip lets the first write go ahead without a key, because its actor failed or it has
 // none.
-func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{callSkip, key}, nil) }
+func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{verb: callSkip, key: key}, nil) }
 
 // Forgo lets the first write and the first sync go ahead without a key that asks for too much to be
-// rendered. What a former process left of it stays, with the rank of the youngest: it may have given up
-// addresses since.
-func (a *Aggregator) Forgo(key service.Key) { a.calls.Post(call{callForgo, key}, nil) }
+// rendered. What a former process or incarnation left of it stays, with the rank of the youngest: it may
+// have given up addresses since.
+func (a *Aggregator) Forgo(key service.Key, incarnation uint64) {
+	a.calls.Post(call{callForgo, key, incarnation}, nil)
+}
 
 // AuditSoon requests an audit because another program changed the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
@@ -304,13 +308,22 @@ func (a *Aggregator) answer(now time.Time) {
 		case callSkip:
 			a.gate.skip(now, e.Key.key)
 		case callForgo:
-			a.gate.forgo(now, e.Key.key)
+			a.forgo(now, e.Key.key, e.Key.incarnation)
 		case callAudit:
 			a.pacer.AuditSoon(now)
 			a.heard(now)
 		case callPace:
 			a.pacer.Repace(now, *a.nextPace.Load())
 		}
+	}
+}
+
+// forgo handles callForgo.
+func (a *Aggregator) forgo(now time.Time, key service.Key, incarnation uint64) {
+	a.gate.forgo(now, key)
+	a.ledger.Forgo(key, incarnation)
+	if a.ledger.Stats().Dirty > 0 {
+		a.pacer.Waiting(now, false)
 	}
 }
 

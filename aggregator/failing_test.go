@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,6 +30,25 @@ type stumbler struct {
 	also dataplane.ID
 	// hangs means that such a write lasts until its context ends.
 	hangs bool
+	// needs, when set, is how long a write takes. It fails if its context ends before.
+	needs func(*dataplane.Batch) time.Duration
+}
+
+// writes reports whether a batch writes a body that contains a word.
+func writes(b *dataplane.Batch, word string) bool {
+	return slices.ContainsFunc(b.Changes, func(c dataplane.Change) bool {
+		return c.After != nil && strings.Contains(c.After.Body, word)
+	})
+}
+
+// spend waits, and reports false if the context ends before.
+func spend(ctx context.Context, takes time.Duration) bool {
+	select {
+	case <-time.After(takes):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *stumbler) stumbles(c *dataplane.Change) bool {
@@ -41,7 +61,7 @@ func (s *stumbler) Write(ctx context.Context, b *dataplane.Batch) dataplane.Rece
 	for i := range b.Changes {
 		bad = bad || s.stumbles(&b.Changes[i])
 	}
-	if !bad {
+	if !bad && (s.needs == nil || spend(ctx, s.needs(b))) {
 		return s.model.Write(ctx, b)
 	}
 	time.Sleep(s.takes)
@@ -181,6 +201,105 @@ func TestAServiceWhoseWritesHangHarmsNoOther(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// The writes of a Service hang, and it is quarantined. What it wants later takes longer than a try lasts
+// at first, and lands: soon, or within hours if it takes nearly as long as any write may.
+func TestAQuarantinedServiceWhoseWritesAreSlowLands(t *testing.T) {
+	for takes, most := range map[time.Duration]time.Duration{
+		8 * time.Second: 10 * time.Minute, 35 * time.Second: 20 * time.Minute, 100 * time.Second: 90 * time.Minute,
+	} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := stumbling(t, &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(b *dataplane.Batch) time.Duration {
+					if writes(b, "large") {
+						return takes
+					}
+					return 0
+				}})
+				h.submit("bad", 1, 1, "stumble")
+				h.await(10*time.Minute, func(string) bool { return len(quarantined(h)) == 1 })
+				is(t, "quarantined", quarantined(h), "[bad]")
+				h.submit("bad", 1, 2, "large")
+				took := h.await(6*time.Hour, func(kernel string) bool { return strings.Contains(kernel, "bad/0=large") })
+				t.Logf("landed after %v, %d writes", took, h.written())
+				if took > most {
+					t.Errorf("landed after %v", took)
+				}
+				time.Sleep(time.Second)
+				is(t, "quarantined once it lands", quarantined(h), "[]")
+			})
+		})
+	}
+}
+
+// Each write of a Service takes long on a slow node, and none has landed since the start. One Service is
+// rejected, and the search is as fast as the node is.
+func TestASearchOnASlowNode(t *testing.T) {
+	for _, slow := range []time.Duration{6 * time.Second, 30 * time.Second, 50 * time.Second} {
+		t.Run(slow.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stumbler{outcome: dataplane.Busy, needs: func(b *dataplane.Batch) time.Duration {
+					if writes(b, "1") || writes(b, "poison") {
+						return slow
+					}
+					return 10 * ms
+				}}
+				h := stumbling(t, s)
+				h.questions <- func() {
+					h.submit("bad", 1, 1, "poison")
+					for i := range 99 {
+						h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+					}
+				}
+				took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+				t.Logf("99 others served after %v, %d writes", took, h.written())
+				if took > 20*slow {
+					t.Errorf("99 others served after %v, want 20 writes", took)
+				}
+				time.Sleep(time.Minute)
+				is(t, "quarantined", quarantined(h), "[bad]")
+			})
+		})
+	}
+}
+
+// One write took long, the first after a start. When a Service hangs later, the others do not wait as
+// long for each try.
+func TestALongFirstWriteDoesNotDelayASearch(t *testing.T) {
+	for _, between := range []int{0, 4} {
+		t.Run(fmt.Sprintf("%d writes later", between), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := stumbling(t, &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(b *dataplane.Batch) time.Duration {
+					if writes(b, "first") {
+						return 40 * time.Second
+					}
+					return 10 * ms
+				}})
+				h.submit("bad", 1, 1, "first")
+				time.Sleep(time.Minute)
+				for i := range between {
+					h.submit("bad", 1, uint64(2+i), fmt.Sprint("v", i))
+					time.Sleep(5 * time.Second)
+				}
+				h.questions <- func() {
+					h.submit("bad", 1, 10, "stumble")
+					for i := range 99 {
+						h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+					}
+				}
+				took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+				most := 7 * time.Minute
+				if between > 0 {
+					most = 3 * time.Minute
+				}
+				t.Logf("99 others served after %v, %d writes", took, h.written())
+				if took > most {
+					t.Errorf("99 others served after %v", took)
+				}
+			})
+		})
 	}
 }
 

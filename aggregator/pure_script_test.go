@@ -98,7 +98,7 @@ func stepSearch(t *testing.T, s *search, d *datadriven.TestData) (text string) {
 	case "suspect":
 		s.suspect(all, named)
 	case "alone":
-		s.alone(all[0])
+		s.alone(all[0], 0)
 	case "restore":
 		s.restore(all[0])
 	case "next":

@@ -27,6 +27,8 @@ type heldKey struct {
 	pause          time.Duration
 	// trying is set during a try.
 	trying bool
+	// misses counts the tries in a row that did not land, from the one that quarantined the key.
+	misses int
 }
 
 // tryPause is the shortest pause between two tries of one key. So a bad Service that
@@ -51,9 +53,10 @@ func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) 
 		key.Since = c.Since
 	}
 	q.changed = true
+	misses := c.misses
 	*c = heldKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
 	if key.Cause == DoesNotLand {
-		c.pause = max(tryPause, tryRest*took)
+		c.pause, c.misses = max(tryPause, tryRest*took), misses+1
 	}
 }
 
@@ -67,9 +70,10 @@ func (q *quarantine) ask(key service.Key) bool {
 	return c != nil
 }
 
-// tried notes that a try of a key begins.
-func (q *quarantine) tried(key service.Key) {
+// tried notes that a try of a key begins, and returns its misses.
+func (q *quarantine) tried(key service.Key) (misses int) {
 	q.held[key].tryAt, q.held[key].trying, q.changed = time.Time{}, true, true
+	return q.held[key].misses
 }
 
 // askOldest schedules tries of the keys that have waited longest.

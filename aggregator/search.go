@@ -84,10 +84,10 @@ func (s *search) divide(keys, named []service.Key, hinted bool) {
 	}
 }
 
-// alone adds a key to be tried next, alone.
-func (s *search) alone(key service.Key) {
+// alone adds a key to be tried next, alone, after so many misses.
+func (s *search) alone(key service.Key, misses int) {
 	s.begin()
-	s.groups = append(s.groups, group{keys: []service.Key{key}})
+	s.groups = append(s.groups, group{keys: []service.Key{key}, misses: misses})
 }
 
 // restore adds a culprit; what was last in force of it is tried next.

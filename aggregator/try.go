@@ -113,20 +113,46 @@ func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
 // keep the spacing of ordinary writes.
 const tryBurst = 64
 
-// tryMin is the shortest limit of a try, and usualShare how many times the duration of usual writes
-// a try may last. Without that, a write that hangs would make each try last as long as an ordinary
-// write may, and the search tens of minutes.
+// A try may last as long as four usual writes, 5 s at least. From 20 s on, two usual writes are enough.
+// Without a limit, a write that hangs would make each try last as long as an ordinary write may, and the
+// search tens of minutes.
 const (
-	tryMin     = 5 * time.Second
-	usualShare = 4
-	// usualFade makes a long write count for about so many writes.
-	usualFade = 8
+	tryMin  = 5 * time.Second
+	tryLong = 20 * time.Second
+	// heldMax limits most tries of a Service that is known not to land. One in heldFull may last as long
+	// as any write.
+	heldMax  = 40 * time.Second
+	heldFull = 8
 )
 
 // tryLimit returns how long the current try may last. One that lasts longer did not land. Each
 // further try of the same Service may last twice as long: it may have very many objects.
 func (a *Aggregator) tryLimit() time.Duration {
-	return min(jobTimeout, max(tryMin, usualShare*a.usual)<<a.search.current.misses)
+	first := max(tryMin, min(4*a.usual, max(tryLong, 2*a.usual), jobTimeout))
+	misses, most := a.search.current.misses, jobTimeout
+	if a.knownNotToLand(a.search.current.keys[0]) && misses%heldFull != 0 {
+		most = max(first, heldMax)
+	}
+	for ; misses > 0 && first < most; misses-- {
+		first *= 2
+	}
+	return min(first, most)
+}
+
+// learnUsual updates the duration of usual writes. One that was rejected shows that writes take no less.
+func (a *Aggregator) learnUsual(receipt *dataplane.Receipt) {
+	switch {
+	case receipt.Outcome == dataplane.Landed:
+		a.usual = max(receipt.Took, a.usual/2)
+	case isRefusal(receipt.Outcome):
+		a.usual = max(receipt.Took, a.usual)
+	}
+}
+
+// knownNotToLand reports whether a key is quarantined because it does not land.
+func (a *Aggregator) knownNotToLand(key service.Key) bool {
+	q := a.quarantine.held[key]
+	return q != nil && q.Cause == DoesNotLand
 }
 
 // unanswered handles the receipt of a try that failed without a refusal. If the answer was
@@ -166,8 +192,7 @@ func (a *Aggregator) endTry(now time.Time) {
 		a.search.landed()
 		return
 	}
-	q := a.quarantine.held[try.keys[0]]
-	known := q != nil && q.Cause == DoesNotLand
+	known := a.knownNotToLand(try.keys[0])
 	culprit, found := a.search.unlanded(rest, known)
 	switch {
 	case !found:

@@ -133,11 +133,9 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
 		a.repairDone(now)
 	}
-	if r.receipt.Outcome == dataplane.Landed {
-		a.usual = max(r.receipt.Took, a.usual-a.usual/usualFade)
-		if a.refusal == nil {
-			a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
-		}
+	a.learnUsual(&r.receipt)
+	if r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
+		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
 	}
 	switch {
 	case a.refusal != nil:

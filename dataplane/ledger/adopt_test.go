@@ -280,6 +280,10 @@ func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
 		if got := changes(l.Plan()); got != want {
 			t.Errorf("planned %q, want %q", got, want)
 		}
+		l.Forgo(key("stuck"), 1) // its actor has seen later that it is too large
+		if got := changes(l.Plan()); got != "contested:stuck>young " {
+			t.Errorf("planned %q once it is too large", got)
+		}
 	}
 }
 

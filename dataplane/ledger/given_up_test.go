@@ -89,3 +89,41 @@ type fronts struct{ noNaming }
 func (fronts) Frontend(id dataplane.ID) (f dataplane.Frontend, ok bool) {
 	return dataplane.Frontend{Port: 80}, id == vip("").ID
 }
+
+// TestAForgoneService is not rendered since its actor was replaced. All others outrank it until that
+// actor submits; late output of the former one changes nothing.
+func TestAForgoneService(t *testing.T) {
+	old := func(incarnation uint64, body string) *dataplane.Fragment {
+		f := fragment("old", 0, 1, vip("old"), chain("o", body))
+		f.Revision.Incarnation = incarnation
+		return f
+	}
+	for name, tt := range map[string]struct {
+		steps func(l *Ledger)
+		want  string
+	}{
+		"forgone":                          {func(l *Ledger) { l.Forgo(key("old"), 2) }, "young"},
+		"it has submitted":                 {func(l *Ledger) { l.Forgo(key("old"), 1) }, "old"},
+		"it submits":                       {func(l *Ledger) { l.Forgo(key("old"), 2); l.Want(old(2, "v1")) }, "old"},
+		"the former incarnation is late":   {func(l *Ledger) { l.Forgo(key("old"), 2); l.Want(old(1, "v2")) }, "young"},
+		"held before":                      {func(l *Ledger) { l.Want(old(1, "v2")); l.Hold(key("old")); l.Forgo(key("old"), 2) }, "young"},
+		"held later":                       {func(l *Ledger) { l.Want(old(1, "v2")); l.Forgo(key("old"), 2); l.Hold(key("old")) }, "young"},
+		"held, and it submits":             {func(l *Ledger) { l.Hold(key("old")); l.Forgo(key("old"), 2); l.Want(old(2, "v3")) }, "old"},
+		"another one is not known":         {func(l *Ledger) { l.Forgo(key("other"), 2) }, "old"},
+		"the young one is forgone as well": {func(l *Ledger) { l.Forgo(key("old"), 2); l.Forgo(key("young"), 2) }, "old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(nil, fronts{})
+			l.Want(old(1, "v1"))
+			l.Want(fragment("young", 5, 1, vip("young")))
+			l.Settle(l.Plan(), landed())
+			tt.steps(l)
+			for b := l.Plan(); b != nil && len(b.Changes) > 0; b = l.Plan() {
+				l.Settle(b, landed())
+			}
+			if got := l.entries.get(vip("").ID).known.Body; got != tt.want {
+				t.Errorf("the frontend leads to %s, want %s", got, tt.want)
+			}
+		})
+	}
+}

@@ -94,18 +94,21 @@ type account struct {
 	held bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is
 	// present: what the kernel had of the key at that time.
-	frozen  bool
-	present *dataplane.Fragment
+	frozen bool
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
 	shrunk bool
-	// pending is set while folded is not settled.
-	pending *pending
 	// yields is set if another account outranks this one at a lead, so that this one
 	// makes no claims for what goes with it. waits has those of the leads that it does
 	// not claim itself.
-	yields bool
-	waits  []dataplane.ID
+	yields  bool
+	present *dataplane.Fragment
+	// pending is set while folded is not settled.
+	pending *pending
+	waits   []dataplane.ID
+	// forgone is the incarnation that is not rendered, zero for none. The Service may have given up
+	// anything since the newest fragment.
+	forgone uint64
 }
 
 // pending describes the fragments of an account since the last settlement: their earliest
@@ -140,8 +143,11 @@ func (a *account) whole() bool {
 }
 
 // gaveUp reports whether an account that is held wants an object only because it is: its newest
-// fragment does not have it.
+// fragment does not have it. A forgone account may have given up everything.
 func (a *account) gaveUp(object *dataplane.Object) bool {
+	if a.forgone > 0 {
+		return true
+	}
 	return a.held && a.latest != nil && !holds(a.latest, object.ID)
 }
 
@@ -177,8 +183,14 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	if a.latest != nil && f.Revision.Compare(a.latest.Revision) < 0 {
 		return false
 	}
+	if a.held || a.forgone > 0 {
+		forgone := a.forgone
+		if f.Revision.Incarnation >= forgone {
+			forgone = 0
+		}
+		l.rank(a, f, forgone)
+	}
 	if a.held {
-		l.rank(a, f)
 		return true
 	}
 	a.latest = f
@@ -187,16 +199,25 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	return true
 }
 
-// rank makes a fragment the newest one of a held account, which changes the rank of what the account
-// gives up by it, or wants again.
-func (l *Ledger) rank(a *account, next *dataplane.Fragment) {
-	former := a.latest
-	a.latest = next
+// Forgo gives what a key wants the rank of the youngest, until this incarnation or a later one submits: it is
+// not rendered, and may have given up anything.
+func (l *Ledger) Forgo(key service.Key, incarnation uint64) {
+	a := l.accounts[key]
+	if a != nil && (a.latest == nil || a.latest.Revision.Incarnation < incarnation) {
+		l.rank(a, a.latest, incarnation)
+	}
+}
+
+// rank sets the newest fragment and the forgone incarnation of an account, which changes the rank of what
+// the account gives up by it, or wants again.
+func (l *Ledger) rank(a *account, next *dataplane.Fragment, forgone uint64) {
+	former, was := a.latest, a.forgone
+	a.latest, a.forgone = next, forgone
 	objects := objectsOf(a.folded)
 	for i := range objects {
 		l.steps++
 		object := &objects[i]
-		if holds(former, object.ID) == holds(next, object.ID) {
+		if was == forgone && holds(former, object.ID) == holds(next, object.ID) {
 			continue
 		}
 		if e := l.entries.get(object.ID); e != nil && e.claims.of(a) != nil {

@@ -19,13 +19,13 @@ var hostile = []mutation{
 	{
 		name:      "a large Service keeps its rank after a restart",
 		sentence:  "After a restart a Service above its budget keeps addresses only while no other Service asks for them.",
-		edits:     edit("proxy.go", "a.Forgo(large.Key)", "a.Skip(large.Key)"),
+		edits:     edit("proxy.go", "a.Forgo(large.Key, large.Incarnation)", "a.Skip(large.Key)"),
 		campaigns: []campaign{unitTest(".", "TestAddressesThatATooLargeServiceGivesUp")},
 	},
 	{
 		name:      "tries last as long as any write",
 		sentence:  "A Service whose writes hang delays others by less than three minutes.",
-		edits:     edit("aggregator/try.go", "return min(jobTimeout, max(tryMin, usualShare*a.usual)<<a.search.current.misses)", "return jobTimeout"),
+		edits:     edit("aggregator/try.go", "return min(first, most)", "return jobTimeout"),
 		campaigns: []campaign{unitTest("aggregator", "TestAServiceWhoseWritesHangHarmsNoOther")},
 	},
 	{
