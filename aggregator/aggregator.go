@@ -323,7 +323,7 @@ func (a *Aggregator) forgo(now time.Time, key service.Key, incarnation uint64) {
 	a.gate.forgo(now, key)
 	a.ledger.Forgo(key, incarnation)
 	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now, false)
+		a.pacer.Waiting(now)
 	}
 }
 
