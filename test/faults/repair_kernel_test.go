@@ -100,13 +100,15 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 		early := p.senders(to)
 		p.awaitAnswers(early, family.String()+", with rules")
 		var untranslated []*sender
-		begun := make(chan struct{})
+		deleted, begun := make(chan struct{}), make(chan struct{})
 		p.domains[family].writer.onceRead(func() {
+			<-deleted                    // an ordinary audit may have begun just before
 			untranslated = p.senders(to) // the repair waits for this
 			close(begun)
 		})
 		began := time.Now()
 		p.mustNFT(inTable("delete table TABLE", family))
+		close(deleted)
 		<-begun
 		for i, s := range untranslated {
 			if s.answered.Load() > 0 {
