@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
+
+var frontendsMap = regexp.MustCompile(`map (frontends\S*) `)
 
 // rival is another program that changes the proxy's rules.
 type rival struct {
@@ -68,8 +71,16 @@ func (r *rival) edit() error {
 	for _, family := range service.Families {
 		addr := clusterAddr(family, r.victim, webPort).Addr().String()
 		if r.mode == "nftables" {
-			_, err := r.run(fmt.Sprintf("delete element %s kube-proxy frontends { %s . tcp . %d }\n",
-				nftFamily(family), addr, webPort), "nft", "-f", "-")
+			listed, err := r.run("", "nft", "list", "maps", nftFamily(family))
+			if err != nil {
+				return err
+			}
+			found := frontendsMap.FindSubmatch(listed) // releases name it differently
+			if found == nil {
+				return fmt.Errorf("%s: there is no map of frontends", family)
+			}
+			_, err = r.run(fmt.Sprintf("delete element %s kube-proxy %s { %s . tcp . %d }\n",
+				nftFamily(family), found[1], addr, webPort), "nft", "-f", "-")
 			if err != nil {
 				return err
 			}
