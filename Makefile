@@ -130,7 +130,7 @@ bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluic
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
 
 soak: build bin/e2e-apiserver ## one process of sluice at N Services for DURATION, 100 changes/s, API server restarts, hand-overs: nothing may grow: make soak DURATION=1h N=10000 JSON=FILE
-	$(call install,$(PACKAGES))
+	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -soak $(or $(DURATION),1h) -n $(or $(N),10000) $(if $(JSON),-json $(abspath $(JSON)))
 
 performance-page: ## docs/performance.md and its pictures, from the files in bench/results

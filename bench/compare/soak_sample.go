@@ -9,12 +9,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -176,42 +176,41 @@ func rollup(pid int) (resident, proportion float64, err error) {
 	return resident, proportion, nil
 }
 
-// countObjects counts everything in nf_tables of this thread's network namespace, with a client of
-// its own rather than the one that is under test.
+// countObjects counts everything in nf_tables of this thread's network namespace, with nft rather than
+// with the client that is under test.
 func countObjects(v *result.Sample) error {
-	c, err := nftables.New()
+	printed, err := exec.Command("nft", "-j", "list", "ruleset").Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("nft -j list ruleset: %w", err)
 	}
-	chains, err := c.ListChains()
-	if err != nil {
-		return err
+	type set struct {
+		Elements []json.RawMessage `json:"elem"`
 	}
-	v.Chains = len(chains)
-	for _, chain := range chains {
-		rules, err := c.GetRules(chain.Table, chain)
-		if err != nil {
-			return err
+	var listing struct {
+		Objects []struct {
+			Chain, Rule json.RawMessage
+			Set, Map    *set
+		} `json:"nftables"`
+	}
+	if err := json.Unmarshal(printed, &listing); err != nil {
+		return fmt.Errorf("nft -j list ruleset: %w", err)
+	}
+	for _, o := range listing.Objects {
+		switch {
+		case o.Chain != nil:
+			v.Chains++
+		case o.Rule != nil:
+			v.Rules++
 		}
-		v.Rules += len(rules)
-	}
-	tables, err := c.ListTables()
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		sets, err := c.GetSets(table)
-		if err != nil {
-			return err
-		}
-		v.Sets += len(sets)
-		for _, set := range sets {
-			elements, err := c.GetSetElements(set)
-			if err != nil {
-				return fmt.Errorf("set %s: %w", set.Name, err)
+		for _, s := range []*set{o.Set, o.Map} {
+			if s != nil {
+				v.Sets++
+				v.Elements += len(s.Elements)
 			}
-			v.Elements += len(elements)
 		}
+	}
+	if v.Chains == 0 {
+		return errors.New("nft -j list ruleset: there are no chains")
 	}
 	return nil
 }
