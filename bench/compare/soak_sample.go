@@ -114,6 +114,26 @@ func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
 // soakStep is what the clients' exchanges count for.
 const soakStep = "soak"
 
+// profiled is a group of goroutines in a profile: how many, and the first frame of their stack.
+var profiled = regexp.MustCompile(`(?m)^(\d+) @.*\n#\t`)
+
+// goroutines counts those of the program. The runtime's own have no frames in a profile: it starts one
+// for clean-ups when it first has enough of them, which may be late.
+func (m *metrics) goroutines(ctx context.Context) (count int, err error) {
+	text, err := m.get(ctx, "/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return 0, err
+	}
+	for _, group := range profiled.FindAllSubmatch(text, -1) {
+		n, _ := strconv.Atoi(string(group[1])) // digits
+		count += n
+	}
+	if count == 0 {
+		return 0, errors.New("the profile of goroutines is empty")
+	}
+	return count, nil
+}
+
 // sample describes the process now, and the kernel objects as well if asked.
 func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err error) {
 	pid := s.proxy.process.PID()
@@ -124,7 +144,9 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 	}
 	const mib = 1 << 20
 	v.HeapMiB, v.HeapSysMiB = values["go_memstats_heap_alloc_bytes"]/mib, values["go_memstats_heap_sys_bytes"]/mib
-	v.Goroutines = int(values["go_goroutines"])
+	if v.Goroutines, err = s.metrics.goroutines(ctx); err != nil {
+		return v, err
+	}
 	if v.ResidentMiB, v.ProportionMiB, err = rollup(pid); err != nil {
 		return v, err
 	}
