@@ -100,7 +100,8 @@ type Expecter interface {
 // Mender is a follower that has something to correct after rules of a family were
 // missing or wrong.
 type Mender interface {
-	// Repaired reports that they are in force again. It must not block.
+	// Repaired reports that they are complete: after a repair, and after the first sync. It must
+	// not block.
 	Repaired(family service.Family)
 }
 

@@ -195,9 +195,15 @@ func (p *Proxy) submitted(domain Domain) func(context.Context, service.View) {
 	}
 }
 
-// repaired tells the followers that rules are in force again.
+// repaired tells the followers that rules are complete after they were missing: a repair has ended,
+// or the first sync.
 func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
-	if _, repaired := e.(aggregator.Repaired); !repaired || domain.Auxiliary {
+	switch e.(type) {
+	case aggregator.Repaired, aggregator.Synced:
+	default:
+		return
+	}
+	if domain.Auxiliary {
 		return
 	}
 	for _, f := range p.config.Followers {

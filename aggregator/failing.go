@@ -14,7 +14,7 @@ import (
 // after a few failures the same search as for a refusal finds the Services that do not land.
 //
 //	failed ─► retry … ─► hold the suspects ─► control ─► try them in groups ─► alone ─► control ─► quarantine
-//	                                             └─ failed: the host is the reason, nobody is held  ┘
+//	                                             └─ failed: the host is the reason, no Service is held  ┘
 //
 // Two things differ from a refusal. One failure proves nothing, so a Service is quarantined
 // only if it failed alone several times, and a control write landed right after. And

@@ -158,7 +158,7 @@ func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
 }
 
 // Each write that contains one Service hangs until it times out. The others land within minutes, and
-// later tries of the Service delay nobody for long. Once it can be written, it lands, however long other
+// later tries of the Service delay no other Service for long. Once it can be written, it lands, however long other
 // writes took.
 func TestAServiceWhoseWritesHangHarmsNoOther(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
@@ -398,7 +398,7 @@ func TestSlowTriesOfAQuarantinedServiceAreRare(t *testing.T) {
 }
 
 // What another program removed of a Service does not land again, whether the Service changes or
-// not. Nobody else waits for it.
+// not. No other Service waits for it.
 func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 //
 //	refused ─► hold the suspects ─► control ─► try them in groups ─► quarantine, or settle
 //	                                   └─ refused: control with the node's last fragment ─► quarantine the node's newest one
-//	                                         └─ refused: the node is at fault, nobody is held
+//	                                         └─ refused: the node is at fault, no Service is held
 
 // refusal is a write that was refused or did not land, until its control write is done.
 type refusal struct {

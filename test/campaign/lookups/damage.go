@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -91,9 +89,6 @@ func (o *options) harm(ctx context.Context, net *network, proxy *netns.Daemon, w
 		return err
 	}
 	go h.strays.watch(in)
-	if err := h.awaitStart(ctx); err != nil {
-		return err
-	}
 	if h.old, err = h.open(ctx); err != nil {
 		return err
 	}
@@ -134,17 +129,6 @@ func (h *harm) close(all []*asker) (err error) {
 		err = errors.Join(err, a.close())
 	}
 	return err
-}
-
-// awaitStart waits until the first sync is complete. The sweep after it is not repeated: a packet that is
-// held at that moment would keep a socket untranslated, as on any node that has no rules yet.
-func (h *harm) awaitStart(ctx context.Context) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, 100*time.Millisecond) {
-		if log, err := os.ReadFile(h.proxy.LogFile()); err != nil || bytes.Contains(log, []byte("start complete")) {
-			return err
-		}
-	}
-	return errors.Join(ctx.Err(), fmt.Errorf("the proxy does not start\n%s", h.proxy.Tail(5)))
 }
 
 // awaitAnswers waits until every socket is answered.
