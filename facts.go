@@ -97,17 +97,17 @@ func (s NodeSettings) detector(family service.Family,
 }
 
 // facts combines the settings, the Node object and the addresses of the host's
-// interfaces into service.NodeFacts. The lock guards the inputs; readers take the
-// finished value without it.
+// interfaces into service.NodeFacts. The lock guards the inputs that change; readers take
+// the finished value without it.
 type facts struct {
-	current atomic.Pointer[service.NodeFacts]
-
-	mu       sync.Mutex
 	settings NodeSettings
-	node     *service.NodeObject
-	hosts    []netip.Addr
-	cidrs    []netip.Prefix
-	servers  []netip.Addr
+	current  atomic.Pointer[service.NodeFacts]
+
+	mu      sync.Mutex
+	node    *service.NodeObject
+	hosts   []netip.Addr
+	cidrs   []netip.Prefix
+	servers []netip.Addr
 }
 
 func newFacts(settings NodeSettings) *facts {

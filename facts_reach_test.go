@@ -58,7 +58,7 @@ func (emptyKernel) Write(context.Context, *dataplane.Batch) dataplane.Receipt {
 }
 func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return nil, nil }
 
-// Settings, the Node, the host's addresses and the ranges of ClusterIPs change on
+// The Node, the host's addresses and the ranges of ClusterIPs change on
 // separate goroutines. In whatever order their announcements arrive, every actor ends
 // on the facts in force.
 func TestNobodyStaysOnOldFacts(t *testing.T) {
@@ -96,14 +96,6 @@ func TestNobodyStaysOnOldFacts(t *testing.T) {
 	c.settle(t, p, services+1, "at the start")
 
 	kinds := []func(n byte){
-		func(n byte) {
-			changed := settings
-			changed.MasqueradeAll = n%2 == 0
-			changed.NodePortRanges = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, n, 0}), 24)}
-			if err := p.Reconfigure(changed); err != nil {
-				t.Error(err)
-			}
-		},
 		func(n byte) { cache.SetNode(&service.NodeObject{Name: "n1", Zone: fmt.Sprint("z", n)}) },
 		func(n byte) { addresses([]netip.Addr{netip.AddrFrom4([4]byte{192, 168, n, 1})}) },
 		func(n byte) {

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -292,31 +290,6 @@ func (p *Proxy) changeFacts(change func(*facts)) {
 	if p.facts.update(change) {
 		p.directory.PostFacts()
 	}
-}
-
-// Reconfigure applies other settings of the node without a restart. What depends on
-// them is rendered again, and only the differences are written. After an error nothing
-// has changed. The node's name cannot change.
-func (p *Proxy) Reconfigure(settings NodeSettings) error {
-	if err := settings.validate(); err != nil {
-		return err
-	}
-	if settings.Name != p.config.Node.Name {
-		return fmt.Errorf("node name: cannot change from %q to %q while the proxy runs",
-			p.config.Node.Name, settings.Name)
-	}
-	p.changeFacts(func(f *facts) { f.settings = settings })
-	return nil
-}
-
-// Repace changes when rules are written. Pace returns the numbers of each domain. An
-// error means that the numbers of a domain are invalid and that it keeps its own.
-func (p *Proxy) Repace(pace func(domain Domain) aggregator.Pace) error {
-	var failed []error
-	for i, a := range p.aggregators {
-		failed = append(failed, a.Repace(pace(p.config.Domains[i])))
-	}
-	return errors.Join(failed...)
 }
 
 // Status returns the newest status of every domain.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,8 +91,11 @@ func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 	node := proxy.NodeSettings{Name: "n1"}
 	nothing := func(context.Context, *source.Cache) error { return nil }
+	_, domain := metered()
 	for _, bad := range []proxy.Config{
 		{},
+		{Node: proxy.NodeSettings{Name: "n1", DetectLocal: "Guess"}, Source: nothing, Domains: []proxy.Domain{domain}},
+		{Node: proxy.NodeSettings{Name: "n1", DetectLocal: proxy.DetectBridgeInterface}, Source: nothing, Domains: []proxy.Domain{domain}},
 		{Node: node},
 		{Node: node, Source: nothing},
 		{Node: node, Source: nothing, Domains: []proxy.Domain{{Name: "x"}}},
@@ -109,15 +111,15 @@ type follower struct{ told chan service.View }
 
 func (f *follower) Programmed(_ context.Context, _ service.Family, view service.View) { f.told <- view }
 
-// Other settings are applied without a restart, and followers are told what is in
-// force. Settings that no rule depends on are neither written nor told again.
-func TestReconfigureInPlace(t *testing.T) {
+// A changed Node is applied without a restart, and followers are told what is in
+// force. What no rule depends on is neither written nor told again.
+func TestANodeChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		beside := memoryDomain(nftmodel.NewKernel())
 		beside.Name, beside.Auxiliary = "beside", true
 		f := &follower{told: make(chan service.View, 100)}
-		settings := proxy.NodeSettings{Name: "n1"}
+		settings := proxy.NodeSettings{Name: "n1", DetectLocal: proxy.DetectNodeCIDR}
 		var cache *source.Cache
 		p, stop := run(t, proxy.Config{
 			Node: settings, Domains: []proxy.Domain{domain, beside},
@@ -153,29 +155,16 @@ func TestReconfigureInPlace(t *testing.T) {
 		if node := p.Node(); node == nil || node.Zone != "za" {
 			t.Errorf("node %+v", node)
 		}
-		settings.MasqueradeAll = true
-		if err := p.Reconfigure(settings); err != nil {
-			t.Fatal(err)
-		}
+		node := service.NodeObject{Name: "n1", Zone: "za"}
+		node.PodCIDRs[service.IPv4] = netip.MustParsePrefix("10.244.1.0/24")
+		cache.SetNode(&node)
 		if w := settle(); w.Written.Calls == 0 {
-			t.Errorf("other settings changed no rule: %+v", w)
+			t.Errorf("other pod CIDRs changed no rule: %+v", w)
 		}
-		if err := p.Reconfigure(settings); err != nil {
-			t.Fatal(err)
-		}
+		again := node
+		cache.SetNode(&again)
 		if w := settle(); w != (work{}) {
-			t.Errorf("the same settings did %+v", w)
-		}
-		for name, wrong := range map[string]proxy.NodeSettings{
-			"node name":         {Name: "n2"},
-			"detect-local mode": {Name: "n1", DetectLocal: "Guess"},
-		} {
-			if err := p.Reconfigure(wrong); err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("%+v: %v", wrong, err)
-			}
-		}
-		if w := settle(); w != (work{}) {
-			t.Errorf("refused settings did %+v", w)
+			t.Errorf("the same Node did %+v", w)
 		}
 		stop()
 	})

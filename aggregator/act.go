@@ -6,52 +6,59 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// act starts what is due and returns the time until it should be called again.
-func (a *Aggregator) act(now time.Time) time.Duration {
-	const never = time.Hour
-	if a.inFlight {
-		return never
+// act starts what is due, while no job is in flight. It returns when to call it again; zero for
+// after the next event.
+func (m *machine) act(now time.Time) time.Time {
+	if open, again := m.openGate(now); !open {
+		m.readAhead()
+		return again
 	}
-	if open, again := a.gate.open(now); !open {
-		if a.readAhead() || again.IsZero() {
-			return never
-		}
-		return again.Sub(now)
-	}
-	soon := a.announce(now)
-	action, again := a.pacer.Next(now)
+	soon := m.announce(now)
+	action, again := m.pacer.Next(now)
 	again = sooner(again, soon)
 	switch {
-	case action == Audit, action == Write && !a.adopted:
-		a.pacer.Auditing()
-		a.repairs.auditing()
-		a.dispatch(job{})
-		return never
-	case action == Write && !a.triesFirst(now):
-		a.cut(now)
-		if a.inFlight {
-			return never
-		}
-		return 0
-	case a.pacer.Failures() > 0:
-		return max(0, again.Sub(now)) // after what has failed has been written
+	case action == Audit, action == Write && !m.start.adopted:
+		m.pacer.Auditing()
+		m.repairs.auditing()
+		m.begin(job{purpose: audit})
+		return time.Time{}
+	case action == Write && !m.triesFirst(now):
+		m.cut(now)
+		return now
+	case m.pacer.Failures() > 0:
+		return again // after what has failed has been written
 	}
-	again = sooner(again, a.addDue(now))
+	return m.search(now, sooner(again, m.addDue(now)))
+}
+
+// search goes on with the tries. It returns when to call act again, at the given time at the latest.
+func (m *machine) search(now, again time.Time) time.Time {
 	switch {
-	case a.search.idle() && !a.recheck:
-		if a.restored() { // since the search ended
-			a.repairDone(now)
+	case m.tries.search.idle() && !m.tries.recheck:
+		if m.restored() { // since the search ended
+			m.repairDone(now)
 		}
-	case a.search.trying():
+	case m.tries.search.trying():
 		// The next cut ends the try, after a read.
-	case now.Before(a.nextTry):
-		again = sooner(again, a.nextTry)
-	case a.tryNext(now):
-		return never
+	case now.Before(m.tries.next):
+		again = sooner(again, m.tries.next)
+	case m.tryNext(now):
+		return time.Time{}
 	default:
-		return 0 // the search is over
+		return now // the search is over
 	}
-	return max(0, again.Sub(now))
+	return again
+}
+
+// openGate reports whether the gate is open, and otherwise when to ask again. It emits GateOpened.
+func (m *machine) openGate(now time.Time) (open bool, again time.Time) {
+	before := m.gate.opened
+	open, again = m.gate.open(now)
+	if open && !before {
+		services, node := m.gate.absentees()
+		m.tell(GateOpened{Domain: m.domain, Missing: services, Node: node})
+	}
+	return open, again
 }
 
 // sooner returns the earlier of two times; zero is none.
@@ -59,54 +66,44 @@ func sooner(a, b time.Time) time.Time { return dataplane.Earliest(a, b) }
 
 // addDue adds the quarantined key whose try is due to the search. It returns when the next
 // one is due; zero for none.
-func (a *Aggregator) addDue(now time.Time) time.Time {
-	key, due, next := a.quarantine.due(now)
+func (m *machine) addDue(now time.Time) time.Time {
+	key, due, next := m.quarantine.due(now)
 	if due {
-		a.search.alone(key, a.quarantine.tried(key))
+		m.tries.search.alone(key, m.quarantine.tried(key))
 	}
 	return next
 }
 
 // triesFirst reports whether a try goes before the write that is due. After each ordinary
 // write, one does: if writes are slower than others change, there is always a write due.
-func (a *Aggregator) triesFirst(now time.Time) bool {
-	if !a.tryTurn || a.pacer.Failures() > 0 {
+func (m *machine) triesFirst(now time.Time) bool {
+	if !m.tries.turn || m.pacer.Failures() > 0 {
 		return false
 	}
-	a.addDue(now)
-	return !a.search.idle() && !a.search.trying() && !now.Before(a.nextTry)
+	m.addDue(now)
+	return !m.tries.search.idle() && !m.tries.search.trying() && !now.Before(m.tries.next)
 }
 
-// announce emits GateOpened and Synced. It returns when to call it again; zero for after
-// the next event.
-func (a *Aggregator) announce(now time.Time) time.Time {
-	if !a.announced {
-		a.announced = true
-		services, node := a.gate.absentees()
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: services, Node: node})
-	}
-	left := a.ledger.Stats()
-	if a.synced || !a.adopted || left.Pending+left.Dirty > 0 || a.refusal != nil || !a.search.idle() {
+// announce emits Synced. It returns when to call it again; zero for after the next event.
+func (m *machine) announce(now time.Time) time.Time {
+	left := m.ledger.Stats()
+	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || !m.tries.search.idle() {
 		return time.Time{}
 	}
-	if waits, until := a.gate.awaits(now); waits {
+	if waits, until := m.gate.awaits(now); waits {
 		return until
 	}
-	a.synced = true
-	absent, _ := a.gate.absent()
-	a.config.Listen(Synced{Domain: a.config.Domain, Absent: len(absent)})
+	m.start.synced = true
+	absent, _ := m.gate.absent()
+	m.tell(Synced{Domain: m.domain, Absent: len(absent)})
 	return time.Time{}
 }
 
-// readAhead reads the kernel once while the gate is closed, if the writer can. It reports
-// whether it began. So after a restart, reading does not add to the time that it takes to
-// list the API and to render.
-func (a *Aggregator) readAhead() bool {
-	_, can := a.config.Writer.(dataplane.ReaderAhead)
-	if !can || a.aheadBegun || a.gate.held {
-		return false
+// readAhead reads the kernel once while the gate is closed, if the writer can. So after a restart,
+// reading does not add to the time that it takes to list the API and to render.
+func (m *machine) readAhead() {
+	if m.canAhead && !m.start.readAhead && !m.gate.held {
+		m.start.readAhead = true
+		m.begin(job{purpose: ahead})
 	}
-	a.aheadBegun = true
-	a.dispatch(job{ahead: true})
-	return true
 }

@@ -1,11 +1,11 @@
 // Package aggregator owns what happens between the actors and one domain's writer.
 // An Aggregator gathers the fragments that actors submit, decides with its Pacer
-// when to write, keeps the ledger, hands batches to the writer one at a time, reads
+// when to write, keeps the ledger, gives batches to the writer one at a time, reads
 // the receipts, searches for the Services that the kernel rejects, and sends the
 // verdicts. The proxy makes one per domain.
 //
-// The decisions are pure: Pacer, gate, search, quarantine, repairs and waits do no
-// I/O and read no clock. Aggregator carries them out.
+// A pure machine decides, with its Pacer, gate, search, quarantine and repairs: it maps a time and
+// an event to what must be done. Aggregator drives it: mailbox, clock, timer and the goroutine of the writer.
 package aggregator
 
 import (
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -77,11 +76,11 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Aggregator owns one domain: its mailbox of fragments, its ledger, its pacer and its
-// quarantine. At most one batch is in flight. Meanwhile newer fragments keep replacing
+// Aggregator drives the machine of one domain: it has the mailbox of fragments, the clock, and the
+// goroutine of the writer. At most one batch is in flight. Meanwhile newer fragments keep replacing
 // older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Skip, Forgo, AuditSoon, Repace and Status may be called from
+// Concurrency: Submit, Prime, Skip, Forgo, AuditSoon and Status may be called from
 // anywhere and never block. Account and Standing may be called from anywhere too, and wait
 // for an answer. Everything else belongs to the goroutine in Run. A panic
 // in it ends the process: it is the only owner of the ledger, and recovery is the
@@ -89,85 +88,20 @@ func (c Config) validate() error {
 type Aggregator struct {
 	config Config
 	inbox  *mailbox.Mailbox[service.Key, *dataplane.Fragment]
-	calls  *mailbox.Mailbox[call, []service.Key]
+	// calls has the control messages; repeated ones, with the same key, become one.
+	calls *mailbox.Mailbox[any, input]
 	// questions are put by ask; ended is closed at the end of Run.
 	questions chan func()
 	ended     chan struct{}
 	status    atomic.Pointer[Status]
-	// nextPace is the argument of the last Repace.
-	nextPace atomic.Pointer[Pace]
 	// submitted is the time of the last Submit, in nanoseconds since 1970; 0 before
 	// the first.
 	submitted atomic.Int64
-	// stranger is the last known process that changed our objects.
-	stranger atomic.Pointer[dataplane.Stranger]
-
-	// jitter returns a number in [0, 1); see Pacer.Wrote.
-	jitter func() float64
-
-	// Owned by Run.
-	ledger     *ledger.Ledger
-	pacer      *Pacer
-	gate       *gate
-	quarantine quarantine
-	repairs    repairs
-	// search holds the suspects of refused writes. refusal is set while the control
-	// write after a refused one is in flight. nextTry is when the next group may be
-	// tried.
-	search  search
-	refusal *refusal
-	nextTry time.Time
-	// usual is the duration of the longest of the last writes that landed or were rejected.
-	usual time.Duration
-	// failing has the last ordinary writes, if they failed without a refusal. tryTurn is
-	// set if a try may go before the next ordinary write.
-	failing failing
-	tryTurn bool
-	// recheck is set once the search has found a new culprit, until an audit is
-	// requested.
-	recheck  bool
-	origin   dataplane.Origin
-	jobs     chan job
-	results  chan result
-	inFlight bool
-	// batched is when the write in flight began, and batch its number.
-	batched time.Time
-	batch   uint64
-	// announced is set once GateOpened was emitted, and synced once Synced was; adopted
-	// once the kernel has been read. Nothing is written before.
-	announced, adopted, synced bool
-	// aheadBegun is set once readAhead has begun.
-	aheadBegun bool
-
-	// waits has the keys that are not in force. arrived is when the oldest fragment
-	// in the mailbox came, drifted is when an audit found that something in force
-	// was undone; zero for none.
-	waits            waits
-	arrived, drifted time.Time
-	// listed is Status.Quarantined; nil if it is out of date.
-	listed      []QuarantinedKey
-	lastWrite   time.Time
-	lastError   string
-	nodeAtFault bool
+	// machine belongs to Run.
+	machine *machine
+	jobs    chan job
+	results chan result
 }
-
-// call is the key of a control message; repeated calls become one.
-type call struct {
-	verb callVerb
-	key  service.Key
-	// incarnation is that of callForgo.
-	incarnation uint64
-}
-
-type callVerb uint8
-
-const (
-	callPrime callVerb = iota
-	callSkip
-	callForgo
-	callAudit
-	callPace
-)
 
 // New makes an aggregator; Run starts it.
 func New(config Config) (*Aggregator, error) {
@@ -176,23 +110,16 @@ func New(config Config) (*Aggregator, error) {
 	}
 	config = config.withDefaults()
 	a := &Aggregator{
-		config:     config,
-		inbox:      mailbox.New[service.Key](math.MaxInt, newerFragment),
-		calls:      mailbox.New[call, []service.Key](math.MaxInt, nil),
-		jitter:     rand.Float64,
-		ledger:     ledger.New(config.Layout, config.Naming),
-		pacer:      NewPacer(config.Pace),
-		gate:       newGate(config.GateWait),
-		quarantine: quarantine{held: map[service.Key]*heldKey{}},
-		waits:      newWaits(),
-		repairs:    newRepairs(),
-		questions:  make(chan func()),
-		ended:      make(chan struct{}),
-		jobs:       make(chan job, 1),
-		results:    make(chan result, 1),
+		config:    config,
+		inbox:     mailbox.New[service.Key](math.MaxInt, newerFragment),
+		calls:     mailbox.New[any](math.MaxInt, newerCall),
+		machine:   newMachine(&config),
+		questions: make(chan func()),
+		ended:     make(chan struct{}),
+		jobs:      make(chan job, 1),
+		results:   make(chan result, 1),
 	}
-	a.origin, _ = config.Writer.(dataplane.Origin)
-	a.gate.held = config.MayWrite != nil
+	a.machine.jitter = rand.Float64
 	a.publish()
 	return a, nil
 }
@@ -210,6 +137,14 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	return &merged
 }
 
+// newerCall replaces an older control message by a newer one, but keeps the last known process.
+func newerCall(older, newer input) input {
+	if newer == input(alarmed{}) {
+		return older
+	}
+	return newer
+}
+
 // Submit takes a fragment.
 func (a *Aggregator) Submit(f *dataplane.Fragment) {
 	a.submitted.Store(time.Now().UnixNano())
@@ -217,36 +152,21 @@ func (a *Aggregator) Submit(f *dataplane.Fragment) {
 }
 
 // Prime names the keys whose fragments the first write waits for: all that exist.
-func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPrime}, keys) }
+func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post("prime", primed(keys)) }
 
 // Skip lets the first write go ahead without a key, because its actor failed or it has
 // none.
-func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{verb: callSkip, key: key}, nil) }
+func (a *Aggregator) Skip(key service.Key) { a.calls.Post(skipped(key), skipped(key)) }
 
 // Forgo lets the first write and the first sync go ahead without a key that asks for too much to be
 // rendered. What a former process or incarnation left of it stays, with the rank of the youngest: it may
 // have given up addresses since.
 func (a *Aggregator) Forgo(key service.Key, incarnation uint64) {
-	a.calls.Post(call{callForgo, key, incarnation}, nil)
+	a.calls.Post(forgone{key, incarnation}, forgone{key, incarnation})
 }
 
 // AuditSoon requests an audit because another program changed the kernel.
-func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
-	if by != (dataplane.Stranger{}) {
-		a.stranger.Store(&by)
-	}
-	a.calls.Post(call{verb: callAudit}, nil)
-}
-
-// Repace changes the pacer's numbers. After an error, nothing has changed.
-func (a *Aggregator) Repace(pace Pace) error {
-	if err := pace.Validate(); err != nil {
-		return fmt.Errorf("%s: %w", a.config.Domain, err)
-	}
-	a.nextPace.Store(&pace)
-	a.calls.Post(call{verb: callPace}, nil)
-	return nil
-}
+func (a *Aggregator) AuditSoon(by dataplane.Stranger) { a.calls.Post("audit", alarmed{by}) }
 
 // Status returns the newest status.
 func (a *Aggregator) Status() Status {
@@ -276,92 +196,73 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	mayWrite := a.config.MayWrite
-	for {
-		alarm.Reset(a.act(time.Now()))
+	for inputs := []input(nil); ; {
+		alarm.Reset(a.step(time.Now(), inputs))
 		a.publish()
+		inputs = nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-mayWrite:
-			mayWrite, a.gate.held = nil, false
+			mayWrite, inputs = nil, []input{released{}}
 		case <-a.calls.Wake():
-			a.answer(time.Now())
+			inputs = a.called()
 		case <-a.inbox.Wake():
-			a.gather(time.Now())
+			inputs = []input{arrived{}}
 		case answer := <-a.questions:
 			answer()
 		case r := <-a.results:
-			a.inFlight = false
-			a.receive(time.Now(), r)
+			inputs = []input{r}
 		case <-alarm.C:
 		}
 	}
 }
 
-// answer handles the control messages.
-func (a *Aggregator) answer(now time.Time) {
+// called returns the control messages.
+func (a *Aggregator) called() (inputs []input) {
 	entries, _ := a.calls.Take()
 	for _, e := range entries {
-		switch e.Key.verb {
-		case callPrime:
-			a.gate.prime(now, e.Message)
-		case callSkip:
-			a.gate.skip(now, e.Key.key)
-		case callForgo:
-			a.forgo(now, e.Key.key, e.Key.incarnation)
-		case callAudit:
-			a.pacer.AuditSoon(now)
-			a.heard(now)
-		case callPace:
-			a.pacer.Repace(now, *a.nextPace.Load())
+		inputs = append(inputs, e.Message)
+	}
+	return inputs
+}
+
+// step passes what happened to the machine, and does what it returns. It returns the time until the
+// next step, if nothing happens before.
+func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
+	for {
+		r := a.machine.step(now, inputs...)
+		for i := range r.told {
+			if t := &r.told[i]; t.event != nil {
+				a.config.Listen(t.event)
+			} else {
+				a.config.Verdicts(t.verdict)
+			}
 		}
-	}
-}
-
-// forgo handles callForgo.
-func (a *Aggregator) forgo(now time.Time, key service.Key, incarnation uint64) {
-	a.gate.forgo(now, key)
-	a.ledger.Forgo(key, incarnation)
-	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now)
-	}
-}
-
-// gather notes that fragments wait. While the gate is closed it folds them at once, to
-// see who has submitted. Later they stay in the mailbox, where newer ones may replace
-// them, until a batch is cut.
-func (a *Aggregator) gather(now time.Time) {
-	a.pacer.Waiting(now)
-	if a.arrived.IsZero() {
-		a.arrived = now
-	}
-	if !a.gate.opened {
-		a.fold(now)
-	}
-}
-
-// fold moves the waiting fragments into the ledger.
-func (a *Aggregator) fold(now time.Time) {
-	entries, _ := a.inbox.Take()
-	since := dataplane.Earliest(a.arrived, now)
-	a.arrived = time.Time{} // what arrives from now on wakes the aggregator again
-	for _, e := range entries {
-		f := e.Message
-		a.gate.pass(now, f.Key)
-		if !a.ledger.Want(f) {
-			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
+		switch {
+		case r.begin != nil:
+			a.jobs <- *r.begin // does not block: there is never a second job
+		case r.take:
+			inputs = []input{a.taken()}
 			continue
+		case !r.wake.IsZero():
+			return max(0, r.wake.Sub(now))
 		}
-		// A quarantined key is tried separately.
-		if !a.quarantine.ask(f.Key) {
-			a.waits.begin(f.Key, since)
-		}
+		return time.Hour
 	}
 }
 
-// foldAll also folds what arrives meanwhile.
-func (a *Aggregator) foldAll(now time.Time) {
-	for a.inbox.Len() > 0 {
-		a.fold(now)
+// taken empties the mailbox.
+func (a *Aggregator) taken() (fragments taken) {
+	entries, _ := a.inbox.Take()
+	for _, e := range entries {
+		fragments = append(fragments, e.Message)
 	}
+	return fragments
+}
+
+// publish replaces the status.
+func (a *Aggregator) publish() {
+	status := a.machine.status()
+	a.status.Store(&status)
 }

@@ -66,53 +66,53 @@ func reasonOf(receipt *dataplane.Receipt) string {
 
 // isolate starts a search if ordinary writes fail again and again. The caller checks whether
 // a control write is in flight afterwards.
-func (a *Aggregator) isolate(now time.Time) {
-	f := a.failing
-	if f.batch == nil || a.isolateFew(now) || f.times < failuresMax {
+func (m *machine) isolate(now time.Time) {
+	f := m.failing
+	if f.batch == nil || m.isolateFew(now) || f.times < failuresMax {
 		return
 	}
-	a.failing = failing{}
-	free, held := a.suspects(f.batch)
+	m.failing = failing{}
+	free, held := m.suspects(f.batch)
 	if len(free) == 0 || f.freeze {
-		a.ledger.Freeze(held, a.origin) // their last rules may be what does not land
+		m.ledger.Freeze(held, m.origin) // their last rules may be what does not land
 	}
 	r := &refusal{suspects: free, frozen: f.freeze, unlanded: f.batch}
 	if f.freeze {
-		a.ledger.Freeze(free, a.origin)
+		m.ledger.Freeze(free, m.origin)
 	}
 	for _, key := range free {
-		a.ledger.Hold(key)
+		m.ledger.Hold(key)
 	}
-	if (len(free) == 0 || f.freeze) && a.withoutNode(now, r, f.receipt) || len(free) == 0 {
+	if (len(free) == 0 || f.freeze) && m.withoutNode(now, r, f.receipt) || len(free) == 0 {
 		return
 	}
-	a.control(now, r)
+	m.control(now, r)
 }
 
 // isolateFew starts a search for the rest of a write if all but a few Services of it are in
 // force. What landed shows that the host is not the reason, so only those few are retried with
 // a pause, and the others do not wait. It reports whether it did.
-func (a *Aggregator) isolateFew(now time.Time) bool {
-	batch := a.failing.batch
-	free, _ := a.suspects(batch)
-	if len(free) == 0 || len(free) > provenMax || len(free) >= len(batch.Contributions) || a.ledger.Pending(service.Node) {
+func (m *machine) isolateFew(now time.Time) bool {
+	batch := m.failing.batch
+	free, _ := m.suspects(batch)
+	if len(free) == 0 || len(free) > provenMax || len(free) >= len(batch.Contributions) || m.ledger.Pending(service.Node) {
 		return false
 	}
-	a.failing = failing{}
+	m.failing = failing{}
 	for _, key := range free {
-		a.ledger.Hold(key)
+		m.ledger.Hold(key)
 	}
-	a.startSearch(now, &refusal{suspects: free, unlanded: batch})
-	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now)
+	m.startSearch(now, &refusal{suspects: free, unlanded: batch})
+	if m.ledger.Stats().Dirty > 0 {
+		m.pacer.Waiting(now)
 	}
 	return true
 }
 
 // controlFailed notes that a control write failed without a refusal. The next one leaves the
 // suspects as they are in the kernel. If that fails as well, the host is the reason.
-func (a *Aggregator) controlFailed(r *refusal, receipt dataplane.Receipt) {
+func (m *machine) controlFailed(r *refusal, receipt dataplane.Receipt) {
 	if r.unlanded != nil && !r.frozen {
-		a.failing = failing{batch: r.unlanded, receipt: receipt, times: failuresMax, freeze: true}
+		m.failing = failing{batch: r.unlanded, receipt: receipt, times: failuresMax, freeze: true}
 	}
 }

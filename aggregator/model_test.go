@@ -33,8 +33,6 @@ type model struct {
 	refused  int
 	// after, when set, looks at the objects after each write.
 	after func(map[dataplane.ID]string)
-	// note, when set, adds to a transcript.
-	note func(word string, items ...string)
 }
 
 // failure is an outcome other than landed. Everything may have landed all the same.
@@ -179,6 +177,7 @@ type fixture struct {
 	*Aggregator
 	*model
 	stop  func()
+	clock func() time.Time
 	mu    sync.Mutex // guards the lines
 	lines []line
 }
@@ -194,15 +193,14 @@ func openWriter(t *testing.T, m *model, w dataplane.Writer, config Config) *fixt
 	if m.objects == nil {
 		m.objects = map[dataplane.ID]string{}
 	}
-	h := &fixture{model: m}
-	m.note = h.note
+	h := &fixture{model: m, clock: time.Now}
 	config.Domain, config.Writer = "model", w
 	config.Verdicts, config.Listen = h.verdict, h.event
 	a, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.jitter = func() float64 { return 0 }
+	a.machine.jitter = func() float64 { return 0 }
 	h.Aggregator = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

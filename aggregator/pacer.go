@@ -102,15 +102,6 @@ type Pacer struct {
 // NewPacer makes a pacer whose first audit is due at once.
 func NewPacer(pace Pace) *Pacer { return &Pacer{pace: pace.withDefaults()} }
 
-// Repace changes the numbers. What waits, backs off or is due stays so, except that the
-// next audit is due within the new interval.
-func (p *Pacer) Repace(now time.Time, pace Pace) {
-	p.pace = pace.withDefaults()
-	if latest := now.Add(p.pace.Audit); p.auditDue.After(latest) {
-		p.auditDue = latest
-	}
-}
-
 // Waiting notes that something has been waiting since the given time.
 func (p *Pacer) Waiting(since time.Time) {
 	if p.waitingSince.IsZero() || since.Before(p.waitingSince) {

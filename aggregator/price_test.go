@@ -14,18 +14,15 @@ import (
 // While a failed write backs off, a quarantined key whose try is due waits as
 // well: the loop used to ask again at once, and so kept a core busy.
 func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
-	a, err := New(Config{Domain: "model", Writer: &model{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newMachine(&Config{Domain: "model", Writer: &model{}})
 	a.gate.prime(epoch, nil)
-	a.adopted = true
+	a.start.adopted = true
 	a.pacer.Audited(at(5000), 0, true)
 	bad := service.Key{Namespace: "ns", Name: "bad"}
 	a.quarantine.put(epoch, QuarantinedKey{Key: bad}, 0)
 	a.quarantine.ask(bad)
 	a.pacer.Wrote(at(5000), 0, false, 0)
-	is(t, "next look", a.act(at(5000)), 100*ms)
+	is(t, "next look", a.act(at(5000)).Sub(at(5000)), 100*ms)
 }
 
 // The pause between the tries of a node that refuses everything grows: it used

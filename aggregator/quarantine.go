@@ -16,6 +16,8 @@ type quarantine struct {
 	first   service.Key
 	firstAt time.Time
 	changed bool
+	// listed is the result of list; nil if it is out of date.
+	listed []QuarantinedKey
 }
 
 // heldKey is one quarantined key.
@@ -44,7 +46,7 @@ const triesPerAudit = 4
 
 // put adds a key, or notes that it failed again, and how long the try took.
 func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) {
-	key.Since = now
+	key.Since, q.listed = now, nil
 	c := q.held[key.Key]
 	if c == nil {
 		c = &heldKey{}
@@ -109,7 +111,9 @@ func (q *quarantine) due(now time.Time) (key service.Key, ok bool, next time.Tim
 func (q *quarantine) release(key service.Key) bool {
 	_, was := q.held[key]
 	delete(q.held, key)
-	q.changed = q.changed || was
+	if was {
+		q.changed, q.listed = true, nil
+	}
 	return was
 }
 
@@ -123,27 +127,36 @@ func (q *quarantine) keys() []service.Key {
 	return keys
 }
 
+// list returns the keys in order, with their reasons. It must not be changed.
+func (q *quarantine) list() []QuarantinedKey {
+	if q.listed == nil {
+		for _, key := range q.keys() {
+			q.listed = append(q.listed, q.held[key].QuarantinedKey)
+		}
+	}
+	return q.listed
+}
+
 // convict quarantines a key that failed alone. What was last in force of it is tried next if it
 // is missing.
-func (a *Aggregator) convict(now time.Time, key service.Key, receipt *dataplane.Receipt) {
-	a.quarantineKey(now, key, receipt)
-	if a.ledger.Frozen(key) {
-		a.search.restore(key)
+func (m *machine) convict(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+	m.quarantineKey(now, key, receipt)
+	if m.ledger.Frozen(key) {
+		m.tries.search.restore(key)
 	}
 }
 
 // quarantineKey quarantines a key that failed alone, or is proven. The receipt is that of its
 // try.
-func (a *Aggregator) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
-	a.recheck = a.recheck || a.quarantine.held[key] == nil
-	a.waits.end(key)
-	if a.ledger.Withhold(key) {
-		a.pacer.Waiting(now)
+func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
+	m.pending.waits.end(key)
+	if m.ledger.Withhold(key) {
+		m.pacer.Waiting(now)
 	}
-	q := QuarantinedKey{Key: key, Revision: a.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
-	a.quarantine.put(now, q, receipt.Took)
-	a.listed = nil
-	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now})
-	a.config.Verdicts(dataplane.Verdict{Key: key, Domain: a.config.Domain, Revision: q.Revision,
+	q := QuarantinedKey{Key: key, Revision: m.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
+	m.quarantine.put(now, q, receipt.Took)
+	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now})
+	m.answer(dataplane.Verdict{Key: key, Domain: m.domain, Revision: q.Revision,
 		Quarantined: true, Reason: q.Reason})
 }

@@ -35,7 +35,7 @@ func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (l
 
 // page asks for some objects of a key.
 func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int) (account ledger.Account, err error) {
-	err = a.ask(ctx, func() { account = a.ledger.Account(key, from, min(pageMax, limit-from)) })
+	err = a.ask(ctx, func() { account = a.machine.ledger.Account(key, from, min(pageMax, limit-from)) })
 	return account, err
 }
 
@@ -51,7 +51,7 @@ type Standing struct {
 // to the limit: 1,000 keys take less than 100 µs.
 func (a *Aggregator) Standing(ctx context.Context, limit int) (s Standing, err error) {
 	err = a.ask(ctx, func() {
-		s = Standing{Waiting: a.waits.first(limit), Shadowed: a.ledger.Shadowed(limit)}
+		s = Standing{Waiting: a.machine.pending.waits.first(limit), Shadowed: a.machine.ledger.Shadowed(limit)}
 	})
 	return s, err
 }

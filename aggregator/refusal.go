@@ -44,83 +44,85 @@ func isRefusal(o dataplane.Outcome) bool {
 
 // refused starts a search for the Services that make the kernel refuse a write. It
 // reports false if none of them can be the reason.
-func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch,
+func (m *machine) refused(now time.Time, batch *dataplane.Batch,
 	receipt dataplane.Receipt) bool {
-	free, held := a.suspects(batch)
+	free, held := m.suspects(batch)
 	switch {
-	case len(free) == 0 && len(held) > 0 && a.nodeAtFault:
+	case len(free) == 0 && len(held) > 0 && m.health.nodeAtFault:
 		// Even after an audit the kernel refuses what is restored for held Services.
-		a.ledger.Freeze(held, a.origin)
-		a.pacer.Wrote(now, receipt.Took, false, a.jitter())
+		m.ledger.Freeze(held, m.origin)
+		m.pacer.Wrote(now, receipt.Took, false, m.jitter())
 		return true
 	case len(free) == 0:
-		if !a.withoutNode(now, &refusal{}, receipt) {
+		if !m.withoutNode(now, &refusal{}, receipt) {
 			return false
 		}
-		a.pacer.Ended(now, receipt.Took)
+		m.pacer.Ended(now, receipt.Took)
 		return true
 	case receipt.Proven:
 		if named, _ := partition(free, receipt.Suspects); len(named) > 0 {
 			free = named
 		}
 	}
-	a.pacer.Ended(now, receipt.Took)
+	m.pacer.Ended(now, receipt.Took)
 	for _, key := range free {
-		a.ledger.Hold(key)
+		m.ledger.Hold(key)
 	}
 	r := &refusal{suspects: free, named: receipt.Suspects}
 	if receipt.Proven && len(free) <= provenMax {
-		a.startSearch(now, r)
+		m.startSearch(now, r)
 	} else {
-		a.control(now, r)
+		m.control(now, r)
 	}
 	return true
 }
 
+// controlling reports whether a control write is in flight.
+func (m *machine) controlling() bool { return m.flight != nil && m.flight.purpose == control }
+
 // control writes what is wanted without the suspects.
-func (a *Aggregator) control(now time.Time, r *refusal) {
-	control := a.ledger.PlanControl()
-	if control == nil || len(control.Changes) == 0 {
-		a.controlLanded(now, r)
+func (m *machine) control(now time.Time, r *refusal) {
+	batch := m.ledger.PlanControl()
+	if batch == nil || len(batch.Changes) == 0 {
+		m.controlLanded(now, r)
 		return
 	}
-	a.refusal = r
-	a.dispatch(job{batch: control})
+	m.begin(job{purpose: control, batch: batch, refusal: r})
 }
 
 // controlLanded handles the end of a control write that landed.
-func (a *Aggregator) controlLanded(now time.Time, r *refusal) {
+func (m *machine) controlLanded(now time.Time, r *refusal) {
 	if r.culprit != nil {
-		a.convict(now, r.suspects[0], r.culprit)
+		m.convict(now, r.suspects[0], r.culprit)
 		return
 	}
-	a.startSearch(now, r)
+	m.startSearch(now, r)
 	if r.node != nil {
-		a.convict(now, service.Node, r.node)
+		m.convict(now, service.Node, r.node)
 	}
 }
 
 // withoutNode writes the control with what was last in force of the node itself. It reports false
 // if the node has nothing newer, nothing to fall back to, or if that has been tried.
-func (a *Aggregator) withoutNode(now time.Time, r *refusal, receipt dataplane.Receipt) bool {
-	if r.nodeHeld || !a.ledger.Replaces(service.Node) {
+func (m *machine) withoutNode(now time.Time, r *refusal, receipt dataplane.Receipt) bool {
+	if r.nodeHeld || !m.ledger.Replaces(service.Node) {
 		return false
 	}
-	a.ledger.Hold(service.Node)
+	m.ledger.Hold(service.Node)
 	r.node, r.nodeHeld = &receipt, true
-	a.control(now, r)
+	m.control(now, r)
 	return true
 }
 
 // suspects returns the Services of a refused batch that are not in force with it: those
 // whose newest fragments it held, and those whose objects it repaired. Services that are
 // already held are returned separately.
-func (a *Aggregator) suspects(batch *dataplane.Batch) (free, held []service.Key) {
+func (m *machine) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 	seen := map[service.Key]bool{service.Node: true}
 	add := func(key service.Key) {
 		switch {
 		case seen[key]:
-		case a.ledger.Held(key):
+		case m.ledger.Held(key):
 			held = append(held, key)
 		default:
 			free = append(free, key)
@@ -128,13 +130,13 @@ func (a *Aggregator) suspects(batch *dataplane.Batch) (free, held []service.Key)
 		seen[key] = true
 	}
 	for _, c := range batch.Contributions {
-		if a.ledger.Pending(c.Key) {
+		if m.ledger.Pending(c.Key) {
 			add(c.Key)
 		}
 	}
 	for i := range batch.Changes {
 		c := &batch.Changes[i]
-		if !a.ledger.Differs(c.ID) {
+		if !m.ledger.Differs(c.ID) {
 			continue
 		}
 		add(c.Owner)
@@ -150,69 +152,67 @@ func (a *Aggregator) suspects(batch *dataplane.Batch) (free, held []service.Key)
 }
 
 // startSearch adds the suspects to the search.
-func (a *Aggregator) startSearch(now time.Time, r *refusal) {
-	a.pacer.Recovered() // the search retries what failed
+func (m *machine) startSearch(now time.Time, r *refusal) {
+	m.pacer.Recovered() // the search retries what failed
 	for _, key := range r.suspects {
-		a.waits.begin(key, now)
+		m.pending.waits.begin(key, now)
 	}
 	if r.unlanded != nil || r.node != nil {
-		a.search.doubt(r.suspects)
+		m.tries.search.doubt(r.suspects)
 		return
 	}
-	a.search.suspect(r.suspects, r.named)
+	m.tries.search.suspect(r.suspects, r.named)
 }
 
 // controlDone handles the receipt of a control write. The control restored what was in
 // force of the suspects and missing. If the kernel refuses that although it has been
 // read since the last refusal, the suspects may be the reason after all: so a second
 // control leaves them as they are in the kernel.
-func (a *Aggregator) controlDone(now time.Time, receipt dataplane.Receipt) {
-	r := a.refusal
-	a.refusal = nil
+func (m *machine) controlDone(now time.Time, r *refusal, receipt dataplane.Receipt) {
 	refused := isRefusal(receipt.Outcome)
 	if receipt.Outcome != dataplane.Landed && r.node != nil {
-		a.ledger.Release(service.Node) // it is not the reason
+		m.ledger.Release(service.Node) // it is not the reason
 		r.node = nil
 	}
 	switch {
 	case receipt.Outcome == dataplane.Landed:
-		a.pacer.Ended(now, receipt.Took)
-		a.controlLanded(now, r)
+		m.pacer.Ended(now, receipt.Took)
+		m.controlLanded(now, r)
 		return
 	case r.culprit != nil:
-		a.search.doubt(r.suspects) // the host fails
-		a.wrote(now, receipt, false)
+		m.tries.search.doubt(r.suspects) // the host fails
+		m.wrote(now, receipt, false)
 		if refused {
-			a.blameNode(now)
+			m.blameNode(now)
 		}
 		return
-	case refused && a.withoutNode(now, r, receipt):
-		a.pacer.Ended(now, receipt.Took)
+	case refused && m.withoutNode(now, r, receipt):
+		m.pacer.Ended(now, receipt.Took)
 		return
-	case refused && a.nodeAtFault && !r.frozen:
+	case refused && m.health.nodeAtFault && !r.frozen:
 		r.frozen = true
-		a.pacer.Ended(now, receipt.Took)
-		a.ledger.Freeze(r.suspects, a.origin)
-		a.control(now, r)
+		m.pacer.Ended(now, receipt.Took)
+		m.ledger.Freeze(r.suspects, m.origin)
+		m.control(now, r)
 		return
 	}
 	for _, key := range r.suspects {
-		a.ledger.Restore(key) // not a state to fall back to later
-		a.ledger.Release(key)
+		m.ledger.Restore(key) // not a state to fall back to later
+		m.ledger.Release(key)
 	}
-	a.wrote(now, receipt, false)
+	m.wrote(now, receipt, false)
 	if refused {
-		a.blameNode(now)
+		m.blameNode(now)
 		return
 	}
-	a.controlFailed(r, receipt)
+	m.controlFailed(r, receipt)
 }
 
 // blameNode reports that the kernel refuses the scaffold itself. A rule may refer to
 // something that another program removed. The same plan would be refused again, so the
 // kernel is read before the next write.
-func (a *Aggregator) blameNode(now time.Time) {
-	a.nodeAtFault = true
-	a.pacer.AuditFirst(now)
-	a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+func (m *machine) blameNode(now time.Time) {
+	m.health.nodeAtFault = true
+	m.pacer.AuditFirst(now)
+	m.tell(NodeAtFault{Domain: m.domain, Reason: m.health.lastError})
 }

@@ -79,39 +79,30 @@ const (
 	examplesMax = 5
 )
 
-// heard handles an announcement.
-func (a *Aggregator) heard(now time.Time) {
-	var by dataplane.Stranger
-	if known := a.stranger.Swap(nil); known != nil {
-		by = *known
-	}
-	a.repairs.announced(now, by)
-}
-
 // beginRepair reports what an audit found undone.
-func (a *Aggregator) beginRepair(now time.Time, done *AuditDone) {
+func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	if done.Err != nil {
 		return
 	}
-	if began := a.repairs.found(now, done.Took, done.Drift.Undone); began != nil {
-		began.Domain = a.config.Domain
-		a.config.Listen(*began)
+	if began := m.repairs.found(now, done.Took, done.Drift.Undone); began != nil {
+		began.Domain = m.domain
+		m.tell(*began)
 	}
-	if a.repairs.fruitless {
-		a.pacer.Rest(now.Add(min(auditRest*done.Took, auditRestMax)))
+	if m.repairs.fruitless {
+		m.pacer.Rest(now.Add(min(auditRest*done.Took, auditRestMax)))
 	}
 }
 
 // repairDone reports that nothing is left to repair. A control write leaves out what its
 // suspects miss, and a search removes objects and restores them before it ends, so it is
 // not over until then.
-func (a *Aggregator) repairDone(now time.Time) {
-	if a.refusal != nil || !a.search.idle() {
+func (m *machine) repairDone(now time.Time) {
+	if m.controlling() || !m.tries.search.idle() {
 		return
 	}
-	if told := a.repairs.repairDone(now); told != nil {
-		told.Domain = a.config.Domain
-		a.config.Listen(*told)
+	if told := m.repairs.repairDone(now); told != nil {
+		told.Domain = m.domain
+		m.tell(*told)
 	}
 }
 
@@ -136,9 +127,9 @@ func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
 // event; nil if nothing was undone.
 func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone) *RepairBegan {
 	since, by, announced := now.Add(-took), r.during.by, false
-	for _, a := range [...]announcement{r.heard, r.during} {
-		if announced = announced || !a.at.IsZero(); !a.at.IsZero() {
-			since = a.at
+	for _, change := range [...]announcement{r.heard, r.during} {
+		if announced = announced || !change.at.IsZero(); !change.at.IsZero() {
+			since = change.at
 		}
 	}
 	if r.heard.by != (dataplane.Stranger{}) {

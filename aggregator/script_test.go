@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -23,19 +22,15 @@ import (
 // TestScripts runs the stories in testdata/aggregator; testdata/README.md has their notation.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/aggregator", func(t *testing.T, path string) {
-		synctest.Test(t, func(t *testing.T) {
-			s := &script{T: t}
-			datadriven.RunTest(t, path, s.step)
-		})
+		datadriven.RunTest(t, path, (&script{T: t}).step)
 	})
 }
 
 // script is one aggregator and its model kernel, under the commands of a file.
 type script struct {
 	*testing.T
-	h         *fixture
+	h         *player
 	began     time.Time
-	mayWrite  chan struct{}
 	revisions map[string]service.Revision
 	// kernel and status are what was printed last.
 	kernel, status string
@@ -45,14 +40,14 @@ func (s *script) step(t *testing.T, d *datadriven.TestData) string {
 	s.T = t
 	commands := map[string]func(*datadriven.TestData){
 		"new": s.open, "prime": s.prime, "skip": s.skip, "submit": s.submit, "kernel": s.change,
-		"wait": s.wait, "audit": s.audit, "pace": s.pace, "may-write": func(*datadriven.TestData) { close(s.mayWrite) },
+		"wait": s.wait, "audit": s.audit, "may-write": func(*datadriven.TestData) { s.h.step(released{}) },
 	}
 	command := commands[d.Cmd]
 	if command == nil {
 		d.Fatalf(t, "commands are %v", slices.Sorted(maps.Keys(commands)))
 	}
 	command(d)
-	synctest.Wait()
+	s.h.run(s.h.now)
 	return s.shown()
 }
 
@@ -66,7 +61,7 @@ func duration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
 	return took
 }
 
-// paceOf reads the arguments of new and pace that are about pace.
+// paceOf reads the arguments of new that are about pace.
 func (s *script) paceOf(d *datadriven.TestData) (p Pace) {
 	for _, a := range d.CmdArgs {
 		field := map[string]*time.Duration{"spacing": &p.Spacing, "deadline": &p.Deadline, "audit": &p.Audit,
@@ -83,9 +78,6 @@ func (s *script) paceOf(d *datadriven.TestData) (p Pace) {
 
 // open begins a new story. The input is what the kernel has.
 func (s *script) open(d *datadriven.TestData) {
-	if s.h != nil {
-		s.h.stop()
-	}
 	m := &model{objects: map[dataplane.ID]string{}}
 	for _, object := range strings.Fields(d.Input) {
 		name, body, _ := strings.Cut(object, "=")
@@ -93,19 +85,20 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	config := Config{Pace: s.paceOf(d), Naming: addresses{}}
 	var writer dataplane.Writer = ownersModel{m}
+	lasts := time.Duration(0)
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "gate":
 			config.GateWait = duration(s.T, d, a.Vals[0])
 		case "held":
-			s.mayWrite = make(chan struct{})
-			config.MayWrite = s.mayWrite
+			config.MayWrite = make(chan struct{})
 		case "ahead":
-			writer = &aheadModel{m, duration(s.T, d, a.Vals[0])}
+			writer, lasts = &aheadModel{m}, duration(s.T, d, a.Vals[0])
 		}
 	}
-	s.began, s.revisions, s.kernel, s.status = time.Now(), map[string]service.Revision{}, m.text(), ""
-	s.h = openWriter(s.T, m, writer, config)
+	s.h = newPlayer(m, writer, config)
+	s.h.ahead = lasts
+	s.began, s.revisions, s.kernel, s.status = s.h.now, map[string]service.Revision{}, m.text(), ""
 }
 
 // keyOf returns the key of a name; node is the node's own.
@@ -141,12 +134,12 @@ func (s *script) prime(d *datadriven.TestData) {
 			all = append(all, keyOf(name))
 		}
 	}
-	s.h.Prime(all)
+	s.h.step(primed(all))
 }
 
 func (s *script) skip(d *datadriven.TestData) {
 	for _, a := range d.CmdArgs {
-		s.h.Skip(keyOf(a.Key))
+		s.h.step(skipped(keyOf(a.Key)))
 	}
 }
 
@@ -176,12 +169,7 @@ func (s *script) submit(d *datadriven.TestData) {
 			all = append(all, f)
 		}
 	}
-	// On the aggregator's goroutine, so that it finds all of them or none.
-	s.h.questions <- func() {
-		for _, f := range all {
-			s.h.Submit(f)
-		}
-	}
+	s.h.submitAll(all)
 }
 
 func fragment(name string, created time.Time, bodies []string) *dataplane.Fragment {
@@ -245,7 +233,9 @@ func refusing(word string) func(*dataplane.Change) bool {
 	}
 }
 
-func (s *script) wait(d *datadriven.TestData) { time.Sleep(duration(s.T, d, d.CmdArgs[0].Key)) }
+func (s *script) wait(d *datadriven.TestData) {
+	s.h.run(s.h.now.Add(duration(s.T, d, d.CmdArgs[0].Key)))
+}
 
 func (s *script) audit(d *datadriven.TestData) {
 	by := dataplane.Stranger{}
@@ -253,15 +243,7 @@ func (s *script) audit(d *datadriven.TestData) {
 		d.ScanArgs(s.T, "by", &by.Command)
 		by.PID = 7
 	}
-	s.h.AuditSoon(by)
-}
-
-func (s *script) pace(d *datadriven.TestData) { s.check(d, s.h.Repace(s.paceOf(d))) }
-
-func (s *script) check(d *datadriven.TestData, err error) {
-	if err != nil {
-		d.Fatalf(s.T, "%v", err)
-	}
+	s.h.step(alarmed{by})
 }
 
 // addresses is the naming of port 80.
@@ -289,13 +271,6 @@ func (ownersModel) Owner(o *dataplane.Object) (service.Key, bool) {
 func (ownersModel) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
 
 // aheadModel is a model that can read ahead.
-type aheadModel struct {
-	*model
-	lasts time.Duration
-}
+type aheadModel struct{ *model }
 
-func (m *aheadModel) ReadAhead(context.Context) {
-	m.note("reading ahead")
-	time.Sleep(m.lasts)
-	m.note("read ahead")
-}
+func (*aheadModel) ReadAhead(context.Context) {}

@@ -48,27 +48,20 @@ type QuarantinedKey struct {
 	Since  time.Time
 }
 
-// publish replaces the status.
-func (a *Aggregator) publish() {
-	s := &Status{
-		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
-		OldestPending: a.oldestPending(), LastWrite: a.lastWrite,
-		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
-		Ledger: a.ledger.Stats(), Batches: a.ledger.Batches(),
+// status returns what the machine knows of the status.
+func (m *machine) status() Status {
+	return Status{
+		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
+		OldestPending: m.pending.oldest(), LastWrite: m.health.lastWrite,
+		Failures: m.pacer.Failures(), LastError: m.health.lastError, NodeAtFault: m.health.nodeAtFault,
+		Quarantined: m.quarantine.list(), Ledger: m.ledger.Stats(), Batches: m.ledger.Batches(),
 	}
-	if a.listed == nil {
-		for _, key := range a.quarantine.keys() {
-			a.listed = append(a.listed, a.quarantine.held[key].QuarantinedKey)
-		}
-	}
-	s.Quarantined = a.listed
-	a.status.Store(s)
 }
 
-// oldestPending is the time since which something is wanted and not in force, whatever
+// oldest is the time since which something is wanted and not in the kernel, whatever
 // the reason. Quarantined keys do not count.
-func (a *Aggregator) oldestPending() time.Time {
-	return dataplane.Earliest(dataplane.Earliest(a.waits.oldest(), a.arrived), a.drifted)
+func (p *pending) oldest() time.Time {
+	return dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
 }
 
 // waits has the keys that are not in force, with the time since which. It is pure. Time

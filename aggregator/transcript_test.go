@@ -25,12 +25,12 @@ func (h *fixture) noteTail(word, tail string, items ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if last := len(h.lines) - 1; last >= 0 && len(items) > 0 && tail == "" {
-		if l := &h.lines[last]; l.word == word && l.at.Equal(time.Now()) && l.tail == "" {
+		if l := &h.lines[last]; l.word == word && l.at.Equal(h.clock()) && l.tail == "" {
 			l.items = append(l.items, items...)
 			return
 		}
 	}
-	h.lines = append(h.lines, line{time.Now(), word, items, tail})
+	h.lines = append(h.lines, line{h.clock(), word, items, tail})
 }
 
 // verdict notes a verdict.

@@ -11,84 +11,86 @@ import (
 
 // tryNext writes the next group of suspects. It reports false if none is left. Other
 // differences are written first, so that a refusal can only be due to the group.
-func (a *Aggregator) tryNext(now time.Time) bool {
-	defer func() {
-		if a.recheck && a.search.idle() {
-			// The new culprits may only refer to something that another program removed.
-			// A read soon shows that, and the tries after it release them.
-			a.recheck = false
-			a.pacer.AuditSoon(now)
-		}
-	}()
-	for !a.search.idle() {
-		if a.write(now) {
+func (m *machine) tryNext(now time.Time) bool {
+	for !m.tries.search.idle() {
+		if m.write(now, ordinary) {
 			return true
 		}
-		keys := a.search.next()
+		keys := m.tries.search.next()
 		if keys == nil {
-			return false
+			break
 		}
-		a.tryTurn = false
+		m.tries.turn = false
+		why := try
+		if m.tries.search.current.restore {
+			why = restore
+		}
 		for _, key := range keys {
-			if a.search.current.restore {
-				a.ledger.Restore(key)
+			if why == restore {
+				m.ledger.Restore(key)
 			} else {
-				a.ledger.Release(key)
+				m.ledger.Release(key)
 			}
 		}
-		if a.write(now) {
+		if m.write(now, why) {
 			return true
 		}
-		a.search.landed() // the kernel has it already
+		m.tries.search.landed() // the kernel has it already
+	}
+	if m.tries.recheck {
+		// The new culprits may only refer to something that another program removed.
+		// A read soon shows that, and the tries after it release them.
+		m.tries.recheck = false
+		m.pacer.AuditSoon(now)
 	}
 	return false
 }
 
+// rest postpones the next try of a long search.
+func (m *machine) rest(now time.Time, took time.Duration) {
+	if m.tries.search.spent > tryBurst {
+		m.tries.next = now.Add(m.pacer.Pause(took))
+	}
+}
+
 // tryDone handles the receipt of a try.
-func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
-	if a.search.spent > tryBurst {
-		a.nextTry = now.Add(a.pacer.Pause(receipt.Took))
-	}
-	if a.search.current.restore {
-		a.restoreDone(now, receipt)
-		return
-	}
-	rest := a.pending(a.search.current.keys)
+func (m *machine) tryDone(now time.Time, receipt dataplane.Receipt) {
+	rest := m.unsettled(m.tries.search.current.keys)
 	if len(rest) == 0 {
-		a.search.landed()
+		m.tries.search.landed()
 		return
 	}
 	if !isRefusal(receipt.Outcome) {
-		a.unanswered(now, receipt)
+		m.unanswered(now, receipt)
 		return
 	}
 	for _, key := range rest {
-		a.ledger.Hold(key)
+		m.ledger.Hold(key)
 	}
-	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now) // some of it has landed, and is reverted
+	if m.ledger.Stats().Dirty > 0 {
+		m.pacer.Waiting(now) // some of it has landed, and is reverted
 	}
 	if receipt.Proven {
 		var culprits []service.Key
 		culprits, rest = partition(rest, receipt.Suspects)
 		for _, key := range culprits {
-			a.quarantineKey(now, key, &receipt)
+			m.quarantineKey(now, key, &receipt)
 		}
 		if len(culprits) > 0 {
-			a.search.current = group{}
-			a.search.suspect(rest, nil)
+			m.tries.search.current = group{}
+			m.tries.search.suspect(rest, nil)
 			return
 		}
 	}
-	if culprit, found := a.search.refused(rest, receipt.Suspects); found {
-		a.convict(now, culprit, &receipt)
+	if culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {
+		m.convict(now, culprit, &receipt)
 	}
 }
 
-// pending returns those of the keys that are not in force.
-func (a *Aggregator) pending(keys []service.Key) (rest []service.Key) {
+// unsettled returns those of the keys that are not in force.
+func (m *machine) unsettled(keys []service.Key) (rest []service.Key) {
 	for _, key := range keys {
-		if a.ledger.Pending(key) {
+		if m.ledger.Pending(key) {
 			rest = append(rest, key)
 		}
 	}
@@ -97,15 +99,15 @@ func (a *Aggregator) pending(keys []service.Key) (rest []service.Key) {
 
 // restoreDone handles the receipt of a try to restore what was last in force of a
 // culprit.
-func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
+func (m *machine) restoreDone(now time.Time, receipt dataplane.Receipt) {
 	switch {
-	case receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0:
-		a.search.landed()
+	case receipt.Outcome == dataplane.Landed || m.ledger.Stats().Dirty == 0:
+		m.tries.search.landed()
 	case isRefusal(receipt.Outcome):
-		a.ledger.Freeze(a.search.current.keys, a.origin)
-		a.search.landed() // it stays as it is in the kernel
+		m.ledger.Freeze(m.tries.search.current.keys, m.origin)
+		m.tries.search.landed() // it stays as it is in the kernel
 	default:
-		a.unanswered(now, receipt)
+		m.unanswered(now, receipt)
 	}
 }
 
@@ -127,10 +129,10 @@ const (
 
 // tryLimit returns how long the current try may last. One that lasts longer did not land. Each
 // further try of the same Service may last twice as long: it may have very many objects.
-func (a *Aggregator) tryLimit() time.Duration {
-	first := max(tryMin, min(4*a.usual, max(tryLong, 2*a.usual), jobTimeout))
-	misses, most := a.search.current.misses, jobTimeout
-	if a.knownNotToLand(a.search.current.keys[0]) && misses%heldFull != 0 {
+func (m *machine) tryLimit() time.Duration {
+	first := max(tryMin, min(4*m.tries.usual, max(tryLong, 2*m.tries.usual), jobTimeout))
+	misses, most := m.tries.search.current.misses, jobTimeout
+	if m.knownNotToLand(m.tries.search.current.keys[0]) && misses%heldFull != 0 {
 		most = max(first, heldMax)
 	}
 	for ; misses > 0 && first < most; misses-- {
@@ -140,79 +142,79 @@ func (a *Aggregator) tryLimit() time.Duration {
 }
 
 // learnUsual updates the duration of usual writes. One that was rejected shows that writes take no less.
-func (a *Aggregator) learnUsual(receipt *dataplane.Receipt) {
+func (m *machine) learnUsual(receipt *dataplane.Receipt) {
 	switch {
 	case receipt.Outcome == dataplane.Landed:
-		a.usual = max(receipt.Took, a.usual/2)
+		m.tries.usual = max(receipt.Took, m.tries.usual/2)
 	case isRefusal(receipt.Outcome):
-		a.usual = max(receipt.Took, a.usual)
+		m.tries.usual = max(receipt.Took, m.tries.usual)
 	}
 }
 
 // knownNotToLand reports whether a key is quarantined because it does not land.
-func (a *Aggregator) knownNotToLand(key service.Key) bool {
-	q := a.quarantine.held[key]
+func (m *machine) knownNotToLand(key service.Key) bool {
+	q := m.quarantine.held[key]
 	return q != nil && q.Cause == DoesNotLand
 }
 
 // unanswered handles the receipt of a try that failed without a refusal. If the answer was
 // lost, a read comes before the end of the try.
-func (a *Aggregator) unanswered(now time.Time, receipt dataplane.Receipt) {
-	a.pacer.Ended(now, receipt.Took)
-	a.search.missed++
-	a.nextTry = laterOf(a.nextTry, now.Add(a.pacer.Retry(a.search.missed)))
-	a.search.current.unanswered = &receipt
+func (m *machine) unanswered(now time.Time, receipt dataplane.Receipt) {
+	m.pacer.Ended(now, receipt.Took)
+	m.tries.search.missed++
+	m.tries.next = laterOf(m.tries.next, now.Add(m.pacer.Retry(m.tries.search.missed)))
+	m.tries.search.current.unanswered = &receipt
 	if receipt.Outcome == dataplane.Unknown {
-		a.pacer.Waiting(now)
+		m.pacer.Waiting(now)
 		return
 	}
-	a.endTry(now)
+	m.endTry(now)
 }
 
 // endTry ends a try without an answer. It holds what has not landed, so that nothing but a later
 // try writes it. Holding earlier, before a read has shown what has landed, would revert innocent
 // Services.
-func (a *Aggregator) endTry(now time.Time) {
-	if !a.search.trying() {
+func (m *machine) endTry(now time.Time) {
+	if !m.tries.search.trying() {
 		return
 	}
-	try := a.search.current
-	if try.restore {
-		a.endRestore()
+	g := m.tries.search.current
+	if g.restore {
+		m.endRestore()
 		return
 	}
-	rest := a.pending(try.keys)
+	rest := m.unsettled(g.keys)
 	for _, key := range rest {
-		a.ledger.Hold(key)
+		m.ledger.Hold(key)
 	}
-	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now)
+	if m.ledger.Stats().Dirty > 0 {
+		m.pacer.Waiting(now)
 	}
 	if len(rest) == 0 {
-		a.search.landed()
+		m.tries.search.landed()
 		return
 	}
-	known := a.knownNotToLand(try.keys[0])
-	culprit, found := a.search.unlanded(rest, known)
+	known := m.knownNotToLand(g.keys[0])
+	culprit, found := m.tries.search.unlanded(rest, known)
 	switch {
 	case !found:
 	case known:
-		a.convict(now, culprit, try.unanswered)
+		m.convict(now, culprit, g.unanswered)
 	default:
-		a.control(now, &refusal{suspects: rest, culprit: try.unanswered})
+		m.control(now, &refusal{suspects: rest, culprit: g.unanswered})
 	}
 }
 
 // endRestore ends a try to restore what was last in force of a culprit. If that does not land
 // again and again, it stays as it is in the kernel.
-func (a *Aggregator) endRestore() {
+func (m *machine) endRestore() {
 	switch {
-	case a.ledger.Stats().Dirty == 0:
-		a.search.landed()
-	case a.search.current.misses+1 < failuresMax:
-		a.search.putBack()
+	case m.ledger.Stats().Dirty == 0:
+		m.tries.search.landed()
+	case m.tries.search.current.misses+1 < failuresMax:
+		m.tries.search.putBack()
 	default:
-		a.ledger.Freeze(a.search.current.keys, a.origin)
-		a.search.landed()
+		m.ledger.Freeze(m.tries.search.current.keys, m.origin)
+		m.tries.search.landed()
 	}
 }

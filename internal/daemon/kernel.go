@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
@@ -27,8 +26,6 @@ type kernel struct {
 	mode config.Mode
 	// domains are in the order of the proxy's Status.
 	domains []proxy.Domain
-	// preferred is the pace that the backend prefers in each domain.
-	preferred map[string]aggregator.Pace
 	// variant is the one of iptables that this mode writes; empty if it writes none.
 	variant iptables.Variant
 	// choice has the reason for the mode; nil if the configuration names it.
@@ -73,10 +70,8 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			return backend.Userspace(forwarders, o.userspace(files, log))
 		},
 	})
-	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {
-		d := &k.domains[i]
-		k.preferred[d.Name], d.Pace = d.Pace, o.Pace(d.Pace)
+		k.domains[i].Pace = o.Pace(k.domains[i].Pace)
 	}
 	return k, err
 }

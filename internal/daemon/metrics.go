@@ -121,8 +121,7 @@ func (s *server) pages() web.Pages {
 	p := web.Pages{
 		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
 		Configz: func() map[string]any {
-			now := s.current.Load()
-			kubeProxy, own := now.InEffect(s.mode, now.Pace(s.preferredPace()))
+			kubeProxy, own := s.current.Load().InEffect(s.mode, s.pace())
 			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
@@ -139,11 +138,11 @@ func (s *server) pages() web.Pages {
 	return p
 }
 
-// preferredPace returns the pace that the mode prefers for the rules of Services.
-func (k *kernel) preferredPace() aggregator.Pace {
+// pace returns the pace of the domains that hold the rules of Services.
+func (k *kernel) pace() aggregator.Pace {
 	for _, d := range k.domains {
 		if !d.Auxiliary {
-			return k.preferred[d.Name]
+			return d.Pace
 		}
 	}
 	return aggregator.Pace{}
@@ -155,7 +154,7 @@ func (s *server) setVerbosity(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q: want a number", text)
 	}
-	for swapped := false; !swapped; { // a changed file may come in between
+	for swapped := false; !swapped; { // another client may come in between
 		now := s.current.Load()
 		to := *now
 		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)

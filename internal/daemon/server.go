@@ -38,7 +38,7 @@ type server struct {
 	proxy *proxy.Proxy
 	// cleaner is nil in userspace mode.
 	cleaner *conntrack.Cleaner
-	// current is the configuration in force: some fields change in place.
+	// current is the configuration, with the verbosity that a client may have set since.
 	current atomic.Pointer[config.Config]
 	// former are the forwarders of a server that this one follows, which serve until its own rules
 	// are in force; empty in userspace mode.
@@ -290,15 +290,13 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
-		s.Flags.Watch(ctx, s.Config, func(u config.Update) bool {
+		s.Flags.Watch(ctx, s.Config, func(u config.Update) {
 			if ctx.Err() != nil {
-				return false // this server is stopping
+				return // this server is stopping
 			}
-			inForce := s.update(process, u)
-			if s.successor != nil {
+			if s.update(process, u); s.successor != nil {
 				stop()
 			}
-			return inForce
 		})
 		return nil
 	})

@@ -43,7 +43,7 @@ type Config struct {
 	// Others returns findings of other parts of the program; nil means none.
 	Others func() []Finding
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest pending change is
-	// younger than twice this. SetSyncPeriod changes it later.
+	// younger than twice this.
 	SyncPeriod time.Duration
 }
 
@@ -67,28 +67,18 @@ func (c Config) withDefaults() Config {
 // from the start.
 //
 // Concurrency: all methods are safe for concurrent use. They take a short lock, which guards the
-// board and the period, and never hold it during a call.
+// board, and never hold it during a call.
 type Monitor struct {
 	config  Config
 	started time.Time
 
-	mu         sync.Mutex
-	board      board
-	syncPeriod time.Duration
+	mu    sync.Mutex
+	board board
 }
 
 // NewMonitor makes a monitor. The deadline of the first write starts here.
 func NewMonitor(config Config) *Monitor {
-	return &Monitor{
-		config: config.withDefaults(), started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod,
-	}
-}
-
-// SetSyncPeriod changes the sync period.
-func (m *Monitor) SetSyncPeriod(period time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.syncPeriod = period
+	return &Monitor{config: config.withDefaults(), started: time.Now(), board: newBoard()}
 }
 
 // State returns the state of the families and the node.
@@ -136,7 +126,7 @@ func (m *Monitor) read() inputs {
 
 // complete reads the clock, after the snapshots, and records them. The caller holds the lock.
 func (m *Monitor) complete(in *inputs) {
-	in.now, in.bound = time.Now(), 2*m.syncPeriod
+	in.now, in.bound = time.Now(), 2*m.config.SyncPeriod
 	for i := range in.domains {
 		m.board.sampled(in.now, &in.domains[i].Status)
 	}

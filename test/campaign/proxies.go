@@ -158,7 +158,7 @@ var acts = []act{
 		return p.again((*netns.Daemon).Kill, p.current)
 	}},
 	{"reconfigured, by a hand-over", func(p *proxies) error { p.profiling = !p.profiling; return p.configure() }},
-	{"reconfigured in place", func(p *proxies) error { p.period = 1 - p.period; return p.configure() }},
+	{"reconfigured, in its pace", func(p *proxies) error { p.period = 1 - p.period; return p.configure() }},
 	{"reconfigured and killed", func(p *proxies) error {
 		p.profiling = !p.profiling
 		if err := p.configure(); err != nil {

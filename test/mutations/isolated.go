@@ -6,7 +6,7 @@ var isolated = []mutation{
 	{
 		name:     "the first sync is complete too early",
 		sentence: "The first sync is complete once every Service is programmed or quarantined.",
-		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || a.refusal != nil || !a.search.idle() {",
+		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || !m.tries.search.idle() {",
 			"left.Pending < 0 {"),
 		campaigns: []campaign{{"tests of the root", "./.", "^TestTheFirstSyncIsCompleteOnceEveryServiceIsServed$"}},
 	},
@@ -19,21 +19,21 @@ var isolated = []mutation{
 	{
 		name:     "a failing host convicts a Service",
 		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
-		edits: edit("aggregator/try.go", "a.control(now, &refusal{suspects: rest, culprit: try.unanswered})",
-			"a.convict(now, culprit, try.unanswered)"),
+		edits: edit("aggregator/try.go", "m.control(now, &refusal{suspects: rest, culprit: g.unanswered})",
+			"m.convict(now, culprit, g.unanswered)"),
 		campaigns: []campaign{unitTest("aggregator", "TestAHostThatFailsEveryWriteBlamesNoService")},
 	},
 	{
 		name:      "a search starves under writes",
 		sentence:  "A search for rejected Services makes progress while changes arrive faster than they are written.",
-		edits:     edit("aggregator/act.go", "if !a.tryTurn || a.pacer.Failures() > 0 {", "if a.tryTurn || !a.tryTurn {"),
+		edits:     edit("aggregator/act.go", "if !m.tries.turn || m.pacer.Failures() > 0 {", "if m.tries.turn || !m.tries.turn {"),
 		campaigns: []campaign{unitTest("aggregator", "TestASearchIsNotStarvedByOtherChanges")},
 	},
 	{
 		name:     "the oldest pending change only ages",
 		sentence: "The age of the oldest pending change does not grow while every change is programmed in time.",
-		edits: edit("aggregator/aggregator.go", "\ta.arrived = time.Time{} // what arrives from now on wakes the aggregator again\n",
-			"\tdefer func() {\n\t\tif a.inbox.Len() == 0 {\n\t\t\ta.arrived = time.Time{}\n\t\t}\n\t}()\n"),
+		edits: edit("aggregator/machine.go", "\tm.pending.arrived = time.Time{} // what arrives from now on wakes the aggregator again\n",
+			"\tif len(fragments) == 0 {\n\t\tm.pending.arrived = time.Time{}\n\t}\n"),
 		campaigns: []campaign{unitTest("aggregator", "TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs")},
 	},
 	{

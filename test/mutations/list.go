@@ -42,8 +42,8 @@ var correctness = []mutation{
 	{
 		name:     "restart forgets what rejected Services had",
 		sentence: "A rejected Service keeps the rules that a former process has left.",
-		edits: edit("aggregator/write.go", "a.settled(now, a.ledger.Adopt(a.absent(), a.origin))",
-			"a.settled(now, nil)"),
+		edits: edit("aggregator/write.go", "m.settled(now, m.ledger.Adopt(m.absent(), m.origin), &result{})",
+			"m.settled(now, nil, &result{})"),
 		campaigns: inMemory,
 	},
 	{
@@ -66,15 +66,15 @@ var correctness = []mutation{
 	{
 		name:     "quarantine of whole groups",
 		sentence: "A search quarantines only Services that were rejected alone.",
-		edits: edit("aggregator/try.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
-			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
+		edits: edit("aggregator/try.go", "if culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {",
+			"for _, key := range rest {\n\t\tm.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {"),
 		campaigns: inMemory,
 	},
 	{
 		name:     "others wait for a search",
 		sentence: "A search lets the changes of others through in between.",
-		edits: edit("aggregator/act.go", "case action == Write && !a.triesFirst(now):",
-			"case action == Write && a.search.idle():"),
+		edits: edit("aggregator/act.go", "case action == Write && !m.triesFirst(now):",
+			"case action == Write && m.tries.search.idle():"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
@@ -106,7 +106,7 @@ var correctness = []mutation{
 	{
 		name:      "silent health",
 		sentence:  "Health knows since when anything wanted is not in force, whatever holds it back.",
-		edits:     edit("aggregator/refusal.go", "a.waits.begin(key, now)", "a.waits.end(key)"),
+		edits:     edit("aggregator/refusal.go", "m.pending.waits.begin(key, now)", "m.pending.waits.end(key)"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{

@@ -119,12 +119,12 @@ func (w *world) stopRivals() {
 	w.quit = make(chan struct{})
 }
 
-// upheaval changes the Node object, the host's addresses, the ranges of ClusterIPs and the
-// settings at one instant, in any order, while slices change.
+// upheaval changes the Node object, the host's addresses and the ranges of ClusterIPs at one
+// instant, in any order, while slices change.
 func (w *world) upheaval(e event) {
 	d := newRandom(e.variant, 8)
 	var threads [][]event
-	for _, do := range []verb{setNode, setHosts, setCIDRs, reconfigure} {
+	for _, do := range []verb{setNode, setHosts, setCIDRs} {
 		if d.percent(75) {
 			threads = append(threads, []event{{do: do, variant: d.Uint64N(1 << 16)}})
 		}
@@ -145,11 +145,10 @@ func (w *world) upheaval(e event) {
 }
 
 // handOver replaces the process by one of other settings, as the daemon does after a change
-// of its configuration that it cannot apply in place.
+// of its configuration.
 func (w *world) handOver(e event) error {
 	d := newRandom(e.variant, 9)
-	w.feed.stall(ofSettings, time.Hour, true) // the successor has them
-	w.say(newsOf(event{do: reconfigure, variant: e.variant}, nil))
+	w.feed.reconfigure(nodeSettingsOf(newRandom(e.variant, nodeActor)))
 	w.settings.pace, w.settings.writer.TransactionBytes = paceOf(d), 0
 	w.settings.divide(d)
 	return w.succeed(e, func() {})

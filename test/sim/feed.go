@@ -3,6 +3,8 @@ package sim
 import (
 	"sync"
 	"time"
+
+	proxy "github.com/sluice-proxy/sluice"
 )
 
 // feed stands between the API and a process. What happens counts for the API at once; the
@@ -43,6 +45,15 @@ func (f *feed) say(n news) {
 	l := &f.lines[n.of]
 	l.log = append(l.log, n)
 	f.deliver(n.of)
+}
+
+// reconfigure changes the settings of the node, which only the next process learns.
+func (f *feed) reconfigure(settings proxy.NodeSettings) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cluster.settings = settings
+	f.cluster.recordAll(&f.cluster.picture)
+	f.cluster.noteFacts(f.cluster.facts())
 }
 
 // learn makes a picture follow, and notes the new states of Services.

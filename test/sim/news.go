@@ -18,13 +18,12 @@ const (
 	ofSlices
 	ofNode
 	ofCIDRs
-	// ofHosts is that of the host's addresses, ofSettings that of the configuration.
+	// ofHosts is that of the host's addresses.
 	ofHosts
-	ofSettings
 	streams
 )
 
-// news is one thing that the API, the host or the configuration says.
+// news is one thing that the API or the host says.
 type news struct {
 	of stream
 	// learn makes a picture follow, and returns the Services that are different then.
@@ -37,7 +36,7 @@ type news struct {
 // everybody is the answer of news that change all Services.
 var everybody []int
 
-// newsOf returns what an event makes the API, the host or the configuration say.
+// newsOf returns what an event makes the API or the host say.
 func newsOf(e event, now *picture) []news {
 	switch e.do {
 	case setService, rejectService, stallService, breakService:
@@ -78,11 +77,6 @@ func factNews(e event) []news {
 		return []news{{ofHosts,
 			func(p *picture) []int { p.hosts = hosts; return everybody },
 			func(to *process) { to.setHosts(hosts) }}}
-	case reconfigure:
-		next := nodeSettingsOf(newRandom(e.variant, nodeActor))
-		return []news{{ofSettings,
-			func(p *picture) []int { p.settings = next; return everybody },
-			func(to *process) { to.reconfigure(next) }}}
 	default:
 		return nil
 	}
@@ -176,11 +170,9 @@ func listed(of stream, from picture, d random) news {
 		return news{of, func(p *picture) []int { p.cidrs = from.cidrs; return everybody }, func(to *process) {
 			to.cache.ReplaceServiceCIDRs(map[string][]netip.Prefix{"kubernetes": from.cidrs})
 		}}
-	case ofHosts:
+	default:
 		return news{of, func(p *picture) []int { p.hosts = from.hosts; return everybody },
 			func(to *process) { to.setHosts(from.hosts) }}
-	default:
-		return news{of, func(p *picture) []int { p.settings = from.settings; return everybody }, func(*process) {}}
 	}
 }
 
@@ -240,7 +232,7 @@ func nodeSettingsOf(d random) proxy.NodeSettings {
 }
 
 func (s stream) String() string {
-	return [...]string{"Services", "slices", "node", "ServiceCIDRs", "host addresses", "settings"}[s]
+	return [...]string{"Services", "slices", "node", "ServiceCIDRs", "host addresses"}[s]
 }
 
 var _ fmt.Stringer = stream(0)

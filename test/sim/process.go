@@ -43,13 +43,6 @@ func (p *process) setHosts(all []netip.Addr) {
 	}
 }
 
-// reconfigure applies other settings while the process runs.
-func (p *process) reconfigure(s proxy.NodeSettings) {
-	if err := p.proxy.Reconfigure(s); err != nil {
-		p.object(err)
-	}
-}
-
 // newProcess makes a process, which does nothing yet.
 func (w *world) newProcess() (*process, chan *source.Cache, error) {
 	p := &process{life: newLife(), hosts: make(chan []netip.Addr), done: make(chan error, 1), object: w.monitor.object}

@@ -187,7 +187,7 @@ var regressions = []regression{
 			{setService, 3, 0, 0x9d},
 			{setSlice, 3, 0, 0xf34d},
 			{setNode, 0, 0, 0x1},
-			{reconfigure, 0, 0, 0x1},
+			{handOver, 0, 0, 0x1},
 			{settle, 0, 0, 0},
 			{rejectService, 3, 1, 0x613d},
 			{settle, 0, 0, 0},
@@ -240,7 +240,7 @@ var regressions = []regression{
 			{rejectMany, 3, 32, 0x5633},
 			{setService, 2, 0, 0x6f40},
 			{handOver, 0, 0, 0x3ec5},
-			{reconfigure, 1, 0, 0x29a4},
+			{handOver, 1, 0, 0x29a4},
 		}},
 	},
 	{

@@ -129,10 +129,9 @@ const (
 
 // More of what the API says, and more faults.
 const (
-	// setCIDRs changes the ranges of ClusterIPs, reconfigure the node's settings in place.
-	setCIDRs    verb = "setCIDRs"
-	reconfigure verb = "reconfigure"
-	// upheaval changes all facts of the node at one instant, and slices of Services.
+	// setCIDRs changes the ranges of ClusterIPs.
+	setCIDRs verb = "setCIDRs"
+	// upheaval changes all facts about the node at one instant, and slices of Services.
 	upheaval verb = "upheaval"
 	// rejectMany lets the kernel refuse one in N Services. M is the number of the first
 	// defect; it takes as many as there are Services.
@@ -175,7 +174,7 @@ type weight struct {
 var (
 	apiEvents = []weight{
 		{setService, 14}, {removeService, 5}, {setSlice, 30}, {removeSlice, 5}, {moveSlice, 2},
-		{setNode, 2}, {setHosts, 2}, {setCIDRs, 1}, {reconfigure, 1},
+		{setNode, 2}, {setHosts, 2}, {setCIDRs, 2},
 	}
 	faultEvents = []weight{
 		{rejectService, 3}, {stallService, 2}, {breakService, 2}, {repairServices, 1},

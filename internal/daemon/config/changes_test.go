@@ -10,21 +10,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestEveryFieldHasAnEffect: each field has an effect; those that do not change in place say
-// why.
-func TestEveryFieldHasAnEffect(t *testing.T) {
-	have, want := slices.Sorted(maps.Keys(effects)), allFields()
-	slices.Sort(want)
-	if !slices.Equal(have, want) {
-		t.Errorf("effects of %v\nwant    %v", have, want)
-	}
-	for field, e := range effects {
-		if e.Effect != InPlace && e.why == "" {
-			t.Errorf("%s: does not change in place, but does not say why", field)
-		}
-	}
-}
-
 // TestCompareFindsEveryField: a change of any field is found, alone, with its values.
 func TestCompareFindsEveryField(t *testing.T) {
 	for _, c := range fieldCases {
@@ -42,19 +27,7 @@ func TestCompareFindsEveryField(t *testing.T) {
 			for _, change := range Compare(old, new) {
 				found[change.Field] = change
 			}
-			if c.field == "featureGates" {
-				want := map[string]Change{
-					"featureGates.ComponentFlagz":   {"featureGates.ComponentFlagz", "", "false", HandOver, newFeatures.why},
-					"featureGates.NativeHistograms": {"featureGates.NativeHistograms", "", "true", HandOver, newFeatures.why},
-				}
-				if !maps.Equal(found, want) {
-					t.Errorf("%+v", found)
-				}
-				return
-			}
-			change := found[c.field]
-			e := effects[c.field]
-			if change.New != valueAt(new, c.field) || change.Old == change.New || change.Effect != e.Effect || change.Why != e.why {
+			if change := found[c.field]; change.New != valueAt(new, c.field) || change.Old == change.New {
 				t.Errorf("%+v", found)
 			}
 			delete(found, c.field)
@@ -75,20 +48,16 @@ func TestCompareFindsEveryField(t *testing.T) {
 func TestCompareNamed(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"iptables: {minSyncPeriod: 1s}\n"))
-	if changes := Compare(old, new); len(changes) != 1 || changes[0] != (Change{"iptables.minSyncPeriod", "0s", "1s", InPlace, ""}) {
+	if changes := Compare(old, new); len(changes) != 1 || changes[0] != (Change{"iptables.minSyncPeriod", "0s", "1s"}) {
 		t.Errorf("%+v", changes)
 	}
 }
 
-// TestCompareMode: a change of the mode is one change; a feature gate without effect can
-// change at any time.
+// TestCompareMode: a change of the mode is one change.
 func TestCompareMode(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead+"mode: iptables\n"))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"mode: ipvs\nfeatureGates: {DRADeviceTaintRules: true}\n"))
-	want := []Change{
-		{"featureGates.DRADeviceTaintRules", "", "true", NoEffect, noEffect.why},
-		{"mode", "iptables", "ipvs", HandOver, newBackend.why},
-	}
+	want := []Change{{"featureGates", "{}", `{"DRADeviceTaintRules":true}`}, {"mode", "iptables", "ipvs"}}
 	if changes := Compare(old, new); !slices.Equal(changes, want) {
 		t.Errorf("%+v\nwant %+v", changes, want)
 	}
@@ -98,7 +67,7 @@ func TestCompareMode(t *testing.T) {
 }
 
 // TestDocs: docs/configuration.md names every flag and every field, in the table of its
-// document, with the effect of a change.
+// document.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/configuration.md")
 	if err != nil {
@@ -128,38 +97,19 @@ func TestDocs(t *testing.T) {
 		if second {
 			part = own
 		}
-		row := rowOf(part, path)
-		if row == "" {
+		if !hasRow(part, path) {
 			t.Errorf("field %s is missing", field)
-			continue
-		}
-		cells := strings.Split(strings.Trim(row, "| "), " | ")
-		if change := cells[len(cells)-1]; !strings.HasPrefix(change, changeText(effects[field])) {
-			t.Errorf("%s: effect of a change %q, want %q", field, change, changeText(effects[field]))
 		}
 	}
 }
 
-// rowOf returns the row of a table whose first cell names a field.
-func rowOf(text, path string) string {
+// hasRow reports whether the first cell of a row names a field.
+func hasRow(text, path string) bool {
 	for line := range strings.Lines(text) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
 		if strings.HasPrefix(line, "| `") && strings.Contains(first, "`"+path+"`") {
-			return strings.TrimSpace(line)
+			return true
 		}
 	}
-	return ""
-}
-
-func changeText(e effect) string {
-	switch e.Effect {
-	case NoEffect:
-		return "none"
-	case NextStart:
-		return "next start"
-	case HandOver:
-		return "hand-over"
-	default:
-		return "in place"
-	}
+	return false
 }

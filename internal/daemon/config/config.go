@@ -7,7 +7,7 @@
 //	file ───┘    ▲        │
 //	  │          │        └─► WriteFile                       the effective configuration as a file
 //	  └─► Watch ─┘
-//	        └─► Update, with Compare(old, new)                what changed, and what can change in place
+//	        └─► Update, with Compare(old, new)                what changed
 //
 // A file holds up to two YAML documents. The first is kube-proxy's own
 // KubeProxyConfiguration, unchanged. The second, SluiceConfiguration, holds what

@@ -26,16 +26,6 @@ const (
 // allGates are the names that stand for all gates of a stage.
 var allGates = map[string]string{"AllAlpha": "alpha", "AllBeta": "beta"}
 
-// gateMatters reports whether a gate changes anything here.
-func gateMatters(name string) bool {
-	switch name {
-	case GateAllowServiceExternalIPs, GateComponentFlagz, GateComponentStatusz, GateNativeHistograms:
-		return true
-	default:
-		return allGates[name] != ""
-	}
-}
-
 // Gate is a feature gate of Kubernetes v1.36.
 type Gate struct {
 	Name string

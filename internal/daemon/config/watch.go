@@ -11,9 +11,9 @@ import (
 
 // Update is the outcome of a changed configuration file.
 type Update struct {
-	// Config is the configuration in the file or, with Err, the one in force.
+	// Config is the configuration in the file or, with Err, the current one.
 	Config *Config
-	// Changes are the differences from the configuration in force. There may be none:
+	// Changes are the differences from the current configuration. There may be none:
 	// only comments changed, or an invalid file is valid again.
 	Changes  []Change
 	Warnings []Warning
@@ -22,13 +22,12 @@ type Update struct {
 }
 
 // Watch follows the configuration file, and calls apply with the outcome of each new
-// content. Apply reports whether that is in force now; if not, the next content is still
-// compared with the former configuration. Watch blocks until the context ends, and calls
-// apply from the same goroutine. Without a file it does nothing.
+// content, which it compares with the current configuration. It blocks until the context
+// ends, and calls apply from the same goroutine. Without a file it never calls apply.
 //
 // The content decides whether anything has changed. The file is also read every few
 // seconds, in case watching fails or misses something.
-func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update) (inForce bool)) {
+func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update)) {
 	if f.File == "" {
 		<-ctx.Done()
 		return
@@ -39,10 +38,9 @@ func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update) (
 // watcher follows one file. The goroutine of Run owns it.
 type watcher struct {
 	watch.Follower
-	flags *Flags
-	// force is the configuration in force.
-	force *Config
-	apply func(Update) (inForce bool)
+	flags   *Flags
+	current *Config
+	apply   func(Update)
 	// poll is how often the file is read without an event.
 	poll time.Duration
 	// seen is the content that apply was last called for, or the text of the error from
@@ -53,8 +51,8 @@ type watcher struct {
 	emptied time.Time
 }
 
-func newWatcher(f *Flags, current *Config, apply func(Update) (inForce bool)) *watcher {
-	w := &watcher{flags: f, force: current, apply: apply, poll: 10 * time.Second}
+func newWatcher(f *Flags, current *Config, apply func(Update)) *watcher {
+	w := &watcher{flags: f, current: current, apply: apply, poll: 10 * time.Second}
 	w.Follower = watch.Follower{
 		Paths: func() []string { return watch.WayTo(f.File) },
 		Quiet: 100 * time.Millisecond, Limit: time.Second,
@@ -76,16 +74,14 @@ func (w *watcher) look(now time.Time) time.Duration {
 	first := w.seen == nil
 	w.seen = content
 	if err != nil {
-		w.apply(Update{Config: w.force, Warnings: warnings, Err: err})
+		w.apply(Update{Config: w.current, Warnings: warnings, Err: err})
 		return w.poll
 	}
-	changes := Compare(w.force, next)
+	changes := Compare(w.current, next)
 	if first && len(changes) == 0 {
 		return w.poll // the file is as it was when the process loaded it
 	}
-	if w.apply(Update{Config: next, Changes: changes, Warnings: warnings}) {
-		w.force = next
-	}
+	w.apply(Update{Config: next, Changes: changes, Warnings: warnings})
 	return w.poll
 }
 

@@ -1,0 +1,77 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// jobTimeout bounds one write and one read. A try of a search has less time; see tryLimit.
+const jobTimeout = 2 * time.Minute
+
+// purpose is why a job was begun. It decides who handles the result.
+type purpose uint8
+
+const (
+	// ordinary writes what differs.
+	ordinary purpose = iota
+	// control writes what differs without the suspects of job.refusal.
+	control
+	// try writes the newest fragments of the current group of the search, restore what was last
+	// in the kernel of a culprit.
+	try
+	restore
+	// audit reads the kernel. ahead is a read ahead of the first one.
+	audit
+	ahead
+)
+
+// job is one piece of work for the writer's goroutine.
+type job struct {
+	purpose purpose
+	// batch is what to write; nil for a read.
+	batch *dataplane.Batch
+	// refusal is what a control write is for; nil for other jobs.
+	refusal *refusal
+	// limit bounds the job.
+	limit time.Duration
+}
+
+// result is the result of a job, and an input of the machine.
+type result struct {
+	job
+	// began is when the job began.
+	began   time.Time
+	receipt dataplane.Receipt
+	// objects, err and took describe a read.
+	objects []dataplane.Object
+	err     error
+	took    time.Duration
+}
+
+// work carries out jobs one at a time until the channel is closed. No other goroutine
+// uses the writer.
+func work(ctx context.Context, writer dataplane.Writer, jobs <-chan job, results chan<- result) {
+	for j := range jobs {
+		results <- carryOut(ctx, writer, j)
+	}
+}
+
+func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
+	ctx, cancel := context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("not done within %v", j.limit))
+	defer cancel()
+	r := result{job: j, began: time.Now()}
+	switch j.purpose {
+	case ahead:
+		writer.(dataplane.ReaderAhead).ReadAhead(ctx)
+	case audit:
+		r.objects, r.err = writer.Read(ctx)
+		r.took = time.Since(r.began)
+	default:
+		r.receipt = writer.Write(ctx, j.batch)
+		r.receipt.Took = time.Since(r.began)
+	}
+	return r
+}

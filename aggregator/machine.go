@@ -1,0 +1,211 @@
+package aggregator
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// machine makes the decisions of one domain, and owns its ledger. It is pure: it has no goroutine
+// and no clock, and does no I/O. The driver calls step for each event and carries out what step
+// returns, so a sequence of events and times always has the same result.
+type machine struct {
+	world
+	ledger     *ledger.Ledger
+	pacer      *Pacer
+	gate       *gate
+	quarantine quarantine
+	repairs    repairs
+	tries      tries
+	failing    failing
+	pending    pending
+	start      start
+	health     health
+	// flight is the job that the writer carries out; nil if there is none.
+	flight *job
+	// resume continues a step once the driver has delivered the waiting fragments.
+	resume func(now time.Time)
+	out    effects
+}
+
+// world has what the machine knows of its surroundings. The functions must be pure.
+type world struct {
+	domain   string
+	origin   dataplane.Origin
+	canAhead bool
+	created  func(service.Key) time.Time
+	// jitter returns a number in [0, 1); see Pacer.Wrote.
+	jitter func() float64
+}
+
+// tries has the search and what limits its tries.
+type tries struct {
+	search search
+	// next is when the next group may be tried.
+	next time.Time
+	// usual is the duration of the longest of the last writes that landed or were rejected.
+	usual time.Duration
+	// turn is set if a try may go before the next ordinary write.
+	turn bool
+	// recheck is set once the search has found a new culprit, until an audit is requested.
+	recheck bool
+}
+
+// pending has what is wanted and not in the kernel.
+type pending struct {
+	waits waits
+	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
+	// a damaged object; zero for none.
+	arrived, drifted time.Time
+}
+
+// start is the progress of the start.
+type start struct {
+	// readAhead is set once the read ahead has begun, and adopted once the kernel has been
+	// read. Nothing is written before. synced is set once Synced was emitted.
+	readAhead, adopted, synced bool
+}
+
+// health has the fields of Status that describe the last writes.
+type health struct {
+	lastWrite   time.Time
+	lastError   string
+	nodeAtFault bool
+}
+
+// effects is what the driver must do after a step.
+type effects struct {
+	// told has the events and verdicts, in order.
+	told []told
+	// begin is the job to begin; nil for none.
+	begin *job
+	// take asks for another step at once, with the fragments of the mailbox as taken. The
+	// other fields but told are not set then.
+	take bool
+	// wake is when to call step again without an event; zero for after the next event.
+	wake time.Time
+}
+
+// told is an event, or, if that is nil, a verdict.
+type told struct {
+	event   Event
+	verdict dataplane.Verdict
+}
+
+// input is an input of the machine: one of the types below.
+type input interface{ apply(*machine, time.Time) }
+
+type (
+	// primed is Prime, skipped is Skip, forgone is Forgo, alarmed is AuditSoon.
+	primed  []service.Key
+	skipped service.Key
+	forgone struct {
+		key         service.Key
+		incarnation uint64
+	}
+	alarmed struct{ by dataplane.Stranger }
+	// released: this process may read and write the kernel's rules from now on.
+	released struct{}
+	// arrived: fragments wait in the mailbox. taken has them; see effects.take.
+	arrived struct{}
+	taken   []*dataplane.Fragment
+)
+
+func (keys primed) apply(m *machine, now time.Time) { m.gate.prime(now, keys) }
+func (key skipped) apply(m *machine, now time.Time) { m.gate.skip(now, service.Key(key)) }
+func (released) apply(m *machine, _ time.Time)      { m.gate.held = false }
+
+func (f forgone) apply(m *machine, now time.Time) {
+	m.gate.forgo(now, f.key)
+	m.ledger.Forgo(f.key, f.incarnation)
+	if m.ledger.Stats().Dirty > 0 {
+		m.pacer.Waiting(now)
+	}
+}
+
+func (a alarmed) apply(m *machine, now time.Time) {
+	m.pacer.AuditSoon(now)
+	m.repairs.announced(now, a.by)
+}
+
+// apply notes that fragments wait. While the gate is closed they are folded at once, to see who
+// has submitted. Later they stay in the mailbox, where newer ones may replace them, until a
+// batch is cut.
+func (arrived) apply(m *machine, now time.Time) {
+	m.pacer.Waiting(now)
+	if m.pending.arrived.IsZero() {
+		m.pending.arrived = now
+	}
+	if !m.gate.opened {
+		m.take(func(time.Time) {})
+	}
+}
+
+func (fragments taken) apply(m *machine, now time.Time) {
+	m.fold(now, fragments)
+	resume := m.resume
+	m.resume = nil
+	resume(now)
+	m.out.wake = now // what is due next is another step
+}
+
+func newMachine(config *Config) *machine {
+	m := &machine{
+		world:      world{domain: config.Domain, created: config.Created},
+		ledger:     ledger.New(config.Layout, config.Naming),
+		pacer:      NewPacer(config.Pace),
+		gate:       newGate(config.GateWait),
+		quarantine: quarantine{held: map[service.Key]*heldKey{}},
+		pending:    pending{waits: newWaits()},
+		repairs:    newRepairs(),
+	}
+	m.origin, _ = config.Writer.(dataplane.Origin)
+	_, m.canAhead = config.Writer.(dataplane.ReaderAhead)
+	m.gate.held = config.MayWrite != nil
+	return m
+}
+
+// step takes what happened, in order, and returns what to do.
+func (m *machine) step(now time.Time, inputs ...input) effects {
+	m.out = effects{}
+	for _, in := range inputs {
+		in.apply(m, now)
+	}
+	if !m.out.take && m.flight == nil && m.out.wake.IsZero() {
+		m.out.wake = m.act(now)
+	}
+	out := m.out
+	m.out = effects{}
+	if out.take {
+		out.wake = time.Time{}
+	}
+	return out
+}
+
+// take asks for the waiting fragments; then continues.
+func (m *machine) take(then func(now time.Time)) { m.out.take, m.resume = true, then }
+
+// tell emits an event.
+func (m *machine) tell(e Event) { m.out.told = append(m.out.told, told{event: e}) }
+
+// answer sends a verdict.
+func (m *machine) answer(v dataplane.Verdict) { m.out.told = append(m.out.told, told{verdict: v}) }
+
+// fold moves fragments into the ledger.
+func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
+	since := dataplane.Earliest(m.pending.arrived, now)
+	m.pending.arrived = time.Time{} // what arrives from now on wakes the aggregator again
+	for _, f := range fragments {
+		m.gate.pass(now, f.Key)
+		if !m.ledger.Want(f) {
+			m.tell(LateRefused{Domain: m.domain, Key: f.Key, Revision: f.Revision})
+			continue
+		}
+		// A quarantined key is tried separately.
+		if !m.quarantine.ask(f.Key) {
+			m.pending.waits.begin(f.Key, since)
+		}
+	}
+}
