@@ -1,35 +1,17 @@
-// Package proxy assembles the source, the actors, the aggregators and the kernel
-// writers into one running proxy. The command builds its Config; internal/daemon
-// supplies the domains.
+// Package sluice holds no code. The rooms of the house, from the ground up:
 //
-// Each Service is owned by one actor, which keeps the state of that Service and has a
-// goroutine only while it works. When the state changes, the actor submits a finished
-// fragment of objects to the one goroutine that owns a domain's kernel tables. That
-// goroutine gathers fragments for as long as the pacing bounds allow, writes one batch,
-// and sends each contributor a verdict on its fragment.
+//	service                     values: specs, slices, endpoints, views, node facts
+//	mailbox, supervisor         queues that keep the newest message; restarts of children
+//	source, source/...          API objects and manifests in, values out; the cache
+//	actors                      one actor per Service; it submits fragments
+//	dataplane                   the language of actors, aggregators and backends
+//	dataplane/ledger            what is wanted in the kernel, and what is known to be there
+//	aggregator                  gathers fragments, writes batches, isolates rejected Services
+//	dataplane/nftables, ...     the backends
+//	dataplane/conntrack         deletes stale flows
+//	proxy                       the assembly of one running proxy
+//	observe/...                 logs, metrics, health, events
+//	internal/daemon, cmd/sluice the program
 //
-//	source ──────► actor ──────► aggregator ──────► writer ──────► kernel
-//	        Slice        Fragment            Batch
-//	                 ▲                │                │
-//	                 └── Verdict ◄────┘◄─── Receipt ◄──┘
-//
-// Three properties make the rest easy:
-//
-//  1. Level, not edge. A message carries the state, never the change, so every
-//     queue may keep only the newest message.
-//  2. One owner. Every piece of mutable state has one goroutine at a time that may
-//     touch it. Values that cross a boundary are immutable.
-//  3. Forgetting is safe. Start, restart, overflow and audit all run the same
-//     path: read the state again and compare.
-//
-// Who owns what:
-//
-//	API cache                          source.Cache (under its lock)
-//	key → mailbox                      actors.Directory (under its lock)
-//	spec, slices, view, revision       one actor
-//	wanted / in flight / known,        one aggregator per domain
-//	claims, quarantine
-//	the kernel tables                  one writer per domain
-//	failure scores, parked children    supervisor
-//	node facts                         facts (under its lock), handed out whole
-package proxy
+// Package proxy describes how a change flows; docs/architecture.md tells the whole story.
+package sluice

@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:

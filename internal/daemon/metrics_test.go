@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // TestHostNamesOfTheMetricsAddress: the configured names add to those of the node, and * stands for all.

@@ -10,12 +10,12 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // assembling bounds the wait for other processes that probe the kernel.

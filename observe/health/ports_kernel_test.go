@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 

@@ -19,7 +19,7 @@ import (
 	clientgo "k8s.io/client-go/tools/metrics"
 	kube "k8s.io/component-base/metrics"
 
-	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 )

@@ -19,7 +19,7 @@ var hostile = []mutation{
 	{
 		name:      "a large Service keeps its rank after a restart",
 		sentence:  "After a restart a Service above its budget keeps addresses only while no other Service asks for them.",
-		edits:     edit("proxy.go", "a.Forgo(large.Key, large.Incarnation)", "a.Skip(large.Key)"),
+		edits:     edit("proxy/proxy.go", "a.Forgo(large.Key, large.Incarnation)", "a.Skip(large.Key)"),
 		campaigns: []campaign{unitTest(".", "TestAddressesThatATooLargeServiceGivesUp")},
 	},
 	{
@@ -31,7 +31,7 @@ var hostile = []mutation{
 	{
 		name:      "the sweep compares all filters",
 		sentence:  "A Service with tens of thousands of destinations does not stall the cleaner of flows.",
-		edits:     edit("conntrack/sweep.go", "return len(all) <= filtersMax", "return true"),
+		edits:     edit("dataplane/conntrack/sweep.go", "return len(all) <= filtersMax", "return true"),
 		campaigns: []campaign{unitTest("conntrack", "TestTheWorkForALargeServiceIsLinear")},
 	},
 	{

@@ -55,7 +55,7 @@ var planted = []defect{
 		modes: both, caught: []string{"S-AFF-03"}, unharmed: "S-AFF-01",
 	},
 	{
-		name: "stale flows kept", file: "conntrack/sweep.go",
+		name: "stale flows kept", file: "dataplane/conntrack/sweep.go",
 		old:   "return by, stale && !s.expected.lead(f)",
 		new:   "return by, stale && !s.expected.lead(f) && f == nil",
 		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CIP-08",

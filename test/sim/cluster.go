@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // feed stands between the API and a process. What happens counts for the API at once; the

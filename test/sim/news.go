@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )

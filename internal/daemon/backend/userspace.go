@@ -13,12 +13,12 @@ import (
 
 	"go.uber.org/zap"
 
-	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 

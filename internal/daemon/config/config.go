@@ -31,8 +31,8 @@ import (
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // kubeProxyKind is the kind of kube-proxy's document.

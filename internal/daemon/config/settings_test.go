@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 

@@ -15,10 +15,10 @@ import (
 
 	"go.uber.org/zap"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // tellMax bounds one telling; it takes some three seconds.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/proxy"
 )
 
 func TestStandsAt(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 )
 
 // TestKernelDeleteUDP: the translated flows to a destination go, and no others.
