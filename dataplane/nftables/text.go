@@ -217,18 +217,9 @@ func ElementText(family service.Family, element *dataplane.Object) (string, erro
 	return elementText(dialects[family], name, element)
 }
 
-// ChainID returns the identity of a chain.
-func ChainID(name string) dataplane.ID { return chainID(name) }
-
 // ElementID returns the identity of an element, by its set and the bytes of its key.
 func ElementID(set, key string) dataplane.ID {
 	return dataplane.ID{Container: elementsOf + set, Name: key}
-}
-
-// ClientsMap returns the name of a map that remembers the clients of a service port; false
-// for another object.
-func ClientsMap(id dataplane.ID) (string, bool) {
-	return id.Name, id.Container == containerSet && IsClientsMap(id.Name)
 }
 
 // IsClientsMap reports whether a map of this name remembers clients.

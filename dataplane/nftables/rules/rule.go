@@ -68,7 +68,11 @@ func decodeExpr(name string, data []byte) Expr {
 			return e
 		}
 	}
-	return &Unknown{Name: name, Attrs: string(data)}
+	var found []byte
+	for _, a := range given {
+		found = netlink.AppendBytes(found, a.Type, a.Data)
+	}
+	return &Unknown{Name: name, Attrs: string(found)}
 }
 
 // isIdle reports whether an expression changes nothing. nft 1.0.6 adds a conversion of the byte order for a
