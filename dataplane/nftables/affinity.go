@@ -99,14 +99,14 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	d := a.r.d
 	clients, live, slotted := clientsMap(list.chain), liveSet(list.chain), slotsMap(list.chain)
 	remember := a.rememberChain(list.chain)
-	known := newChain(prefixKnownChain+list.chain).needs(setID(clients.name), setID(live.name), chainID(remember.name)).
-		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.name)).
+	known := newChain(prefixKnownChain + list.chain).
+		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.Name)).
 		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
-	out := newChain(list.chain).needs(setID(slotted.name), chainID(known.name), chainID(remember.name)).
+	out := newChain(list.chain).
 		add(newRule(d).confirmed().leave()) // nobody would translate it
 	recall := func(from endpointList) {
 		name := clientsMap(from.chain).name
-		out.needs(setID(name)).add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.name))
+		out.add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.Name))
 	}
 	recall(list)
 	for _, other := range all {
@@ -115,7 +115,7 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 		}
 	}
 	for _, modulus := range moduli(slots.Size(len(list.endpoints))) {
-		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember.name))
+		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember.Name))
 	}
 	a.own(clients.object(d), live.object(d), slotted.object(d), remember.object(), known.object(), out.object())
 	for i, slot := range slots.Assign(list.endpoints) {
@@ -132,7 +132,7 @@ func (a *affinityDraft) rememberChain(list string) *chain {
 	clients, targets, memory := clientsMap(list).name, targetsMap(a.base).name, memoryOf(a.base)
 	milliseconds := uint64(a.port.AffinitySeconds) * 1000
 	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false) // nft -f wants it
-	return newChain(prefixRememberChain+list).needs(setID(clients), setID(targets), setID(memory)).
+	return newChain(prefixRememberChain + list).
 		add(newRule(d).account(memory, milliseconds).remember(clients, milliseconds)).
 		add(translate.fields([]field{fieldDaddr}).dnatBy(targets)).
 		add(newRule(d).drop())

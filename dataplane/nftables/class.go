@@ -96,7 +96,7 @@ func (c class) pickChain(d *dialect) *chain {
 	case c.kind == classLocal:
 		size, name = c.local, mapLocal.name
 	}
-	out := newChain(c.name()).needs(setID(name))
+	out := newChain(c.name())
 	for _, modulus := range moduli(size) {
 		out.add(newRule(d).fields(key).numgen(modulus).dnatBy(name))
 	}
@@ -130,7 +130,7 @@ type externalTargets struct {
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
 	if t.guarded {
-		out.add(newRule(d).jump(chainFirewallCheck)).needs(chainID(chainFirewallCheck))
+		out.add(newRule(d).jump(chainFirewallCheck))
 	}
 	next := t.local
 	switch {
@@ -138,7 +138,6 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 		out.add(newRule(d).mark(r.mark).says("masquerade"))
 		next = t.cluster
 	case t.cluster != "":
-		out.needs(chainID(t.cluster))
 		if pods := localPods(d, detect, false); pods != nil {
 			out.add(pods.goTo(t.cluster).says("short-circuit pod traffic"))
 		}
@@ -146,7 +145,7 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
 	}
 	if next != "" {
-		out.add(newRule(d).goTo(next)).needs(chainID(next))
+		out.add(newRule(d).goTo(next))
 	}
 }
 

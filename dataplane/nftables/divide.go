@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -175,8 +176,8 @@ func (p *plan) stageOfService(owner service.Key) stage {
 
 // isEmptied reports whether a chain has no rules.
 func isEmptied(chain *dataplane.Object) bool {
-	_, rules := chainParts(chain.Body)
-	return len(rules) == 0
+	_, list := rules.Parts([]byte(chain.Body))
+	return len(list) == 0
 }
 
 // ofOneService reports whether a chain belongs to one Service, whose name is in the chain's

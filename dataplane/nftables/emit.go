@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 )
 
@@ -26,7 +27,7 @@ type emitter struct {
 const elementsMax = 48 << 10
 
 func newEmitter(d *dialect) *emitter {
-	return &emitter{t: wire.NewTransaction(d.protocol), table: TableName}
+	return &emitter{t: wire.NewTransaction(d.Protocol), table: TableName}
 }
 
 // note says that what follows belongs to a change, by its number.
@@ -56,7 +57,7 @@ const tableComment = "node service proxy: sluice"
 func (e *emitter) addTable(body string) {
 	e.begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
 	e.t.Raw(body)
-	e.t.Add(func(b []byte) []byte { return appendComment(b, tableUserData, tableComment) })
+	e.t.Add(func(b []byte) []byte { return rules.AppendComment(b, tableUserData, tableComment) })
 }
 
 // tableUserData is NFTA_TABLE_USERDATA (Linux 5.10).
@@ -79,7 +80,7 @@ func (e *emitter) deleteSet(name string) {
 
 // addChain adds the chain without its rules.
 func (e *emitter) addChain(name, body string) {
-	base, _ := chainParts(body)
+	base, _ := rules.Parts([]byte(body))
 	e.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
 	e.t.Text(unix.NFTA_CHAIN_NAME, name)
 	e.t.Raw(string(base))
@@ -97,8 +98,8 @@ func (e *emitter) flushChain(name string) {
 }
 
 func (e *emitter) addRules(name, body string) {
-	_, rules := chainParts(body)
-	for _, r := range rules {
+	_, list := rules.Parts([]byte(body))
+	for _, r := range list {
 		e.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
 		e.t.Text(unix.NFTA_RULE_CHAIN, name)
 		e.t.Raw(string(r))

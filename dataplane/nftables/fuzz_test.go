@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // answers is a kernel that gives the same answers whatever it is asked: records of the kind

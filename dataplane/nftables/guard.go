@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -103,15 +104,15 @@ func (g *Guard) try() error {
 	}
 	c := newChain(guardChain)
 	g.rules(c)
-	e.addChain(c.name, c.object().Body)
-	e.addRules(c.name, c.object().Body)
+	e.addChain(c.Name, c.object().Body)
+	e.addRules(c.Name, c.object().Body)
 	e.deleteTable()
 	return p.commit(e)
 }
 
 // chain returns the chain that sees what arrives for the host.
 func (g *Guard) chain() string {
-	return g.rules(newBaseChain(guardChain, hook{"filter", unix.NF_INET_LOCAL_IN, priorityGuard})).object().Body
+	return g.rules(newBaseChain(guardChain, rules.Base{Kind: "filter", Hook: unix.NF_INET_LOCAL_IN, Priority: priorityGuard})).object().Body
 }
 
 // rules adds the rules. The last two do not match a fragment without ports; the first fragment of its datagram
@@ -289,7 +290,7 @@ func (g *Guard) parse(name string, key []byte) (f dataplane.Frontend, ok bool) {
 func (g *Guard) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.TableListener
 	err := g.inside(func() (err error) {
-		listener, err = netlink.ListenTables(g.d.protocol, g.socket.Port())
+		listener, err = netlink.ListenTables(g.d.Protocol, g.socket.Port())
 		return err
 	})
 	if err != nil {

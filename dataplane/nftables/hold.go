@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -46,15 +47,15 @@ func hold(socket Socket, d *dialect) error {
 	e.addTable("")
 	for _, at := range []struct {
 		name string
-		hook hook
+		base rules.Base
 	}{
-		{"prerouting", hook{"nat", unix.NF_INET_PRE_ROUTING, priorityDNAT}},
-		{"output", hook{"nat", unix.NF_INET_LOCAL_OUT, priorityDNAT}},
-		{"input", hook{"nat", unix.NF_INET_LOCAL_IN, prioritySNAT}},
-		{"postrouting", hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}},
+		{"prerouting", natAt(unix.NF_INET_PRE_ROUTING, priorityDNAT)},
+		{"output", natAt(unix.NF_INET_LOCAL_OUT, priorityDNAT)},
+		{"input", natAt(unix.NF_INET_LOCAL_IN, prioritySNAT)},
+		{"postrouting", natAt(unix.NF_INET_POST_ROUTING, prioritySNAT)},
 	} {
 		// The kernel tracks connections as long as a rule asks for their state.
-		body := newBaseChain(at.name, at.hook).add(newRule(d).translated()).object().Body
+		body := newBaseChain(at.name, at.base).add(newRule(d).translated()).object().Body
 		e.addChain(at.name, body)
 		e.addRules(at.name, body)
 	}

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -40,7 +41,7 @@ func describe(d *dialect, o *dataplane.Object) (where string, lines []string) {
 	}
 	switch o.ID.Container {
 	case containerTable:
-		return "table " + d.name + " " + TableName, nil
+		return "table " + d.Name + " " + TableName, nil
 	case containerChain:
 		return "chain " + o.ID.Name, chainLines(d, o)
 	default:
@@ -49,30 +50,18 @@ func describe(d *dialect, o *dataplane.Object) (where string, lines []string) {
 }
 
 func chainLines(d *dialect, o *dataplane.Object) (lines []string) {
-	base, rules := chainParts(o.Body)
-	if base != nil {
-		lines = append(lines, hookText(base))
+	c := rules.DecodeChain(o.ID.Name, []byte(o.Body))
+	if c.Base != nil {
+		lines = append(lines, c.Base.Text())
 	}
-	for _, attrs := range rules {
-		text, ok := anyRuleText(d, attrs)
-		if !ok {
-			text = fmt.Sprintf("a rule of %d bytes, of another program or release", len(attrs))
+	for i := range c.Rules {
+		text, err := c.Rules[i].Text(d.family)
+		if err != nil {
+			text = "a rule of another program or release: " + err.Error()
 		}
 		lines = append(lines, text)
 	}
 	return lines
-}
-
-// anyRuleText is ruleText for a rule that need not be ours. The printer relies on the shape of
-// our expressions, and stumbles over others.
-func anyRuleText(d *dialect, attrs []byte) (text string, ok bool) {
-	defer func() {
-		if recover() != nil {
-			text, ok = "", false
-		}
-	}()
-	text, err := ruleText(d, attrs)
-	return text, err == nil
 }
 
 // setLines returns a set's definition without its braces.

@@ -6,9 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -126,34 +125,23 @@ func hashedName(text string) string {
 
 // dialect is what differs between the families in rules and sets.
 type dialect struct {
+	*rules.Header
 	family service.Family
-	// protocol is NFPROTO_IPV4 or NFPROTO_IPV6.
-	protocol uint8
-	// name is nft's name of the family and of its header.
-	name string
-	// addrBytes is the size of an address. saddr and daddr are offsets in the header.
-	addrBytes, saddr, daddr int
 	// addrType is nft's number of the type of an address.
 	addrType uint32
 	// header, saddrField and daddrField are nft's numbers for "typeof ip daddr".
 	header, saddrField, daddrField uint32
-	// rejectCode is the ICMP code for "port unreachable".
-	rejectCode byte
-	loopback   netip.Prefix
-	// originalDaddr is NFT_CT_DST_IP or NFT_CT_DST_IP6 (Linux 4.17).
-	originalDaddr uint32
+	loopback                       netip.Prefix
 }
 
 var dialects = service.PerFamily[*dialect]{
 	service.IPv4: {
-		family: service.IPv4, protocol: unix.NFPROTO_IPV4, name: "ip",
-		addrBytes: 4, saddr: 12, daddr: 16, addrType: 7, header: 12, saddrField: 11, daddrField: 12,
-		rejectCode: 3, loopback: netip.MustParsePrefix("127.0.0.0/8"), originalDaddr: 20,
+		Header: &rules.Headers[service.IPv4], family: service.IPv4,
+		addrType: 7, header: 12, saddrField: 11, daddrField: 12, loopback: netip.MustParsePrefix("127.0.0.0/8"),
 	},
 	service.IPv6: {
-		family: service.IPv6, protocol: unix.NFPROTO_IPV6, name: "ip6",
-		addrBytes: 16, saddr: 8, daddr: 24, addrType: 8, header: 13, saddrField: 8, daddrField: 9,
-		rejectCode: 4, loopback: netip.MustParsePrefix("::1/128"), originalDaddr: 22,
+		Header: &rules.Headers[service.IPv6], family: service.IPv6,
+		addrType: 8, header: 13, saddrField: 8, daddrField: 9, loopback: netip.MustParsePrefix("::1/128"),
 	},
 }
 

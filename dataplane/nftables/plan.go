@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -98,7 +99,7 @@ func chainSteps(list []step, c *dataplane.Change) []step {
 }
 
 func baseOf(o *dataplane.Object) string {
-	base, _ := chainParts(o.Body)
+	base, _ := rules.Parts([]byte(o.Body))
 	return string(base)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -45,7 +46,7 @@ func dataBody() string    { return string(appendData(nil, []byte{1, 2, 3, 4})) }
 func rulesBody(base string) string {
 	c := newChain("x")
 	if base != "" {
-		c = newBaseChain("x", hook{base, 0, 0})
+		c = newBaseChain("x", rules.Base{Kind: base})
 	}
 	return c.add(newRule(dialects[service.IPv4]).drop()).object().Body
 }

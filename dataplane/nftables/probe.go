@@ -147,8 +147,8 @@ func (p *prober) try(f feature) error {
 			c.add(r)
 		}
 		body := c.object().Body
-		e.addChain(c.name, body)
-		e.addRules(c.name, body)
+		e.addChain(c.Name, body)
+		e.addRules(c.Name, body)
 	}
 	e.deleteTable()
 	return p.commit(e)
@@ -177,7 +177,7 @@ func (p *prober) rejectEarly() error {
 	make := newEmitter(p.d)
 	make.table = probeTable
 	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
-	body := newBaseChain("probe", hook{"nat", unix.NF_INET_PRE_ROUTING, priorityDNAT}).
+	body := newBaseChain("probe", natAt(unix.NF_INET_PRE_ROUTING, priorityDNAT)).
 		add(newRule(p.d).reject()).object().Body
 	make.addChain("probe", body)
 	make.addRules("probe", body)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -32,7 +33,7 @@ func TestTryingWhatNoKernelCan(t *testing.T) {
 		}
 		p := &prober{d: dialects[service.IPv4], socket: socket}
 		future := feature{rules: func(d *dialect) []*rule {
-			return []*rule{newRule(d).expr("teleport", func(b []byte) []byte { return b })}
+			return []*rule{newRule(d).expr(&rules.Unknown{Name: "teleport"})}
 		}}
 		if err := p.try(future); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("got %v, want that there is no such expression", err)

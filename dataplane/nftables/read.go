@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
@@ -72,14 +73,14 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 		if netlink.Find(b, unix.NFTA_CHAIN_TABLE).Text() == TableName {
 			name := netlink.Find(b, unix.NFTA_CHAIN_NAME).Text()
 			names = append(names, name)
-			bodies[name] = chainHead(b)
+			bodies[name] = rules.FoundChain(b)
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
-	err = r.rules(ctx, inTable(0, ""), func(name string, body []byte) {
-		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, body)
+	err = r.rules(ctx, inTable(0, ""), func(name string, attrs []byte) {
+		bodies[name] = rules.AddFound(bodies[name], attrs)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list rules: %w", err)
@@ -90,19 +91,11 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 	return objects, nil
 }
 
-// rules calls each with the chain and the body of each rule that matches a request.
-func (r *reader) rules(ctx context.Context, request []byte, each func(chain string, body []byte)) error {
+// rules calls each with the chain and the attributes of each rule that matches a request.
+func (r *reader) rules(ctx context.Context, request []byte, each func(chain string, attrs []byte)) error {
 	return r.ask(ctx, unix.NFT_MSG_GETRULE, true, request, func(b []byte) {
-		each(netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b))
+		each(netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), b)
 	})
-}
-
-// chainHead begins a chain's body.
-func chainHead(b []byte) []byte {
-	if base := normalChain(b); base != nil {
-		return netlink.AppendBytes(nil, bodyChain, base)
-	}
-	return nil
 }
 
 func ownedObject(id dataplane.ID, body []byte) dataplane.Object {
@@ -216,13 +209,13 @@ func (r *reader) chain(ctx context.Context, id dataplane.ID) (*dataplane.Object,
 // chainOf returns the body of a chain of any table.
 func (r *reader) chainOf(ctx context.Context, table, name string) (body []byte, err error) {
 	err = r.ask(ctx, unix.NFT_MSG_GETCHAIN, false, within(table, unix.NFTA_CHAIN_NAME, name), func(b []byte) {
-		body = chainHead(b)
+		body = rules.FoundChain(b)
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = r.rules(ctx, within(table, unix.NFTA_RULE_CHAIN, name), func(_ string, rule []byte) {
-		body = netlink.AppendBytes(body, bodyRule, rule)
+	err = r.rules(ctx, within(table, unix.NFTA_RULE_CHAIN, name), func(_ string, attrs []byte) {
+		body = rules.AddFound(body, attrs)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
@@ -267,8 +260,8 @@ func within(table string, kind uint16, name string) []byte {
 
 // ask calls each with the attributes of each message of the reply.
 func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte, each func(attrs []byte)) error {
-	err := r.socket.Ask(ctx, kind, r.d.protocol, all, request, func(m netlink.Netfilter) {
-		if m.Family == r.d.protocol {
+	err := r.socket.Ask(ctx, kind, r.d.Protocol, all, request, func(m netlink.Netfilter) {
+		if m.Family == r.d.Protocol {
 			each(m.Attrs)
 		}
 	})
@@ -349,7 +342,7 @@ func (d *dialect) concerns(m netlink.Netfilter) bool { return d.isAbout(m, Table
 
 // isAbout is concerns for any table.
 func (d *dialect) isAbout(m netlink.Netfilter, table string) bool {
-	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == table
+	return m.Family == d.Protocol && netlink.Find(m.Attrs, tableAttr).Text() == table
 }
 
 // passCommits waits until transactions in progress have been announced: the kernel holds a

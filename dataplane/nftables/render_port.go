@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -39,7 +40,7 @@ func newPortDraft(
 ) *portDraft {
 	p := &portDraft{draft: draft, r: r, facts: facts, key: key, port: port}
 	text := key.PortString(port.Name)
-	p.comment = p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
+	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
 	if port.AffinitySeconds > 0 {
 		p.base = portBase(key, port)
 		return p
@@ -141,7 +142,7 @@ func (p *portDraft) renderInternal() {
 	f := frontend{p.port.ClusterIP, p.port.Port}
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
 	// All ports of the Service share this element, so it names none of them.
-	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
+	owner := p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():

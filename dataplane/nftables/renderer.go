@@ -209,15 +209,14 @@ func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT),
 		r.refusing(chainRefusePrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
 		r.refusing(chainRefuseOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
-		newBaseChain(chainNATPostrouting, hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}).
-			add(newRule(r.d).jump(chainMasquerading)).needs(chainID(chainMasquerading)),
+		newBaseChain(chainNATPostrouting, natAt(unix.NF_INET_POST_ROUTING, prioritySNAT)).
+			add(newRule(r.d).jump(chainMasquerading)),
 	}
 }
 
 // dispatch returns a base chain that serves.
 func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
-	return newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
-		needs(chainID(chainServices)).add(newRule(r.d).jump(chainServices))
+	return newBaseChain(name, natAt(hookNumber, priorityDNAT)).add(newRule(r.d).jump(chainServices))
 }
 
 // refusing returns a base chain that refuses what nobody serves. The kernel calls the chains of type
@@ -226,9 +225,7 @@ func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
 // to jump to, because every connection that no Service is about pays for them.
 func (r *Renderer) refusing(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
 	d := r.d
-	c := newBaseChain(name, hook{"nat", hookNumber, priorityRefuse}).
-		needs(setID(setNoEndpoints.name), chainID(chainReject), setID(setNoLocal.name), setID(setClusterIPs.name), chainID(check),
-			setID(setNodePortAddresses.name), chainID(chainNodePortCheck)).
+	c := newBaseChain(name, natAt(hookNumber, priorityRefuse)).
 		add(newRule(d).fields(frontendKey).in(setNoEndpoints.name, false).goTo(chainReject)).
 		add(newRule(d).fields(frontendKey).in(setNoLocal.name, false).drop()).
 		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs.name, false).goTo(check))
@@ -255,8 +252,7 @@ func unlessHere(to *rule, check string) *rule {
 // servicesChain dispatches by frontend. What it comes back from is not served.
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
-	c := newChain(chainServices).
-		needs(setID(mapFrontends.name), setID(setNodePortAddresses.name), setID(setClusterIPs.name), chainID(chainNodePorts))
+	c := newChain(chainServices)
 	toClusterIP := newRule(d)
 	if !facts.MasqueradeAll {
 		toClusterIP = nil
@@ -285,7 +281,7 @@ func (r *Renderer) toNode(facts *service.NodeFacts) *rule {
 
 // nodePorts dispatches by node port.
 func (r *Renderer) nodePorts() *chain {
-	return newChain(chainNodePorts).needs(setID(mapNodePorts.name)).
+	return newChain(chainNodePorts).
 		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts.name))
 }
 
@@ -312,7 +308,6 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
 	return newChain(chainNodePortCheck).
-		needs(setID(setNodePortNone.name), setID(setNodePortNoLocal.name), chainID(chainReject)).
 		add(newRule(d).fields(nodePortKey).in(setNodePortNone.name, false).goTo(chainReject)).
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal.name, false).drop())
 }
@@ -329,7 +324,7 @@ func (r *Renderer) clusterIPsCheck(name string) *chain {
 // reject answers that the port is unreachable, but only to clients that the source ranges
 // allow.
 func (r *Renderer) reject() *chain {
-	return newChain(chainReject).needs(chainID(chainFirewallCheck)).
+	return newChain(chainReject).
 		add(newRule(r.d).jump(chainFirewallCheck)).
 		add(newRule(r.d).reject())
 }
@@ -337,14 +332,14 @@ func (r *Renderer) reject() *chain {
 // firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
 // balancer VIP passes it.
 func (r *Renderer) firewallCheck() *chain {
-	return newChain(chainFirewallCheck).needs(setID(setFirewalled.name), setID(setAllowed.name)).
+	return newChain(chainFirewallCheck).
 		add(newRule(r.d).fields(frontendKey).in(setFirewalled.name, false).
 			fields(sourceKey).in(setAllowed.name, true).drop())
 }
 
 // masquerading gives marked packets and hairpins an address of this node.
 func (r *Renderer) masquerading() *chain {
-	return newChain(chainMasquerading).needs(setID(setHairpins.name)).
+	return newChain(chainMasquerading).
 		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
 		add(newRule(r.d).translated().
 			fields(hairpinKey).in(setHairpins.name, false).masquerade())

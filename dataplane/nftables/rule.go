@@ -6,64 +6,44 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// rule builds one rule from the kernel's expressions. The result is in normal form (see
-// normalExpr): attributes ascend, and defaults are omitted, so that the kernel returns a rule
-// as the same bytes. It uses registers as nft 1.0.6 does, so that nft's output of a rule is
-// the same rule.
+// rule builds one rule. It uses registers as nft 1.0.6 does, so that nft's output of a rule is the same rule.
 type rule struct {
+	rules.Rule
 	d *dialect
-	// exprs are elements of NFTA_RULE_EXPRESSIONS.
-	exprs []byte
 	// word is the next free register, in units of 4 bytes.
-	word    int
-	comment string
+	word int
 }
 
 func newRule(d *dialect) *rule { return &rule{d: d} }
 
-// register returns the number of a word as the kernel reports it: whole registers of 16
-// bytes are 1 to 4, and the words between them have other numbers.
-func register(word int) uint32 {
-	if word%4 == 0 {
-		return uint32(unix.NFT_REG_1 + word/4)
-	}
-	return uint32(unix.NFT_REG32_00 + word)
-}
-
-// expr adds an expression whose attributes fill adds.
-func (r *rule) expr(name string, fill func(b []byte) []byte) *rule {
-	b, element := netlink.Nest(r.exprs, unix.NFTA_LIST_ELEM)
-	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, name)
-	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
-	b = netlink.End(fill(b), data)
-	r.exprs = netlink.End(b, element)
+// expr adds an expression.
+func (r *rule) expr(e rules.Expr) *rule {
+	r.Exprs = append(r.Exprs, e)
 	return r
 }
 
-// numbers adds an expression whose attributes are numbers: pairs of kind and value.
-func (r *rule) numbers(name string, pairs ...uint32) *rule {
-	return r.expr(name, func(b []byte) []byte { return appendNumbers(b, pairs...) })
+// next returns the next free register, for a value of some bytes.
+func (r *rule) next(size int) uint32 {
+	to := rules.Register(r.word)
+	r.word += (size + registerBytes - 1) / registerBytes
+	return to
 }
 
-func appendNumbers(b []byte, pairs ...uint32) []byte {
-	for i := 0; i < len(pairs); i += 2 {
-		b = netlink.AppendUint32(b, uint16(pairs[i]), pairs[i+1])
-	}
-	return b
-}
+// firstRegister is the register of what was loaded first.
+var firstRegister = rules.Register(0)
 
 // load puts a field into the next register.
 func (r *rule) load(f field) *rule {
 	d := r.d
 	switch f {
 	case fieldDaddr:
-		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.daddr, d.addrBytes)
+		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.Daddr, d.AddrBytes)
 	case fieldSaddr:
-		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.saddr, d.addrBytes)
+		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.Saddr, d.AddrBytes)
 	case fieldProtocol:
 		r.meta(unix.NFT_META_L4PROTO)
 	default:
@@ -75,17 +55,12 @@ func (r *rule) load(f field) *rule {
 
 // payload loads size bytes at an offset of a header.
 func (r *rule) payload(base, offset, size int) *rule {
-	to := register(r.word)
-	r.word += (size + registerBytes - 1) / registerBytes
-	return r.numbers("payload", unix.NFTA_PAYLOAD_DREG, to, unix.NFTA_PAYLOAD_BASE, uint32(base),
-		unix.NFTA_PAYLOAD_OFFSET, uint32(offset), unix.NFTA_PAYLOAD_LEN, uint32(size))
+	return r.expr(&rules.Load{To: r.next(size), Base: uint32(base), Offset: uint32(offset), Size: uint32(size)})
 }
 
 // meta loads a property of the packet.
 func (r *rule) meta(key uint32) *rule {
-	to := register(r.word)
-	r.word++
-	return r.numbers("meta", unix.NFTA_META_DREG, to, unix.NFTA_META_KEY, key)
+	return r.expr(&rules.Meta{To: r.next(registerBytes), Key: key})
 }
 
 // fields loads a concatenation from the first register on.
@@ -102,35 +77,22 @@ func (r *rule) fields(fields []field) *rule {
 
 // numgen loads a random number below the modulus.
 func (r *rule) numgen(modulus int) *rule {
-	to := register(r.word)
-	r.word++
-	return r.numbers("numgen", unix.NFTA_NG_DREG, to, unix.NFTA_NG_MODULUS, uint32(modulus),
-		unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+	return r.expr(&rules.Random{To: r.next(registerBytes), Modulus: uint32(modulus)})
 }
 
 // in goes on if the loaded value is in a set, or, negated, if it is not.
 func (r *rule) in(set string, negated bool) *rule {
-	return r.expr("lookup", func(b []byte) []byte {
-		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, set)
-		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
-		if negated {
-			b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
-		}
-		return b
-	}).done()
+	return r.expr(&rules.Member{Set: set, From: firstRegister, Inverted: negated}).done()
 }
 
 // vmap applies the verdict of a map for the loaded value.
 func (r *rule) vmap(name string) *rule {
-	return r.mapped(name, unix.NFT_REG_VERDICT).done()
+	return r.expr(&rules.VerdictMap{Set: name, From: firstRegister}).done()
 }
 
-// mapped puts the data of a map for the loaded value into a register.
-func (r *rule) mapped(name string, to uint32) *rule {
-	return r.expr("lookup", func(b []byte) []byte {
-		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, name)
-		return appendNumbers(b, unix.NFTA_LOOKUP_SREG, register(0), unix.NFTA_LOOKUP_DREG, to)
-	})
+// mapped replaces the loaded value by the data of a map.
+func (r *rule) mapped(name string) *rule {
+	return r.expr(&rules.Map{Set: name, From: firstRegister, To: firstRegister})
 }
 
 // done frees the registers.
@@ -145,45 +107,32 @@ func (r *rule) cmp(value []byte, negated bool) *rule {
 	if negated {
 		op = unix.NFT_CMP_NEQ
 	}
-	return r.expr("cmp", func(b []byte) []byte {
-		b = appendNumbers(b, unix.NFTA_CMP_SREG, register(0), unix.NFTA_CMP_OP, op)
-		return appendValue(b, unix.NFTA_CMP_DATA, value)
-	}).done()
-}
-
-func appendValue(b []byte, kind uint16, value []byte) []byte {
-	b, mark := netlink.Nest(b, kind)
-	return netlink.End(netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, value), mark)
+	return r.expr(&rules.Compare{From: firstRegister, Op: op, Value: string(value)}).done()
 }
 
 // bitwise replaces the first register by (register & mask) ^ flip.
 func (r *rule) bitwise(mask, flip []byte) *rule {
-	return r.expr("bitwise", func(b []byte) []byte {
-		b = appendNumbers(b, unix.NFTA_BITWISE_SREG, register(0), unix.NFTA_BITWISE_DREG, register(0),
-			unix.NFTA_BITWISE_LEN, uint32(len(mask)))
-		b = appendValue(b, unix.NFTA_BITWISE_MASK, mask)
-		return appendValue(b, unix.NFTA_BITWISE_XOR, flip)
-	})
+	return r.expr(&rules.Bitwise{From: firstRegister, To: firstRegister, Mask: string(mask), Flip: string(flip)})
 }
 
 // within goes on if an address of the packet is in a prefix, or, negated, if it is not.
 // Whole bytes need no mask.
 func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
 	d := r.d
-	offset := d.daddr
+	offset := d.Daddr
 	if f == fieldSaddr {
-		offset = d.saddr
+		offset = d.Saddr
 	}
 	addr := appendAddr(nil, prefix.Masked().Addr())
 	if bits := prefix.Bits(); bits%8 == 0 && bits > 0 {
 		return r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, bits/8).cmp(addr[:bits/8], negated)
 	}
-	mask := make([]byte, d.addrBytes)
+	mask := make([]byte, d.AddrBytes)
 	for bit := range prefix.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
-	return r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, d.addrBytes).
-		bitwise(mask, make([]byte, d.addrBytes)).cmp(addr, negated)
+	return r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, d.AddrBytes).
+		bitwise(mask, make([]byte, d.AddrBytes)).cmp(addr, negated)
 }
 
 // from goes on if the packet came in through an interface, or, negated, through another one.
@@ -210,39 +159,28 @@ func (r *rule) local(f field, negated bool) *rule {
 	if f == fieldSaddr {
 		which = unix.NFTA_FIB_F_SADDR
 	}
-	return r.numbers("fib", unix.NFTA_FIB_DREG, register(0), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE,
-		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), negated)
+	return r.expr(&rules.Fib{To: firstRegister, Result: unix.NFT_FIB_RESULT_ADDRTYPE, Flags: which}).
+		cmp(hostUint32(unix.RTN_LOCAL), negated)
 }
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// IPS_CONFIRMED and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
-const (
-	statusConfirmed = 1 << 3
-	statusDNAT      = 1 << 5
-)
-
 // translated goes on if the connection has another destination than its sender asked for.
-func (r *rule) translated() *rule { return r.status(statusDNAT) }
+func (r *rule) translated() *rule { return r.status(rules.StatusDNAT) }
 
 // confirmed goes on if an earlier packet of the connection has passed all rules. The kernel asks
 // chains of type nat about such a connection only if there were none then, and does not translate it.
-func (r *rule) confirmed() *rule { return r.status(statusConfirmed) }
+func (r *rule) confirmed() *rule { return r.status(rules.StatusConfirmed) }
 
 // status goes on if the connection has one of the bits.
 func (r *rule) status(bits uint32) *rule {
-	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, unix.NFT_CT_STATUS).has(bits)
+	return r.expr(&rules.Conn{To: firstRegister, Key: unix.NFT_CT_STATUS}).has(bits)
 }
 
 // asked loads the address that the sender of the connection asked for. The header may already have
 // another one.
 func (r *rule) asked() *rule {
-	to := register(r.word)
-	r.word += r.d.addrBytes / registerBytes
-	return r.expr("ct", func(b []byte) []byte {
-		b = appendNumbers(b, unix.NFTA_CT_DREG, to, unix.NFTA_CT_KEY, r.d.originalDaddr)
-		return netlink.AppendBytes(b, unix.NFTA_CT_DIRECTION, []byte{0}) // IP_CT_DIR_ORIGINAL
-	})
+	return r.expr(&rules.ConnOriginal{To: r.next(r.d.AddrBytes), Key: r.d.OriginalDaddr})
 }
 
 // marked goes on if a bit of the packet's mark is set.
@@ -259,124 +197,84 @@ func (r *rule) unmark(mark uint32) *rule { return r.remark(^uint32(0), mark) }
 
 func (r *rule) remark(mask, flip uint32) *rule {
 	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mask), hostUint32(flip)).
-		numbers("meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_SREG, register(0)).done()
+		expr(&rules.SetMeta{From: firstRegister, Key: unix.NFT_META_MARK}).done()
 }
 
-// verdict ends the rule with a jump, a goto, a drop or a return.
+// verdict ends the rule.
 func (r *rule) verdict(code uint32, chain string) *rule {
-	return r.expr("immediate", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-		b, mark := netlink.Nest(b, unix.NFTA_IMMEDIATE_DATA)
-		return netlink.End(appendVerdict(b, code, chain), mark)
-	})
+	return r.expr(&rules.Verdict{Code: code, Chain: chain})
 }
 
-func (r *rule) jump(chain string) *rule { return r.verdict(verdictJump, chain) }
-func (r *rule) goTo(chain string) *rule { return r.verdict(verdictGoto, chain) }
-func (r *rule) drop() *rule             { return r.verdict(verdictDrop, "") }
-func (r *rule) accept() *rule           { return r.verdict(verdictAccept, "") }
-func (r *rule) leave() *rule            { return r.verdict(verdictReturn, "") }
+func (r *rule) jump(chain string) *rule { return r.verdict(rules.Jump, chain) }
+func (r *rule) goTo(chain string) *rule { return r.verdict(rules.Goto, chain) }
+func (r *rule) drop() *rule             { return r.verdict(rules.Drop, "") }
+func (r *rule) accept() *rule           { return r.verdict(rules.Accept, "") }
+func (r *rule) leave() *rule            { return r.verdict(rules.Return, "") }
 
 // reject answers with the family's "port unreachable".
-func (r *rule) reject() *rule {
-	return r.expr("reject", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
-		return netlink.AppendBytes(b, unix.NFTA_REJECT_ICMP_CODE, []byte{r.d.rejectCode})
-	})
-}
+func (r *rule) reject() *rule { return r.expr(&rules.Reject{Code: r.d.PortUnreachable}) }
 
-// reset answers a TCP packet with a reset, which the kernel does as often as it is asked to. It limits how many ICMP
-// messages a peer gets.
-func (r *rule) reset() *rule {
-	return r.numbers("reject", unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
-}
+// reset answers a TCP packet with a reset, without a limit. The kernel limits how many ICMP messages a peer
+// gets.
+func (r *rule) reset() *rule { return r.expr(&rules.Reset{}) }
 
 // masquerade gives the packet a source address of this node and a random port.
 func (r *rule) masquerade() *rule {
-	return r.numbers("masq", unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
+	return r.expr(&rules.Masquerade{Flags: unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY})
 }
 
 // dnatBy sends the packet to the endpoint in a map.
 func (r *rule) dnatBy(name string) *rule {
-	r.mapped(name, register(0))
-	return r.dnat(r.d.addrBytes / registerBytes)
-}
-
-// dnat sends the packet to the address in the first register and the port in another one.
-func (r *rule) dnat(portWord int) *rule {
-	return r.numbers("nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol),
-		unix.NFTA_NAT_REG_ADDR_MIN, register(0), unix.NFTA_NAT_REG_PROTO_MIN, register(portWord)).done()
+	return r.mapped(name).expr(&rules.NAT{
+		Type: unix.NFT_NAT_DNAT, Family: uint32(r.d.Protocol), Addr: firstRegister, Port: rules.Register(r.d.AddrBytes / registerBytes),
+	}).done()
 }
 
 // readdress replaces the packet's destination address by the data of a map for the loaded
 // value. It corrects the checksums that cover the address.
 func (r *rule) readdress(name string) *rule {
-	const checksumOffset = 10 // of IPv4's header; that of IPv6 has none
+	const checksumAt = 10 // of IPv4's header; that of IPv6 has none
 	d := r.d
-	r.mapped(name, register(0))
-	return r.expr("payload", func(b []byte) []byte {
-		b = appendNumbers(b, unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER,
-			unix.NFTA_PAYLOAD_OFFSET, uint32(d.daddr), unix.NFTA_PAYLOAD_LEN, uint32(d.addrBytes),
-			unix.NFTA_PAYLOAD_SREG, register(0))
-		if d.family == service.IPv4 {
-			b = appendNumbers(b, unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET,
-				unix.NFTA_PAYLOAD_CSUM_OFFSET, checksumOffset)
-		}
-		return netlink.AppendUint32(b, unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)
-	}).done()
+	write := rules.Write{
+		From: firstRegister, Base: unix.NFT_PAYLOAD_NETWORK_HEADER, Offset: uint32(d.Daddr), Size: uint32(d.AddrBytes),
+		ChecksumOptions: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR,
+	}
+	if d.family == service.IPv4 {
+		write.Checksum, write.ChecksumAt = unix.NFT_PAYLOAD_CSUM_INET, checksumAt
+	}
+	return r.mapped(name).expr(&write).done()
 }
 
-// remember maps the packet's source to its destination for a time, which starts anew with
+// remember maps the packet's source to its destination for a time, which starts again with
 // each packet. The data of an element that exists stays.
 func (r *rule) remember(clients string, milliseconds uint64) *rule {
-	return r.dynset(unix.NFT_DYNSET_OP_UPDATE, clients, milliseconds)
+	return r.dynset(rules.Dynset{Set: clients, Op: unix.NFT_DYNSET_OP_UPDATE, Milliseconds: milliseconds})
 }
 
 // account notes the client and the frontend in a set for a time, which starts again with each packet. If
 // the set is full, the rule ends here.
 func (r *rule) account(memory string, milliseconds uint64) *rule {
 	return r.fields([]field{fieldSaddr}).asked().load(fieldProtocol).load(fieldPort).
-		expr("dynset", func(b []byte) []byte {
-			b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, memory)
-			b = appendNumbers(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE, unix.NFTA_DYNSET_SREG_KEY, register(0))
-			return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
-		}).done()
+		expr(&rules.Dynset{Set: memory, Op: unix.NFT_DYNSET_OP_UPDATE, Key: firstRegister, Milliseconds: milliseconds}).done()
 }
 
 // forget removes the packet's source from a map.
 func (r *rule) forget(clients string) *rule {
-	const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE, Linux 5.4
-	return r.dynset(dynsetDelete, clients, 0)
+	return r.dynset(rules.Dynset{Set: clients, Op: rules.DynsetDelete})
 }
 
 // dynset changes a map of the packet's source to its destination. The data has a whole
 // register, as with nft.
-func (r *rule) dynset(operation uint32, name string, milliseconds uint64) *rule {
+func (r *rule) dynset(change rules.Dynset) *rule {
 	const dataWord = 4
 	r.fields([]field{fieldSaddr})
 	r.word = dataWord
-	return r.load(fieldDaddr).expr("dynset", func(b []byte) []byte {
-		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, name)
-		b = appendNumbers(b, unix.NFTA_DYNSET_OP, operation, unix.NFTA_DYNSET_SREG_KEY, register(0),
-			unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
-		if milliseconds > 0 {
-			b = netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
-		}
-		return b
-	}).done()
+	change.Key, change.Data = firstRegister, rules.Register(dataWord)
+	return r.load(fieldDaddr).expr(&change).done()
 }
 
 // says sets the comment.
 func (r *rule) says(comment string) *rule {
-	r.comment = comment
+	r.Comment = comment
 	return r
-}
-
-// body adds the attributes of the rule.
-func (r *rule) body(b []byte) []byte {
-	b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS, r.exprs)
-	if r.comment != "" {
-		b = appendComment(b, unix.NFTA_RULE_USERDATA, r.comment)
-	}
-	return b
 }

@@ -307,7 +307,7 @@ const registerBytes = 4
 // bytes returns the field's size in a key.
 func (f field) bytes(d *dialect) int {
 	if f == fieldDaddr || f == fieldSaddr {
-		return d.addrBytes
+		return d.AddrBytes
 	}
 	return registerBytes
 }

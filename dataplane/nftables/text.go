@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -35,7 +36,7 @@ func Text(family service.Family, objects []dataplane.Object) (string, error) {
 		elements[name] = append(elements[name], text)
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "table %s %s {\n\tcomment %q\n", d.name, TableName, tableComment)
+	fmt.Fprintf(&out, "table %s %s {\n\tcomment %q\n", d.Name, TableName, tableComment)
 	for _, container := range []string{containerSet, containerChain} {
 		for i := range sorted {
 			o := &sorted[i]
@@ -100,7 +101,7 @@ func (s set) types(d *dialect, fields []field) string {
 
 func (s set) typeofs(d *dialect, fields []field) string {
 	return joined(fields, map[field]string{
-		fieldDaddr: d.name + " daddr", fieldSaddr: d.name + " saddr", fieldProtocol: "meta l4proto",
+		fieldDaddr: d.Name + " daddr", fieldSaddr: d.Name + " saddr", fieldProtocol: "meta l4proto",
 		fieldPort: "th dport", fieldSlot: "numgen random mod 16",
 	})
 }
@@ -124,13 +125,14 @@ func elementText(d *dialect, name string, o *dataplane.Object) (string, error) {
 		return "", fmt.Errorf("element %x of %s: %w", o.ID.Name, name, err)
 	}
 	body := []byte(o.Body)
-	if comment := commentIn(netlink.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
+	if comment := rules.Comment(netlink.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
 		text += fmt.Sprintf(" comment %q", comment)
 	}
 	data := netlink.Find(body, unix.NFTA_SET_ELEM_DATA).Data
 	switch {
 	case s.verdict:
-		text += " : " + verdictText(netlink.Find(data, unix.NFTA_DATA_VERDICT).Data)
+		verdict, _ := rules.VerdictIn(data)
+		text += " : " + verdict.Text()
 	case s.data != nil:
 		value, err := fieldsText(d, s.data, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
 		if err != nil {
@@ -145,12 +147,12 @@ func elementText(d *dialect, name string, o *dataplane.Object) (string, error) {
 func chainText(d *dialect, o *dataplane.Object) (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "\tchain %s {\n", o.ID.Name)
-	base, rules := chainParts(o.Body)
-	if base != nil {
-		fmt.Fprintf(&out, "\t\t%s\n", hookText(base))
+	c := rules.DecodeChain(o.ID.Name, []byte(o.Body))
+	if c.Base != nil {
+		fmt.Fprintf(&out, "\t\t%s\n", c.Base.Text())
 	}
-	for _, attrs := range rules {
-		text, err := ruleText(d, attrs)
+	for i := range c.Rules {
+		text, err := c.Rules[i].Text(d.family)
 		if err != nil {
 			return "", err
 		}
@@ -158,36 +160,6 @@ func chainText(d *dialect, o *dataplane.Object) (string, error) {
 	}
 	out.WriteString("\t}\n")
 	return out.String(), nil
-}
-
-// hookText prints the hook of a base chain. The priority is a number because some versions of
-// nft refuse names such as dstnat on the output hook.
-func hookText(base []byte) string {
-	hooks := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
-	hooked := netlink.Find(base, unix.NFTA_CHAIN_HOOK).Data
-	number := int(netlink.Find(hooked, unix.NFTA_HOOK_HOOKNUM).Uint32())
-	name := fmt.Sprint(number)
-	if number < len(hooks) {
-		name = hooks[number]
-	}
-	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", netlink.Find(base, unix.NFTA_CHAIN_TYPE).Text(),
-		name, int32(netlink.Find(hooked, unix.NFTA_HOOK_PRIORITY).Uint32()))
-}
-
-func verdictText(attrs []byte) string {
-	chain := netlink.Find(attrs, unix.NFTA_VERDICT_CHAIN).Text()
-	switch netlink.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32() {
-	case verdictGoto:
-		return "goto " + chain
-	case verdictJump:
-		return "jump " + chain
-	case verdictDrop:
-		return "drop"
-	case verdictReturn:
-		return "return"
-	default:
-		return "accept"
-	}
 }
 
 // keyText prints an element's key. It prints a range as a prefix.
@@ -201,7 +173,7 @@ func keyText(d *dialect, s set, key string) (string, error) {
 		return "", err
 	}
 	last := []byte(key[half:])
-	from, to := []byte(key[half-d.addrBytes:half]), last[len(last)-d.addrBytes:]
+	from, to := []byte(key[half-d.AddrBytes:half]), last[len(last)-d.AddrBytes:]
 	bits := 0
 	for bits < len(from)*8 && (from[bits/8]^to[bits/8])&(0x80>>(bits%8)) == 0 {
 		bits++
@@ -223,7 +195,7 @@ func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
 		b = b[len(part):]
 		switch f {
 		case fieldProtocol:
-			texts = append(texts, protocolText(part[0]))
+			texts = append(texts, rules.ProtocolText(part[0]))
 		case fieldPort:
 			texts = append(texts, strconv.Itoa(int(binary.BigEndian.Uint16(part))))
 		case fieldSlot:
@@ -236,24 +208,6 @@ func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
 	return strings.Join(texts, " . "), nil
 }
 
-func protocolText(number byte) string {
-	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == number {
-			return p.String()
-		}
-	}
-	return strconv.Itoa(int(number))
-}
-
-// RuleText prints one rule of a chain; the first is number 1.
-func RuleText(family service.Family, chain *dataplane.Object, number int) (string, error) {
-	_, rules := chainParts(chain.Body)
-	if chain.ID.Container != containerChain || number < 1 || number > len(rules) {
-		return "", fmt.Errorf("%s %s has no rule %d", chain.ID.Container, chain.ID.Name, number)
-	}
-	return ruleText(dialects[family], rules[number-1])
-}
-
 // ElementText prints one element of a set or map.
 func ElementText(family service.Family, element *dataplane.Object) (string, error) {
 	name, ok := setOf(element.ID.Container)
@@ -263,18 +217,9 @@ func ElementText(family service.Family, element *dataplane.Object) (string, erro
 	return elementText(dialects[family], name, element)
 }
 
-// ChainID returns the identity of a chain.
-func ChainID(name string) dataplane.ID { return chainID(name) }
-
 // ElementID returns the identity of an element, by its set and the bytes of its key.
 func ElementID(set, key string) dataplane.ID {
 	return dataplane.ID{Container: elementsOf + set, Name: key}
-}
-
-// ClientsMap returns the name of a map that remembers the clients of a service port; false
-// for another object.
-func ClientsMap(id dataplane.ID) (string, bool) {
-	return id.Name, id.Container == containerSet && IsClientsMap(id.Name)
 }
 
 // IsClientsMap reports whether a map of this name remembers clients.
@@ -283,3 +228,18 @@ func IsClientsMap(name string) bool { return strings.HasPrefix(name, clientsMaps
 // IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
 // A client that is known goes on to the one of them that is remembered.
 func IsLiveSet(name string) bool { return strings.HasPrefix(name, liveSets.name+"-") }
+
+// Element returns the arguments of "nft delete element" and the like: the set's name and the
+// key.
+func Element(family service.Family, key, container string) (set, text string, err error) {
+	name, ok := setOf(container)
+	if !ok {
+		return "", "", fmt.Errorf("%s holds no elements", container)
+	}
+	s, err := definition(name)
+	if err != nil {
+		return "", "", err
+	}
+	text, err = keyText(dialects[family], s, key)
+	return name, text, err
+}

@@ -166,7 +166,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	var listener *netlink.TableListener
 	err = w.config.Inside(func() error {
 		var err error
-		listener, err = netlink.ListenTables(w.d.protocol, socket.Port())
+		listener, err = netlink.ListenTables(w.d.Protocol, socket.Port())
 		return err
 	})
 	if err != nil {

@@ -211,7 +211,7 @@ func explainForwarded(s *State, q Question, target netip.AddrPort) (*Answer, err
 func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 	switch e.Mode {
 	case NFTables:
-		rules, err := newNFTRules(e.family, objects, e.Addresses)
+		rules, err := newNFTRules(e.family, objects, e.local)
 		if err == nil && e.Memory != nil {
 			err = e.recallMaps(rules)
 		}

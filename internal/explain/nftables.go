@@ -1,51 +1,42 @@
 package explain
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// nftRules is nf_tables in memory, with the objects of one domain in it.
+// nftRules are the rules of one domain in nftables mode.
 type nftRules struct {
-	family  service.Family
-	kernel  *nftmodel.Kernel
+	*rules.Ruleset
 	objects map[dataplane.ID]*dataplane.Object
 }
 
-// newNFTRules writes the objects to a model of the kernel, with the backend's own writer.
-func newNFTRules(family service.Family, objects []dataplane.Object, locals []netip.Addr) (*nftRules, error) {
-	r := &nftRules{family: family, kernel: nftmodel.NewKernel(), objects: make(map[dataplane.ID]*dataplane.Object)}
-	r.kernel.SetAddresses(locals...)
-	batch := dataplane.Batch{Number: 1}
+func newNFTRules(family service.Family, objects []dataplane.Object, local func(netip.Addr) bool) (*nftRules, error) {
+	ruleset, err := nftables.Ruleset(family, objects, local)
+	r := &nftRules{Ruleset: ruleset, objects: make(map[dataplane.ID]*dataplane.Object, len(objects))}
 	for i := range objects {
-		o := &objects[i]
-		r.objects[o.ID] = o
-		batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, After: o})
+		r.objects[objects[i].ID] = &objects[i]
 	}
-	receipt := r.kernel.Writer(family).Write(context.Background(), &batch)
-	if receipt.Outcome != dataplane.Landed {
-		return nil, fmt.Errorf("the model of nf_tables does not take the rules: %w", receipt.Err)
-	}
-	return r, nil
+	return r, err
 }
 
-// remember makes a map of clients hold one.
+// remember adds a client to a map of clients.
 func (r *nftRules) remember(name string, client netip.Addr, what nftables.Recollection) {
-	element := nftmodel.Name{Family: r.family, Table: nftables.TableName, Set: name, Key: string(client.AsSlice())}
-	r.kernel.Remember(element, string(what.Endpoint.AsSlice()), what.Left)
+	if what.Left > 0 {
+		key := string(client.AsSlice())
+		r.Sets[name].Elements[key] = &rules.Element{Key: key, Data: string(what.Endpoint.AsSlice())}
+	}
 }
 
 // clientMaps returns the maps that remember clients.
 func (r *nftRules) clientMaps() []string {
 	var names []string
-	for id := range r.objects {
-		if name, ok := nftables.ClientsMap(id); ok {
+	for name := range r.Sets {
+		if nftables.IsClientsMap(name) {
 			names = append(names, name)
 		}
 	}
@@ -53,11 +44,15 @@ func (r *nftRules) clientMaps() []string {
 }
 
 func (r *nftRules) ways(p packet) ([]way, error) {
+	outcomes, err := r.Outcomes(rules.Packet{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, In: p.In})
+	if err != nil {
+		return nil, err
+	}
 	var all []way
-	for _, o := range r.kernel.Outcomes(nftmodel.Packet{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, In: p.In}) {
-		w := way{Verdict: nftVerdicts[o.Verdict], To: o.To, Masqueraded: o.Masqueraded, Probability: o.Probability}
-		for _, s := range o.Steps {
-			step, err := r.step(s)
+	for _, o := range outcomes {
+		w := way{Verdict: nftVerdicts[o.End], To: o.To, Masqueraded: o.Masqueraded, Probability: o.Probability}
+		for i := range o.Steps {
+			step, err := r.step(&o.Steps[i])
 			if err != nil {
 				return nil, err
 			}
@@ -68,26 +63,21 @@ func (r *nftRules) ways(p packet) ([]way, error) {
 	return all, nil
 }
 
-var nftVerdicts = map[nftmodel.Verdict]Verdict{
-	nftmodel.Untouched: Untouched, nftmodel.Delivered: Delivered, nftmodel.Rejected: Refused, nftmodel.Dropped: Dropped,
+var nftVerdicts = map[rules.End]Verdict{
+	rules.Untouched: Untouched, rules.Delivered: Delivered, rules.Rejected: Refused, rules.Dropped: Dropped,
 }
 
-func (r *nftRules) step(s nftmodel.Step) (Step, error) {
-	step := Step{Hook: s.Hook, Table: s.Kind, Chain: s.Chain, Base: s.Base, Rule: s.Rule}
-	chain := r.objects[nftables.ChainID(s.Chain)]
-	if chain == nil {
-		return step, fmt.Errorf("chain %s is not among the rules", s.Chain)
-	}
-	var err error
-	if step.Text, err = nftables.RuleText(r.family, chain, s.Rule); err != nil || s.Element.Set == "" {
+func (r *nftRules) step(s *rules.Step) (step Step, err error) {
+	step = Step{Hook: s.Hook(), Table: s.Base.Kind, Chain: s.Chain.Name, Base: s.Chain.Base != nil, Rule: s.Rule}
+	if step.Text, err = s.Chain.Rules[s.Rule-1].Text(r.Family); err != nil || s.Element == nil {
 		return step, err
 	}
-	step.Set = s.Element.Set
-	step.recalls = nftables.IsLiveSet(step.Set)
-	if element := r.objects[nftables.ElementID(s.Element.Set, s.Element.Key)]; element != nil {
-		step.Element, err = nftables.ElementText(r.family, element)
+	step.Set = s.Set
+	step.recalls = nftables.IsLiveSet(s.Set)
+	if element := r.objects[nftables.ElementID(s.Set, s.Element.Key)]; element != nil {
+		step.Element, err = nftables.ElementText(r.Family, element)
 	} else if client, ok := netip.AddrFromSlice([]byte(s.Element.Key)); ok {
-		step.Element = client.String() // what a packet has added
+		step.Element = client.String() // a packet added it
 	}
 	return step, err
 }

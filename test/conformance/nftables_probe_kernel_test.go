@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // TestNftablesProbesAgree writes the same Services into the real kernel and into

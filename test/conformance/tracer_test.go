@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // Tracer is the probe of an in-memory kernel: it follows the first packet of

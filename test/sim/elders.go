@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // inherit notes which Services are held back at a restart. What the new process knows of such a

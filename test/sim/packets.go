@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/reference"
 )
 

@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // What another program has left damaged is allowed where a vague Service may have it, exactly

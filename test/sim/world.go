@@ -26,8 +26,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // world is one simulation while it runs: the cluster, the node's kernel, and the proxy

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

@@ -1,5 +1,5 @@
-// Package nftmodel is a model of nf_tables in memory, for explanations, tests and the
-// simulation. It takes the transactions of [wire.Transaction] that the real kernel takes over
+// Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It shares no rule
+// with the product. It takes the transactions of [wire.Transaction] that the real kernel takes over
 // netlink, refuses what the kernel refuses with the same error numbers, answers the same
 // questions, and follows packets through the rules.
 //
@@ -30,7 +30,8 @@
 //
 // Tests give the same transactions and questions, chosen and random ones, to this package
 // and to the real kernel in a namespace, and compare every refusal, the generation, and what
-// is read back. Error numbers are those of Linux 6.18.
+// is read back. Random packets through random rulesets end as in package rules, which evaluates the same rules from
+// data. Error numbers are those of Linux 6.18.
 package nftmodel
 
 import (

@@ -1,0 +1,376 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Ruleset is the table of one family. Its base chains are of type nat, as all of ours are.
+type Ruleset struct {
+	Family service.Family
+	Chains map[string]*Chain
+	Sets   map[string]*Set
+	// Local reports whether an address is the node's own.
+	Local func(netip.Addr) bool
+}
+
+// Set is a set or map with its elements.
+type Set struct {
+	KeyBytes int
+	// Ranges is set if the last field of a key is a range. The key of an element is its first value followed by
+	// its last one.
+	Ranges   bool
+	Elements map[string]*Element
+}
+
+// Element is an element of a set. Data or Verdict is what a map holds.
+type Element struct {
+	Key     string
+	Data    string
+	Verdict *Verdict
+}
+
+// find returns the element with a key, or nil.
+func (s *Set) find(key string) *Element {
+	if !s.Ranges {
+		return s.Elements[key]
+	}
+	for _, e := range s.Elements {
+		if half := len(e.Key) / 2; e.Key[:half] <= key && key <= e.Key[half:] {
+			return e
+		}
+	}
+	return nil
+}
+
+// Packet is the first packet of a connection.
+type Packet struct {
+	Src, Dst netip.AddrPort
+	Protocol service.Protocol
+	// In is the interface through which the packet arrived. It is empty for a packet of a process of the node.
+	In string
+}
+
+// End is how a packet ends.
+type End uint8
+
+const (
+	// Untouched: the packet goes on to its destination.
+	Untouched End = iota
+	// Delivered: the packet got another destination.
+	Delivered
+	// Rejected: the sender gets an error.
+	Rejected
+	// Dropped: the sender gets no answer.
+	Dropped
+)
+
+// Outcome is one way in which a packet can end.
+type Outcome struct {
+	End End
+	// To is the destination in the end. Masqueraded is set if the receiver sees an address of the node.
+	To          netip.AddrPort
+	Masqueraded bool
+	// Probability is above 0. Those of all outcomes sum to 1.
+	Probability float64
+	// Steps are the rules that matched on one of the ways to this end.
+	Steps []Step
+}
+
+// Step is a rule that matched.
+type Step struct {
+	Base  *Base
+	Chain *Chain
+	// Rule is the number of the rule in the chain, from 1.
+	Rule int
+	// Set and Element are the last element that the rule found; nil for none.
+	Set     string
+	Element *Element
+}
+
+// Hook returns the name of the hook at which the kernel called the rule.
+func (s *Step) Hook() string { return s.Base.hookName() }
+
+// state is a packet on its way. Two ways that lead to the same state are one from there on.
+type state struct {
+	dst  netip.AddrPort
+	mark uint32
+	// end is Untouched as long as no rule has stopped the packet.
+	end End
+	// delivered is set once a rule has decided on the destination, and translated if it is another one.
+	delivered, translated, masqueraded bool
+	// chain and rule are the next rule, and caller is where to go on after the chain.
+	chain  *Chain
+	rule   int
+	caller call
+}
+
+// call is a place to return to; depth 0 is none. Our rules nest jumps less deeply than its length.
+type call struct {
+	depth int
+	back  [maxDepth]place
+}
+
+type place struct {
+	chain *Chain
+	rule  int
+}
+
+const maxDepth = 4
+
+// branch is one way of a packet so far.
+type branch struct {
+	state
+	probability float64
+	steps       *steps
+}
+
+// steps is a list, the newest first.
+type steps struct {
+	Step
+	before *steps
+}
+
+// walk is the work on one packet.
+type walk struct {
+	*Ruleset
+	header *Header
+	packet Packet
+	// base is the base chain in progress. at are the ways inside it, and done those behind it.
+	base     *Chain
+	at, done front
+}
+
+// Outcomes returns all ways in which a packet can end. An error means that the rules have something that this
+// evaluation does not know.
+func (r *Ruleset) Outcomes(p Packet) ([]Outcome, error) {
+	w := &walk{Ruleset: r, header: &Headers[r.Family], packet: p}
+	first := uint32(unix.NF_INET_LOCAL_OUT)
+	if p.In != "" {
+		first = unix.NF_INET_PRE_ROUTING
+	}
+	branches, err := w.hook(first, []branch{{state: state{dst: p.Dst}, probability: 1}})
+	if err != nil {
+		return nil, err
+	}
+	// Chains of type nat see a packet of the node once, also if it goes to the node itself.
+	var here, others []branch
+	for _, b := range branches {
+		if p.In != "" && r.Local(b.dst.Addr()) {
+			here = append(here, b)
+		} else {
+			others = append(others, b)
+		}
+	}
+	here, errHere := w.hook(unix.NF_INET_LOCAL_IN, here)
+	others, errOthers := w.hook(unix.NF_INET_POST_ROUTING, others)
+	return outcomes(append(here, others...)), cmp.Or(errHere, errOthers)
+}
+
+// hook runs the base chains at a hook, by priority.
+func (w *walk) hook(number uint32, branches []branch) ([]branch, error) {
+	var list []*Chain
+	for _, c := range w.Chains {
+		if c.Base == nil || c.Base.Hook != number {
+			continue
+		}
+		if c.Base.Kind != "nat" {
+			return nil, fmt.Errorf("chain %s has type %s", c.Name, c.Base.Kind)
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b *Chain) int {
+		return cmp.Or(cmp.Compare(a.Base.Priority, b.Base.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	for _, c := range list {
+		var err error
+		if branches, err = w.chain(c, branches); err != nil {
+			return nil, err
+		}
+	}
+	return branches, nil
+}
+
+// chain runs one base chain over all packets that no rule has stopped and no chain before has translated.
+func (w *walk) chain(c *Chain, branches []branch) ([]branch, error) {
+	w.base, w.at, w.done = c, front{}, front{}
+	destination := c.Base.Hook == unix.NF_INET_PRE_ROUTING || c.Base.Hook == unix.NF_INET_LOCAL_OUT
+	for _, b := range branches {
+		if b.end != Untouched || destination && b.delivered || !destination && b.masqueraded {
+			w.done.add(b)
+			continue
+		}
+		b.chain, b.rule = c, 0
+		w.at.add(b)
+	}
+	for len(w.at.list) > 0 {
+		if err := w.next(w.at.take()); err != nil {
+			return nil, fmt.Errorf("base chain %s: %w", c.Name, err)
+		}
+	}
+	return w.done.list, nil
+}
+
+// next runs one rule of a way, or returns to the caller behind the last one.
+func (w *walk) next(b branch) error {
+	if b.rule == len(b.chain.Rules) {
+		w.back(b)
+		return nil
+	}
+	r := &b.chain.Rules[b.rule]
+	b.rule++
+	return w.exprs(b, r.Exprs, registers{})
+}
+
+// exprs runs the remaining expressions of a rule.
+func (w *walk) exprs(b branch, left []Expr, r registers) error {
+	var end result
+	for i, e := range left {
+		if random, ok := e.(*Random); ok {
+			return w.draw(b, random, left[i+1:], r)
+		}
+		var err error
+		if end, err = w.eval(e, &b.state, &r); err != nil {
+			return fmt.Errorf("rule %d of %s: %w", b.rule, b.chain.Name, err)
+		}
+		if end.mismatch {
+			w.at.add(b)
+			return nil
+		}
+		if end.verdict != nil {
+			break
+		}
+	}
+	b.steps = &steps{Step{w.base.Base, b.chain, b.rule, r.set, r.found}, b.steps}
+	return w.decide(b, end.verdict)
+}
+
+// draw goes on with each random number.
+func (w *walk) draw(b branch, e *Random, left []Expr, r registers) error {
+	b.probability /= float64(e.Modulus)
+	for n := range e.Modulus {
+		if err := r.store(e.To, word(n)); err != nil {
+			return err
+		}
+		if err := w.exprs(b, left, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide does what a rule has ended with.
+func (w *walk) decide(b branch, v *Verdict) error {
+	if v == nil {
+		w.at.add(b)
+		return nil
+	}
+	switch v.Code {
+	case Jump, Goto:
+		target := w.Chains[v.Chain]
+		if target == nil || b.caller.depth == maxDepth {
+			return fmt.Errorf("%s %s: no such chain, or too many jumps", b.chain.Name, v.Text())
+		}
+		if v.Code == Jump {
+			b.caller.back[b.caller.depth] = place{b.chain, b.rule}
+			b.caller.depth++
+		}
+		b.chain, b.rule = target, 0
+		w.at.add(b)
+	case Return:
+		w.back(b)
+	default:
+		if v.Code == Drop && b.end == Untouched {
+			b.end = Dropped
+		}
+		w.leave(b)
+	}
+	return nil
+}
+
+// back returns to the caller, or ends the base chain.
+func (w *walk) back(b branch) {
+	if b.caller.depth == 0 {
+		w.leave(b)
+		return
+	}
+	b.caller.depth--
+	at := &b.caller.back[b.caller.depth]
+	b.chain, b.rule, *at = at.chain, at.rule, place{}
+	w.at.add(b)
+}
+
+// leave ends the base chain.
+func (w *walk) leave(b branch) {
+	b.chain, b.rule, b.caller = nil, 0, call{}
+	w.done.add(b)
+}
+
+// front are ways that have to go on. Ways to the same state are one, so their number does not grow with each
+// random number.
+type front struct {
+	list []branch
+	at   map[state]int
+}
+
+func (f *front) add(b branch) {
+	if f.at == nil {
+		f.at = make(map[state]int)
+	}
+	if i, ok := f.at[b.state]; ok {
+		f.list[i].probability += b.probability
+		return
+	}
+	f.at[b.state] = len(f.list)
+	f.list = append(f.list, b)
+}
+
+// take removes the newest.
+func (f *front) take() branch {
+	last := len(f.list) - 1
+	b := f.list[last]
+	f.list = f.list[:last]
+	delete(f.at, b.state)
+	return b
+}
+
+// outcomes groups the ways by how they end.
+func outcomes(branches []branch) []Outcome {
+	type end struct {
+		end         End
+		to          netip.AddrPort
+		masqueraded bool
+	}
+	at := make(map[end]int)
+	var all []Outcome
+	for _, b := range branches {
+		if b.end == Untouched && b.delivered {
+			b.end = Delivered
+		}
+		e := end{b.end, b.dst, b.masqueraded}
+		i, ok := at[e]
+		if !ok {
+			i = len(all)
+			at[e] = i
+			all = append(all, Outcome{End: b.end, To: b.dst, Masqueraded: b.masqueraded, Steps: b.list()})
+		}
+		all[i].Probability += b.probability
+	}
+	return all
+}
+
+// list returns the steps, the oldest first.
+func (b *branch) list() []Step {
+	var list []Step
+	for s := b.steps; s != nil; s = s.before {
+		list = append(list, s.Step)
+	}
+	slices.Reverse(list)
+	return list
+}
