@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -213,7 +214,7 @@ func (p *portDraft) translate(e service.Endpoint) {
 	p.text = append(p.text, "-j DNAT --to-destination "...)
 	if e.AddrPort.Addr().Is6() {
 		p.text = append(p.text, '[')
-		p.text = append(dispatch.AppendAddr(p.text, e.AddrPort.Addr()), ']')
+		p.text = append(rules.AppendAddr(p.text, e.AddrPort.Addr()), ']')
 	} else {
 		p.text = e.AddrPort.Addr().AppendTo(p.text)
 	}

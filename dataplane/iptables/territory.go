@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
 // Territory is what one mode of the proxy owns in iptables. A writer looks at nothing else,
@@ -202,7 +203,7 @@ func (h Hook) Text() string {
 	for i, word := range h.Rule {
 		// Only comments hold anything but plain words.
 		if words[i] = word; i > 0 && h.Rule[i-1] == "--comment" {
-			words[i] = string(comment{subject: word}.appendTo(nil))
+			words[i] = string(rules.AppendQuoted(nil, word))
 		}
 	}
 	return strings.Join(words, " ")
@@ -245,5 +246,5 @@ func parseHook(id dataplane.ID) (Hook, error) {
 
 // readHook returns a rule of a built-in chain that iptables-save printed.
 func readHook(table Table, chain, text string) Hook {
-	return Hook{Table: table, Chain: chain, Rule: SplitRule(text), Target: ruleTarget(text), text: text}
+	return Hook{Table: table, Chain: chain, Rule: rules.Words(text), Target: rules.TargetOf(text), text: text}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -216,24 +217,15 @@ func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
 // Owner returns the Service that the comments of a rule, or of a chain's rules, name: the first
 // word of the form "namespace/name", optionally with ":port".
 func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
-	const flag = `--comment `
-	for rest := o.Body; ; {
-		_, after, found := strings.Cut(rest, flag)
-		if !found {
-			return service.Key{}, false
-		}
-		comment, after, quoted := strings.Cut(strings.TrimPrefix(after, `"`), `"`)
-		if !quoted {
-			comment, after, _ = strings.Cut(comment, " ")
-		}
-		for word := range strings.FieldsSeq(comment) {
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		for word := range strings.FieldsSeq(rules.CommentOf(line)) {
 			namespace, name, named := strings.Cut(word, "/")
 			if name, _, _ = strings.Cut(name, ":"); named && namespace != "" && name != "" {
 				return service.Key{Namespace: namespace, Name: name}, true
 			}
 		}
-		rest = after
 	}
+	return service.Key{}, false
 }
 
 // Refs returns the chains that an object leads to, which reading has found.

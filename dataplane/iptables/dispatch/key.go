@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -263,7 +264,7 @@ func (c Container) appendAddress(text []byte, p prefix, addressBits int) []byte 
 	if c.Shape == BySource {
 		flag = "-s "
 	}
-	return AppendPrefix(append(text, flag...), netip.PrefixFrom(addr, min(p.bits, addressBits)))
+	return rules.AppendPrefix(append(text, flag...), netip.PrefixFrom(addr, min(p.bits, addressBits)))
 }
 
 // appendTransportMatches covers a prefix that reaches into the protocol or the port, which begin
@@ -296,25 +297,4 @@ func appendTransportMatches(matches []string, address []byte, p prefix, from int
 		matches = append(matches, string(text))
 	}
 	return matches
-}
-
-// AppendAddr appends an address as the iptables tools print it, which is the output of the C
-// library's inet_ntop. It differs from netip for the "IPv4-compatible" addresses of RFC 4291,
-// section 2.5.5.1, whose last 32 bits are shown dotted (seen with iptables 1.8.9 and glibc 2.36).
-func AppendAddr(b []byte, addr netip.Addr) []byte {
-	if addr.Is6() {
-		a := addr.As16()
-		if [12]byte(a[:12]) == [12]byte{} && (a[12] != 0 || a[13] != 0) {
-			b = append(b, "::"...)
-			return netip.AddrFrom4([4]byte(a[12:])).AppendTo(b)
-		}
-	}
-	return addr.AppendTo(b)
-}
-
-// AppendPrefix appends a prefix as the iptables tools print it: masked, and always with its length.
-func AppendPrefix(b []byte, prefix netip.Prefix) []byte {
-	b = AppendAddr(b, prefix.Masked().Addr())
-	b = append(b, '/')
-	return strconv.AppendInt(b, int64(prefix.Bits()), 10)
 }

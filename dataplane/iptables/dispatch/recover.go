@@ -1,12 +1,11 @@
 package dispatch
 
 import (
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -80,78 +79,58 @@ func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dat
 // matches one address, one protocol and port, or both, and nothing else. In BySource containers,
 // further matches do not count, nor do those of the destination in ByPort containers.
 func (t *tree) parse(line string) (name, target string, ok bool) {
-	match, target, found := strings.Cut(line, " -j ")
-	if !found {
+	rule := rules.Parse(line)
+	if rule.Target.Name == "" || rule.Target.Goto {
 		return "", "", false
 	}
-	target, _, _ = strings.Cut(target, " ")
-	var addr netip.Addr
-	var protocol service.Protocol
-	var port uint16
-	hasProtocol, hasPort := false, false
-	words := strings.Fields(withoutComment(match))
-	for ; len(words) >= 2; words = words[2:] {
-		flag, value := words[0], words[1]
-		switch flag {
-		case "!":
-			if t.container.Shape != ByPort || len(words) < 3 || words[1] != "-d" {
+	var key Key
+	for _, m := range rule.Matches {
+		for _, o := range m.Options {
+			if !t.container.read(o, &key) {
 				return "", "", false
 			}
-			words = words[1:]
-		case "--dst-type":
-			if t.container.Shape != ByPort {
-				return "", "", false
-			}
-		case "-d", "-s":
-			if (flag == "-s") != (t.container.Shape == BySource) || t.container.Shape == ByPort {
-				continue
-			}
-			p, err := netip.ParsePrefix(value)
-			if err != nil || p.Bits() != p.Addr().BitLen() {
-				return "", "", false
-			}
-			addr = p.Addr()
-		case "-p":
-			for _, known := range protocols {
-				if known.String() == value {
-					protocol, hasProtocol = known, true
-				}
-			}
-		case "--dport":
-			number, err := strconv.ParseUint(value, 10, 16)
-			if err != nil {
-				return "", "", false
-			}
-			port, hasPort = uint16(number), true
-		case "-m":
-		default:
-			return "", "", false
 		}
 	}
-	switch {
-	case t.container.Shape == BySource:
-		name = SourceKey(addr)
-	case !hasProtocol || !hasPort:
+	switch shape := t.container.Shape; {
+	case shape == BySource:
+		name = SourceKey(key.Addr)
+	case !key.HasPort || key.Port == 0:
 		return "", "", false
-	case t.container.Shape == ByPort:
-		name = PortKey(protocol, port)
+	case shape == ByPort:
+		name = PortKey(key.Protocol, key.Port)
 	default:
-		name = DestinationKey(addr, protocol, port)
+		name = DestinationKey(key.Addr, key.Protocol, key.Port)
 	}
-	return name, target, len(words) == 0 && t.holds(name) && addr.IsValid() != (t.container.Shape == ByPort)
+	return name, rule.Target.Name, t.holds(name) && key.Addr.IsValid() != (t.container.Shape == ByPort)
 }
 
-// withoutComment removes the comment from a rule's matches.
-func withoutComment(match string) string {
-	const flag = ` -m comment --comment `
-	before, after, found := strings.Cut(match, flag)
-	if !found {
-		return match
+// read takes a key's part from an option. It reports false for an option that no element has.
+func (c Container) read(o rules.Option, key *Key) bool {
+	if o.Not {
+		return o.Name == "-d" && c.Shape == ByPort
 	}
-	if quoted, ok := strings.CutPrefix(after, `"`); ok {
-		_, after, _ = strings.Cut(quoted, `"`)
-		return before + after
+	switch o.Name {
+	case "--comment":
+		return true
+	case "--dst-type":
+		return c.Shape == ByPort
+	case "-s", "-d":
+		if c.Shape == ByPort || (o.Name == "-s") != (c.Shape == BySource) {
+			return true
+		}
+		p, err := o.Prefix()
+		key.Addr = p.Addr()
+		return err == nil && p.IsSingleIP()
+	case "-p":
+		at := slices.IndexFunc(protocols[:], func(p service.Protocol) bool { return p.String() == o.Arg(0) })
+		if key.HasPort = at >= 0; key.HasPort {
+			key.Protocol = protocols[at]
+		}
+		return key.HasPort || c.Shape == BySource
+	case "--dport":
+		low, high, err := o.Ports()
+		key.Port = low
+		return err == nil && low == high
 	}
-	_, after, _ = strings.Cut(after, " ")
-	return before + " " + after
+	return false
 }
