@@ -47,7 +47,7 @@ var layers = []layer{
 	{pkg: "dataplane/localport", may: []string{"dataplane", "dataplane/relay", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
 	{pkg: "dataplane/relay", may: []string{"internal/host/holder", "service"}, why: "sockets and goroutines; it knows no objects, and two backends share it"},
 	{pkg: "dataplane/userspace", may: []string{"dataplane", "dataplane/relay", "internal/netlink", "service"}, why: "a backend never imports another"},
-	{pkg: "test/conformance", may: []string{"dataplane", "dataplane/ledger", "service", "internal/host/netns", "test/netnstest"}, why: "one suite for every writer", test: true},
+	{pkg: "test/writertest", may: []string{"dataplane", "dataplane/ledger", "service", "internal/host/netns", "test/netnstest"}, why: "the same cases for each writer", test: true},
 	{pkg: "test/netnstest", may: []string{"internal/host/netns"}, why: "namespaces that end with a test", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "dataplane/conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
