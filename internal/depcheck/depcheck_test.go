@@ -84,7 +84,7 @@ var layers = []layer{
 	{pkg: "internal/document", why: "text and a struct in, mistakes with lines out; what the values mean is the business of their readers"},
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/plan", "internal/explain", "internal/host/sandbox", "internal/inspect"}, why: "flags, help and exit statuses; package daemon does the work"},
-	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
+	{pkg: "test/campaign/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/campaign/lookups", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/explained", "test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
