@@ -1,9 +1,8 @@
-package conformance
+package writertest
 
 import (
 	"fmt"
 	"net/netip"
-	"testing"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -101,11 +100,4 @@ func (a Answer) String() string {
 		return fmt.Sprintf("%v as %v", a.Endpoint, a.Source)
 	}
 	return a.Fate.String()
-}
-
-// Probe makes connections in the world of a fixture.
-type Probe interface {
-	// Ask makes one connection. It may be called from several goroutines. It reports any other
-	// fate, such as a broken network, as an error of the test.
-	Ask(t *testing.T, q Question) Answer
 }

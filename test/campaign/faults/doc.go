@@ -9,10 +9,6 @@
 // frontends a fault destroys by its nature, and for how long. Every other connection must succeed,
 // and so must those once the proxy has repaired the damage.
 //
-// Other tests replace one release by another, in the modes nftables and iptables: they load
-// recorded rules (testdata/releases, see docs/adr/0015) and rules derived from them, and let the
-// present proxy take over. There every connection must succeed.
-//
 // When a write does not land, its receipt is compared with the kernel: what it calls certain must
 // be so. After every write, the kernel is compared with what it held before: each Service that was
 // served must still be served.

@@ -1,4 +1,4 @@
-package conformance
+package nftables_test
 
 import (
 	"os/exec"
@@ -12,38 +12,45 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// nftablesHarness is the nftables backend with the real kernel, on a node of network namespaces.
-func nftablesHarness(family service.Family) Harness {
-	return Harness{
-		Family:   family,
-		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}),
-		Open: func(t *testing.T, world Fixture) Node {
-			t.Helper()
-			network := NewNetwork(t, world)
-			return Node{
-				NewWriter: func() dataplane.Writer {
-					w := nftables.NewWriter(family, nftables.WriterConfig{Inside: network.Node().Do})
-					t.Cleanup(func() { check(t, w.Close()) })
-					return w
-				},
-				Probe:   network,
-				Meddler: nftablesMeddler{namespace: network.Node(), family: family},
-			}
-		},
-		UnallocatedDropped: true,
+// TestWriterContract runs the cases of [writertest] on the real kernel.
+func TestWriterContract(t *testing.T) {
+	for _, family := range service.Families {
+		t.Run(family.String(), func(t *testing.T) {
+			writertest.Run(t, writertest.Harness{
+				Family:   family,
+				Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}),
+				Open:     openNode,
+			})
+		})
 	}
 }
 
-// nftablesMeddler does its damage with nft.
-type nftablesMeddler struct {
+// openNode makes a node of network namespaces.
+func openNode(t *testing.T, world writertest.Fixture) writertest.Node {
+	t.Helper()
+	network := writertest.NewNetwork(t, world)
+	return writertest.Node{
+		NewWriter: func() dataplane.Writer {
+			w := nftables.NewWriter(world.Family, nftables.WriterConfig{Inside: network.Node().Do})
+			t.Cleanup(func() { check(t, w.Close()) })
+			return w
+		},
+		Network: network,
+		Meddler: meddler{namespace: network.Node(), family: world.Family},
+	}
+}
+
+// meddler does its damage with nft.
+type meddler struct {
 	namespace *netns.Namespace
 	family    service.Family
 }
 
 // table is the backend's table, as nft names it.
-func (m nftablesMeddler) table() string {
+func (m meddler) table() string {
 	if m.family == service.IPv6 {
 		return "ip6 " + nftables.TableName
 	}
@@ -51,7 +58,7 @@ func (m nftablesMeddler) table() string {
 }
 
 // nft runs a command.
-func (m nftablesMeddler) nft(words ...string) (string, error) {
+func (m meddler) nft(words ...string) (string, error) {
 	cmd := exec.Command("nft", strings.Join(words, " "))
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -59,7 +66,7 @@ func (m nftablesMeddler) nft(words ...string) (string, error) {
 	return said.String(), err
 }
 
-func (m nftablesMeddler) must(t *testing.T, words ...string) string {
+func (m meddler) must(t *testing.T, words ...string) string {
 	t.Helper()
 	said, err := m.nft(words...)
 	if err != nil {
@@ -68,9 +75,9 @@ func (m nftablesMeddler) must(t *testing.T, words ...string) string {
 	return said
 }
 
-// Poison implements [Meddler]: it makes rules refer to a name that does not exist, and an element
+// Poison implements [writertest.Meddler]: it makes rules refer to a name that does not exist, and an element
 // the end of a range without a beginning.
-func (m nftablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
+func (m meddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
 	sound := object.Body
 	switch {
 	case object.ID.Container == "chain":
@@ -81,9 +88,9 @@ func (m nftablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool
 	return object, object.Body != sound
 }
 
-// Damage implements [Meddler]: it removes an element, the rules of a chain, or a chain or set that
+// Damage implements [writertest.Meddler]: it removes an element, the rules of a chain, or a chain or set that
 // nothing refers to.
-func (m nftablesMeddler) Damage(t *testing.T, id dataplane.ID) bool {
+func (m meddler) Damage(t *testing.T, id dataplane.ID) bool {
 	t.Helper()
 	switch {
 	case strings.HasPrefix(id.Container, "@"):
@@ -101,19 +108,19 @@ func (m nftablesMeddler) Damage(t *testing.T, id dataplane.ID) bool {
 	return id.Container != "table" && err == nil
 }
 
-// Wipe implements [Meddler].
-func (m nftablesMeddler) Wipe(t *testing.T) {
+// Wipe implements [writertest.Meddler].
+func (m meddler) Wipe(t *testing.T) {
 	t.Helper()
 	m.must(t, "flush ruleset")
 }
 
 // planted is another program's table, with a chain and a set that are named like ours.
-func (m nftablesMeddler) planted() string {
+func (m meddler) planted() string {
 	return strings.Replace(m.table(), nftables.TableName, "foreign", 1)
 }
 
-// Plant implements [Meddler].
-func (m nftablesMeddler) Plant(t *testing.T) {
+// Plant implements [writertest.Meddler].
+func (m meddler) Plant(t *testing.T) {
 	t.Helper()
 	m.must(t, "add table", m.planted())
 	m.must(t, "add set", m.planted(), "frontends { type inet_service; elements = { 1, 2 }; }")
@@ -121,19 +128,13 @@ func (m nftablesMeddler) Plant(t *testing.T) {
 	m.must(t, "add rule", m.planted(), `services tcp dport @frontends counter accept comment "planted"`)
 }
 
-// CheckPlanted implements [Meddler].
-func (m nftablesMeddler) CheckPlanted(t *testing.T) {
+// CheckPlanted implements [writertest.Meddler].
+func (m meddler) CheckPlanted(t *testing.T) {
 	t.Helper()
 	listed := m.must(t, "list table", m.planted())
 	for _, want := range []string{"elements = { 1, 2 }", "type filter hook forward priority", `tcp dport @frontends counter`, `"planted"`} {
 		if strings.Count(listed, want) != 1 {
 			t.Errorf("%q is gone or doubled:\n%s", want, listed)
 		}
-	}
-}
-
-func TestNftablesOnKernel(t *testing.T) {
-	for _, family := range service.Families {
-		t.Run(family.String(), func(t *testing.T) { Run(t, nftablesHarness(family)) })
 	}
 }

@@ -1,4 +1,4 @@
-package conformance
+package writertest
 
 import (
 	"context"
@@ -99,7 +99,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// Ask implements [Probe] with a socket of its own.
+// Ask makes one connection with a socket of its own. It may be called from several goroutines. It
+// reports any other fate, such as a broken network, as an error of the test.
 func (n *Network) Ask(t *testing.T, q Question) Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), q.Patience)

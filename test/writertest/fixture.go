@@ -1,4 +1,4 @@
-package conformance
+package writertest
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package conformance
+package iptables_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // interruptedTool ends a restore after some of its tables, while it is armed.
@@ -42,7 +43,7 @@ func TestInterruptedRestoresLetNothingThrough(t *testing.T) {
 		t.Run(string(variant)+"/"+family.String(), func(t *testing.T) {
 			t.Parallel()
 			tool := &interruptedTool{}
-			s := openScene(t, kernelHarness(family, variant, func(inner iptables.Tool) iptables.Tool {
+			s := writertest.OpenScene(t, harness(family, variant, func(inner iptables.Tool) iptables.Tool {
 				tool.Tool = inner
 				return tool
 			}))
@@ -51,7 +52,7 @@ func TestInterruptedRestoresLetNothingThrough(t *testing.T) {
 	}
 }
 
-func interruptRestores(t *testing.T, s *scene, tool *interruptedTool) {
+func interruptRestores(t *testing.T, s *writertest.Scene, tool *interruptedTool) {
 	const tablesMax = 5 // more than any input has
 	states := [][]netip.Addr{{}, {s.A}, {s.B}, {s.A, s.B}, {}, {s.A, s.C}}
 	for tool.tables = range tablesMax {
@@ -65,13 +66,13 @@ func interruptRestores(t *testing.T, s *scene, tool *interruptedTool) {
 					t.Errorf("after %d tables: got %v, want %v", tool.tables, got, dataplane.Unknown)
 				}
 				tool.armed = false
-				s.expectFates(s.questions(), Answered, Refused, Silent)
-				s.asking.Wait()
+				s.ExpectFates(s.Questions(), writertest.Answered, writertest.Refused, writertest.Silent)
+				s.Await()
 			}
 			s.Converge(t)
-			s.expectEqual("after the next attempt")
+			s.ExpectEqual("after the next attempt")
 		}
-		s.Forget(serviceKey)
+		s.Forget(s.Spec().Key)
 		s.Converge(t)
 	}
 }
