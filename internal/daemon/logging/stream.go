@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -102,15 +102,14 @@ type streams struct {
 
 var standardStreams = streams{&stream{file: os.Stdout}, &stream{file: os.Stderr}}
 
-// flush waits until no line waits, but not for long.
-func (s streams) flush() {
-	_ = s.errors.Sync()
-	_ = s.standard.Sync()
+// Dropped counts the lines that were not written.
+func Dropped() uint64 {
+	return standardStreams.errors.dropped.Load() + standardStreams.standard.dropped.Load()
 }
 
-// dropped counts the lines that were not written.
-func (s streams) dropped() uint64 { return s.errors.dropped.Load() + s.standard.dropped.Load() }
-
-// FlushLog waits until the log is written, but at most a second per stream. Call it before the process
+// Flush waits until the log is written, but at most a second per stream. Call it before the process
 // ends.
-func FlushLog() { standardStreams.flush() }
+func Flush() {
+	_ = standardStreams.errors.Sync()
+	_ = standardStreams.standard.Sync()
+}

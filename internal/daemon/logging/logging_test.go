@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"encoding/json"
@@ -161,5 +161,12 @@ func TestVerbosity(t *testing.T) {
 		if got := strings.Trim(strings.Join(told(), " "), "\x00"); got != c.libraries {
 			t.Errorf("%s: lines of libraries %q, want %q", name, got, c.libraries)
 		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

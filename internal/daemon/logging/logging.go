@@ -1,4 +1,6 @@
-package daemon
+// Package logging opens the log of a process and routes the logs of the Kubernetes libraries through
+// it. Level, verbosity, format and destination can change while loggers are in use.
+package logging
 
 import (
 	"flag"
@@ -13,30 +15,30 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
-// logger is the log of a process. Its level and format can change while it runs. There is only one,
+// Logger is the log of a process. Its level and format can change while it runs. There is only one,
 // because the libraries of Kubernetes cannot switch to another while they run.
-type logger struct {
+type Logger struct {
 	*zap.Logger
 	out  *switchable
 	klog *flag.FlagSet
 }
 
-// newLogger opens the log, and routes the logs of the libraries of Kubernetes through it.
-func newLogger(l config.Log) (*logger, error) {
-	made := &logger{out: &switchable{}, klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
+// New opens the log, and routes the logs of the libraries of Kubernetes through it.
+func New(l config.Log) (*Logger, error) {
+	made := &Logger{out: &switchable{}, klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
 	klog.InitFlags(made.klog)
-	if err := made.set(l); err != nil {
+	if err := made.Set(l); err != nil {
 		return nil, err
 	}
 	made.Logger = zap.New(&logCore{out: made.out}, zap.AddCaller())
 	libraries := zap.New(&logCore{out: made.out, numbered: true}, zap.AddCaller())
 	klog.SetLoggerWithOptions(zapr.NewLoggerWithOptions(libraries.Named("client-go"), zapr.LogInfoLevel(""), zapr.ErrorKey(errorKey)),
-		klog.FlushLogger(FlushLog)) // which it calls before it ends the process
+		klog.FlushLogger(Flush)) // which it calls before it ends the process
 	return made, nil
 }
 
-// set changes the level, the verbosity, the format and where the log goes.
-func (l *logger) set(to config.Log) error {
+// Set changes the level, the verbosity, the format and where the log goes.
+func (l *Logger) Set(to config.Log) error {
 	opened, err := newOutput(to, standardStreams)
 	if err != nil {
 		return err

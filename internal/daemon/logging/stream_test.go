@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 		t.Errorf("%d lines dropped, %d bytes wait; want at most %d", dropped, to.size, waitingMax)
 	}
 
-	(&Options{}).printError(to, true, errors.New("no way"))
+	printError(to, config.FormatJSON, errors.New("no way"))
 	began = time.Now()
 	check(t, log.Sync())
 	if took := time.Since(began); took > 3*flushMax {
