@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
