@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -31,11 +31,11 @@ func FuzzRecover(f *testing.F) {
 		if o == nil {
 			return
 		}
-		elements, _ := dispatch.New(service.IPv4, containers).Recover([]*dataplane.Object{o})
+		elements, _ := tree.New(service.IPv4, containers).Recover([]*dataplane.Object{o})
 		if len(elements) > strings.Count(rules, "\n")+1 {
 			t.Errorf("%d elements of %q", len(elements), rules)
 		}
-		layout := dispatch.New(service.IPv4, containers)
+		layout := tree.New(service.IPv4, containers)
 		names := map[dataplane.ID]bool{}
 		for _, e := range elements {
 			names[e.ID] = true

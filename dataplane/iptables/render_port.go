@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -277,7 +277,7 @@ func (p *portDraft) renderHairpins() {
 			continue
 		}
 		self := host(e.AddrPort.Addr())
-		p.element(natHairpin, dispatch.SourceKey(e.AddrPort.Addr()), rule{
+		p.element(natHairpin, tree.SourceKey(e.AddrPort.Addr()), rule{
 			source: self, destination: self, target: chainMarkMasq,
 		}, natChain(chainMarkMasq))
 	}

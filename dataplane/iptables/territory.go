@@ -63,19 +63,19 @@ func (t Territory) hooksIn(s *saved) []Hook {
 	})
 }
 
-// straysIn adds the rules of built-in chains that lead to our chains and are no hook of ours:
+// foreignHooksIn adds the rules of built-in chains that lead to our chains and are no hook of ours:
 // another release or another program made them. They stay, unless the chain that they lead to
 // goes, because they would keep the kernel from deleting it.
-func (t Territory) straysIn(s *saved, strays map[dataplane.ID][]Hook) {
+func (t Territory) foreignHooksIn(s *saved, foreignHooks map[dataplane.ID][]Hook) {
 	for _, chain := range s.chains {
 		if !isBuiltIn(chain) {
 			continue
 		}
 		for _, text := range s.rules[chain] {
-			stray := readHook(s.table, chain, text)
-			if s.exists[stray.Target] && t.Owns(s.table, stray.Target) && !t.hasHook(stray) {
-				id := chainID(s.table, stray.Target)
-				strays[id] = append(strays[id], stray)
+			foreign := readHook(s.table, chain, text)
+			if s.exists[foreign.Target] && t.Owns(s.table, foreign.Target) && !t.hasHook(foreign) {
+				id := chainID(s.table, foreign.Target)
+				foreignHooks[id] = append(foreignHooks[id], foreign)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
 			},
 			IPTables: func() ([]proxy.Domain, error) {
-				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				return domains, err
 			},
 		})
 		return domains, err

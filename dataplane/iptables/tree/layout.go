@@ -1,4 +1,4 @@
-// Package dispatch folds dispatch elements, one rule each, into iptables chains that form a tree,
+// Package tree folds dispatch elements, one rule each, into iptables chains that form a tree,
 // so that the first packet of a connection passes tens of rules with any number of Services, and a
 // change rewrites one leaf. Package iptables makes the elements; the aggregator of an iptables
 // domain calls the [Layout], which owns the trees. The package is pure bookkeeping: it does not
@@ -26,7 +26,7 @@
 //  3. A change touches the chains on one path from the root, and mostly changes the text of the
 //     leaf alone: a jump matches the prefix just below the bit at which its subtree separates from
 //     its sibling, not the longest prefix that its elements share. (A guard does match that one.)
-package dispatch
+package tree
 
 import (
 	"fmt"
@@ -68,7 +68,7 @@ func New(family service.Family, containers []Container) *Layout {
 	for _, c := range containers {
 		letter := c.Table + "/" + string(c.Letter)
 		if other, taken := letters[letter]; taken {
-			panic(fmt.Sprintf("dispatch: %s and %s have the same letter", c.Name(), other))
+			panic(fmt.Sprintf("tree: %s and %s have the same letter", c.Name(), other))
 		}
 		letters[letter] = c.Name()
 		t := &tree{
@@ -89,7 +89,7 @@ func (l *Layout) Put(object *dataplane.Object, owner service.Key) {
 	if t == nil || !t.holds(object.ID.Name) {
 		// Renderers make these names from constants and typed values. No API input can reach
 		// here.
-		panic(fmt.Sprintf("dispatch: no container for element %x in %q", object.ID.Name, object.ID.Container))
+		panic(fmt.Sprintf("tree: no container for element %x in %q", object.ID.Name, object.ID.Container))
 	}
 	t.put(object.ID.Name, &element{object: object, owner: owner})
 }

@@ -1,4 +1,4 @@
-package dispatch
+package tree
 
 import (
 	"encoding/binary"
