@@ -81,5 +81,5 @@ func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 	if o.ID.Container != containerChain {
 		return nil
 	}
-	return referencesOf(rules.DecodeChain(o.ID.Name, []byte(o.Body)).Rules)
+	return appendReferences(nil, rules.DecodeChain(o.ID.Name, []byte(o.Body)).Rules)
 }

@@ -30,14 +30,12 @@ func (c *chain) add(r *rule) *chain {
 
 // object returns the chain with all that its rules refer to.
 func (c *chain) object() dataplane.Object {
-	return dataplane.Object{
-		ID: chainID(c.Name), Kind: dataplane.Owned, Body: string(c.Encode()),
-		Links: dataplane.LinkTo(append([]dataplane.ID{tableID}, referencesOf(c.Rules)...)...),
-	}
+	refs := appendReferences([]dataplane.ID{tableID}, c.Rules)
+	return dataplane.Object{ID: chainID(c.Name), Kind: dataplane.Owned, Body: string(c.Encode()), Links: dataplane.LinkTo(refs...)}
 }
 
-// referencesOf returns the sets and chains that rules name, each once.
-func referencesOf(list []rules.Rule) (ids []dataplane.ID) {
+// appendReferences appends the sets and chains that rules name, each once.
+func appendReferences(ids []dataplane.ID, list []rules.Rule) []dataplane.ID {
 	add := func(id dataplane.ID) {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)

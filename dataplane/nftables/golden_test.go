@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -103,6 +104,43 @@ func TestRefsAreRendered(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestRenderedRulesComeBack: the body of each rendered chain is decoded as rules with a text, and encoding them
+// yields the same bytes.
+func TestRenderedRulesComeBack(t *testing.T) {
+	for _, family := range service.Families {
+		f := conformance.NewFixture(family)
+		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+		seen := 0
+		for name, facts := range allFacts(f) {
+			objects := r.Node(&facts)
+			for _, spec := range variety(f) {
+				slice := f.Slice(f.A, f.B, f.C)
+				slice.Service = spec.Key
+				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
+				objects = append(objects, r.Service(context.Background(), &view, &facts)...)
+			}
+			for _, o := range objects {
+				if o.ID.Container != "chain" {
+					continue
+				}
+				chain := rules.DecodeChain(o.ID.Name, []byte(o.Body))
+				seen += len(chain.Rules)
+				if string(chain.Encode()) != o.Body {
+					t.Errorf("%s, %s: %s comes back as %+v", family, name, o.ID.Name, chain)
+				}
+				for i := range chain.Rules {
+					if _, err := chain.Rules[i].Text(family); err != nil {
+						t.Errorf("%s, %s: rule %d of %s: %v", family, name, i+1, o.ID.Name, err)
+					}
+				}
+			}
+		}
+		if seen < 100 {
+			t.Errorf("%s: %d rules are too few to prove anything", family, seen)
 		}
 	}
 }

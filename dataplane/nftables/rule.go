@@ -18,7 +18,10 @@ type rule struct {
 	word int
 }
 
-func newRule(d *dialect) *rule { return &rule{d: d} }
+func newRule(d *dialect) *rule {
+	const usual = 8 // expressions
+	return &rule{d: d, Rule: rules.Rule{Exprs: make([]rules.Expr, 0, usual)}}
+}
 
 // expr adds an expression.
 func (r *rule) expr(e rules.Expr) *rule {

@@ -33,16 +33,17 @@ const (
 
 // Encode returns the chain as bytes. The name is not among them.
 func (c *Chain) Encode() []byte {
-	var b []byte
+	const usual = 512 // bytes
+	to := codec{b: make([]byte, 0, usual)}
 	if c.Base != nil {
-		b = netlink.AppendBytes(b, partBase, c.Base.encode())
+		to.b = netlink.AppendBytes(to.b, partBase, c.Base.encode())
 	}
 	for i := range c.Rules {
-		mark := 0
-		b, mark = netlink.Nest(b, partRule)
-		b = netlink.End(c.Rules[i].Encode(b), mark)
+		mark := to.nest(partRule)
+		c.Rules[i].encode(&to)
+		to.end(mark)
 	}
-	return b
+	return to.b
 }
 
 // encode returns the attributes of a base chain.

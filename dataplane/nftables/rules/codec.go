@@ -19,6 +19,14 @@ type codec struct {
 	failed bool
 }
 
+// nest opens an attribute that contains others, and end closes it.
+func (c *codec) nest(kind uint16) (mark int) {
+	c.b, mark = netlink.Nest(c.b, kind)
+	return mark
+}
+
+func (c *codec) end(mark int) { c.b = netlink.End(c.b, mark) }
+
 // take removes an attribute from the given ones.
 func (c *codec) take(kind uint16) (data []byte, ok bool) {
 	at := slices.IndexFunc(c.given, func(a netlink.Attr) bool { return a.Type == kind })
@@ -106,8 +114,9 @@ func (c *codec) text(kind uint16, text *string) {
 // value is the value of a register.
 func (c *codec) value(kind uint16, value *string) {
 	if !c.decoding {
-		b, mark := netlink.Nest(c.b, kind)
-		c.b = netlink.End(netlink.AppendString(b, unix.NFTA_DATA_VALUE, *value), mark)
+		mark := c.nest(kind)
+		c.b = netlink.AppendString(c.b, unix.NFTA_DATA_VALUE, *value)
+		c.end(mark)
 		return
 	}
 	nested := codec{decoding: true, given: slices.Collect(netlink.Attrs(c.need(kind, 0).Data))}
@@ -118,8 +127,9 @@ func (c *codec) value(kind uint16, value *string) {
 // verdict is a verdict with its chain, if it has one.
 func (c *codec) verdict(kind uint16, v *Verdict) {
 	if !c.decoding {
-		b, mark := netlink.Nest(c.b, kind)
-		c.b = netlink.End(v.Append(b), mark)
+		mark := c.nest(kind)
+		c.b = v.Append(c.b)
+		c.end(mark)
 		return
 	}
 	nested := codec{decoding: true, given: slices.Collect(netlink.Attrs(c.need(kind, 0).Data))}
