@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -16,62 +15,74 @@ import (
 	"github.com/sluice-proxy/sluice/source/sourcetest"
 )
 
-// testStore writes down what a store hands on.
-func testStore(lines *[]string) *store[reducedService] {
-	note := func(verb string) func(reducedService) {
-		return func(item reducedService) { *lines = append(*lines, verb+" "+item.key.String()) }
-	}
-	return &store[reducedService]{
-		reduce: reduceAs(func(o *corev1.Service) reducedService { return reduceService(reduce.Policy{}, o) }),
-		set:    note("set"), remove: note("remove"),
-		replace: func(items []reducedService) {
-			for _, item := range items {
-				note("replace")(item)
+// testFeed records what a feed passes on.
+func testFeed(lines *[]string) *feed[*corev1.Service, *service.Spec] {
+	note := func(verb, name string) { *lines = append(*lines, verb+" "+name) }
+	return &feed[*corev1.Service, *service.Spec]{
+		kind: "Service", contact: &contact{outage: &outage{}},
+		reduce: reduce.Policy{}.Service,
+		set:    func(spec *service.Spec) { note("set", spec.Key.String()) },
+		remove: func(namespace, name string) { note("remove", namespace+"/"+name) },
+		replace: func(all []*service.Spec) {
+			for _, spec := range all {
+				note("replace", spec.Key.String())
 			}
 		},
-		heard: func() { *lines = append(*lines, "heard") },
+		warn:    func(kind, object string, _ []service.Warning) { note("warn "+kind, object) },
+		warnAll: func(kind string, _ map[string][]service.Warning) { note("warn", kind) },
 	}
 }
 
-func TestStoreAcceptsBothForms(t *testing.T) {
+func TestFeedAcceptsBothForms(t *testing.T) {
 	var lines []string
-	store := testStore(&lines)
-	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	store := testFeed(&lines)
+	object := apiService("a", 80)
+	external := apiService("b", 80)
+	external.Spec.Type = corev1.ServiceTypeExternalName
 	reduced, err := store.Transformer()(object)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []error{
-		store.Add(object), store.Update(reduced), store.Delete(object),
-		store.Replace([]any{object, reduced}, "1"), store.Resync(), store.Bookmark("2"),
+		store.Add(object), store.Update(reduced), store.Add(external), store.Delete(object),
+		store.Replace([]any{object, reduced, external}, "1"), store.Resync(), store.Bookmark("2"),
 	} {
 		if step != nil {
 			t.Error(step)
 		}
 	}
-	want := []string{"heard", "set ns/a", "heard", "set ns/a", "heard", "remove ns/a",
-		"heard", "replace ns/a", "replace ns/a", "heard"}
+	want := []string{"warn Service ns/a", "set ns/a", "warn Service ns/a", "set ns/a", "warn Service ns/b", "remove ns/b",
+		"warn Service ns/a", "remove ns/a", "warn Service", "replace ns/a", "replace ns/a"}
 	if !slices.Equal(lines, want) {
-		t.Errorf("store did %v, want %v", lines, want)
+		t.Errorf("the feed did %v, want %v", lines, want)
 	}
 }
 
-// TestStoreRefusesStrangers: a list with an object that cannot be understood
-// must not look like the deletion of that object.
-func TestStoreRefusesStrangers(t *testing.T) {
+// TestBookmarkIsASignOfLife: a quiet watch delivers nothing else.
+func TestBookmarkIsASignOfLife(t *testing.T) {
 	var lines []string
-	store := testStore(&lines)
-	stranger := &corev1.Pod{}
-	known := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	store := testFeed(&lines)
+	if err := store.Bookmark("2"); err != nil || store.contact.status().Heard.IsZero() {
+		t.Errorf("after a bookmark: %v, %+v", err, store.contact.status())
+	}
+}
+
+// TestFeedRejectsOtherKinds: a list with an object that cannot be understood
+// must not look like the deletion of that object.
+func TestFeedRejectsOtherKinds(t *testing.T) {
+	var lines []string
+	store := testFeed(&lines)
+	pod := &corev1.Pod{}
+	known := apiService("a", 80)
 	for name, err := range map[string]error{
-		"Add": store.Add(stranger), "Delete": store.Delete(stranger), "Replace": store.Replace([]any{known, stranger}, "1"),
+		"Add": store.Add(pod), "Delete": store.Delete(pod), "Replace": store.Replace([]any{known, pod}, "1"),
 	} {
 		if err == nil {
 			t.Errorf("%s accepted a Pod", name)
 		}
 	}
-	if want := []string{"heard", "heard", "heard"}; !slices.Equal(lines, want) {
-		t.Errorf("store did %v, want %v", lines, want)
+	if len(lines) != 0 {
+		t.Errorf("the feed did %v, want nothing", lines)
 	}
 }
 
@@ -112,7 +123,7 @@ func TestStoresTakeEventsFromElsewhere(t *testing.T) {
 func TestTheFirstPictureHasTheRanges(t *testing.T) {
 	for name, last := range map[string]func(t *testing.T, s *Source){
 		"listed": func(t *testing.T, s *Source) {
-			if err := s.serviceCIDRStore().Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
+			if err := s.serviceCIDRFeed().Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -146,7 +157,7 @@ func TestAListOfWhatIsKnownTakesNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofServices, ofSlices := s.serviceStore(), s.endpointSliceStore()
+	ofServices, ofSlices := s.serviceFeed(), s.endpointSliceFeed()
 	if err := errors.Join(
 		ofServices.Replace([]any{apiService("a", 80)}, "1"), ofSlices.Replace([]any{apiSlice("a", "a-1", "10.0.0.1")}, "1"),
 	); err != nil {
@@ -155,13 +166,13 @@ func TestAListOfWhatIsKnownTakesNoMemory(t *testing.T) {
 	known := cache.Snapshot(service.Key{Namespace: "ns", Name: "a"})
 	for port, want := range map[int32]bool{80: true, 81: false} {
 		item, err := ofServices.Transformer()(apiService("a", port))
-		if err != nil || (item.(reducedService).spec == known.Spec) != want {
+		if err != nil || (item.(reduced[*service.Spec]).value == known.Spec) != want {
 			t.Errorf("port %d: %+v, %v; the known value: want %v", port, item, err, want)
 		}
 	}
 	for address, want := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false} {
 		item, err := ofSlices.Transformer()(apiSlice("a", "a-1", address))
-		if err != nil || (item.(reducedSlice).slice == known.Slices[0]) != want {
+		if err != nil || (item.(reduced[*service.Slice]).value == known.Slices[0]) != want {
 			t.Errorf("endpoint %s: %+v, %v; the known value: want %v", address, item, err, want)
 		}
 	}
