@@ -112,7 +112,7 @@ func TestRefsAreRendered(t *testing.T) {
 // yields the same bytes.
 func TestRenderedRulesComeBack(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		seen := 0
 		for name, facts := range allFacts(f) {
