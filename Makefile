@@ -57,8 +57,11 @@ test-packages: packages
 	$(call install,$(TEST_PACKAGES))
 	@hack/newer-nft >/dev/null
 
-test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; IPVS in a virtual machine; ends with counts
+test: test-packages ## all tests that need no cluster and no virtual machine, in eight minutes: unit, property, datadriven, simulation and kernel tests, with the race detector where goroutines meet; ends with counts
 	hack/test
+
+test-all: test ## make test, and then everything else that CI runs: clusters, scenarios, virtual machines, a browser, campaigns
+	hack/test-all
 
 test-deploy: ## the manifests: install.yaml is up to date, alerts fire as they should (promtool), queries ask for what is exported
 	$(call install,prometheus)

@@ -106,8 +106,8 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 		}
 		cache.SetSlice(workSlice(7, 1, 2, 4, 5))
 		resync = settled()
+		cache.SetSlice(workSlice(others, 1)) // nobody is told before there is a spec, so this is one change
 		cache.SetSpec(workSpec(others))
-		cache.SetSlice(workSlice(others, 1))
 		added = settled()
 		stop()
 	})

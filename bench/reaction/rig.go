@@ -117,7 +117,8 @@ func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, 
 	if o.mode == nftables {
 		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 	}
-	return backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, PrivateLock: true, Log: log})
+	domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, PrivateLock: true, Log: log})
+	return domains, err
 }
 
 // silentLog formats what a proxy logs by default, and discards it.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 )
 
 // Exit statuses.
@@ -41,7 +42,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 func main() { os.Exit(run(os.Args)) }
 
 func run(args []string) int {
-	defer daemon.FlushLog()
+	defer logging.Flush()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the program without an orderly stop. The pause is for signals
@@ -78,8 +79,8 @@ type loggingError struct {
 
 func (e loggingError) Unwrap() error { return e.error }
 
-// logging returns the error of a command that logs.
-func logging(o *daemon.Options, err error) error {
+// logged marks the error of a command that logs.
+func logged(o *daemon.Options, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -89,17 +90,18 @@ func logging(o *daemon.Options, err error) error {
 // printError prints the error with which a command ends. One about the flags comes before the
 // options know the format.
 func printError(cmd *cobra.Command, err error) {
-	options := &daemon.Options{}
-	if of, ok := errors.AsType[loggingError](err); ok {
-		options = of.options
+	format := ""
+	if of, ok := errors.AsType[loggingError](err); ok && of.options.Config != nil {
+		format = of.options.Log().Format
 	}
-	asked := false
 	for _, name := range []string{"logging-format", "log-format"} {
 		if f := cmd.Flags().Lookup(name); f != nil {
-			asked = asked || f.Changed && f.Value.String() == "json"
+			if f.Changed && f.Value.String() == config.FormatJSON {
+				format = config.FormatJSON
+			}
 		}
 	}
-	options.PrintError(asked, err)
+	logging.PrintError(format, err)
 }
 
 // oneFailure reports whether a command has one status for all errors: kube-proxy does, and so

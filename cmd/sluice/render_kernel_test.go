@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // way is a backend, with the programs that load and list its rules. The first word of a
@@ -62,7 +62,7 @@ func TestRenderedRulesServe(t *testing.T) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
-				world := conformance.NewFixture(family)
+				world := writertest.NewFixture(family)
 				loaded, served := newRulesNode(t, world, w), newRulesNode(t, world, w)
 				loaded.load()
 				served.serve()
@@ -87,34 +87,34 @@ func TestRenderedRulesServe(t *testing.T) {
 
 // question is a connection, and its expected answer.
 type question struct {
-	conformance.Question
-	want conformance.Answer
+	writertest.Question
+	want writertest.Answer
 }
 
 // questionsOf are about the manifests in testdata/render.
-func questionsOf(f conformance.Fixture) []question {
-	ask := func(from conformance.Client, to netip.Addr, port uint16, want conformance.Answer) question {
+func questionsOf(f writertest.Fixture) []question {
+	ask := func(from writertest.Client, to netip.Addr, port uint16, want writertest.Answer) question {
 		patience := 5 * time.Second
-		if want.Fate == conformance.Silent {
+		if want.Fate == writertest.Silent {
 			patience = 250 * time.Millisecond
 		}
-		return question{conformance.Question{From: from, To: netip.AddrPortFrom(to, port), Patience: patience}, want}
+		return question{writertest.Question{From: from, To: netip.AddrPortFrom(to, port), Patience: patience}, want}
 	}
 	endpoint := netip.AddrPortFrom(f.B, 8080)
-	asItself := conformance.Answer{Endpoint: endpoint, Source: conformance.OwnSource}
-	asNode := conformance.Answer{Endpoint: endpoint, Source: conformance.NodeSource}
-	refused := conformance.Answer{Fate: conformance.Refused}
-	silent := conformance.Answer{Fate: conformance.Silent}
+	asItself := writertest.Answer{Endpoint: endpoint, Source: writertest.OwnSource}
+	asNode := writertest.Answer{Endpoint: endpoint, Source: writertest.NodeSource}
+	refused := writertest.Answer{Fate: writertest.Refused}
+	silent := writertest.Answer{Fate: writertest.Silent}
 	return []question{
-		ask(conformance.FromPod, f.ClusterIP, 80, asItself),
-		ask(conformance.FromNode, f.ClusterIP, 80, asNode),
-		ask(conformance.FromOutside, f.Node, 30080, asNode),
-		ask(conformance.FromStranger, f.Node, 30080, asNode),
-		ask(conformance.FromOutside, f.ExternalIP, 80, asNode),
-		ask(conformance.FromOutside, f.VIP, 80, asNode),
-		ask(conformance.FromStranger, f.VIP, 80, silent),
-		ask(conformance.FromPod, f.OtherClusterIP, 80, refused),
-		ask(conformance.FromOutside, f.OtherClusterIP, 80, refused),
+		ask(writertest.FromPod, f.ClusterIP, 80, asItself),
+		ask(writertest.FromNode, f.ClusterIP, 80, asNode),
+		ask(writertest.FromOutside, f.Node, 30080, asNode),
+		ask(writertest.FromStranger, f.Node, 30080, asNode),
+		ask(writertest.FromOutside, f.ExternalIP, 80, asNode),
+		ask(writertest.FromOutside, f.VIP, 80, asNode),
+		ask(writertest.FromStranger, f.VIP, 80, silent),
+		ask(writertest.FromPod, f.OtherClusterIP, 80, refused),
+		ask(writertest.FromOutside, f.OtherClusterIP, 80, refused),
 	}
 }
 
@@ -122,12 +122,12 @@ func questionsOf(f conformance.Fixture) []question {
 type rulesNode struct {
 	*testing.T
 	way
-	network *conformance.Network
+	network *writertest.Network
 	lock    string
 }
 
-func newRulesNode(t *testing.T, world conformance.Fixture, w way) *rulesNode {
-	return &rulesNode{T: t, way: w, network: conformance.NewNetwork(t, world), lock: filepath.Join(t.TempDir(), "xtables.lock")}
+func newRulesNode(t *testing.T, world writertest.Fixture, w way) *rulesNode {
+	return &rulesNode{T: t, way: w, network: writertest.NewNetwork(t, world), lock: filepath.Join(t.TempDir(), "xtables.lock")}
 }
 
 func (n *rulesNode) command(words ...string) *exec.Cmd {

@@ -49,7 +49,7 @@ to paste into another terminal.`,
 			if err := daemon.NeedPrivilege("; to try Sluice without it, use --sandbox"); err != nil {
 				return err
 			}
-			return logging(&o, daemon.Run(cmd.Context(), &o, daemon.Manifests(lab.Dir)))
+			return logged(&o, daemon.Run(cmd.Context(), &o, daemon.Manifests(lab.Dir)))
 		},
 	}
 	o.Flags = config.BindRun(cmd.Flags())
@@ -131,7 +131,7 @@ are ignored, as by kube-proxy; docs/configuration.md has the precedence.`,
   # log every change of a Service, in JSON
   sluice proxy --config=config.conf -v=2 --logging-format=json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return logging(&o, serveCluster(cmd.Context(), &o, cmd.OutOrStdout()))
+			return logged(&o, serveCluster(cmd.Context(), &o, cmd.OutOrStdout()))
 		},
 	}
 	o.Flags = config.BindProxy(cmd.Flags())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -153,7 +154,7 @@ func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) 
 			continue
 		}
 		for _, rule := range s.rules[chain] {
-			if target := ruleTarget(rule); s.exists[target] && c.of.Owns(s.table, target) {
+			if target := rules.TargetOf(rule); s.exists[target] && c.of.Owns(s.table, target) {
 				held[target] = true
 				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, "+
 					"which stays, emptied; remove the rule and clean up again: %q in chain %s", rule, chain))

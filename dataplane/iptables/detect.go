@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -117,9 +116,10 @@ func survey(ctx context.Context, variant Variant, families []service.Family) (ho
 func (h *holding) count(printed string) {
 	table := ""
 	for line := range strings.Lines(printed) {
-		if strings.HasPrefix(line, "-A ") {
+		if added, ok := strings.CutPrefix(line, "-A "); ok {
 			h.all++
-			h.countMark(line)
+			chain, rule, _ := strings.Cut(strings.TrimSuffix(added, "\n"), " ")
+			h.countMark(chain, rule)
 		}
 		switch {
 		case strings.HasPrefix(line, "*"):
@@ -140,25 +140,28 @@ func (h *holding) count(printed string) {
 	}
 }
 
-// setMark matches a rule that changes packet marks. Its first group is the chain, its second the
-// bits that are set afterwards, whatever they were.
-var setMark = regexp.MustCompile(`^-A (\S+) .*-j MARK --set-x?mark (0x[0-9a-f]+)`)
-
-// countMark notes which bits a rule sets. The chain that both proxies mark packets in is no other
-// program's.
-func (h *holding) countMark(line string) {
-	found := setMark.FindStringSubmatch(line)
-	if found == nil || found[1] == chainMarkMasq {
+// countMark notes which bits a rule sets in packet marks, whatever they were. The chain that both
+// proxies mark packets in is no other program's.
+func (h *holding) countMark(chain, rule string) {
+	if chain == chainMarkMasq || rules.TargetOf(rule) != "MARK" {
 		return
 	}
-	bits, err := strconv.ParseUint(found[2], 0, 32)
+	target := rules.Parse(rule).Target
+	set := target.Option("--set-xmark")
+	if set == nil {
+		set = target.Option("--set-mark")
+	}
+	if set == nil {
+		return
+	}
+	bits, _, err := set.Mark()
 	if err != nil || bits == 0 {
 		return
 	}
 	if h.marks == nil {
 		h.marks = make(map[string]uint32)
 	}
-	h.marks[found[1]] |= uint32(bits)
+	h.marks[chain] |= bits
 }
 
 // portChars is the length of the hash in the name of a Service port's chain.
@@ -230,37 +233,13 @@ func FindFormer(ctx context.Context) []Former {
 // choose decides between the variants that can be used. usual is the variant of the iptables in
 // PATH, if known; missing says why the others cannot be used.
 func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
-	const balanced = "neither variant holds more rules of Kubernetes, and "
-	var chosen *holding
-	reason := ""
-	for i := range found {
-		h := &found[i]
-		switch {
-		case want == string(h.variant):
-			chosen, reason = h, "asked for"
-		case want != Auto:
-		case h.marked && (chosen == nil || !chosen.marked):
-			chosen, reason = h, "the kubelet uses it"
-		case chosen == nil && len(found) == 1:
-			chosen, reason = h, "the other variant cannot be used here"
-		case chosen == nil:
-			chosen, reason = h, balanced+"no iptables in PATH tells its variant"
-		case chosen.marked:
-		case h.rules > chosen.rules:
-			chosen, reason = h, "it holds more rules of Kubernetes"
-		case h.rules < chosen.rules:
-			reason = "it holds more rules of Kubernetes"
-		case usual != "":
-			if h.variant == usual {
-				chosen = h
-			}
-			reason = balanced + "the iptables in PATH is of this one"
-		}
-	}
-	if chosen == nil {
+	candidates := slices.DeleteFunc(slices.Clone(found), func(h holding) bool { return want != Auto && want != string(h.variant) })
+	if len(candidates) == 0 {
 		return Detection{}, missing
 	}
-	d := Detection{Variant: chosen.variant, Reason: reason}
+	// Of equal ones, the first is chosen.
+	chosen := slices.MaxFunc(candidates, func(a, b holding) int { return slices.Compare(a.score(usual), b.score(usual)) })
+	d := Detection{Variant: chosen.variant, Reason: reason(want, chosen, found, usual)}
 	for _, h := range found {
 		if h.variant == chosen.variant {
 			continue
@@ -274,4 +253,36 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		}
 	}
 	return d, nil
+}
+
+// score ranks a variant: one that the kubelet uses comes first, then the one with more rules of
+// Kubernetes, then that of the iptables in PATH.
+func (h holding) score(usual Variant) []int {
+	switch {
+	case h.marked:
+		return []int{1}
+	case h.variant == usual:
+		return []int{0, h.rules, 1}
+	default:
+		return []int{0, h.rules, 0}
+	}
+}
+
+// reason says why a variant was chosen.
+func reason(want string, chosen holding, found []holding, usual Variant) string {
+	const balanced = "neither variant holds more rules of Kubernetes, and "
+	switch {
+	case want != Auto:
+		return "asked for"
+	case chosen.marked:
+		return "the kubelet uses it"
+	case len(found) == 1:
+		return "the other variant cannot be used here"
+	case found[0].rules != found[1].rules:
+		return "it holds more rules of Kubernetes"
+	case usual != "":
+		return balanced + "the iptables in PATH is of this one"
+	default:
+		return balanced + "no iptables in PATH tells its variant"
+	}
 }

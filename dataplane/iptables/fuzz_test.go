@@ -2,44 +2,14 @@ package iptables
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-// FuzzSplitRule: what is quoted as the tools quote it is one argument again.
-func FuzzSplitRule(f *testing.F) {
-	f.Add("ns/web:http", " cluster IP", "KUBE-SVC-A")
-	f.Add(`a"b\c'd`, `-j DROP`, "KUBE-SEP-B")
-	f.Add("", "\\", "")
-	f.Add("-", "j", "KUBE-SEP-B")
-	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `'`, `\'`)
-	f.Fuzz(func(t *testing.T, subject, after, target string) {
-		if strings.ContainsAny(target, " \"\n") || target == "" {
-			return
-		}
-		rule := `-m comment --comment "` + escape.Replace(subject+after) + `" -j ` + target
-		want := []string{"-m", "comment", "--comment", subject + after, "-j", target}
-		if got := SplitRule(rule); !slices.Equal(got, want) {
-			t.Errorf("%q is split into %q", rule, got)
-		}
-		if got := ruleTarget(rule); got != target {
-			t.Errorf("%q leads to %q", rule, got)
-		}
-		// A name as the source admits it needs no escape.
-		if c := (comment{subject: subject, after: after}); escape.Replace(subject+after) == subject+after && subject+after != "" {
-			got := SplitRule("--comment " + string(c.appendTo(nil)))
-			if len(got) != 2 || got[1] != subject+after {
-				t.Errorf("comment %q reads %q", subject+after, got)
-			}
-		}
-	})
-}
 
 // FuzzRecover reads any rules as those that a former process left in a shared chain. What is
 // taken for an element is written as a rule that is taken for the same element.
@@ -61,11 +31,11 @@ func FuzzRecover(f *testing.F) {
 		if o == nil {
 			return
 		}
-		elements, _ := dispatch.New(service.IPv4, containers).Recover([]*dataplane.Object{o})
+		elements, _ := tree.New(service.IPv4, containers).Recover([]*dataplane.Object{o})
 		if len(elements) > strings.Count(rules, "\n")+1 {
 			t.Errorf("%d elements of %q", len(elements), rules)
 		}
-		layout := dispatch.New(service.IPv4, containers)
+		layout := tree.New(service.IPv4, containers)
 		names := map[dataplane.ID]bool{}
 		for _, e := range elements {
 			names[e.ID] = true

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -79,47 +79,47 @@ func natChain(name string) dataplane.ID { return chainID(NAT, name) }
 // The dispatch containers: the chains that Services share.
 var (
 	// natServices translates by destination.
-	natServices = newContainer(NAT, chainServices, 'S', dispatch.ByDestination)
+	natServices = newContainer(NAT, chainServices, 'S', tree.ByDestination)
 	// natNodePorts translates by node port.
-	natNodePorts = newContainer(NAT, chainNodePorts, 'N', dispatch.ByPort)
+	natNodePorts = newContainer(NAT, chainNodePorts, 'N', tree.ByPort)
 	// natHairpin marks endpoints that reach themselves.
-	natHairpin = newContainer(NAT, chainHairpin, 'H', dispatch.BySource)
+	natHairpin = newContainer(NAT, chainHairpin, 'H', tree.BySource)
 	// filterServices refuses at ClusterIPs without endpoints.
-	filterServices = newGuarded(chainServices, 'R', dispatch.ByDestination)
+	filterServices = newGuarded(chainServices, 'R', tree.ByDestination)
 	// filterExternal refuses at external IPs and load balancer VIPs.
-	filterExternal = newGuarded(chainExternal, 'X', dispatch.ByDestination)
+	filterExternal = newGuarded(chainExternal, 'X', tree.ByDestination)
 	// filterNodePorts refuses at node ports.
-	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', dispatch.ByPort)
+	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', tree.ByPort)
 	// filterFirewall drops what the source ranges did not admit.
-	filterFirewall = newGuarded(chainProxyFirewall, 'F', dispatch.ByDestination)
+	filterFirewall = newGuarded(chainProxyFirewall, 'F', tree.ByDestination)
 	// filterHealth accepts health checks.
-	filterHealth = newGuarded(chainNodePorts, 'C', dispatch.ByPort)
+	filterHealth = newGuarded(chainNodePorts, 'C', tree.ByPort)
 )
 
 // newGuarded returns a container of filter: every packet of state NEW passes it, and few are for
 // one of its elements.
-func newGuarded(chain string, letter byte, shape dispatch.Shape) dispatch.Container {
+func newGuarded(chain string, letter byte, shape tree.Shape) tree.Container {
 	c := newContainer(Filter, chain, letter, shape)
 	c.Guarded = true
 	return c
 }
 
-func newContainer(table Table, chain string, letter byte, shape dispatch.Shape) dispatch.Container {
-	return dispatch.Container{Table: string(table), Chain: chain, Letter: letter, Shape: shape}
+func newContainer(table Table, chain string, letter byte, shape tree.Shape) tree.Container {
+	return tree.Container{Table: string(table), Chain: chain, Letter: letter, Shape: shape}
 }
 
-var containers = []dispatch.Container{
+var containers = []tree.Container{
 	natServices, natNodePorts, natHairpin,
 	filterServices, filterExternal, filterNodePorts, filterFirewall, filterHealth,
 }
 
 // NewLayout returns a layout that folds this package's elements into chains.
-func NewLayout(family service.Family) *dispatch.Layout { return dispatch.New(family, containers) }
+func NewLayout(family service.Family) *tree.Layout { return tree.New(family, containers) }
 
 // frontendShapes holds the containers with one tree element for each frontend that is served
 // or refused, and what their keys hold. Elements of the other containers accompany one of
 // these, or belong to several Services.
-var frontendShapes = map[string]dispatch.Shape{
+var frontendShapes = map[string]tree.Shape{
 	natServices.Name():     natServices.Shape,
 	natNodePorts.Name():    natNodePorts.Shape,
 	filterServices.Name():  filterServices.Shape,
@@ -141,8 +141,8 @@ func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
 	if !known {
 		return dataplane.Frontend{}, false
 	}
-	key, err := dispatch.DecodeKey(id.Name)
-	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == dispatch.ByDestination) {
+	key, err := tree.DecodeKey(id.Name)
+	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == tree.ByDestination) {
 		return dataplane.Frontend{}, false
 	}
 	return dataplane.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -61,7 +61,7 @@ func TestEveryContainerIsKnown(t *testing.T) {
 		if ofFrontends == slices.Contains(others, c.Name()) {
 			t.Errorf("%s: holds frontends: %v, is listed as another: %v", c.Name(), ofFrontends, !ofFrontends)
 		}
-		if ofFrontends && c.Shape == dispatch.BySource {
+		if ofFrontends && c.Shape == tree.BySource {
 			t.Errorf("%s: no frontend is a source", c.Name())
 		}
 		known[c.Name()] = true
@@ -79,10 +79,10 @@ func TestEveryContainerIsKnown(t *testing.T) {
 					continue
 				}
 				seen[o.ID.Container] = true
-				key, err := dispatch.DecodeKey(o.ID.Name)
+				key, err := tree.DecodeKey(o.ID.Name)
 				_, ofFrontends := frontendShapes[o.ID.Container]
 				f, isFrontend := Naming{}.Frontend(o.ID)
-				if err != nil || !known[o.ID.Container] || isFrontend != (ofFrontends && key.Lane == dispatch.Tree) {
+				if err != nil || !known[o.ID.Container] || isFrontend != (ofFrontends && key.Lane == tree.Tree) {
 					t.Errorf("%v: %v in %s is frontend %v: %v", family, key, o.ID.Container, f, isFrontend)
 				}
 			}

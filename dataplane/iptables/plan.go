@@ -15,24 +15,24 @@ type plan struct {
 	batch *dataplane.Batch
 	// tables are those that the batch touches, in the order of reading.
 	tables []Table
-	// leaving and coming are the hooks that go and come, by row. absent are those that come
-	// and certainly do not exist yet.
-	leaving, coming, absent []Hook
-	// chains are the changes that go into inputs, divided by limits. If hooks go, the chains
-	// that go are in going instead.
-	chains, going []dataplane.Change
-	limits        StageLimits
+	// deleteHooks and ensureHooks are in the order of their rows. insertHooks are those that
+	// certainly do not exist yet.
+	deleteHooks, ensureHooks, insertHooks []Hook
+	// chains are the changes that go into inputs, divided by limits. If hooks are deleted, the
+	// deleted chains are in deleteChains instead.
+	chains, deleteChains []dataplane.Change
+	limits               StageLimits
 	// input is the one that was written last.
 	input *input
-	// vague are changes of shared chains that only have to exist, and may exist already.
-	vague []dataplane.Change
+	// maybeCreate are changes of shared chains that only have to exist, and may exist already.
+	maybeCreate []dataplane.Change
 }
 
 // newPlan sorts the changes of a batch into hooks and chains. An identity that this backend
-// cannot have made is an error. Strays are rules of built-in chains that no release of ours
+// cannot have made is an error. foreignHooks are rules of built-in chains that no release of ours
 // knows, by the chain that they lead to; they go together with that chain.
 func newPlan(
-	batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]Hook,
+	batch *dataplane.Batch, limits StageLimits, foreignHooks map[dataplane.ID][]Hook,
 ) (*plan, error) {
 	p := &plan{batch: batch, limits: limits}
 	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
@@ -44,7 +44,7 @@ func newPlan(
 		}
 		touched[table] = true
 		if c.After == nil {
-			p.leaving = append(p.leaving, strays[c.ID]...)
+			p.deleteHooks = append(p.deleteHooks, foreignHooks[c.ID]...)
 		}
 	}
 	p.partRemovals()
@@ -53,7 +53,7 @@ func newPlan(
 			p.tables = append(p.tables, table)
 		}
 	}
-	for _, hooks := range [...][]Hook{p.leaving, p.coming, p.absent} {
+	for _, hooks := range [...][]Hook{p.deleteHooks, p.ensureHooks, p.insertHooks} {
 		slices.SortFunc(hooks, byRow)
 	}
 	return p, nil
@@ -74,11 +74,11 @@ func (p *plan) sort(c dataplane.Change) (Table, error) {
 	shared := isShared(hook.Table, hook.Target)
 	switch {
 	case c.After != nil && c.Before == nil && !c.Unsure && !shared:
-		p.absent = append(p.absent, hook)
+		p.insertHooks = append(p.insertHooks, hook)
 	case c.After != nil:
-		p.coming = append(p.coming, hook)
+		p.ensureHooks = append(p.ensureHooks, hook)
 	case !shared:
-		p.leaving = append(p.leaving, hook)
+		p.deleteHooks = append(p.deleteHooks, hook)
 	}
 	return hook.Table, nil
 }
@@ -103,7 +103,7 @@ func (p *plan) sortChain(table Table, c dataplane.Change) {
 	case c.After.Body != "":
 		p.chains = append(p.chains, c)
 	case c.Before == nil || c.Unsure:
-		p.vague = append(p.vague, c)
+		p.maybeCreate = append(p.maybeCreate, c)
 	}
 }
 
@@ -111,13 +111,13 @@ func (p *plan) sortChain(table Table, c dataplane.Change) {
 // packets to all Services, in another release's words. It must stay until its replacement is in
 // place, and so must the chains that it leads to.
 func (p *plan) partRemovals() {
-	if len(p.leaving) == 0 {
+	if len(p.deleteHooks) == 0 {
 		return
 	}
 	var stay []dataplane.Change
 	for _, c := range p.chains {
 		if c.After == nil {
-			p.going = append(p.going, c)
+			p.deleteChains = append(p.deleteChains, c)
 		} else {
 			stay = append(stay, c)
 		}
@@ -149,18 +149,18 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 		}
 		return nil
 	}
-	if err := each(p.coming, tool.EnsureHook); err != nil {
+	if err := each(p.ensureHooks, tool.EnsureHook); err != nil {
 		return err
 	}
-	if err := each(p.leaving, tool.RemoveHook); err != nil {
+	if err := each(p.deleteHooks, tool.RemoveHook); err != nil {
 		return err
 	}
-	return p.restore(ctx, tool, p.going, receipt)
+	return p.restore(ctx, tool, p.deleteChains, receipt)
 }
 
 // clarify adds to the chains those shared ones that do not exist.
 func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
-	for _, c := range p.vague {
+	for _, c := range p.maybeCreate {
 		receipt.Written.Calls++
 		exists, err := hasChain(ctx, tool, Table(c.ID.Container), c.ID.Name)
 		if err != nil {
@@ -176,22 +176,22 @@ func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receip
 // insert puts the hooks that certainly do not exist yet on top of their chains, with one input.
 // At the start that is all of them, and checking each first takes two processes per hook.
 func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
-	if len(p.absent) == 0 {
+	if len(p.insertHooks) == 0 {
 		return nil
 	}
 	in := &input{}
 	for _, table := range tables {
-		in.section(table, nil, slices.DeleteFunc(slices.Clone(p.absent), func(h Hook) bool {
+		in.section(table, nil, slices.DeleteFunc(slices.Clone(p.insertHooks), func(h Hook) bool {
 			return h.Table != table
 		}))
 	}
 	receipt.Written.Calls++
-	receipt.Written.Lines += len(p.absent)
+	receipt.Written.Lines += len(p.insertHooks)
 	receipt.Written.Bytes += in.text.Len()
 	if err := tool.Restore(ctx, in.text.Bytes()); err != nil {
 		return err
 	}
-	receipt.Written.Objects += len(p.absent)
+	receipt.Written.Objects += len(p.insertHooks)
 	return nil
 }
 

@@ -4,7 +4,8 @@ import (
 	"strconv"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -213,7 +214,7 @@ func (p *portDraft) translate(e service.Endpoint) {
 	p.text = append(p.text, "-j DNAT --to-destination "...)
 	if e.AddrPort.Addr().Is6() {
 		p.text = append(p.text, '[')
-		p.text = append(dispatch.AppendAddr(p.text, e.AddrPort.Addr()), ']')
+		p.text = append(rules.AppendAddr(p.text, e.AddrPort.Addr()), ']')
 	} else {
 		p.text = e.AddrPort.Addr().AppendTo(p.text)
 	}
@@ -276,7 +277,7 @@ func (p *portDraft) renderHairpins() {
 			continue
 		}
 		self := host(e.AddrPort.Addr())
-		p.element(natHairpin, dispatch.SourceKey(e.AddrPort.Addr()), rule{
+		p.element(natHairpin, tree.SourceKey(e.AddrPort.Addr()), rule{
 			source: self, destination: self, target: chainMarkMasq,
 		}, natChain(chainMarkMasq))
 	}

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -151,7 +151,7 @@ func (d *draft) endChain(name string, refs ...dataplane.ID) {
 }
 
 // element adds one dispatch rule. If its target is a chain of ours, refs name it.
-func (d *draft) element(container dispatch.Container, key string, r rule, refs ...dataplane.ID) {
+func (d *draft) element(container tree.Container, key string, r rule, refs ...dataplane.ID) {
 	d.begin()
 	d.rule(r)
 	d.objects = append(d.objects, dataplane.Object{
@@ -168,7 +168,7 @@ func (d *draft) renderHealth(key service.Key, port uint16) {
 	if port == 0 {
 		return
 	}
-	d.element(filterHealth, dispatch.PortKey(service.TCP, port), rule{
+	d.element(filterHealth, tree.PortKey(service.TCP, port), rule{
 		protocol: service.TCP.String(),
 		port:     port,
 		comment:  comment{subject: key.String(), after: " health check node port"},
@@ -221,10 +221,10 @@ func (p *portDraft) frontend(addr netip.Addr, after string) rule {
 }
 
 func (p *portDraft) key(addr netip.Addr) string {
-	return dispatch.DestinationKey(addr, p.Protocol, p.Port)
+	return tree.DestinationKey(addr, p.Protocol, p.Port)
 }
 
-func (p *portDraft) nodePortKey() string { return dispatch.PortKey(p.Protocol, p.NodePort) }
+func (p *portDraft) nodePortKey() string { return tree.PortKey(p.Protocol, p.NodePort) }
 
 // about returns a comment that begins with the name of the port.
 func (p *portDraft) about(after string) comment { return comment{subject: p.subject, after: after} }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -94,9 +94,9 @@ func (w world) view(ports ...service.PortView) *service.View {
 }
 
 // keyText prints a key, for example "172.30.0.41 tcp 80".
-func keyText(k dispatch.Key) string {
+func keyText(k tree.Key) string {
 	switch {
-	case k.Lane == dispatch.Tail:
+	case k.Lane == tree.Tail:
 		return "tail " + k.Text
 	case !k.HasPort:
 		return k.Addr.String()
@@ -113,7 +113,7 @@ func listing(objects []dataplane.Object) string {
 	for _, o := range objects {
 		name, body := o.ID.Container+" "+o.ID.Name, "  "+strings.ReplaceAll(o.Body, "\n", "\n  ")
 		if o.Kind == dataplane.Element {
-			key, err := dispatch.DecodeKey(o.ID.Name)
+			key, err := tree.DecodeKey(o.ID.Name)
 			if err != nil {
 				panic(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -136,19 +136,19 @@ func TestKernelPrintsAddresses(t *testing.T) {
 		"::1.2.3.4", "::1:0", "::ffff:1.2.3.4", "::2:3:4:5:6:7", "0:1:2:3:4:5:6:7", "1:0:2::", "1::2:0:0:3",
 		"2001:db8::", "fd00::1",
 	}
-	var rules, endpoints []string
+	var sources, endpoints []string
 	for _, text := range addrs {
 		addr := netip.MustParseAddr(text)
 		for _, bits := range []int{1, 96, 112, 128} {
 			prefix := netip.PrefixFrom(addr, bits).Masked()
-			rules = append(rules, "-s "+string(dispatch.AppendPrefix(nil, prefix))+" -j RETURN")
+			sources = append(sources, "-s "+string(rules.AppendPrefix(nil, prefix))+" -j RETURN")
 		}
-		endpoints = append(endpoints, "-p tcp -j DNAT --to-destination ["+string(dispatch.AppendAddr(nil, addr))+"]:80")
+		endpoints = append(endpoints, "-p tcp -j DNAT --to-destination ["+string(rules.AppendAddr(nil, addr))+"]:80")
 	}
 	onKernels(t, func(k *kernelTest) {
 		if k.family == service.IPv6 {
 			k.expectPrinted([]dataplane.Object{
-				fixed(NAT, "KUBE-SVC-A", nil, rules...),
+				fixed(NAT, "KUBE-SVC-A", nil, sources...),
 				fixed(NAT, "KUBE-SVC-B", nil, endpoints...),
 			})
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -113,7 +113,7 @@ func TestFirstPortKeepsElement(t *testing.T) {
 	second.Name = "other"
 	objects := newTestRenderer(service.IPv4).Service(context.Background(), w.view(first, second), w.facts())
 	fragment := dataplane.NewFragment(service.Key{}, w.view().Created, objects)
-	id := dataplane.ID{Container: "nat/KUBE-SERVICES", Name: dispatch.DestinationKey(w.clusterIP, service.TCP, 80)}
+	id := dataplane.ID{Container: "nat/KUBE-SERVICES", Name: tree.DestinationKey(w.clusterIP, service.TCP, 80)}
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
 	if i < 0 || !strings.Contains(fragment.Objects[i].Body, `"ns1/svc1:p80 cluster IP"`) {
 		t.Errorf("the ClusterIP does not lead to the first port: %s", listing(fragment.Objects))

@@ -3,7 +3,6 @@ package iptables
 import (
 	"math"
 	"net/netip"
-	"slices"
 	"strconv"
 	"testing"
 )
@@ -74,23 +73,6 @@ func TestProbabilityIsStable(t *testing.T) {
 		}
 		if math.Abs(threshold-probabilityOne/float64(k)) > 0.5 {
 			t.Fatalf("1/%d: threshold %.0f is not the nearest", k, threshold)
-		}
-	}
-}
-
-func TestSplitRule(t *testing.T) {
-	for rule, want := range map[string][]string{
-		``:                           nil,
-		`-j A`:                       {"-j", "A"},
-		`  -s  1.1.1.1/32 `:          {"-s", "1.1.1.1/32"},
-		`--comment "a b" -j A`:       {"--comment", "a b", "-j", "A"},
-		`--comment ""`:               {"--comment", ""},
-		`--comment "it\'s \"x\" \\"`: {"--comment", `it's "x" \`},
-		`--comment "never closed`:    {"--comment", "never closed"},
-		`--comment "ends with \`:     {"--comment", `ends with \`},
-	} {
-		if got := SplitRule(rule); !slices.Equal(got, want) {
-			t.Errorf("SplitRule(%q) = %q, want %q", rule, got, want)
 		}
 	}
 }

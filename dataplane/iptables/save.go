@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
 // saved is one table as iptables-save printed it, without counters and comments. All strings
@@ -113,7 +114,7 @@ func (s *saved) refs(chain string) []dataplane.ID {
 	var refs []dataplane.ID
 	var seen map[string]bool // made on the first reference; most chains have none
 	for _, rule := range s.rules[chain] {
-		target := ruleTarget(rule)
+		target := rules.TargetOf(rule)
 		if !s.exists[target] || seen[target] {
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -119,7 +119,7 @@ var (
 // offered.
 func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
 	var objects []dataplane.Object
-	tail := func(container dispatch.Container, name string, match rule, text, target string) {
+	tail := func(container tree.Container, name string, match rule, text, target string) {
 		match.comment = comment{subject: text}
 		match.target = target
 		objects = append(objects, tailElement(container, name, match))
@@ -187,9 +187,9 @@ func externalTail() dataplane.Object {
 	})
 }
 
-func tailElement(container dispatch.Container, name string, r rule) dataplane.Object {
+func tailElement(container tree.Container, name string, r rule) dataplane.Object {
 	return dataplane.Object{
-		ID:    dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
+		ID:    dataplane.ID{Container: container.Name(), Name: tree.TailKey(name)},
 		Kind:  dataplane.Element,
 		Body:  string(r.appendTo(nil)),
 		Links: dataplane.LinkTo(dataplane.ID{Container: container.Table, Name: r.target}),

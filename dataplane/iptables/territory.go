@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
 // Territory is what one mode of the proxy owns in iptables. A writer looks at nothing else,
@@ -62,19 +63,19 @@ func (t Territory) hooksIn(s *saved) []Hook {
 	})
 }
 
-// straysIn adds the rules of built-in chains that lead to our chains and are no hook of ours:
+// foreignHooksIn adds the rules of built-in chains that lead to our chains and are no hook of ours:
 // another release or another program made them. They stay, unless the chain that they lead to
 // goes, because they would keep the kernel from deleting it.
-func (t Territory) straysIn(s *saved, strays map[dataplane.ID][]Hook) {
+func (t Territory) foreignHooksIn(s *saved, foreignHooks map[dataplane.ID][]Hook) {
 	for _, chain := range s.chains {
 		if !isBuiltIn(chain) {
 			continue
 		}
 		for _, text := range s.rules[chain] {
-			stray := readHook(s.table, chain, text)
-			if s.exists[stray.Target] && t.Owns(s.table, stray.Target) && !t.hasHook(stray) {
-				id := chainID(s.table, stray.Target)
-				strays[id] = append(strays[id], stray)
+			foreign := readHook(s.table, chain, text)
+			if s.exists[foreign.Target] && t.Owns(s.table, foreign.Target) && !t.hasHook(foreign) {
+				id := chainID(s.table, foreign.Target)
+				foreignHooks[id] = append(foreignHooks[id], foreign)
 			}
 		}
 	}
@@ -202,7 +203,7 @@ func (h Hook) Text() string {
 	for i, word := range h.Rule {
 		// Only comments hold anything but plain words.
 		if words[i] = word; i > 0 && h.Rule[i-1] == "--comment" {
-			words[i] = string(comment{subject: word}.appendTo(nil))
+			words[i] = string(rules.AppendQuoted(nil, word))
 		}
 	}
 	return strings.Join(words, " ")
@@ -245,5 +246,5 @@ func parseHook(id dataplane.ID) (Hook, error) {
 
 // readHook returns a rule of a built-in chain that iptables-save printed.
 func readHook(table Table, chain, text string) Hook {
-	return Hook{Table: table, Chain: chain, Rule: SplitRule(text), Target: ruleTarget(text), text: text}
+	return Hook{Table: table, Chain: chain, Rule: rules.Words(text), Target: rules.TargetOf(text), text: text}
 }

@@ -13,7 +13,7 @@ import (
 func neighbour() Territory {
 	hooks := []Hook{
 		hook(NAT, "OUTPUT", commentPortals, chainServices),
-		hook(NAT, "OUTPUT", "the other's", "KUBE-OTHER"),
+		hook(NAT, "OUTPUT", "of the other", "KUBE-OTHER"),
 	}
 	for i := range hooks {
 		hooks[i].Row = i + 1
@@ -30,7 +30,7 @@ func neighbour() Territory {
 var bothModes = savedTable(NAT,
 	":OUTPUT ACCEPT [0:0]", ":KUBE-SERVICES - [0:0]", ":KUBE-OTHER - [0:0]", ":KUBE-SVC-A - [0:0]", ":MINE - [0:0]",
 	"-A OUTPUT "+hook(NAT, "OUTPUT", commentPortals, chainServices).Text(),
-	"-A OUTPUT "+hook(NAT, "OUTPUT", "the other's", "KUBE-OTHER").Text(),
+	"-A OUTPUT "+hook(NAT, "OUTPUT", "of the other", "KUBE-OTHER").Text(),
 	"-A KUBE-SERVICES -j KUBE-SVC-A", "-A KUBE-OTHER -j KUBE-SERVICES")
 
 func TestTerritories(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 	}
 	got := strings.Join(read(WriterConfig{Territory: neighbour()}), "|")
 	want := "KUBE-OTHER|KUBE-SERVICES|" +
-		`01 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES|02 -m comment --comment "the other's" -j KUBE-OTHER`
+		`01 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES|02 -m comment --comment "of the other" -j KUBE-OTHER`
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -105,7 +105,7 @@ func TestCleanupOfOneTerritoryLeavesAnother(t *testing.T) {
 		t.Errorf("removed %+v, want one hook and one chain", summary)
 	}
 	for _, input := range tool.inputs {
-		const want = "*nat\n:KUBE-OTHER - [0:0]\n-D OUTPUT -m comment --comment \"the other's\" -j KUBE-OTHER\n-X KUBE-OTHER\nCOMMIT\n"
+		const want = "*nat\n:KUBE-OTHER - [0:0]\n-D OUTPUT -m comment --comment \"of the other\" -j KUBE-OTHER\n-X KUBE-OTHER\nCOMMIT\n"
 		if input != want {
 			t.Errorf("got input\n%s\nwant\n%s", input, want)
 		}

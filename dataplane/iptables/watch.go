@@ -28,7 +28,7 @@ import (
 // read, and to take another program's deletion for our own would be an outage.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	switch {
-	case w.authors != nil:
+	case w.ownWrites != nil:
 		return w.watchAnnounced(ctx, changed)
 	case w.sizes != nil:
 		return w.watchSizes(ctx, changed)
@@ -84,7 +84,7 @@ type announcer interface {
 	OnStart(started func(pid int))
 }
 
-// authors distinguishes what our own processes do to the tables from what others do. The kernel
+// ownWrites distinguishes what our own processes do to the tables from what others do. The kernel
 // announces a change with the port of the netlink socket that asked for it, and a process's first
 // socket has the process ID as its port.
 //
@@ -94,7 +94,7 @@ type announcer interface {
 // another program, which costs a read.
 //
 // The lock guards the fields, never a call.
-type authors struct {
+type ownWrites struct {
 	mu sync.Mutex
 	// writing is set from before the first process of a write starts until its last one has
 	// ended.
@@ -113,19 +113,19 @@ type authors struct {
 // its process ends, but may arrive a moment later. No other program must get the ID meanwhile.
 const ownAfterwards = 3 * time.Second
 
-func newAuthors() *authors {
-	return &authors{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.Stranger)}
+func newOwnWrites() *ownWrites {
+	return &ownWrites{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.Stranger)}
 }
 
 // begin marks the beginning of a write.
-func (a *authors) begin() {
+func (a *ownWrites) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.writing = true
 }
 
 // started records a process of ours.
-func (a *authors) started(pid int) {
+func (a *ownWrites) started(pid int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.writing {
@@ -134,7 +134,7 @@ func (a *authors) started(pid int) {
 }
 
 // end marks the end of the write and returns the strangers that changed something during it.
-func (a *authors) end(now time.Time) (strangers []dataplane.Stranger) {
+func (a *ownWrites) end(now time.Time) (strangers []dataplane.Stranger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for port, by := range a.heard {
@@ -160,7 +160,7 @@ func (a *authors) end(now time.Time) (strangers []dataplane.Stranger) {
 
 // foreign reports whether a change is certainly a stranger's. It reports false during a write,
 // at whose end the answer is known.
-func (a *authors) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
+func (a *ownWrites) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if until, ours := a.own[port]; ours && (until.IsZero() || now.Before(until)) {
@@ -174,7 +174,7 @@ func (a *authors) foreign(port uint32, by dataplane.Stranger, now time.Time) boo
 
 // missed records that announcements were lost, and reports whether that counts now. During a
 // write it reports false, and end reports the loss.
-func (a *authors) missed() bool {
+func (a *ownWrites) missed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lost = a.writing
@@ -200,12 +200,12 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 			return
 		}
 		by := dataplane.Stranger{PID: pid, Command: command}
-		if touched && w.authors.foreign(m.Port, by, time.Now()) {
+		if touched && w.ownWrites.foreign(m.Port, by, time.Now()) {
 			changed(by)
 		}
 		touched = false
 	}, func() {
-		if w.authors.missed() {
+		if w.ownWrites.missed() {
 			changed(dataplane.Stranger{})
 		}
 	})

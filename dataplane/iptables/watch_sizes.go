@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -98,7 +99,7 @@ func growthOf(
 		name, _, isHook := strings.Cut(c.ID.Container, "/")
 		table, target := Table(name), c.ID.Name
 		if isHook {
-			target = ruleTarget(target)
+			target = rules.TargetOf(target)
 		}
 		if !known || c.Unsure || isShared(table, target) {
 			vague[table] = true

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// TestAuthors covers the orders in which a process can start, be announced and end.
-func TestAuthors(t *testing.T) {
-	a := newAuthors()
+// TestOwnWrites covers the orders in which a process can start, be announced and end.
+func TestOwnWrites(t *testing.T) {
+	a := newOwnWrites()
 	now := time.Unix(1000, 0)
 	foreign := func(port uint32, after time.Duration, want bool) {
 		t.Helper()

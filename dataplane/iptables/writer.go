@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -26,19 +27,19 @@ type Writer struct {
 	config WriterConfig
 	// turn holds one token while the tool is in use.
 	turn chan struct{}
-	// loose holds the shared chains that were last wanted without rules of ours; see asWanted.
+	// sharedEmpty holds the shared chains that were last wanted without rules of ours; see asWanted.
 	// It belongs to the holder of the turn.
-	loose map[dataplane.ID]bool
-	// authors is set where the kernel announces changes, sizes where it only tells how large
+	sharedEmpty map[dataplane.ID]bool
+	// ownWrites is set where the kernel announces changes, sizes where it only tells how large
 	// tables are; see Watch.
-	authors *authors
-	sizes   *sizes
+	ownWrites *ownWrites
+	sizes     *sizes
 	// afterWrite is called when another program has changed something during a write. It is nil
 	// unless Watch runs.
 	afterWrite atomic.Pointer[func(dataplane.Stranger)]
-	// strays are hooks that are not wanted, by the chains that they lead to, as last read; see
-	// straysIn. It belongs to the holder of the turn.
-	strays map[dataplane.ID][]Hook
+	// foreignHooks are hooks that are not wanted, by the chains that they lead to, as last read; see
+	// foreignHooksIn. It belongs to the holder of the turn.
+	foreignHooks map[dataplane.ID][]Hook
 }
 
 var (
@@ -64,15 +65,15 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		config.Territory = OwnTerritory()
 	}
 	w := &Writer{
-		family: family,
-		tool:   tool,
-		config: config,
-		turn:   make(chan struct{}, 1),
-		loose:  make(map[dataplane.ID]bool),
+		family:      family,
+		tool:        tool,
+		config:      config,
+		turn:        make(chan struct{}, 1),
+		sharedEmpty: make(map[dataplane.ID]bool),
 	}
 	if a, ok := tool.(announcer); ok && a.Announced() {
-		w.authors = newAuthors()
-		a.OnStart(w.authors.started)
+		w.ownWrites = newOwnWrites()
+		a.OnStart(w.ownWrites.started)
 	} else if s, ok := tool.(tableSizer); ok {
 		w.sizes = newSizes(s)
 	}
@@ -104,10 +105,10 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 // watched separates an attempt from what other programs do at the same time.
 func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
 	switch {
-	case w.authors != nil:
-		w.authors.begin()
+	case w.ownWrites != nil:
+		w.ownWrites.begin()
 		receipt := attempt()
-		strangers := w.authors.end(time.Now())
+		strangers := w.ownWrites.end(time.Now())
 		if changed := w.afterWrite.Load(); changed != nil {
 			for _, by := range strangers {
 				(*changed)(by)
@@ -125,14 +126,14 @@ func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receip
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	p, err := newPlan(batch, w.config.Stages, w.strays)
+	p, err := newPlan(batch, w.config.Stages, w.foreignHooks)
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Err: err}
 	}
 	for i := range batch.Changes {
 		after := batch.Changes[i].After
 		if after != nil && isShared(Table(after.ID.Container), after.ID.Name) {
-			w.loose[after.ID] = onlyExists(after)
+			w.sharedEmpty[after.ID] = onlyExists(after)
 		}
 	}
 	if w.config.Accounting {
@@ -182,7 +183,7 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 
 func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
-	strays := make(map[dataplane.ID][]Hook)
+	foreignHooks := make(map[dataplane.ID][]Hook)
 	for _, table := range tables {
 		s, err := readTable(ctx, w.tool, table)
 		if err != nil {
@@ -196,9 +197,9 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 		for _, hook := range w.config.Territory.hooksIn(s) {
 			objects = append(objects, hook.Object())
 		}
-		w.config.Territory.straysIn(s, strays)
+		w.config.Territory.foreignHooksIn(s, foreignHooks)
 	}
-	w.strays = strays
+	w.foreignHooks = foreignHooks
 	slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 	return objects, nil
 }
@@ -207,7 +208,7 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 // the kubelet's rules in it and plan a removal that Write then leaves out. Before the first batch
 // the writer does not know what is wanted, so the first audit finds them once.
 func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
-	if !w.loose[o.ID] {
+	if !w.sharedEmpty[o.ID] {
 		return o
 	}
 	return &dataplane.Object{ID: o.ID, Kind: o.Kind}
@@ -216,24 +217,15 @@ func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
 // Owner returns the Service that the comments of a rule, or of a chain's rules, name: the first
 // word of the form "namespace/name", optionally with ":port".
 func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
-	const flag = `--comment `
-	for rest := o.Body; ; {
-		_, after, found := strings.Cut(rest, flag)
-		if !found {
-			return service.Key{}, false
-		}
-		comment, after, quoted := strings.Cut(strings.TrimPrefix(after, `"`), `"`)
-		if !quoted {
-			comment, after, _ = strings.Cut(comment, " ")
-		}
-		for word := range strings.FieldsSeq(comment) {
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		for word := range strings.FieldsSeq(rules.CommentOf(line)) {
 			namespace, name, named := strings.Cut(word, "/")
 			if name, _, _ = strings.Cut(name, ":"); named && namespace != "" && name != "" {
 				return service.Key{Namespace: namespace, Name: name}, true
 			}
 		}
-		rest = after
 	}
+	return service.Key{}, false
 }
 
 // Refs returns the chains that an object leads to, which reading has found.

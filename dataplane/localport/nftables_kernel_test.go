@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // cluster is a node with two domains, the rules of the nftables backend and the
@@ -28,7 +28,7 @@ import (
 type cluster struct {
 	*world
 	t                *testing.T
-	rules, listeners *conformance.Pipeline
+	rules, listeners *writertest.Pipeline
 	// endpoint is on the other host.
 	endpoint netip.AddrPort
 }
@@ -64,10 +64,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	facts.NodePorts[c.family] = on
 	rules := nftables.NewWriter(c.family, nftables.WriterConfig{Inside: c.node.Do})
 	c.Cleanup(func() { check(c, rules.Close()) })
-	c.rules = conformance.NewPipeline(conformance.Harness{
+	c.rules = writertest.NewPipeline(writertest.Harness{
 		Renderer: nftables.NewRenderer(c.family, nftables.Options{MasqueradeBit: 14}),
 	}, rules, facts)
-	c.listeners = conformance.NewPipeline(conformance.Harness{
+	c.listeners = writertest.NewPipeline(writertest.Harness{
 		Renderer: localport.NewRenderer(c.family),
 	}, c.writer, facts)
 }
@@ -86,7 +86,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	for _, e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), Place: &service.Place{NodeName: "n2"}, Ready: true, Serving: true})
 	}
-	for _, domain := range []*conformance.Pipeline{c.rules, c.listeners} {
+	for _, domain := range []*writertest.Pipeline{c.rules, c.listeners} {
 		domain.Serve(spec, slice)
 		domain.Converge(c.t)
 	}

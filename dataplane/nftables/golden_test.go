@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 var update = flag.Bool("update", false, "write what is rendered into testdata")
@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write what is rendered into testdata")
 // files that a person can review.
 func TestRulesetForReading(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		facts := f.Facts()
 		objects := r.Node(&facts)
@@ -60,7 +60,7 @@ func TestRulesetForReading(t *testing.T) {
 // whatever it has rendered before.
 func TestRenderingIsPure(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		used := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			for _, spec := range variety(f) {
@@ -83,7 +83,7 @@ func TestRenderingIsPure(t *testing.T) {
 // scaffold.
 func TestRefsAreRendered(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			scaffold := r.Node(&facts)
@@ -112,7 +112,7 @@ func TestRefsAreRendered(t *testing.T) {
 // yields the same bytes.
 func TestRenderedRulesComeBack(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		seen := 0
 		for name, facts := range allFacts(f) {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // releases are the versions of nft that must understand what we load: this machine's, and
@@ -87,7 +87,7 @@ type served struct {
 }
 
 // multitude returns Services with large numbers of everything.
-func multitude(f conformance.Fixture) []served {
+func multitude(f writertest.Fixture) []served {
 	var many []netip.Addr
 	for i := range 40 {
 		many = append(many, plus(f.B, i))
@@ -102,7 +102,7 @@ func multitude(f conformance.Fixture) []served {
 }
 
 // apart returns a Service with all kinds of frontends, n away from the usual ones.
-func apart(f conformance.Fixture, name string, n int) service.Spec {
+func apart(f writertest.Fixture, name string, n int) service.Spec {
 	spec := f.Exposed()
 	spec.Key.Name = name
 	spec.ClusterIPs[f.Family] = plus(spec.ClusterIPs[f.Family], n)
@@ -113,7 +113,7 @@ func apart(f conformance.Fixture, name string, n int) service.Spec {
 }
 
 // ofManyPorts has 500 ports of all protocols, with node ports.
-func ofManyPorts(f conformance.Fixture) served {
+func ofManyPorts(f writertest.Fixture) served {
 	s := served{apart(f, "ports", 10), f.Slice(f.A, f.B, f.C)}
 	s.spec.Ports, s.slice.Ports, s.spec.ExternalLocal = nil, nil, true
 	s.spec.LoadBalancerVIPs[f.Family], s.spec.ExternalIPs[f.Family] = nil, nil
@@ -128,7 +128,7 @@ func ofManyPorts(f conformance.Fixture) served {
 }
 
 // ofManyRanges admits 200 networks of eight sizes.
-func ofManyRanges(f conformance.Fixture) served {
+func ofManyRanges(f writertest.Fixture) served {
 	s := served{apart(f, "ranges", 40), f.Slice(f.A, f.B)}
 	base := f.Outside
 	for i := range 200 {
@@ -142,7 +142,7 @@ func ofManyRanges(f conformance.Fixture) served {
 // everything writes every kind of object.
 func everything(t *testing.T, family service.Family) (*world, []dataplane.Object) {
 	t.Helper()
-	f := conformance.NewFixture(family)
+	f := writertest.NewFixture(family)
 	w := newWorld(t, family, nftables.WriterConfig{})
 	w.facts = f.Facts()
 	w.facts.NodePorts[family] = service.NodePortAddresses{Addresses: []netip.Addr{f.Node, f.Second}}
@@ -190,7 +190,7 @@ func TestEveryReleaseListsEveryPart(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, family, nftables.WriterConfig{})
-			objects := w.serveVariety(conformance.NewFixture(family))
+			objects := w.serveVariety(writertest.NewFixture(family))
 			w.commit()
 			for name, program := range programs {
 				t.Run(name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestTheNodesNftLists(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, nftables.WriterConfig{})
-			w.serveVariety(conformance.NewFixture(family))
+			w.serveVariety(writertest.NewFixture(family))
 			w.commit()
 			w.listAll("nft")
 		})

@@ -10,11 +10,11 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // variety returns Services that together need every kind of object.
-func variety(f conformance.Fixture) []service.Spec {
+func variety(f writertest.Fixture) []service.Spec {
 	named := func(spec service.Spec, name string, last byte) service.Spec {
 		spec.Key.Name = name
 		renumber := func(a netip.Addr) netip.Addr {
@@ -50,7 +50,7 @@ func variety(f conformance.Fixture) []service.Spec {
 }
 
 // serveVariety renders and wants them all.
-func (w *world) serveVariety(f conformance.Fixture) []dataplane.Object {
+func (w *world) serveVariety(f writertest.Fixture) []dataplane.Object {
 	objects := w.renderer.Node(&w.facts)
 	w.want(service.Node, slices.Clone(objects))
 	for i, spec := range variety(f) {
@@ -69,7 +69,7 @@ func (w *world) serveVariety(f conformance.Fixture) []dataplane.Object {
 }
 
 // allFacts are node facts that lead to different rules.
-func allFacts(f conformance.Fixture) map[string]service.NodeFacts {
+func allFacts(f writertest.Fixture) map[string]service.NodeFacts {
 	usual := f.Facts()
 	byInterface := f.Facts()
 	byInterface.Detect[f.Family] = service.LocalDetector{Interface: "cbr0"}
@@ -92,7 +92,7 @@ func allFacts(f conformance.Fixture) map[string]service.NodeFacts {
 // writer, and reads both back.
 func TestTextAndWriterAgree(t *testing.T) {
 	for _, family := range service.Families {
-		f := conformance.NewFixture(family)
+		f := writertest.NewFixture(family)
 		for name, facts := range allFacts(f) {
 			t.Run(family.String()+"/"+name, func(t *testing.T) {
 				t.Parallel()

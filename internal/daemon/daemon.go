@@ -26,6 +26,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 )
 
@@ -62,7 +63,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 // process is what all servers of one process share.
 type process struct {
-	log   *logger
+	log   *logging.Logger
 	owner *owner
 	from  Upstream
 	// socket answers questions, whichever server is running.
@@ -80,7 +81,7 @@ type process struct {
 // are loaded.
 func Run(ctx context.Context, o *Options, from Upstream) error {
 	limitGarbage()
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	if err != nil {
 		return err
 	}

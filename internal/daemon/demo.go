@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
@@ -17,7 +18,7 @@ import (
 func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 	log := zap.NewNop()
 	if verbose {
-		opened, err := newLogger(o.Log())
+		opened, err := logging.New(o.Log())
 		if err != nil {
 			return err
 		}
@@ -35,7 +36,8 @@ func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
 			},
 			IPTables: func() ([]proxy.Domain, error) {
-				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				return domains, err
 			},
 		})
 		return domains, err

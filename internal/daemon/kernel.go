@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -47,15 +46,10 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			options.Whole, options.Sockets = whole, forwarders.Sockets
 			return backend.NFTables(ctx, options)
 		},
-		IPTables: func() ([]proxy.Domain, error) {
+		IPTables: func() (domains []proxy.Domain, err error) {
 			options, err := o.iptables(files, log)
-			if err != nil {
-				return nil, err
-			}
-			domains, err := backend.IPTables(ctx, options)
 			if err == nil {
-				name, _, _ := strings.Cut(domains[0].Name, "/")
-				k.variant = iptables.Variant(strings.TrimPrefix(name, "iptables-"))
+				domains, k.variant, err = backend.IPTables(ctx, options)
 			}
 			return domains, err
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -71,7 +72,7 @@ func (s *server) metricsConfig() metrics.Config {
 
 // dropped counts the reports that this server has dropped.
 func (s *server) dropped() metrics.Dropped {
-	return metrics.Dropped{Events: s.recorder.Dropped(), Warnings: s.objectWarnings.Dropped(), Lines: standardStreams.dropped()}
+	return metrics.Dropped{Events: s.recorder.Dropped(), Warnings: s.objectWarnings.Dropped(), Lines: logging.Dropped()}
 }
 
 // ipvsCounters returns what IPVS has counted.
@@ -158,7 +159,7 @@ func (s *server) setVerbosity(text string) (string, error) {
 		now := s.current.Load()
 		to := *now
 		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
-		if err := s.log.set(to.Log()); err != nil {
+		if err := s.log.Set(to.Log()); err != nil {
 			return "", err
 		}
 		swapped = s.current.CompareAndSwap(now, &to)

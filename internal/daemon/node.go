@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -108,7 +109,7 @@ func (o *Options) recorded(log *zap.Logger) sysctl.Files {
 // Initialise does once what needs full privileges, for --init-only. A later process with
 // fewer privileges finds it done.
 func Initialise(ctx context.Context, o *Options) error {
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -36,7 +37,7 @@ import (
 // change. It changes nothing. The Services are those of the manifests in a directory or, if
 // dir is empty, of the API server.
 func Plan(ctx context.Context, o *Options, dir string) (report *plan.Report, err error) {
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	if err != nil {
 		return nil, err
 	}

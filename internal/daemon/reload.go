@@ -43,7 +43,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	}
 	next, err := newServer(ctx, &o, s.process)
 	if err == nil {
-		if err = s.log.set(c.Log()); err != nil {
+		if err = s.log.Set(c.Log()); err != nil {
 			err = errors.Join(err, next.discard())
 		}
 	}
@@ -61,7 +61,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 // reassert sets the state that the process or the node has only one of, after a
 // successor could not be made.
 func (s *server) reassert() error {
-	err := s.log.set(s.current.Load().Log())
+	err := s.log.Set(s.current.Load().Log())
 	err = errors.Join(err, s.metricsConfig().Process.Set())
 	if s.client == nil {
 		return err

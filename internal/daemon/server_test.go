@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -29,12 +30,12 @@ func TestAServerThatCannotBeMadeHoldsNothing(t *testing.T) {
 	node := netnstest.New(t, "node") // the mode changes sysctls
 	o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+t.TempDir())
 	o.KubeProxy.DetectLocalMode = v1alpha1.LocalMode(proxy.DetectBridgeInterface) // and no bridge: the proxy rejects that
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	check(t, err)
 	check(t, node.Do(func() error { failToMakeServers(t, o, log); return nil }))
 }
 
-func failToMakeServers(t *testing.T, o *Options, log *logger) {
+func failToMakeServers(t *testing.T, o *Options, log *logging.Logger) {
 	t.Helper()
 	p := newProcess(t, log)
 	descriptors := func() int {
@@ -57,7 +58,7 @@ func failToMakeServers(t *testing.T, o *Options, log *logger) {
 }
 
 // newProcess returns one whose servers have no Services.
-func newProcess(t *testing.T, log *logger) *process {
+func newProcess(t *testing.T, log *logging.Logger) *process {
 	t.Helper()
 	p := &process{log: log, owner: claim(log.Logger), socket: newSocket(log.Logger), sockets: &relay.Sockets{},
 		from: func(*Options) (*upstream, error) {
@@ -95,7 +96,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 		return o
 	}
 	o, denied := options(nil, 0), []string{"192.0.2.0/24"}
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	check(t, err)
 	p := newProcess(t, log)
 	served, err := newServer(t.Context(), o, p)

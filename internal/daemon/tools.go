@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
@@ -89,7 +90,7 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := newLogger(o.Log())
+	log, err := logging.New(o.Log())
 	if err != nil {
 		return nil, err
 	}

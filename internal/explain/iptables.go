@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -26,7 +28,13 @@ type iptRules struct {
 type iptChain struct {
 	table, name string
 	texts       []string
-	rules       []iptRule
+	rules       []rules.Rule
+}
+
+func (c *iptChain) parse() {
+	for len(c.rules) < len(c.texts) {
+		c.rules = append(c.rules, rules.Parse(c.texts[len(c.rules)]))
+	}
 }
 
 // newIPTRules takes the objects of one domain: chains, and hooks in built-in chains.
@@ -179,19 +187,20 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 	if w.err == nil && depth > depthMax {
 		w.err = fmt.Errorf("chain %s of table %s: more than %d jumps", c.name, c.table, depthMax)
 	}
-	if w.err == nil {
-		w.err = c.parse(w.rules.sets)
-	}
 	if w.err != nil {
 		return nil, nil
 	}
+	c.parse()
 	left := []iptBranch{b}
 	for i := range c.rules {
-		rule := &c.rules[i]
 		var next []iptBranch
 		for _, b := range left {
 			w.passed++
-			chance := rule.matches(w.rules, &b)
+			chance, step, err := w.compare(call, c, i, &b)
+			if err != nil {
+				w.err = fmt.Errorf("table %s, chain %s: rule %q: %w", c.table, c.name, c.texts[i], err)
+				return nil, nil
+			}
 			if chance < 1 {
 				miss := b
 				miss.probability *= 1 - chance
@@ -201,13 +210,8 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 				continue
 			}
 			b.probability *= chance
-			step := Step{Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i], recalls: rule.recalls}
-			if rule.lookup != nil {
-				step.Set = rule.lookup.set
-				step.Element, _ = rule.lookup.find(w.rules, &b)
-			}
 			b.steps = append(slices.Clip(b.steps), step)
-			on, up, end := w.apply(call, rule, b, depth)
+			on, up, end := w.apply(call, &c.rules[i].Target, b, depth)
 			next, back, done = append(next, on...), append(back, up...), append(done, end...)
 		}
 		left = next
@@ -215,16 +219,30 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 	return append(back, left...), done
 }
 
+// compare returns the probability with which a rule of a chain matches, and the step for it.
+func (w *iptWalk) compare(call iptCall, c *iptChain, at int, b *iptBranch) (chance float64, step Step, err error) {
+	rule := &c.rules[at]
+	if chance, err = w.rules.chance(rule, b); chance == 0 || err != nil {
+		return 0, step, err
+	}
+	step = Step{Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[at], recalls: recalls(rule)}
+	if o := lookup(rule); o != nil {
+		step.Set = o.Arg(0)
+		step.Element, _, err = w.rules.findInSet(o, b)
+	}
+	return chance, step, errors.Join(err, checkTarget(&rule.Target))
+}
+
 // apply does what a rule says: the branches go on in the chain, return from it, or are done with
 // the table.
-func (w *iptWalk) apply(call iptCall, rule *iptRule, b iptBranch, depth int) (on, back, done []iptBranch) {
-	switch rule.target {
+func (w *iptWalk) apply(call iptCall, target *rules.Target, b iptBranch, depth int) (on, back, done []iptBranch) {
+	switch target.Name {
 	case "":
 		return []iptBranch{b}, nil, nil
 	case "RETURN":
 		return nil, []iptBranch{b}, nil
 	case "MARK":
-		b.mark = b.mark&^rule.markMask ^ rule.markValue
+		w.err = b.setMark(target)
 		return []iptBranch{b}, nil, nil
 	case "ACCEPT":
 	case "DROP":
@@ -232,21 +250,37 @@ func (w *iptWalk) apply(call iptCall, rule *iptRule, b iptBranch, depth int) (on
 	case "REJECT":
 		b.verdict = Refused
 	case "DNAT":
-		b.translated = b.translated || rule.to != b.dst
-		b.dst, b.verdict = rule.to, Delivered
+		w.err = b.translate(target)
 	case "MASQUERADE":
 		b.masqueraded = true
 	default:
-		c := w.rules.chains[dataplane.ID{Container: call.table, Name: rule.target}]
+		c := w.rules.chains[dataplane.ID{Container: call.table, Name: target.Name}]
 		if c == nil {
-			w.err = fmt.Errorf("there is no chain %s in table %s", rule.target, call.table)
+			w.err = fmt.Errorf("there is no chain %s in table %s", target.Name, call.table)
 			return nil, nil, nil
 		}
 		on, done = w.enter(call, c, b, depth+1)
-		if rule.isGoto {
+		if target.Goto {
 			return nil, on, done
 		}
 		return on, nil, done
 	}
 	return nil, nil, []iptBranch{b}
+}
+
+func (b *iptBranch) setMark(target *rules.Target) error {
+	o := target.Option("--set-xmark")
+	if o == nil {
+		return errors.New("target MARK without a mark")
+	}
+	value, mask, err := o.Mark()
+	b.mark = b.mark&^mask ^ value
+	return err
+}
+
+func (b *iptBranch) translate(target *rules.Target) error {
+	to, err := target.DNAT()
+	b.translated = b.translated || to != b.dst
+	b.dst, b.verdict = to, Delivered
+	return err
 }

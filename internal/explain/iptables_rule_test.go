@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -26,7 +28,7 @@ func TestRenderedRules(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			if rule, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "  "); ok && rule != "(empty)" {
 				rules++
-				if _, err := parseIPTRule(rule, nil); err != nil {
+				if err := understood(rule, nil); err != nil {
 					t.Errorf("%s: %s: %v", filepath.Base(file), rule, err)
 				}
 			}
@@ -37,12 +39,27 @@ func TestRenderedRules(t *testing.T) {
 	}
 }
 
+// understood returns an error if a rule cannot be evaluated. Its target may be any chain.
+func understood(text string, sets map[string]ipSet) error {
+	r := newIPTRules(nil, nil)
+	r.sets = sets
+	rule := rules.Parse(text)
+	b := iptBranch{src: netip.MustParseAddrPort("10.0.0.1:1"), dst: netip.MustParseAddrPort("10.0.0.2:80"), probability: 1}
+	_, err := r.chance(&rule, &b)
+	if name := rule.Target.Name; strings.HasPrefix(name, "KUBE-") {
+		r.chain("nat", name)
+	}
+	w := iptWalk{rules: r}
+	w.apply(iptCall{table: "nat"}, &rule.Target, b, 0)
+	return errors.Join(err, w.err, checkTarget(&rule.Target))
+}
+
 // TestUnknownRules: a rule that is not understood is an error, never a guess.
 func TestUnknownRules(t *testing.T) {
 	for _, text := range []string{
 		"-m set --match-set x src -j DROP", "-j NFLOG", "-o eth0 -j DROP", "-m conntrack --ctstate UNTRACKED -j DROP",
 		"-s nonsense -j DROP", "-m addrtype --dst-type BROADCAST -j DROP", "-m mark --mark x -j DROP", "-p tcp -m tcp --dport a:b",
-		"-j KUBE-MISSING",
+		"-j KUBE-MISSING", "-s 10.9.9.9/32 -m time --timestart 08:00:00 -j DROP", "-j REJECT --tee",
 	} {
 		object := dataplane.Object{ID: dataplane.ID{Container: "nat", Name: "PREROUTING"}, Body: text}
 		rules := newIPTRules([]dataplane.Object{object}, nil)

@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -31,50 +30,33 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// clients holds one REST client per API group; they share one HTTP client, and
-// so one connection.
-type clients struct {
-	core, discovery, networking rest.Interface
-	// close closes the connections.
-	close func()
-}
-
-func newClients(config *rest.Config, line *line) (*clients, error) {
+// newClients makes a REST client for each resource, and a function that closes all connections, which
+// they share. The contact of a resource learns which requests get no answer.
+func newClients(config *rest.Config, contacts map[string]*contact) (map[string]rest.Interface, func(), error) {
 	config, closeAll := OwnConnections(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{line, next} })
-	shared, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("make the HTTP client: %w", err)
-	}
-	made := clients{close: closeAll}
-	groups := []struct {
-		version schema.GroupVersion
-		client  *rest.Interface
-	}{
-		{corev1.SchemeGroupVersion, &made.core},
-		{discoveryv1.SchemeGroupVersion, &made.discovery},
-		{networkingv1.SchemeGroupVersion, &made.networking},
-	}
-	for _, group := range groups {
-		if *group.client, err = clientFor(config, shared, group.version); err != nil {
-			return nil, fmt.Errorf("make the client of %s: %w", group.version, err)
-		}
-	}
-	return &made, nil
-}
-
-func clientFor(config *rest.Config, shared *http.Client, version schema.GroupVersion) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.GroupVersion = &version
-	config.APIPath = "/apis"
-	if version.Group == "" {
-		config.APIPath = "/api"
-	}
-	config.NegotiatedSerializer = codecs.WithoutConversion()
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	return rest.RESTClientForConfigAndClient(config, shared)
+	config.NegotiatedSerializer = codecs.WithoutConversion()
+	shared, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the HTTP transport: %w", err)
+	}
+	clients := make(map[string]rest.Interface)
+	for resource, contact := range contacts {
+		version := groups[resource]
+		own := rest.CopyConfig(config)
+		own.GroupVersion = &version
+		own.APIPath = "/apis"
+		if version.Group == "" {
+			own.APIPath = "/api"
+		}
+		clients[resource], err = rest.RESTClientForConfigAndClient(own, &http.Client{Transport: answers{contact, shared}})
+		if err != nil {
+			return nil, nil, fmt.Errorf("make the client for %s: %w", resource, err)
+		}
+	}
+	return clients, closeAll, nil
 }
 
 // Protobuf is the content type that the API server encodes fastest. Kinds that

@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -21,6 +23,37 @@ type contact struct {
 	failing time.Time // since when requests fail; zero while they do not
 	err     error
 	absent  bool // the server does not serve the resource, or not to us
+	// unanswered is why the last request got no answer; nil if it got one.
+	unanswered error
+}
+
+// answers wraps the transport of the client for one resource, and tells its contact which
+// requests get no answer. An answer is the head of a response: client-go returns an empty
+// watch when the server closes the connection.
+type answers struct {
+	contact *contact
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a answers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := a.next.RoundTrip(request)
+	lost := err
+	if err != nil {
+		lost = fmt.Errorf("no answer from %s: %w", request.URL.Host, err)
+		a.contact.failed(time.Now(), lost)
+	}
+	a.contact.mu.Lock()
+	defer a.contact.mu.Unlock()
+	a.contact.unanswered = lost
+	return response, err
+}
+
+// lost returns why the last request got no answer; nil if it got one.
+func (c *contact) lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unanswered
 }
 
 // Status is the state of one watched resource.

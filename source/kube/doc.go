@@ -16,8 +16,9 @@
 // and a node may not have registered yet.
 //
 // While the API server cannot be reached nothing is posted, and everything that
-// is known stays in force. Requests are held back, and a probe per second finds out
-// when the server is ready (line); then every reflector goes on at once, and the cache
-// posts the differences only. An answer is bytes from the server: a connection that is
-// accepted and closed, or accepted and silent, is none.
+// is known stays in force. HTTP/2 pings notice a silent server within 10 s, and
+// reflectors retry every few seconds: a change is posted at most 5 s after the
+// server is back (ADR 46). The cache posts the differences only. An answer is the
+// head of a response: a connection that is accepted and closed, or accepted and
+// silent, is none.
 package kube

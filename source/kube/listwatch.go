@@ -3,12 +3,15 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -19,7 +22,6 @@ import (
 type listWatch struct {
 	client  rest.Interface
 	contact *contact
-	line    *line
 	// labels and fields are the selectors; empty means everything.
 	labels, fields string
 	// absentRetry, when positive, makes the resource optional: the answer "not
@@ -30,6 +32,8 @@ type listWatch struct {
 	// rejected, or missesMax in a row failed on the server's side.
 	failed func()
 	misses int
+	// overload is the pause after the next answer of an overloaded server.
+	overload wait.Backoff
 	// told is the last error that the reflector received.
 	told error
 }
@@ -48,45 +52,18 @@ func (l *listWatch) ListWithContext(ctx context.Context, options metav1.ListOpti
 	if options.ResourceVersion == "0" && l.misses < missesMax {
 		options.ResourceVersion, options.Limit = "", 0
 	}
-	return ask(ctx, l, func(ctx context.Context) (runtime.Object, error) { return l.request(options).Do(ctx).Get() })
+	list, err := l.request(options).Do(ctx).Get()
+	return list, l.note(ctx, err)
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return ask(ctx, l, func(ctx context.Context) (watch.Interface, error) { return l.request(options).Watch(ctx) })
-}
-
-// missesMax is how many requests for one resource may fail before others stop waiting
-// for it.
-const missesMax = 3
-
-// ask repeats a request until there is an answer, or ctx ends. It hides requests without
-// an answer from the reflector, which would fall back to a plain list and sleep.
-func ask[T any](ctx context.Context, l *listWatch, request func(context.Context) (T, error)) (T, error) {
-	var none T
-	for {
-		if err := l.line.await(ctx, l.contact.resource, func(why error) { l.contact.failed(time.Now(), why) }); err != nil {
-			return none, err
-		}
-		r := &reply{}
-		got, err := request(context.WithValue(ctx, replyKey{}, r))
-		if ctx.Err() != nil {
-			return none, ctx.Err()
-		}
-		if r.answered {
-			if l.told = l.note(ctx, err); l.told != nil {
-				return none, l.told
-			}
-			return got, nil
-		}
-		if r.err != nil {
-			err = r.err // client-go may have turned it into an empty watch
-		}
-		l.contact.failed(time.Now(), err)
-		l.line.lost(l.contact.resource, err)
-		l.missed(missesMax)
+	events, err := l.request(options).Watch(ctx)
+	if err := l.note(ctx, err); err != nil {
+		return nil, err
 	}
+	return events, nil
 }
 
 // List implements cache.ListerWatcher, which reflectors accept and do not call.
@@ -106,36 +83,56 @@ func (l *listWatch) request(options metav1.ListOptions) *rest.Request {
 	return l.client.Get().Resource(l.contact.resource).MaxRetries(0).VersionedParams(&options, metav1.ParameterCodec)
 }
 
-// retryAfterMax bounds how long a server can put off the next request.
-const retryAfterMax = time.Minute
+const (
+	// missesMax is how many answers about one resource may blame the server before others
+	// stop waiting for the resource.
+	missesMax = 3
+	// retryAfterMax bounds how long a server can put off the next request.
+	retryAfterMax = time.Minute
+)
 
-// note records the answer to a request. It blocks until it is time to ask again, or
-// ctx ends, when an optional resource is absent or the server says when to ask.
+// overload is the pause after an answer of an overloaded server that does not say when to
+// ask again. It is longer than retry's, so that the nodes of a large cluster let the server
+// recover.
+func overload() wait.Backoff {
+	return wait.Backoff{Duration: 500 * time.Millisecond, Cap: 8 * time.Second, Steps: 5, Factor: 2}
+}
+
+// note records the outcome of a request, and returns the error for the reflector. It blocks
+// until it is time to ask again, or ctx ends, when an optional resource is absent or the
+// server is overloaded.
 func (l *listWatch) note(ctx context.Context, err error) error {
+	l.told = l.judge(ctx, err)
+	return l.told
+}
+
+func (l *listWatch) judge(ctx context.Context, err error) error {
+	if lost := l.contact.lost(); lost != nil {
+		// client-go turns some of these errors into an empty watch. To the reflector they all are
+		// "connection refused": it retries its request after a pause, and does not list anew.
+		return fmt.Errorf("%w: %w", syscall.ECONNREFUSED, lost)
+	}
 	if err == nil {
 		l.contact.answered(time.Now())
-		l.line.answered(l.contact.resource)
-		l.misses = 0
+		l.misses, l.overload = 0, overload()
 		return nil
 	}
-	if l.absentRetry <= 0 || !(apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
-		l.contact.failed(time.Now(), err)
-		if status := apierrors.APIStatus(nil); !errors.As(err, &status) || overloaded(int(status.Status().Code)) {
-			l.line.refused(l.contact.resource)
-			l.missed(missesMax)
-		} else {
-			l.line.heard(l.contact.resource)
-			l.missed(1)
-		}
-		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
-			pause(ctx, min(time.Duration(seconds)*time.Second, retryAfterMax))
-		}
+	if l.absentRetry > 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
+		l.contact.missing(time.Now(), err, l.absentRetry)
+		l.missed(1)
+		pause(ctx, l.absentRetry)
 		return err
 	}
-	l.contact.missing(time.Now(), err, l.absentRetry)
-	l.line.heard(l.contact.resource)
-	l.missed(1)
-	pause(ctx, l.absentRetry)
+	l.contact.failed(time.Now(), err)
+	switch {
+	case asksForAnother(err):
+	case overloaded(err):
+		l.missed(missesMax)
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+		pause(ctx, max(l.overload.Step(), min(time.Duration(seconds)*time.Second, retryAfterMax)))
+	default:
+		l.missed(1)
+	}
 	return err
 }
 
@@ -146,9 +143,14 @@ func (l *listWatch) missed(from int) {
 	}
 }
 
-// overloaded reports whether a status blames the server, not the request.
-func overloaded(status int) bool {
-	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+// overloaded reports whether an error blames the server, not the request.
+func overloaded(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // pause waits for a duration, or until ctx ends.

@@ -25,10 +25,11 @@ type Source struct {
 	config   Config
 	cache    *source.Cache
 	log      *zap.Logger
-	clients  *clients
 	contacts map[string]*contact
+	clients  map[string]rest.Interface
+	// closeAll closes the connections of all clients.
+	closeAll func()
 	outage   *outage
-	line     *line
 	// backoff is how long to wait between failed attempts.
 	backoff *wait.Backoff
 }
@@ -54,33 +55,23 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	for _, resource := range watched {
 		s.contacts[resource] = &contact{resource: resource, log: log, outage: s.outage}
 	}
-	probe, err := newProbe(client)
-	if err != nil {
-		return nil, err
-	}
-	s.line = newLine(probe, s.unanswered)
-	if s.clients, err = newClients(client, s.line); err != nil {
+	var err error
+	if s.clients, s.closeAll, err = newClients(client, s.contacts); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// unanswered records a failure for every resource that cannot be read.
-func (s *Source) unanswered(err error) {
-	for _, c := range s.contacts {
-		if !c.status().FailingSince.IsZero() {
-			c.failed(time.Now(), err)
-		}
-	}
-}
-
-// retry is the pause between failed attempts: from 0.25 s to 2.5 s, and up to as much
+// retry is the pause between failed attempts: from 0.25 s to 1.5 s, and up to as much
 // again at random, so that the nodes of a large cluster do not come back all at once.
 // (client-go's own goes up to 30 s and as much again, and a node would lag that long
 // after an outage.)
 func retry() *wait.Backoff {
-	return &wait.Backoff{Duration: 250 * time.Millisecond, Cap: 2500 * time.Millisecond, Steps: 5, Factor: 2, Jitter: 1}
+	return &wait.Backoff{Duration: 250 * time.Millisecond, Cap: 1500 * time.Millisecond, Steps: 5, Factor: 2, Jitter: 1}
 }
+
+// retryReset is the time without a failure after which the pause is short again.
+const retryReset = 2 * time.Minute
 
 // watched lists the resources in the order in which Status reports them.
 var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
@@ -89,55 +80,57 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // fails; Status reports the failures.
 func (s *Source) Run(ctx context.Context) error {
 	s.awaitLists()
-	follow := func(kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) func() {
-		lw.line = s.line
-		return func() { s.follow(ctx, s.reflector(ctx, kind, store, lw), lw) }
-	}
-	reflectors := []func(){
-		follow(&corev1.Service{}, s.serviceStore(), &listWatch{
-			client: s.clients.core, contact: s.contacts[services],
-			labels: serviceLabels, fields: serviceFields,
-		}),
-		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(), &listWatch{
-			client: s.clients.discovery, contact: s.contacts[endpointSlices],
-			labels: endpointSliceLabels,
-		}),
-		follow(&corev1.Node{}, s.nodeStore(), &listWatch{
-			client: s.clients.core, contact: s.contacts[nodes],
-			fields: "metadata.name=" + s.config.NodeName,
-		}),
-		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
-			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
-			absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
-		}),
-	}
-	defer s.clients.close()
 	var running sync.WaitGroup
-	running.Go(func() { s.line.run(ctx) })
-	for _, reflector := range reflectors {
-		running.Go(reflector)
+	follow := func(kind runtime.Object, store clientcache.ReflectorStore, resource string, lw listWatch) {
+		lw.client, lw.contact, lw.overload = s.clients[resource], s.contacts[resource], overload()
+		running.Go(func() { s.follow(ctx, kind, store, &lw) })
 	}
+	follow(&corev1.Service{}, s.serviceFeed(), services, listWatch{labels: serviceLabels, fields: serviceFields})
+	follow(&discoveryv1.EndpointSlice{}, s.endpointSliceFeed(), endpointSlices, listWatch{labels: endpointSliceLabels})
+	follow(&corev1.Node{}, s.nodeFeed(), nodes, listWatch{fields: "metadata.name=" + s.config.NodeName})
+	follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRFeed(), serviceCIDRs, listWatch{
+		absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
+	})
 	running.Wait()
+	s.closeAll()
 	s.outage.close()
 	return nil
 }
 
-// follow runs a reflector until ctx ends. The reflector's own loop would finish its
-// backoff although the server is back.
-func (s *Source) follow(ctx context.Context, reflector *clientcache.Reflector, lw *listWatch) {
-	pause := s.backoff.DelayWithReset(clock.RealClock{}, backoffReset)
-	for ctx.Err() == nil {
-		wake := s.line.wake()
-		err := reflector.ListAndWatchWithContext(ctx)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, lw.told) {
+// follow runs a reflector until ctx ends. The reflector's own loop would log each failure.
+func (s *Source) follow(ctx context.Context, kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) {
+	reflector := clientcache.NewReflectorWithOptions(lw, kind, store, clientcache.ReflectorOptions{
+		Name:         "sluice/" + lw.contact.resource,
+		ResyncPeriod: max(s.config.ResyncPeriod, 0),
+		Clock:        stoppableClock{ctx: ctx},
+		Backoff:      s.backoff,
+	})
+	delay := s.backoff.DelayWithReset(clock.RealClock{}, retryReset)
+	_ = delay.Until(ctx, true, true, func(ctx context.Context) (done bool, err error) { // ends with ctx
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, lw.told) {
 			lw.contact.failed(time.Now(), err) // an answer that cannot be decoded
 		}
-		s.line.sleep(ctx, pause(), wake)
-	}
+		return false, nil
+	})
 }
 
-// backoffReset is the time without a failure after which the pause is short again.
-const backoffReset = 2 * time.Minute
+// stoppableClock is the real clock, except that After also fires when ctx ends. A reflector finishes
+// its backoff without checking its context (client-go v0.36, Reflector.watchList) and would delay the
+// end of the process.
+type stoppableClock struct {
+	clock.RealClock
+	ctx context.Context
+}
+
+// After implements clock.Clock.
+func (c stoppableClock) After(d time.Duration) <-chan time.Time {
+	over := make(chan time.Time, 1)
+	go func() {
+		pause(c.ctx, d)
+		over <- time.Now()
+	}()
+	return over
+}
 
 // Status returns the state of each watched resource, in a fixed order.
 func (s *Source) Status() []Status {
@@ -146,17 +139,4 @@ func (s *Source) Status() []Status {
 		all = append(all, s.contacts[resource].status())
 	}
 	return all
-}
-
-func (s *Source) reflector(ctx context.Context, kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) *clientcache.Reflector {
-	return clientcache.NewReflectorWithOptions(lw, kind, store, clientcache.ReflectorOptions{
-		Name:         "sluice/" + lw.contact.resource,
-		ResyncPeriod: max(s.config.ResyncPeriod, 0),
-		Clock:        stoppableClock{ctx: ctx, line: s.line},
-		Backoff:      s.backoff,
-	})
-}
-
-func (s *Source) heard(resource string) func() {
-	return func() { s.contacts[resource].answered(time.Now()) }
 }

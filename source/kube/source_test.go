@@ -61,15 +61,22 @@ func newRig(t *testing.T) *rig {
 }
 
 // newSecureRig is newRig over TLS and HTTP/2, as in every cluster.
-func newSecureRig(t *testing.T) *rig {
+func newSecureRig(t *testing.T) *rig { return newSecureRigAt(t, net.Listen, nil) }
+
+// newSecureRigAt is newSecureRig with a listener and a dialer, for example those of a network namespace.
+func newSecureRigAt(t *testing.T, listen apitest.Listen, dial func(context.Context, string, string) (net.Conn, error)) *rig {
 	lender := httptest.NewTLSServer(nil)
 	certificates := lender.TLS.Certificates
 	lender.Close()
 	server := newServer(t, func(network, address string) (net.Listener, error) {
-		return tls.Listen(network, address, &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}})
+		listener, err := listen(network, address)
+		if err != nil {
+			return nil, err
+		}
+		return tls.NewListener(listener, &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}}), nil
 	})
 	config := clientConfig(server)
-	config.Host = "https://" + server.Address()
+	config.Host, config.Dial = "https://"+server.Address(), dial
 	config.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
 	return rigOf(t, server, config)
 }

@@ -2,91 +2,34 @@ package kube
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
-	"k8s.io/utils/clock"
 )
 
-// reply is the outcome of one request on the connection.
-type reply struct {
-	// answered is set once the head of an answer has arrived.
-	answered bool
-	// err is why the last try got no answer.
-	err error
-}
-
-type replyKey struct{}
-
-// observed wraps the transport of a client and reports each outcome to line and reply.
-type observed struct {
-	line *line
-	next http.RoundTripper
-}
-
-var _ utilnet.RoundTripperWrapper = observed{}
-
-// RoundTrip implements http.RoundTripper.
-func (o observed) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx, end := context.WithCancelCause(request.Context())
-	open := o.line.begin(end)
-	response, err := o.next.RoundTrip(request.WithContext(ctx))
-	o.line.done(open)
-	if err != nil {
-		if silent, ok := context.Cause(ctx).(*silentError); ok {
-			err = silent
-		}
-		end(nil)
-	} else {
-		response.Body = endedBody{response.Body, func() { end(nil) }}
-	}
-	if r, ok := request.Context().Value(replyKey{}).(*reply); ok {
-		if r.answered = err == nil; !r.answered {
-			r.err = fmt.Errorf("no answer from %s: %w", request.URL.Host, err)
-		}
-	}
-	return response, err
-}
-
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
-func (o observed) WrappedRoundTripper() http.RoundTripper { return o.next }
-
-// endedBody releases a request when its response body is closed.
-type endedBody struct {
-	io.ReadCloser
-	end func()
-}
-
-// Close implements io.Closer.
-func (b endedBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.end()
-	return err
-}
-
-// dialMax is the timeout for connecting, probeDialMax that of a probe. The kernel repeats
-// a SYN after 1, 3, 7 and 15 s, so a long timeout notices late that a server is back.
-const dialMax, probeDialMax = 5 * time.Second, time.Second
-
-// KeepAlive is the pause between probes of an idle connection.
-const KeepAlive = 30 * time.Second
+const (
+	// pingAfter is how long a connection may be silent before HTTP/2 pings the server, and
+	// pingTimeout how long the server has to answer. client-go's defaults, 30 s and 15 s,
+	// are longer than many outages.
+	pingAfter, pingTimeout = 5 * time.Second, 5 * time.Second
+	// headerMax bounds the wait for the head of a response. It matters for HTTP/1.1, which has no
+	// pings. The API server itself takes no longer for a request.
+	headerMax = time.Minute
+	// dialMax is the timeout for connecting. The kernel repeats a SYN after 1, 3, 7 and 15 s,
+	// so a longer timeout would notice later that a server is back.
+	dialMax = 2 * time.Second
+	// KeepAlive is the pause between probes of an idle connection.
+	KeepAlive = 30 * time.Second
+)
 
 // OwnConnections returns a configuration for a client that shares no connection with others, and a
 // function that closes all of its connections, in use or not.
 func OwnConnections(config *rest.Config) (own *rest.Config, closeAll func()) {
-	return withOwnConnections(config, dialMax)
-}
-
-// withOwnConnections returns a configuration that shares no connection with others, and
-// a function that closes all of them, in use or not.
-func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
 	own = rest.CopyConfig(config)
 	if own.Transport != nil {
 		return own, func() {} // the caller owns them
@@ -101,61 +44,24 @@ func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.C
 		return dial(ctx, network, address)
 	})
 	own.Dial = dialer.DialContext
+	own.WrapTransport = transport.Wrappers(pinging, own.WrapTransport)
 	return own, dialer.CloseAll
 }
 
-// newProbe returns a function that asks whether the server is ready. Each call uses a
-// new connection, since the old one may be broken. Every client may ask (ClusterRole
-// system:public-info-viewer); a server that answers 403 or 404 is reachable, too.
-func newProbe(config *rest.Config) (func(context.Context) (probed, error), error) {
-	config, closeAll := withOwnConnections(config, probeDialMax)
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("make the HTTP client: %w", err)
+// pinging sets when client-go's own HTTP transport checks the health of its connections. The
+// transport belongs to one client, since a dialer is part of what client-go shares transports by.
+func pinging(outer http.RoundTripper) http.RoundTripper {
+	inner := outer
+	for {
+		wrapper, ok := inner.(utilnet.RoundTripperWrapper)
+		if !ok {
+			break
+		}
+		inner = wrapper.WrappedRoundTripper()
 	}
-	client.Timeout = 0 // the context's
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("address of the API server: %w", err)
+	if own, ok := inner.(*http.Transport); ok {
+		own.ResponseHeaderTimeout = headerMax
+		own.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
-	address := base.JoinPath("readyz").String()
-	return func(ctx context.Context) (probed, error) {
-		defer closeAll()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-		if err != nil {
-			return probed{}, err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return probed{}, err
-		}
-		_ = response.Body.Close()
-		answer := probed{ready: !overloaded(response.StatusCode)}
-		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-			answer.after = min(time.Duration(seconds)*time.Second, retryAfterMax)
-		}
-		return answer, nil
-	}, nil
-}
-
-// stoppableClock is the real clock, except that After also fires when ctx ends or when
-// the server becomes ready. A reflector finishes its backoff without checking its
-// context (client-go v0.36, Reflector.watchList) and would delay the end of the process.
-type stoppableClock struct {
-	clock.RealClock
-	ctx  context.Context
-	line *line
-}
-
-var _ clock.WithTicker = stoppableClock{}
-
-// After implements clock.PassiveClock's waiting companion.
-func (c stoppableClock) After(d time.Duration) <-chan time.Time {
-	woken := make(chan time.Time, 1)
-	wake := c.line.wake()
-	go func() {
-		c.line.sleep(c.ctx, d, wake)
-		woken <- time.Now()
-	}()
-	return woken
+	return outer
 }

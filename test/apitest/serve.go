@@ -21,10 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Readyz stands for the path at which a server says whether it is ready. Refuse and Asked accept it
-// in place of a resource.
-const Readyz = "readyz"
-
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	query := r.URL.Query()
@@ -39,8 +35,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refusal != nil:
 		refused(w, refusal)
-	case name == Readyz:
-		_, _ = io.WriteString(w, "ok")
 	case r.Method == http.MethodPost:
 		s.create(w, r)
 	case query.Get("watch") != "":
@@ -58,7 +52,7 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	switch {
 	case s.refuse[name] != nil:
 		return s.refuse[name]
-	case name == events && method == http.MethodPost, name == Readyz && method == http.MethodGet:
+	case name == events && method == http.MethodPost:
 		return nil
 	case !served || method != http.MethodGet:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: name}, method)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/render"
@@ -246,7 +247,7 @@ func arguments(t *testing.T, text string) []string {
 	t.Helper()
 	var lines []string
 	for line := range strings.Lines(text) {
-		words := iptables.SplitRule(strings.TrimSuffix(line, "\n"))
+		words := rules.Words(strings.TrimSuffix(line, "\n"))
 		for i, word := range words {
 			switch {
 			case i > 0 && words[i-1] == "--comment":

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // side is one of the two kernels.
@@ -270,9 +270,9 @@ func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			real, model := bothKernels(t, family)
-			harness := conformance.Harness{Family: family, Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
-			world := conformance.NewFixture(family)
-			p := conformance.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
+			harness := writertest.Harness{Family: family, Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
+			world := writertest.NewFixture(family)
+			p := writertest.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
 			p.Converge(t)
 			for i, spec := range varied(world) {
 				p.Serve(spec, world.Slice(world.A, world.B))
@@ -294,7 +294,7 @@ func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 }
 
 // varied are Services of one name, each of another kind.
-func varied(world conformance.Fixture) []service.Spec {
+func varied(world writertest.Fixture) []service.Spec {
 	exposed, local, sticky, firewalled := world.Exposed(), world.Exposed(), world.Exposed(), world.Exposed()
 	local.ExternalLocal, local.InternalLocal = true, true
 	sticky.AffinitySeconds = 60

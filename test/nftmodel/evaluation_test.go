@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // TestEvaluationAgreesWithTheModel renders random Services and sends random packets through the rules as data and
@@ -27,7 +27,7 @@ func TestEvaluationAgreesWithTheModel(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			ends := map[rules.End]int{}
 			for round := range rounds {
-				p := &pair{t: t, r: rand.New(rand.NewPCG(uint64(round), 43)), world: conformance.NewFixture(family)}
+				p := &pair{t: t, r: rand.New(rand.NewPCG(uint64(round), 43)), world: writertest.NewFixture(family)}
 				p.render()
 				p.remember()
 				for range packets {
@@ -50,7 +50,7 @@ func TestEvaluationAgreesWithTheModel(t *testing.T) {
 type pair struct {
 	t       *testing.T
 	r       *rand.Rand
-	world   conformance.Fixture
+	world   writertest.Fixture
 	kernel  *Kernel
 	ruleset *rules.Ruleset
 	// sources and targets are addresses and frontends to try.

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // serving returns a kernel with one Service of some endpoints, and a packet to it.
 func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	tb.Helper()
-	world := conformance.NewFixture(service.IPv4)
+	world := writertest.NewFixture(service.IPv4)
 	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
 	facts := world.Facts()
 	spec, addrs := world.Spec(), []netip.Addr{}

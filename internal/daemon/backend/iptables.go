@@ -36,22 +36,23 @@ type IPTablesOptions struct {
 	Log     *zap.Logger
 }
 
-// IPTables finds out which variant and which families the node offers, and builds one domain per
-// family. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other
+// IPTables finds out which variant and which families the node offers, builds one domain per family,
+// and returns the variant with them. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other
 // way round. A node with neither is an error that says what is missing for each.
-func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
+func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, iptables.Variant, error) {
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if o.LocalhostNodePorts {
 		if err := openLocalhost(ctx, variant, o); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return iptablesDomain(ctx, family, variant, o)
 	})
+	return domains, variant, err
 }
 
 // PrepareIPTables sets the kernel parameter that iptables mode needs, if any (--init-only).

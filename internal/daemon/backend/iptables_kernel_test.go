@@ -42,7 +42,7 @@ func newNode(t *testing.T) *node {
 func (n *node) domains(o IPTablesOptions) (domains []proxy.Domain, err error) {
 	o.Log = n.log
 	inside := n.namespace.Do(func() error {
-		domains, err = IPTables(n.Context(), o)
+		domains, _, err = IPTables(n.Context(), o)
 		return nil
 	})
 	if inside != nil {
@@ -137,7 +137,7 @@ func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
 		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n"
 	prepare := map[string]func(context.Context, IPTablesOptions) error{
-		"a proxy":     func(ctx context.Context, o IPTablesOptions) error { _, err := IPTables(ctx, o); return err },
+		"a proxy":     func(ctx context.Context, o IPTablesOptions) error { _, _, err := IPTables(ctx, o); return err },
 		"--init-only": PrepareIPTables,
 	}
 	for who, prepare := range prepare {
@@ -331,7 +331,7 @@ func TestKernelStopsWhenToldTo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := n.namespace.Do(func() error {
-		_, err := IPTables(ctx, IPTablesOptions{Variant: "nft", Log: n.log})
+		_, _, err := IPTables(ctx, IPTablesOptions{Variant: "nft", Log: n.log})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {

@@ -139,7 +139,8 @@ func tell(mode config.Mode) (status int, err error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
 			},
 			IPTables: func() ([]proxy.Domain, error) {
-				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+				return domains, err
 			},
 		})
 		return domains, err

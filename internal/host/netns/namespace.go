@@ -7,7 +7,7 @@
 //
 // Clients in it make connections ([Namespace.Ask]), hold them ([Session], [Flow]) or keep a [Load]
 // going. [Namespace.Tracked] lists a host's conntrack table. A [Daemon] is a process on a host. The
-// demo builds its network with this package, and so do the conformance suite, the scenarios, the
+// demo builds its network with this package, and so do the cases for writers, the scenarios, the
 // fault runs, the campaign and the end-to-end tests.
 //
 // # Privileges

@@ -1,0 +1,136 @@
+package tree
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Path returns the chains that packets pass on their way to an element, in their order. Roots from
+// which tail rules lead there are among them: such a rule may come with the element.
+func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
+	t := l.trees[id.Container]
+	if t == nil || !t.holds(id.Name) {
+		return nil
+	}
+	path := append(l.above(t), t.root.id)
+	if isTail(id.Name) || t.trie.root == nil {
+		return path
+	}
+	if t.guarded() {
+		path = append(path, t.container.chainID(string(t.container.appendChain(nil, t.guard()))))
+	}
+	key := id.Name[1:]
+	for n := t.trie.root; n.rank() > 0; {
+		child, rank := n, n.rank()
+		for child.rank() == rank {
+			n = child
+			child = *n.way(key)
+		}
+		p := prefix{key: child.key, bits: n.bit + 1}
+		path = append(path, t.container.chainID(string(t.container.appendChain(nil, p))))
+		n = child
+	}
+	return path
+}
+
+// Recover returns the tree elements in chains that were read from the kernel, and the chains that
+// do not belong to a container. It leaves out tail rules, whose names no rule shows.
+func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.Object) {
+	for _, o := range read {
+		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.composes(o.ID) })
+		if at < 0 {
+			others = append(others, o)
+		} else {
+			elements = l.order[at].recover(elements, o)
+		}
+	}
+	return elements, others
+}
+
+// composes reports whether a chain is the container's root or has a name that the container gives
+// to chains below it.
+func (c Container) composes(id dataplane.ID) bool {
+	return id.Container == c.Table &&
+		(id.Name == c.Chain || strings.HasPrefix(id.Name, chainPrefix+string(c.Letter)+"-"))
+}
+
+func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dataplane.Object {
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		name, target, ok := t.parse(line)
+		if !ok || t.container.composes(t.container.chainID(target)) {
+			continue // a jump to a chain below
+		}
+		element := &dataplane.Object{
+			ID: dataplane.ID{Container: t.container.Name(), Name: name}, Kind: dataplane.Element, Body: line,
+		}
+		if strings.HasPrefix(target, "KUBE-") {
+			element.Links = dataplane.LinkTo(t.container.chainID(target))
+		}
+		elements = append(elements, element)
+	}
+	return elements
+}
+
+// parse returns the name of the element that a rule is, and the rule's target. An element's rule
+// matches one address, one protocol and port, or both, and nothing else. In BySource containers,
+// further matches do not count, nor do those of the destination in ByPort containers.
+func (t *tree) parse(line string) (name, target string, ok bool) {
+	rule := rules.Parse(line)
+	if rule.Target.Name == "" || rule.Target.Goto {
+		return "", "", false
+	}
+	var key Key
+	for _, m := range rule.Matches {
+		for _, o := range m.Options {
+			if !t.container.read(o, &key) {
+				return "", "", false
+			}
+		}
+	}
+	switch shape := t.container.Shape; {
+	case shape == BySource:
+		name = SourceKey(key.Addr)
+	case !key.HasPort || key.Port == 0:
+		return "", "", false
+	case shape == ByPort:
+		name = PortKey(key.Protocol, key.Port)
+	default:
+		name = DestinationKey(key.Addr, key.Protocol, key.Port)
+	}
+	return name, rule.Target.Name, t.holds(name) && key.Addr.IsValid() != (t.container.Shape == ByPort)
+}
+
+// read takes a key's part from an option. It reports false for an option that no element has.
+func (c Container) read(o rules.Option, key *Key) bool {
+	if o.Not {
+		return o.Name == "-d" && c.Shape == ByPort
+	}
+	switch o.Name {
+	case "--comment":
+		return true
+	case "--dst-type":
+		return c.Shape == ByPort
+	case "-s", "-d":
+		if c.Shape == ByPort || (o.Name == "-s") != (c.Shape == BySource) {
+			return true
+		}
+		p, err := o.Prefix()
+		key.Addr = p.Addr()
+		return err == nil && p.IsSingleIP()
+	case "-p":
+		at := slices.IndexFunc(protocols[:], func(p service.Protocol) bool { return p.String() == o.Arg(0) })
+		if key.HasPort = at >= 0; key.HasPort {
+			key.Protocol = protocols[at]
+		}
+		return key.HasPort || c.Shape == BySource
+	case "--dport":
+		low, high, err := o.Ports()
+		key.Port = low
+		return err == nil && low == high
+	}
+	return false
+}

@@ -1,0 +1,58 @@
+// Package logging opens the log of a process and routes the logs of the Kubernetes libraries through
+// it. Level, verbosity, format and destination can change while loggers are in use.
+package logging
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"k8s.io/klog/v2"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// Logger is the log of a process. Its level and format can change while it runs. There is only one,
+// because the libraries of Kubernetes cannot switch to another while they run.
+type Logger struct {
+	*zap.Logger
+	out  *switchable
+	klog *flag.FlagSet
+}
+
+// New opens the log, and routes the logs of the libraries of Kubernetes through it.
+func New(l config.Log) (*Logger, error) {
+	made := &Logger{out: &switchable{}, klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
+	klog.InitFlags(made.klog)
+	if err := made.Set(l); err != nil {
+		return nil, err
+	}
+	made.Logger = zap.New(&logCore{out: made.out}, zap.AddCaller())
+	libraries := zap.New(&logCore{out: made.out, numbered: true}, zap.AddCaller())
+	klog.SetLoggerWithOptions(zapr.NewLoggerWithOptions(libraries.Named("client-go"), zapr.LogInfoLevel(""), zapr.ErrorKey(errorKey)),
+		klog.FlushLogger(Flush)) // which it calls before it ends the process
+	return made, nil
+}
+
+// Set changes the level, the verbosity, the format and where the log goes.
+func (l *Logger) Set(to config.Log) error {
+	opened, err := newOutput(to, standardStreams)
+	if err != nil {
+		return err
+	}
+	if err := l.klog.Set("v", strconv.Itoa(to.Verbosity)); err != nil {
+		return fmt.Errorf("verbosity of klog: %w", err)
+	}
+	var patterns []string
+	for _, item := range to.VModule {
+		patterns = append(patterns, fmt.Sprintf("%s=%d", item.FilePattern, item.Verbosity))
+	}
+	if err := l.klog.Set("vmodule", strings.Join(patterns, ",")); err != nil {
+		return fmt.Errorf("vmodule of klog: %w", err)
+	}
+	l.out.set(opened)
+	return nil
+}
