@@ -57,7 +57,7 @@ test-packages: packages
 	$(call install,$(TEST_PACKAGES))
 	@hack/newer-nft >/dev/null
 
-test: test-packages ## all tests that need no cluster and no virtual machine, in eight minutes: unit, property, datadriven, simulation and kernel tests, with the race detector where goroutines meet; ends with counts
+test: test-packages ## all tests that need no cluster and no virtual machine: unit, property, datadriven, simulation and kernel tests, with the race detector where goroutines meet; ends with counts
 	hack/test
 
 test-all: test ## make test, and then everything else that CI runs: clusters, scenarios, virtual machines, a browser, campaigns
