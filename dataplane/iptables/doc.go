@@ -9,7 +9,7 @@
 //	territory.go    which chains and hooks are ours
 //	renderer.go     what one Service becomes; render_port.go: one service port
 //	scaffold.go     the chains that belong to no Service
-//	rule.go         the text of one rule, written and taken apart
+//	rule.go         the text of one rule, written; package rules reads it
 //
 // Writing:
 //
