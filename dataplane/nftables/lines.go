@@ -57,7 +57,7 @@ func chainLines(d *dialect, o *dataplane.Object) (lines []string) {
 	for i := range c.Rules {
 		text, err := c.Rules[i].Text(d.family)
 		if err != nil {
-			text = "a rule of another program or release: " + err.Error()
+			text = fmt.Sprintf("a rule of %d bytes, of another program or release", len(c.Rules[i].Encode(nil)))
 		}
 		lines = append(lines, text)
 	}

@@ -131,7 +131,7 @@ func (p *printer) action(e Expr) error {
 		p.say("reject with tcp reset")
 		return nil
 	}
-	return fmt.Errorf("no text for %+v", e)
+	return fmt.Errorf("no text for an expression of type %T", e)
 }
 
 func not(inverted bool) string {
@@ -166,7 +166,7 @@ func (p *printer) load(e Expr) error {
 		o = operand{text: fmt.Sprintf("numgen random mod %d", e.Modulus)}
 	}
 	if o.text == "" {
-		return fmt.Errorf("no text for %+v", e)
+		return fmt.Errorf("no text for an expression of type %T", e)
 	}
 	p.loaded = append(p.loaded, o)
 	return nil

@@ -76,7 +76,7 @@ func TestTheFormatChangesUnderLoggers(t *testing.T) {
 	log.Warn("third", zap.Duration("took", time.Second), zap.Strings("of", []string{`"x"`, "y"}), zap.Error(errors.New("no way")),
 		zap.ByteString("stack", []byte("one\ntwo\n")))
 	wantLines(t, files.lines(files.errors),
-		`^{"level":"info","ts":\d{13}(\.\d+)?,"logger":"part","caller":"daemon/logging_test.go:\d+","msg":"first","a":1,"b":2,"v":0}$`,
+		`^{"level":"info","ts":\d{13}(\.\d+)?,"logger":"part","caller":"logging/logging_test.go:\d+","msg":"first","a":1,"b":2,"v":0}$`,
 		`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\tDEBUG\tpart\tsecond\t{"a": 1, "c": 3}$`,
 		`^W\d{4} \d\d:\d\d:\d\d\.\d{6} {1,7}\d+ logging_test.go:\d+\] "third" logger="part" a=1 took="1s" of=\["\\"x\\"","y"\] err="no way" stack=<$`,
 		`^\tone$`, `^\ttwo$`, `^ >$`)
