@@ -2,7 +2,6 @@ package writertest
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -172,11 +171,4 @@ func (f Fixture) hostServices() []netip.AddrPort {
 		hosts = append(hosts, netip.AddrPortFrom(addr, nodePort))
 	}
 	return hosts
-}
-
-// exists reports whether a host has the address and so refuses connections to closed ports.
-func (f Fixture) exists(addr netip.Addr) bool {
-	has := func(at netip.AddrPort) bool { return at.Addr() == addr }
-	return addr == f.Pod || slices.ContainsFunc(f.backends(), has) ||
-		slices.ContainsFunc(f.beyond(), has) || slices.ContainsFunc(f.hostServices(), has)
 }

@@ -120,11 +120,11 @@ const (
 )
 
 // Append appends the verdict as data of a register or of an element.
-func (v *Verdict) Append(b []byte) []byte {
+func (e *Verdict) Append(b []byte) []byte {
 	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
-	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, v.Code)
-	if v.Chain != "" {
-		b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, v.Chain)
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, e.Code)
+	if e.Chain != "" {
+		b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, e.Chain)
 	}
 	return netlink.End(b, mark)
 }

@@ -332,12 +332,12 @@ func (p *printer) dynset(e *Dynset) error {
 }
 
 // Text prints the verdict.
-func (v *Verdict) Text() string {
-	switch v.Code {
+func (e *Verdict) Text() string {
+	switch e.Code {
 	case Goto:
-		return "goto " + v.Chain
+		return "goto " + e.Chain
 	case Jump:
-		return "jump " + v.Chain
+		return "jump " + e.Chain
 	case Drop:
 		return "drop"
 	case Return:
