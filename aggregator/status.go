@@ -58,8 +58,8 @@ func (m *machine) status() Status {
 	}
 }
 
-// oldest is the time since which something is wanted and not in the kernel, whatever
-// the reason. Quarantined keys do not count.
+// oldest returns the start of the longest wait for a write, for any reason: fragments, suspects
+// and damaged objects. Quarantined keys do not count.
 func (p *pending) oldest() time.Time {
 	return dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
 }

@@ -87,7 +87,7 @@ func (m *machine) tryDone(now time.Time, receipt dataplane.Receipt) {
 	}
 }
 
-// unsettled returns those of the keys that are not in force.
+// unsettled returns the pending keys.
 func (m *machine) unsettled(keys []service.Key) (rest []service.Key) {
 	for _, key := range keys {
 		if m.ledger.Pending(key) {

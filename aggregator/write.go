@@ -131,7 +131,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 	}
 	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1}
 	if r.receipt.Took >= jobTimeout {
-		m.failing.times = failuresMax // nobody waits for three more
+		m.failing.times = failuresMax // three more would take too long
 	}
 	if r.receipt.Outcome == dataplane.Busy && m.isolateFew(now) {
 		m.pacer.Ended(now, r.receipt.Took)
@@ -220,7 +220,7 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 	}
 	m.tellShadows()
 	if m.ledger.Stats().Dirty > 0 && len(contributions) > 0 {
-		m.pacer.Waiting(now) // leftovers of a former process may go now
+		m.pacer.Waiting(now) // leftovers of an earlier process may be removed now
 	}
 	m.restored()
 }

@@ -106,7 +106,7 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 		}
 		cache.SetSlice(workSlice(7, 1, 2, 4, 5))
 		resync = settled()
-		cache.SetSlice(workSlice(others, 1)) // nobody is told before there is a spec, so this is one change
+		cache.SetSlice(workSlice(others, 1)) // without a spec, the slice is not posted: this is one change
 		cache.SetSpec(workSpec(others))
 		added = settled()
 		stop()

@@ -140,8 +140,8 @@ func (h *holding) count(printed string) {
 	}
 }
 
-// countMark notes which bits a rule sets in packet marks, whatever they were. The chain that both
-// proxies mark packets in is no other program's.
+// countMark counts the mark bits that a rule of another program sets. It ignores the chain in which
+// both proxies mark packets.
 func (h *holding) countMark(chain, rule string) {
 	if chain == chainMarkMasq || rules.TargetOf(rule) != "MARK" {
 		return

@@ -15,8 +15,8 @@
 // first list. It does not wait for the other two: a cluster may have no ServiceCIDRs,
 // and a node may not have registered yet.
 //
-// While the API server cannot be reached nothing is posted, and everything that
-// is known stays in force. HTTP/2 pings notice a silent server within 10 s, and
+// While the API server is unreachable nothing is posted, and the last known state
+// stays applied. HTTP/2 pings detect a silent server within 10 s, and
 // reflectors retry every few seconds: a change is posted at most 5 s after the
 // server is back (ADR 46). The cache posts the differences only. An answer is the
 // head of a response: a connection that is accepted and closed, or accepted and

@@ -26,8 +26,8 @@ func nft(t *testing.T, n *netns.Namespace, script string) {
 }
 
 // TestChangeIsSeenAfterASilentOutage drops every packet between a source and its server, so that
-// nothing closes the connection. A change made meanwhile is seen within 5 s after the end, whatever
-// the outage lasted.
+// nothing closes the connection. A change made meanwhile is seen within 5 s after the outage
+// ends, for short and for long outages.
 func TestChangeIsSeenAfterASilentOutage(t *testing.T) {
 	t.Parallel()
 	type outage struct {

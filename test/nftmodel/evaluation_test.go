@@ -224,7 +224,7 @@ func (p *pair) packet() rules.Packet {
 	}
 }
 
-// send compares what becomes of a packet.
+// send compares the outcomes of a packet.
 func (p *pair) send(packet rules.Packet, ends map[rules.End]int) {
 	got, err := p.ruleset.Outcomes(packet)
 	if err != nil {

@@ -141,7 +141,7 @@ func TestOnlyWhatIsPrintedHasAText(t *testing.T) {
 		"!a translation of the source":              {daddr, &Map{"m", 1, 1}, &NAT{unix.NFT_NAT_SNAT, unix.NFPROTO_IPV4, 1, 9}},
 		"!a translation to a constant":              {&NAT{unix.NFT_NAT_DNAT, unix.NFPROTO_IPV4, 1, 9}},
 		"!another ICMP code":                        {&Reject{1}},
-		"!a masquerade with the former port":        {&Masquerade{0}},
+		"!a masquerade that keeps the port":         {&Masquerade{0}},
 		"!a source that is written":                 {daddr, &Map{"m", 1, 1}, &Write{From: 1, Base: unix.NFT_PAYLOAD_NETWORK_HEADER, Offset: uint32(h.Saddr), Size: 4}},
 		"!a value that is not used":                 {daddr},
 		"!an address without a part of its network": {&Load{1, unix.NFT_PAYLOAD_NETWORK_HEADER, 5, 4}, &Verdict{Code: Drop}},
