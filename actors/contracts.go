@@ -96,9 +96,7 @@ type Event interface{ event() }
 // What it had before stays, in all domains, until it asks for less. An incarnation reports
 // it once.
 type TooLarge struct {
-	Key service.Key
-	// Incarnation is that of the actor that reports it.
-	Incarnation  uint64
+	Key          service.Key
 	Domain       string
 	Objects, Max int
 }

@@ -313,7 +313,7 @@ func (m *Machine) Present() service.View { return *m.view }
 // Fragment makes a fragment from the objects rendered for an output. It returns nil
 // if the domain already has this fragment.
 func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fragment {
-	f := dataplane.NewFragment(m.key, m.view.Created, objects)
+	f := dataplane.NewFragment(m.key, objects)
 	line := &m.sent[output]
 	f.Gone = m.gone()
 	if line.submitted && line.digest == f.Digest && line.gone == f.Gone {

@@ -40,7 +40,6 @@ func (m *Machine) measure() {
 	m.excess = false
 	if m.objectsMax > 0 {
 		found, m.excess = Measure(m.outputs, m.spec, m.slices, m.facts, m.objectsMax)
-		found.Incarnation = m.revision.Incarnation
 	}
 	switch {
 	case m.excess && !before:

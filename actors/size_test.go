@@ -60,7 +60,7 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 		if set(6) != first {
 			t.Error("a fragment above the limit")
 		}
-		expect("above the limit", TooLarge{Key: web, Incarnation: 2, Domain: "one", Objects: 6, Max: 5})
+		expect("above the limit", TooLarge{Key: web, Domain: "one", Objects: 6, Max: 5})
 		if set(200) != first {
 			t.Error("a fragment above the limit")
 		}
@@ -79,7 +79,7 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 		}
 		expect("below it", Fits{Key: web})
 		set(6)
-		expect("above it", TooLarge{Key: web, Incarnation: 2, Domain: "one", Objects: 6, Max: 5})
+		expect("above it", TooLarge{Key: web, Domain: "one", Objects: 6, Max: 5})
 		if gone := set(0); !gone.Gone {
 			t.Error("no tombstone for a Service that was too large")
 		}

@@ -94,8 +94,7 @@ func (m *machine) announce(now time.Time) time.Time {
 		return until
 	}
 	m.start.synced = true
-	absent, _ := m.gate.absent()
-	m.tell(Synced{Domain: m.domain, Absent: len(absent)})
+	m.tell(Synced{Domain: m.domain, Absent: len(m.gate.expect) + len(m.gate.skipped)})
 	return time.Time{}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -37,9 +38,8 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
-	// Created returns when a Service was created, by the API; zero if it is not known. It is
-	// for Services that have not submitted at the start, and must not block. Optional.
-	Created func(service.Key) time.Time
+	// Owner says which Service has a frontend. Optional.
+	Owner ledger.Owner
 	// Verdicts receives the answers; it must not block.
 	Verdicts func(dataplane.Verdict)
 	// Listen receives the events, on the aggregator's goroutine; it must not block.
@@ -51,9 +51,6 @@ func (c Config) withDefaults() Config {
 	defaulted(&c.GateWait, 10*time.Second)
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
-	}
-	if c.Created == nil {
-		c.Created = func(service.Key) time.Time { return time.Time{} }
 	}
 	if c.Verdicts == nil {
 		c.Verdicts = func(dataplane.Verdict) {}
@@ -159,11 +156,8 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post("prime", primed(ke
 func (a *Aggregator) Skip(key service.Key) { a.calls.Post(skipped(key), skipped(key)) }
 
 // Forgo lets the first write and the first sync go ahead without a key that asks for too much to be
-// rendered. What a former process or incarnation left of it stays, with the rank of the youngest: it may
-// have given up addresses since.
-func (a *Aggregator) Forgo(key service.Key, incarnation uint64) {
-	a.calls.Post(forgone{key, incarnation}, forgone{key, incarnation})
-}
+// rendered. What a former process or incarnation left of it stays.
+func (a *Aggregator) Forgo(key service.Key) { a.calls.Post(forgone(key), forgone(key)) }
 
 // AuditSoon requests an audit because another program changed the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.Stranger) { a.calls.Post("audit", alarmed{by}) }

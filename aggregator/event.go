@@ -115,24 +115,6 @@ type LateRefused struct {
 	Revision service.Revision
 }
 
-// Shadowed reports that a Service wants frontends that an older Service serves. It is
-// emitted once for each frontend and serving Service, when that is in force.
-type Shadowed struct {
-	Domain string
-	// Key is the younger Service, By the one that serves the frontends.
-	Key, By   service.Key
-	Frontends dataplane.Frontends
-}
-
-// Unshadowed reports that a Service is no longer Shadowed. It serves the frontends now,
-// or no longer wants them, or has no endpoints to serve them with.
-type Unshadowed struct {
-	Domain string
-	// By served the frontends until now.
-	Key, By   service.Key
-	Frontends dataplane.Frontends
-}
-
 func (GateOpened) event()   {}
 func (Synced) event()       {}
 func (BatchWritten) event() {}
@@ -144,5 +126,3 @@ func (Quarantined) event()  {}
 func (Freed) event()        {}
 func (NodeAtFault) event()  {}
 func (LateRefused) event()  {}
-func (Shadowed) event()     {}
-func (Unshadowed) event()   {}

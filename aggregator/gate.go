@@ -119,9 +119,12 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	return true, now
 }
 
-// absent returns the keys that have not submitted, those of large apart.
-func (g *gate) absent() (all, large []service.Key) {
-	return slices.Concat(slices.Collect(maps.Keys(g.expect)), slices.Collect(maps.Keys(g.skipped))), slices.Collect(maps.Keys(g.large))
+// absent returns the keys that have not submitted.
+func (g *gate) absent() (all []service.Key) {
+	for _, keys := range [...]map[service.Key]struct{}{g.expect, g.skipped, g.large} {
+		all = slices.AppendSeq(all, maps.Keys(keys))
+	}
+	return all
 }
 
 // absentMax is how long the first sync waits for Services that have not submitted, counted

@@ -35,7 +35,6 @@ type world struct {
 	domain   string
 	origin   dataplane.Origin
 	canAhead bool
-	created  func(service.Key) time.Time
 	// jitter returns a number in [0, 1); see Pacer.Wrote.
 	jitter func() float64
 }
@@ -101,10 +100,7 @@ type (
 	// primed is Prime, skipped is Skip, forgone is Forgo, alarmed is AuditSoon.
 	primed  []service.Key
 	skipped service.Key
-	forgone struct {
-		key         service.Key
-		incarnation uint64
-	}
+	forgone service.Key
 	alarmed struct{ by dataplane.Stranger }
 	// released: this process may read and write the kernel's rules from now on.
 	released struct{}
@@ -115,15 +111,8 @@ type (
 
 func (keys primed) apply(m *machine, now time.Time) { m.gate.prime(now, keys) }
 func (key skipped) apply(m *machine, now time.Time) { m.gate.skip(now, service.Key(key)) }
+func (key forgone) apply(m *machine, now time.Time) { m.gate.forgo(now, service.Key(key)) }
 func (released) apply(m *machine, _ time.Time)      { m.gate.held = false }
-
-func (f forgone) apply(m *machine, now time.Time) {
-	m.gate.forgo(now, f.key)
-	m.ledger.Forgo(f.key, f.incarnation)
-	if m.ledger.Stats().Dirty > 0 {
-		m.pacer.Waiting(now)
-	}
-}
 
 func (a alarmed) apply(m *machine, now time.Time) {
 	m.pacer.AuditSoon(now)
@@ -153,8 +142,8 @@ func (fragments taken) apply(m *machine, now time.Time) {
 
 func newMachine(config *Config) *machine {
 	m := &machine{
-		world:      world{domain: config.Domain, created: config.Created},
-		ledger:     ledger.New(config.Layout, config.Naming),
+		world:      world{domain: config.Domain},
+		ledger:     ledger.New(config.Layout, config.Naming, config.Owner),
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
 		quarantine: quarantine{held: map[service.Key]*heldKey{}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // repairs decides when to write again what other programs undo. It is pure: its owner
@@ -263,7 +264,7 @@ func describe(o *ledger.UndoneObject) string {
 	} else if o.Unwanted {
 		what = "unwanted: "
 	}
-	if o.Frontend != (dataplane.Frontend{}) {
+	if o.Frontend != (service.Frontend{}) {
 		what += o.Frontend.String() + " in " + o.ID.Container
 	} else if strings.ContainsFunc(o.ID.Name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		what += "an entry of " + o.ID.Container // its name is binary

@@ -181,7 +181,7 @@ func TestDescribe(t *testing.T) {
 		{ledger.UndoneObject{ID: dataplane.ID{Container: "chain", Name: "services"}, Owner: service.Node}, "different: chain services"},
 		{ledger.UndoneObject{ID: dataplane.ID{Container: "nat", Name: "KUBE-SVC-X"}, Owner: owner, Missing: true}, "missing: nat KUBE-SVC-X (ns1/dns)"},
 		{ledger.UndoneObject{ID: dataplane.ID{Container: "@frontends", Name: "\x0a\x60"}, Owner: owner, Unwanted: true,
-			Frontend: dataplane.Frontend{Addr: netip.MustParseAddr("10.96.0.10"), Port: 53, Protocol: service.UDP}},
+			Frontend: service.Frontend{Addr: netip.MustParseAddr("10.96.0.10"), Port: 53, Protocol: service.UDP}},
 			"unwanted: 10.96.0.10:53/udp in @frontends (ns1/dns)"},
 		{ledger.UndoneObject{ID: dataplane.ID{Container: "@hairpins", Name: "\x0a\x00"}, Owner: service.Node}, "different: an entry of @hairpins"},
 	}

@@ -249,12 +249,12 @@ func (s *script) audit(d *datadriven.TestData) {
 // addresses is the naming of port 80.
 type addresses struct{}
 
-func (addresses) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+func (addresses) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	addr, err := netip.ParseAddr(id.Name)
 	if id.Container != "port 80" || err != nil {
-		return dataplane.Frontend{}, false
+		return service.Frontend{}, false
 	}
-	return dataplane.Frontend{Addr: addr, Port: 80}, true
+	return service.Frontend{Addr: addr, Port: 80}, true
 }
 
 func (addresses) Lead(dataplane.ID) (lead dataplane.ID, ok bool)    { return lead, false }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
 // cut folds what waits and writes, unless a control write comes first.
@@ -175,7 +174,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	case r.err != nil:
 	case !m.start.adopted:
 		m.start.adopted = true
-		m.settled(now, m.ledger.Adopt(m.absent(), m.origin), &result{})
+		m.settled(now, m.ledger.Adopt(m.gate.absent(), m.origin), &result{})
 	case m.pending.drifted.IsZero() && done.Drift.Undone != nil:
 		m.pending.drifted = now
 	}
@@ -187,18 +186,6 @@ func (m *machine) audited(now time.Time, r *result) {
 		return
 	}
 	m.cut(now)
-}
-
-// absent returns the Services that exist and have not submitted.
-func (m *machine) absent() (all []ledger.Absent) {
-	absent, large := m.gate.absent()
-	for _, key := range absent {
-		all = append(all, ledger.Absent{Key: key, Created: m.created(key)})
-	}
-	for _, key := range large {
-		all = append(all, ledger.Absent{Key: key})
-	}
-	return all
 }
 
 // settled sends the verdicts for what is fully in the kernel. The write is the one that settled it,
@@ -218,7 +205,6 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 			Batched: write.began, Batch: batch})
 		m.answer(dataplane.Verdict{Key: c.Key, Domain: m.domain, Revision: c.Revision})
 	}
-	m.tellShadows()
 	if m.ledger.Stats().Dirty > 0 && len(contributions) > 0 {
 		m.pacer.Waiting(now) // leftovers of an earlier process may be removed now
 	}
@@ -237,26 +223,4 @@ func (m *machine) restored() bool {
 		m.pending.waits.clear() // of suspects whose objects were only repaired
 	}
 	return true
-}
-
-// tellShadows reports the frontends that Services lost to each other. Changes that a
-// search makes and reverts do not count.
-func (m *machine) tellShadows() {
-	if !m.tries.search.idle() {
-		return
-	}
-	domain := m.domain
-	for news := m.ledger.Shadows(); len(news) > 0; {
-		first := news[0]
-		var frontends dataplane.Frontends
-		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By &&
-			news[0].Over == first.Over {
-			frontends, news = append(frontends, news[0].Frontend), news[1:]
-		}
-		if first.Over {
-			m.tell(Unshadowed{Domain: domain, Key: first.Key, By: first.By, Frontends: frontends})
-		} else {
-			m.tell(Shadowed{Domain: domain, Key: first.Key, By: first.By, Frontends: frontends})
-		}
-	}
 }

@@ -25,8 +25,7 @@ type Renderer interface {
 	Size(port service.PortSize, facts *service.NodeFacts) int
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
-	// Naming reads the identities of what is rendered. It returns nil if no object has a
-	// frontend or goes with another.
+	// Naming reads the identities of what is rendered. It returns nil if no object has a frontend.
 	Naming() Naming
 }
 
@@ -34,17 +33,9 @@ type Renderer interface {
 // container by name. All methods are pure, and as cheap as a map look-up: the ledger
 // calls them for each claim that changes.
 type Naming interface {
-	// Frontend returns the frontend that an object is for. False for an object that
-	// Services share, or that goes with another object of the frontend.
-	Frontend(id ID) (Frontend, bool)
-	// Lead returns the object that an object goes with. Only the Service that wins the
-	// lead gets the objects that go with it. False for an object on its own.
-	Lead(id ID) (ID, bool)
-	// Leads reports whether other objects go with this one.
-	Leads(id ID) bool
-	// LedLead returns the lead that goes with this one, whose owner may make no claim
-	// for this one. False for none.
-	LedLead(id ID) (ID, bool)
+	// Frontend returns the frontend that an object is for. Only the Service that has the frontend
+	// gets the object. False for an object that Services share, or that is named after its Service.
+	Frontend(id ID) (service.Frontend, bool)
 }
 
 // Writer makes one attempt to write one batch into one domain's kernel. It does not

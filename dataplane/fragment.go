@@ -14,8 +14,6 @@ import (
 type Fragment struct {
 	Key      service.Key
 	Revision service.Revision
-	// Created is when the Service was created; it ranks claims.
-	Created time.Time
 	// Objects are sorted by ID; no ID occurs twice.
 	Objects []Object
 	// Digest is equal for fragments of equal content within one process.
@@ -99,18 +97,17 @@ func (c Causes) Names() (names []string) {
 // NewFragment takes ownership of objects, sorts them and computes the digest. If an ID
 // occurs twice (two ports of one Service that claim the same element), the first in the
 // given order stays.
-func NewFragment(key service.Key, created time.Time, objects []Object) *Fragment {
+func NewFragment(key service.Key, objects []Object) *Fragment {
 	slices.SortStableFunc(objects, func(a, b Object) int { return a.ID.Compare(b.ID) })
 	objects = slices.CompactFunc(objects, func(a, b Object) bool { return a.ID == b.ID })
-	return &Fragment{Key: key, Created: created, Objects: objects, Digest: digest(created, objects)}
+	return &Fragment{Key: key, Objects: objects, Digest: digest(objects)}
 }
 
 var digestSeed = maphash.MakeSeed()
 
-func digest(created time.Time, objects []Object) uint64 {
+func digest(objects []Object) uint64 {
 	var h maphash.Hash
 	h.SetSeed(digestSeed)
-	writeInt(&h, created.UnixNano())
 	for i := range objects {
 		o := &objects[i]
 		for _, s := range [...]string{o.ID.Container, o.ID.Name, o.Body} {

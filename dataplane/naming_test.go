@@ -105,7 +105,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		{nftables.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00", in("frontends")},
 	} {
 		id := dataplane.ID{Container: c.container, Name: c.name}
-		var f dataplane.Frontend
+		var f service.Frontend
 		var lead dataplane.ID
 		var told, follows bool
 		n := testing.AllocsPerRun(100, func() {

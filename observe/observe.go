@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -23,6 +24,8 @@ type Listener interface {
 	Supervisor(supervisor.Event[service.Key])
 	Aggregator(aggregator.Event)
 	Actors(actors.Event)
+	// Source receives Services that lack a frontend because another one has it, and the end of that.
+	Source(source.Shadowed)
 }
 
 // Log is a listener that writes to a logger: at info and above what an operator needs to know, at
@@ -150,16 +153,21 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	case aggregator.NodeAtFault:
 		l.log.Error("the kernel rejects rules that belong to no Service; retrying",
 			zap.String("domain", e.Domain), zap.String("reason", e.Reason))
-	case aggregator.Shadowed:
-		l.log.Warn("an older Service serves addresses that this one wants; change or delete one of them",
-			in(e.Domain, e.Key, zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))...)
-	case aggregator.Unshadowed:
-		l.log.Info("a Service serves its addresses again, or no longer wants them",
-			in(e.Domain, e.Key, zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))...)
 	case aggregator.LateRefused:
 		l.log.Info("ignored rules from an abandoned attempt to process a Service",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))...)
 	}
+}
+
+// Source implements Listener.
+func (l *Log) Source(e source.Shadowed) {
+	fields := []zap.Field{zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends)}
+	if e.Over {
+		l.log.Info("a Service serves its addresses again, or no longer wants them", append(fields, zap.Stringer("servedBefore", e.By))...)
+		return
+	}
+	l.log.Warn("another Service serves addresses that this one wants; change or delete one of them",
+		append(fields, zap.Stringer("servedBy", e.By))...)
 }
 
 func (l *Log) batch(e aggregator.BatchWritten) {

@@ -196,7 +196,7 @@ func TestLogAggregator(t *testing.T) {
 	revision := service.Revision{Incarnation: 2, Sequence: 3}
 	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	older := service.Key{Namespace: "a", Name: "older"}
-	frontends := dataplane.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}}
+	frontends := service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}}
 	tell := func(e aggregator.Event) func(*Log) { return func(l *Log) { l.Aggregator(e) } }
 	testLog(t, []logCase{
 		{

@@ -52,7 +52,13 @@ func New(config Config) (*Proxy, error) {
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
-	p.cache = source.NewCache(p, config.Objects)
+	objects := config.Objects
+	objects.Shadowed = func(e source.Shadowed) {
+		for _, l := range config.Listeners {
+			l.Source(e)
+		}
+	}
+	p.cache = source.NewCache(p, objects)
 	for _, domain := range config.Domains {
 		if !domain.Auxiliary || domain.Awaited {
 			p.behind.Add(1)
@@ -75,7 +81,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
 		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
-		Created:  p.created,
+		Owner:    func(f service.Frontend) (service.Key, bool) { return p.cache.Owner(domain.Family, f) },
 		Listen: func(e aggregator.Event) {
 			noteSync(e)
 			p.repaired(domain, e)
@@ -86,14 +92,6 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	})
 	p.aggregators = append(p.aggregators, a)
 	return err
-}
-
-// created returns when a Service was created; zero if the cache does not have it.
-func (p *Proxy) created(key service.Key) time.Time {
-	if spec := p.cache.Snapshot(key).Spec; spec != nil {
-		return spec.Created
-	}
-	return time.Time{}
 }
 
 // firstSync returns a listener that notes the first sync of a domain.
@@ -156,7 +154,7 @@ func (p *Proxy) addDirectory() (err error) {
 func (p *Proxy) forgoTooLarge(e actors.Event) {
 	if large, ok := e.(actors.TooLarge); ok {
 		for _, a := range p.aggregators {
-			a.Forgo(large.Key, large.Incarnation)
+			a.Forgo(large.Key)
 		}
 	}
 }

@@ -36,14 +36,13 @@ func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, lim
 	return a.Account(ctx, key, limit)
 }
 
-// Standing returns the keys that do not stand as they should in a domain; see
-// aggregator.Aggregator.Standing.
-func (p *Proxy) Standing(ctx context.Context, domain string, limit int) (aggregator.Standing, error) {
+// Waiting returns the keys that are not in force in a domain; see aggregator.Aggregator.Waiting.
+func (p *Proxy) Waiting(ctx context.Context, domain string, limit int) ([]service.Key, error) {
 	a, err := p.aggregator(domain)
 	if err != nil {
-		return aggregator.Standing{}, err
+		return nil, err
 	}
-	return a.Standing(ctx, limit)
+	return a.Waiting(ctx, limit)
 }
 
 func (p *Proxy) aggregator(domain string) (*aggregator.Aggregator, error) {

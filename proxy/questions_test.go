@@ -26,6 +26,9 @@ type waitMeter struct {
 
 func (w *waitMeter) Supervisor(supervisor.Event[service.Key]) {}
 func (w *waitMeter) Actors(actors.Event)                      {}
+
+func (*waitMeter) Source(source.Shadowed) {}
+
 func (w *waitMeter) Aggregator(event aggregator.Event) {
 	if e, ok := event.(aggregator.Applied); ok && !e.Received.IsZero() {
 		w.mu.Lock()

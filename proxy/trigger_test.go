@@ -24,6 +24,9 @@ type triggers struct {
 
 func (t *triggers) Supervisor(supervisor.Event[service.Key]) {}
 func (t *triggers) Actors(actors.Event)                      {}
+
+func (*triggers) Source(source.Shadowed) {}
+
 func (t *triggers) Aggregator(event aggregator.Event) {
 	if e, ok := event.(aggregator.Applied); ok && !e.Trigger.IsZero() {
 		t.mu.Lock()

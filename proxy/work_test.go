@@ -47,6 +47,9 @@ func (m *meter) Service(ctx context.Context, view *service.View, facts *service.
 
 func (m *meter) Supervisor(supervisor.Event[service.Key]) {}
 func (m *meter) Actors(actors.Event)                      {}
+
+func (*meter) Source(source.Shadowed) {}
+
 func (m *meter) Aggregator(event aggregator.Event) {
 	if e, ok := event.(aggregator.BatchWritten); ok {
 		m.mu.Lock()

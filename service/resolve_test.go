@@ -57,7 +57,7 @@ func TestFrontends(t *testing.T) {
 	spec.HealthCheckNodePort = 32000
 
 	view := Resolve(testKey, spec, nil, facts())
-	if view.Key != testKey || !view.Created.Equal(spec.Created) || view.HealthCheckNodePort != 32000 {
+	if view.Key != testKey || view.HealthCheckNodePort != 32000 {
 		t.Errorf("got %+v", view)
 	}
 	eachFamily(t, func(t *testing.T, family Family) {

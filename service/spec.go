@@ -12,7 +12,7 @@ import (
 // which is not proxied (ExternalName, headless).
 type Spec struct {
 	Key Key
-	// Created is metadata.creationTimestamp; the older Service wins a claim.
+	// Created is metadata.creationTimestamp; see source.Cache for who has a frontend that several ask for.
 	Created time.Time
 	// ClusterIPs holds the ClusterIP of each family; the zero Addr means none.
 	ClusterIPs PerFamily[netip.Addr]
@@ -41,9 +41,12 @@ type Spec struct {
 	Scheduling Scheduling
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
+	// Denied are the frontends that another Service has, sorted by frontend. They are not served.
+	// source.Cache sets them: they follow from all Services.
+	Denied PerFamily[[]Denial]
 }
 
-// Equal reports whether two specs say the same. Order counts, since it is the
+// Equal reports whether two specs say the same, whatever is Denied. Order counts, since it is the
 // order in which frontends are rendered. Two nil specs are equal.
 func (s *Spec) Equal(other *Spec) bool {
 	if s == nil || other == nil {

@@ -3,7 +3,6 @@ package service
 import (
 	"net/netip"
 	"slices"
-	"time"
 )
 
 // View is one Service as this node should serve it: frontends, and for each
@@ -13,8 +12,6 @@ import (
 // fragments.
 type View struct {
 	Key Key
-	// Created is the Service's creation time; it decides claims.
-	Created time.Time
 	// Ports holds the service ports of each family in API order; a family
 	// without a ClusterIP has none. No ports at all means that the Service has
 	// no rules on this node.
@@ -43,7 +40,7 @@ func (v *View) Equal(other *View) bool {
 			return false
 		}
 	}
-	return v.Key == other.Key && v.Created.Equal(other.Created) &&
+	return v.Key == other.Key &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
 		v.ProxyProtocol == other.ProxyProtocol &&
@@ -65,7 +62,8 @@ type PortView struct {
 	Protocol Protocol
 	Port     uint16
 	// NodePort is 0 when there is none.
-	NodePort  uint16
+	NodePort uint16
+	// ClusterIP is invalid if another Service has it at this port.
 	ClusterIP netip.Addr
 	// ExternalIPs, LoadBalancerVIPs and SourceRanges are of this family.
 	ExternalIPs      []netip.Addr

@@ -23,21 +23,19 @@ func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 	}
 	for _, family := range Families {
 		before := v.Ports[family]
-		if kept.Ports[family] = nil; len(before) == 0 || before[0].ClusterIP != spec.ClusterIPs[family] {
-			continue
-		}
-		// All ports share the lists.
-		externalIPs := common(before[0].ExternalIPs, facts.externalIPs(spec, family))
-		vips := common(before[0].LoadBalancerVIPs, spec.LoadBalancerVIPs[family])
+		kept.Ports[family] = nil
+		externalIPs := facts.externalIPs(spec, family)
 		for _, port := range before {
 			now := wanted[portKey{port.Port, port.Protocol}]
-			if now == nil {
+			if now == nil || port.ClusterIP.IsValid() && port.ClusterIP != spec.ClusterIPs[family] {
 				continue
 			}
 			if now.NodePort != port.NodePort {
 				port.NodePort = 0
 			}
-			port.ExternalIPs, port.LoadBalancerVIPs = externalIPs, vips
+			port.ExternalIPs = common(port.ExternalIPs, externalIPs)
+			port.LoadBalancerVIPs = common(port.LoadBalancerVIPs, spec.LoadBalancerVIPs[family])
+			port.deny(spec.Denied[family])
 			kept.Ports[family] = append(kept.Ports[family], port)
 		}
 	}

@@ -15,6 +15,9 @@ type Options struct {
 	// Warn receives each problem of an object once, and not again while the object
 	// stays as it is. It must not block. Nil drops the warnings.
 	Warn func(service.Warning)
+	// Shadowed receives the frontends that a Service newly lost to another one, and those that it no
+	// longer lacks. It must not block. Nil drops them.
+	Shadowed func(Shadowed)
 	// IgnoreExternalIPs ignores spec.externalIPs.
 	IgnoreExternalIPs bool
 	// ExternalIPsInServiceCIDR makes external IPs inside ServiceCIDRs no reason for a warning: they are
@@ -24,8 +27,8 @@ type Options struct {
 	Policy reduce.Policy
 }
 
-// Cache owns the newest value of every API object that a proxy needs. Feeders
-// write it, actors read it with Snapshot.
+// Cache owns the newest value of every API object that a proxy needs, and decides which Service has
+// a frontend that several ask for (admission). Feeders write it, actors read it with Snapshot.
 //
 // Invariants: a slice is filed under exactly one Service; a change costs work in
 // proportion to the objects it names, never a walk over all Services (Replace
@@ -35,14 +38,16 @@ type Options struct {
 // All methods are safe for concurrent use, but each object must be fed by one
 // goroutine, or its posts could overtake one another between lock and sink.
 type Cache struct {
-	sink Sink
-	warn func(service.Warning)
+	sink     Sink
+	warn     func(service.Warning)
+	shadowed func(Shadowed)
 	// The fields of Options with these names.
 	ignoreExternalIPs, externalIPsInServiceCIDR bool
 	policy                                      reduce.Policy
 
 	mu       sync.RWMutex
-	specs    map[service.Key]*service.Spec
+	specs    map[service.Key]*filed
+	admitted admission
 	slices   map[service.Key]sliceList
 	owners   map[sliceID]service.Key
 	node     *service.NodeObject
@@ -71,40 +76,41 @@ func NewCache(sink Sink, options Options) *Cache {
 	return &Cache{
 		sink:              sink,
 		warn:              options.Warn,
+		shadowed:          options.Shadowed,
 		ignoreExternalIPs: options.IgnoreExternalIPs, externalIPsInServiceCIDR: options.ExternalIPsInServiceCIDR,
-		policy: options.Policy,
-		specs:  make(map[service.Key]*service.Spec),
-		slices: make(map[service.Key]sliceList),
-		owners: make(map[sliceID]service.Key),
-		cidrs:  make(map[string][]netip.Prefix),
+		policy:   options.Policy,
+		specs:    make(map[service.Key]*filed),
+		admitted: admission{owners: make(map[place]*filed), contests: make(map[place][]bid)},
+		slices:   make(map[service.Key]sliceList),
+		owners:   make(map[sliceID]service.Key),
+		cidrs:    make(map[string][]netip.Prefix),
 	}
 }
 
 // Policy returns Options.Policy.
 func (c *Cache) Policy() reduce.Policy { return c.policy }
 
-// SetSpec files what a Service is now, and posts it if that is a difference.
+// SetSpec files what a Service is now, and posts it if that is a difference. Services that lose a
+// frontend by it, or get one, are posted as well.
 func (c *Cache) SetSpec(spec *service.Spec) {
-	spec = c.admitted(spec)
+	spec = c.without(spec)
+	var n news
 	c.mu.Lock()
-	changed := c.storeSpec(spec)
-	fresh := c.warnOfRanges(spec)
+	c.storeSpec(&n, spec)
+	c.decide(&n)
 	c.mu.Unlock()
-	if changed {
-		c.sink.PostSpec(spec.Key, spec)
-	}
-	c.tell(fresh)
+	c.post(&n)
 }
 
 // RemoveSpec says that a Service is gone, or no longer one that is proxied. Its
 // slices stay filed until they are removed themselves.
 func (c *Cache) RemoveSpec(key service.Key) {
+	var n news
 	c.mu.Lock()
-	removed := c.dropSpec(key)
+	c.dropSpec(&n, key)
+	c.decide(&n)
 	c.mu.Unlock()
-	if removed {
-		c.sink.PostSpec(key, nil)
-	}
+	c.post(&n)
 }
 
 // SetSlice files what a slice is now. A slice that names another Service than
@@ -179,34 +185,51 @@ func (c *Cache) Prime() {
 	}
 }
 
-// admitted returns the spec without ignored fields. It does not change its argument.
-func (c *Cache) admitted(spec *service.Spec) *service.Spec {
+// without returns the spec without ignored fields. It does not change its argument.
+func (c *Cache) without(spec *service.Spec) *service.Spec {
 	if !c.ignoreExternalIPs {
 		return spec
 	}
-	admitted := *spec
-	admitted.ExternalIPs = service.PerFamily[[]netip.Addr]{}
-	return &admitted
+	kept := *spec
+	kept.ExternalIPs = service.PerFamily[[]netip.Addr]{}
+	return &kept
 }
 
-// storeSpec reports whether the spec differs from the one that was filed.
-func (c *Cache) storeSpec(spec *service.Spec) bool {
-	c.events.specs.Add(1)
-	changed := !c.specs[spec.Key].Equal(spec)
-	if changed {
-		c.specs[spec.Key] = spec
+// spec returns what is filed of a Service; nil for nothing.
+func (c *Cache) spec(key service.Key) *service.Spec {
+	if f := c.specs[key]; f != nil {
+		return f.spec
 	}
-	return changed
+	return nil
 }
 
-func (c *Cache) dropSpec(key service.Key) bool {
+// storeSpec files a spec and notes what is to be posted.
+func (c *Cache) storeSpec(n *news, spec *service.Spec) {
 	c.events.specs.Add(1)
-	if c.specs[key] == nil {
-		return false
+	n.warnings = append(n.warnings, c.warnOfRanges(spec)...)
+	f := c.specs[spec.Key]
+	if f != nil && f.spec.Equal(spec) {
+		return
+	}
+	if f == nil {
+		f = &filed{}
+		c.specs[spec.Key] = f
+	}
+	n.note(f)
+	n.affected = append(n.affected, c.admitted.replace(f, spec)...)
+}
+
+// dropSpec removes a spec and notes what is to be posted.
+func (c *Cache) dropSpec(n *news, key service.Key) {
+	c.events.specs.Add(1)
+	f := c.specs[key]
+	if f == nil {
+		return
 	}
 	delete(c.specs, key)
 	c.warnOfRanges(&service.Spec{Key: key})
-	return true
+	n.note(f)
+	n.affected = append(n.affected, c.admitted.replace(f, nil)...)
 }
 
 // storeSlice files a slice and appends the posts that follow from it.
@@ -247,7 +270,7 @@ func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
 
 // appendSlicePost leaves out slices of a Service without a spec, which needs no actor.
 func (c *Cache) appendSlicePost(posts []slicePost, post slicePost) []slicePost {
-	if c.specs[post.key] == nil {
+	if c.spec(post.key) == nil {
 		return posts
 	}
 	return append(posts, post)
@@ -273,34 +296,22 @@ func nodeEqual(a, b *service.NodeObject) bool {
 // is stored; after an outage of the API server there are usually none. It walks all
 // Services.
 func (c *Cache) ReplaceSpecs(all []*service.Spec) {
+	var n news
 	c.mu.Lock()
-	var changed []*service.Spec
-	var fresh []service.Warning
 	wanted := make(map[service.Key]bool, len(all))
 	for _, spec := range all {
-		spec = c.admitted(spec)
+		spec = c.without(spec)
 		wanted[spec.Key] = true
-		if c.storeSpec(spec) {
-			changed = append(changed, spec)
-		}
-		fresh = append(fresh, c.warnOfRanges(spec)...)
+		c.storeSpec(&n, spec)
 	}
-	var gone []service.Key
 	for key := range c.specs {
 		if !wanted[key] {
-			c.dropSpec(key)
-			gone = append(gone, key)
+			c.dropSpec(&n, key)
 		}
 	}
+	c.decide(&n)
 	c.mu.Unlock()
-
-	for _, spec := range changed {
-		c.sink.PostSpec(spec.Key, spec)
-	}
-	for _, key := range gone {
-		c.sink.PostSpec(key, nil)
-	}
-	c.tell(fresh)
+	c.post(&n)
 }
 
 // ReplaceSlices takes the complete list of slices and posts the differences. It walks
@@ -327,7 +338,7 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 func (c *Cache) KnownSpec(spec *service.Spec) *service.Spec {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if known := c.specs[spec.Key]; known.Equal(spec) {
+	if known := c.spec(spec.Key); known.Equal(spec) {
 		return known
 	}
 	return spec
@@ -349,7 +360,7 @@ func (c *Cache) Snapshot(key service.Key) service.Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 
-	return service.Snapshot{Spec: c.specs[key], Slices: slices.Clone(c.slices[key])}
+	return service.Snapshot{Spec: c.spec(key), Slices: slices.Clone(c.slices[key])}
 }
 
 // Keys lists the Services that have a spec, sorted. It walks all of them: use it at

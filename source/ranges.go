@@ -46,8 +46,8 @@ func (c *Cache) changeRanges(change func()) {
 	var fresh []service.Warning
 	if changed {
 		c.ranges = union
-		for _, spec := range c.specs {
-			fresh = append(fresh, c.warnOfRanges(spec)...)
+		for _, f := range c.specs {
+			fresh = append(fresh, c.warnOfRanges(f.spec)...)
 		}
 	}
 	c.mu.Unlock()

@@ -39,6 +39,8 @@ type Stats struct {
 	// Services that have no spec.
 	Specs  int
 	Slices int
+	// Shadowed counts frontends that a Service asks for and another one has, in each family.
+	Shadowed int
 	// Primed reports that the first full picture was delivered.
 	Primed bool
 }
@@ -48,5 +50,5 @@ func (c *Cache) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 
-	return Stats{Specs: len(c.specs), Slices: len(c.owners), Primed: c.primed}
+	return Stats{Specs: len(c.specs), Slices: len(c.owners), Shadowed: c.admitted.shadowed, Primed: c.primed}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	sluicenetlink "github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // These benchmarks need a kernel with IPVS: see docs/adr/0011-ipvs.md for how to run them
@@ -41,15 +41,15 @@ func inNamespace(b *testing.B, run func() error) {
 	}
 }
 
-func frontendAt(i int) dataplane.Frontend {
-	return dataplane.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80}
+func frontendAt(i int) service.Frontend {
+	return service.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80}
 }
 
 func realAt(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 8080)
 }
 
-func mobyService(f dataplane.Frontend) *ipvs.Service {
+func mobyService(f service.Frontend) *ipvs.Service {
 	return &ipvs.Service{
 		AddressFamily: unix.AF_INET, Protocol: unix.IPPROTO_TCP, Address: f.Addr.AsSlice(), Port: f.Port,
 		SchedName: "rr", Netmask: 0xffffffff,
@@ -60,7 +60,7 @@ func mobyReal(a netip.AddrPort) *ipvs.Destination {
 	return &ipvs.Destination{AddressFamily: unix.AF_INET, Address: a.Addr().AsSlice(), Port: a.Port(), Weight: 1}
 }
 
-func aboutReal(verb kernel.Verb, f dataplane.Frontend, addr netip.AddrPort) kernel.Request {
+func aboutReal(verb kernel.Verb, f service.Frontend, addr netip.AddrPort) kernel.Request {
 	return kernel.Request{Verb: verb, Service: kernel.Service{Frontend: f}, Real: kernel.Real{Addr: addr, Weight: 1}}
 }
 
@@ -120,7 +120,7 @@ const (
 )
 
 // identity is the attribute that names a virtual server.
-func identity(f dataplane.Frontend) []byte {
+func identity(f service.Frontend) []byte {
 	b, mark := sluicenetlink.Nest(nil, 1)
 	b = sluicenetlink.AppendHostUint16(b, 1, unix.AF_INET)
 	b = sluicenetlink.AppendHostUint16(b, 2, unix.IPPROTO_TCP)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -60,6 +61,9 @@ func newWatcher(domains []string, keys int) *watcher {
 	}
 	return w
 }
+
+// Source implements observe.Listener.
+func (*watcher) Source(source.Shadowed) {}
 
 // Aggregator implements observe.Listener.
 func (w *watcher) Aggregator(event aggregator.Event) {

@@ -50,7 +50,9 @@ func (p *picture) openingsOf(ctx context.Context, ports []service.PortView) (all
 		}
 		view := &ports[i]
 		number := view.Protocol.Number()
-		all = append(all, opening{destination{addr: view.ClusterIP}, false})
+		if view.ClusterIP.IsValid() {
+			all = append(all, opening{destination{addr: view.ClusterIP}, false})
+		}
 		for _, a := range view.LoadBalancerVIPs {
 			all = append(all, opening{destination{a, view.Port, number}, len(view.SourceRanges) > 0})
 		}

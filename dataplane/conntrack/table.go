@@ -265,7 +265,10 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 
 // frontendsOf returns the frontends of a port, sorted, each once.
 func (p *picture) frontendsOf(view *service.PortView) []frontend {
-	all := []frontend{netip.AddrPortFrom(view.ClusterIP, view.Port)}
+	var all []frontend
+	if view.ClusterIP.IsValid() {
+		all = append(all, netip.AddrPortFrom(view.ClusterIP, view.Port))
+	}
 	for _, addresses := range [][]netip.Addr{view.LoadBalancerVIPs, view.ExternalIPs} {
 		for _, a := range addresses {
 			all = append(all, netip.AddrPortFrom(a, view.Port))

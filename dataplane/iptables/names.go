@@ -116,43 +116,32 @@ var containers = []tree.Container{
 // NewLayout returns a layout that folds this package's elements into chains.
 func NewLayout(family service.Family) *tree.Layout { return tree.New(family, containers) }
 
-// frontendShapes holds the containers with one tree element for each frontend that is served
-// or refused, and what their keys hold. Elements of the other containers accompany one of
-// these, or belong to several Services.
+// frontendShapes holds the containers with elements for frontends, and what their keys hold. Elements
+// of the other containers belong to several Services.
 var frontendShapes = map[string]tree.Shape{
 	natServices.Name():     natServices.Shape,
 	natNodePorts.Name():    natNodePorts.Shape,
 	filterServices.Name():  filterServices.Shape,
 	filterExternal.Name():  filterExternal.Shape,
 	filterNodePorts.Name(): filterNodePorts.Shape,
+	filterFirewall.Name():  filterFirewall.Shape,
 }
 
-// Naming reads the identities of this backend's elements. No element has a lead: everything
-// else about a frontend is in the chain that its element jumps to, which is named after the
-// Service. Its methods allocate nothing.
+// Naming reads the identities of this backend's elements. It allocates nothing.
 type Naming struct{}
 
 // Naming implements dataplane.Renderer.
 func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
 
 // Frontend implements dataplane.Naming.
-func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	shape, known := frontendShapes[id.Container]
 	if !known {
-		return dataplane.Frontend{}, false
+		return service.Frontend{}, false
 	}
 	key, err := tree.DecodeKey(id.Name)
 	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == tree.ByDestination) {
-		return dataplane.Frontend{}, false
+		return service.Frontend{}, false
 	}
-	return dataplane.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
+	return service.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
 }
-
-// Lead implements dataplane.Naming.
-func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
-
-// Leads implements dataplane.Naming.
-func (Naming) Leads(dataplane.ID) bool { return false }
-
-// LedLead implements dataplane.Naming.
-func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }

@@ -18,7 +18,7 @@ const (
 
 // renderDispatch leads the frontends that have endpoints to the port's chains.
 func (p *portDraft) renderDispatch() {
-	if p.ServesInternal() {
+	if p.ServesInternal() && p.ClusterIP.IsValid() {
 		r := p.frontend(p.ClusterIP, afterClusterIP)
 		r.target = p.cluster
 		if p.InternalLocal {
@@ -174,6 +174,9 @@ func (p *portDraft) renderPolicy(name string, endpoints []service.Endpoint, inte
 // masqueradeInternal marks ClusterIP traffic whose answer would bypass this node. External
 // traffic passes the same chain; matching the destination excludes it.
 func (p *portDraft) masqueradeInternal() []dataplane.ID {
+	if !p.ClusterIP.IsValid() {
+		return nil
+	}
 	match, ok := p.notFromLocalPod()
 	if p.facts.MasqueradeAll {
 		match, ok = rule{}, true
@@ -286,7 +289,7 @@ func (p *portDraft) renderHairpins() {
 // renderRefusals stops, in table filter, what nat has not translated: traffic to frontends
 // without endpoints, and load balancer traffic that the source ranges did not admit.
 func (p *portDraft) renderRefusals() {
-	if !p.ServesInternal() {
+	if !p.ServesInternal() && p.ClusterIP.IsValid() {
 		p.element(filterServices, p.key(p.ClusterIP), p.refuse(p.frontend(p.ClusterIP, "")))
 	}
 	if !p.ServesExternal() {

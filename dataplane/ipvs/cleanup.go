@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -119,19 +118,19 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 type frontends struct {
 	// bound and hosts are the addresses of the device, and of the host beside.
 	bound, hosts []netip.Addr
-	served       map[dataplane.Frontend]bool
+	served       map[service.Frontend]bool
 	// ports are node ports. These frontends have no address. Each family has its own.
-	ports service.PerFamily[map[dataplane.Frontend]bool]
+	ports service.PerFamily[map[service.Frontend]bool]
 }
 
 // learn reads the device and the sets.
 func learn(ctx context.Context) (*frontends, error) {
-	f := &frontends{served: map[dataplane.Frontend]bool{}}
+	f := &frontends{served: map[service.Frontend]bool{}}
 	if err := f.learnAddresses(); err != nil {
 		return nil, err
 	}
 	for _, family := range service.Families {
-		f.ports[family] = map[dataplane.Frontend]bool{}
+		f.ports[family] = map[service.Frontend]bool{}
 	}
 	if !hasSets() {
 		return f, nil
@@ -169,7 +168,7 @@ func (f *frontends) learnSet(set *kernel.Set) {
 	for _, e := range set.Entries {
 		if set.Type == kernel.HashIPPort {
 			protocol, known := parseProtocol(e.Protocol.String())
-			f.served[dataplane.Frontend{Addr: e.Addr, Port: e.Port, Protocol: protocol}] = known
+			f.served[service.Frontend{Addr: e.Addr, Port: e.Port, Protocol: protocol}] = known
 		}
 	}
 	for _, family := range service.Families {
@@ -177,18 +176,18 @@ func (f *frontends) learnSet(set *kernel.Set) {
 		protocol, ofPorts := map[string]service.Protocol{setNodePortTCP: service.TCP, setNodePortUDP: service.UDP}[word]
 		for _, e := range set.Entries {
 			if ofPorts {
-				f.ports[family][dataplane.Frontend{Port: e.Port, Protocol: protocol}] = true
+				f.ports[family][service.Frontend{Port: e.Port, Protocol: protocol}] = true
 			}
 		}
 	}
 }
 
 // ours reports whether a virtual server is ours.
-func (f *frontends) ours(server dataplane.Frontend) bool {
+func (f *frontends) ours(server service.Frontend) bool {
 	if f.served[server] || slices.Contains(f.bound, server.Addr) {
 		return true
 	}
-	port := dataplane.Frontend{Port: server.Port, Protocol: server.Protocol}
+	port := service.Frontend{Port: server.Port, Protocol: server.Protocol}
 	return f.ports[service.FamilyOf(server.Addr)][port] && slices.Contains(f.hosts, server.Addr)
 }
 

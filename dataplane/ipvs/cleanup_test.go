@@ -18,10 +18,10 @@ func TestCleanupKnowsOurs(t *testing.T) {
 	f := &frontends{
 		bound:  []netip.Addr{addr("10.0.0.1")},
 		hosts:  []netip.Addr{addr("192.0.2.1"), addr("fd00::1")},
-		served: map[dataplane.Frontend]bool{},
+		served: map[service.Frontend]bool{},
 	}
 	for _, family := range service.Families {
-		f.ports[family] = map[dataplane.Frontend]bool{}
+		f.ports[family] = map[service.Frontend]bool{}
 	}
 	for _, set := range []kernel.Set{
 		{SetSpec: kernel.SetSpec{Name: "KUBE-EXTERNAL-IP", Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("192.0.2.1"), Protocol: kernel.TCP, Port: 443}}},

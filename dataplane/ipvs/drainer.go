@@ -34,14 +34,14 @@ type Drainer struct {
 	// written is set with the first write. found are the virtual servers that existed
 	// before, nil until they are listed. Only the holder of the token uses it.
 	written atomic.Bool
-	found   map[dataplane.Frontend]bool
+	found   map[service.Frontend]bool
 }
 
 // destinationReader is what a Drainer needs of its connection to IPVS; see
 // kernel.Servers.
 type destinationReader interface {
 	Services(ctx context.Context) ([]kernel.Service, error)
-	Destinations(ctx context.Context, f dataplane.Frontend) ([]kernel.Destination, error)
+	Destinations(ctx context.Context, f service.Frontend) ([]kernel.Destination, error)
 	Close() error
 }
 
@@ -157,7 +157,7 @@ func (d *Drainer) servers(view *service.View, port *service.PortView) []Server {
 
 // ask asks about one frontend, unless it cannot exist, when it is this question's turn. The
 // error matches dataplane.ErrBusy if there may be an answer later.
-func (d *Drainer) ask(ctx context.Context, f dataplane.Frontend) (found []kernel.Destination, err error) {
+func (d *Drainer) ask(ctx context.Context, f service.Frontend) (found []kernel.Destination, err error) {
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -188,7 +188,7 @@ func (d *Drainer) ask(ctx context.Context, f dataplane.Frontend) (found []kernel
 }
 
 // mayExist reports whether the kernel may have a virtual server.
-func (d *Drainer) mayExist(ctx context.Context, f dataplane.Frontend) (bool, error) {
+func (d *Drainer) mayExist(ctx context.Context, f service.Frontend) (bool, error) {
 	if d.written.Load() {
 		d.found = nil
 		return true, nil
@@ -198,7 +198,7 @@ func (d *Drainer) mayExist(ctx context.Context, f dataplane.Frontend) (bool, err
 		if err != nil {
 			return false, err
 		}
-		d.found = make(map[dataplane.Frontend]bool, len(services))
+		d.found = make(map[service.Frontend]bool, len(services))
 		for _, s := range services {
 			d.found[s.Frontend] = true
 		}

@@ -15,7 +15,7 @@ import (
 
 // fakeQuestions answers a drainer, and counts.
 type fakeQuestions struct {
-	at                    map[dataplane.Frontend][]kernel.Destination
+	at                    map[service.Frontend][]kernel.Destination
 	asked, opened, listed int
 	fail                  error
 }
@@ -40,13 +40,13 @@ func (q *fakeQuestions) Services(context.Context) (all []kernel.Service, err err
 	return all, q.fail
 }
 
-func (q *fakeQuestions) Destinations(_ context.Context, f dataplane.Frontend) ([]kernel.Destination, error) {
+func (q *fakeQuestions) Destinations(_ context.Context, f service.Frontend) ([]kernel.Destination, error) {
 	q.asked++
 	return q.at[f], q.fail
 }
 
 func newFakeDrainer(w world) (*Drainer, *fakeQuestions) {
-	q := &fakeQuestions{at: map[dataplane.Frontend][]kernel.Destination{}}
+	q := &fakeQuestions{at: map[service.Frontend][]kernel.Destination{}}
 	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.facts())
 	d.Writing()
@@ -60,9 +60,9 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 		p := w.openPort()
 		p.ExternalLocal, p.Local = true, w.endpoints(1)
 		left, local := w.endpoints(3)[2], w.endpoints(1)[0]
-		node := dataplane.Frontend{Addr: w.second, Port: p.NodePort}
+		node := service.Frontend{Addr: w.second, Port: p.NodePort}
 		q.at[node] = []kernel.Destination{destination(left, 1, 0), destination(local, 0, 1)}
-		q.at[dataplane.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 9, 0)}
+		q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 9, 0)}
 		held, err := d.Held(t.Context(), w.view(p), &p)
 		if want := []service.Endpoint{{AddrPort: left.AddrPort}}; err != nil || !slices.Equal(held, want) {
 			t.Errorf("%s: held %v, %v, want %v", family, held, err, want)
@@ -89,11 +89,11 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 // Before the first write, one list says which frontends to ask about.
 func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
 	w := worldOf(service.IPv4)
-	q := &fakeQuestions{at: map[dataplane.Frontend][]kernel.Destination{}}
+	q := &fakeQuestions{at: map[service.Frontend][]kernel.Destination{}}
 	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.facts())
 	p, left := w.openPort(), service.Endpoint{AddrPort: netip.MustParseAddrPort("10.180.9.9:8080")}
-	q.at[dataplane.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 0, 0)}
+	q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 0, 0)}
 	for range 2 {
 		if held, err := d.Held(t.Context(), w.view(p), &p); err != nil || !slices.Equal(held, []service.Endpoint{left}) {
 			t.Errorf("held %v, %v", held, err)

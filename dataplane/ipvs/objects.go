@@ -57,21 +57,21 @@ func ParseAddress(id dataplane.ID) (netip.Addr, error) {
 
 // ServerID is the identity of a virtual server: "tcp 10.0.0.1:80" or
 // "tcp [fd00::1]:80". The frontend has an address.
-func ServerID(f dataplane.Frontend) dataplane.ID {
+func ServerID(f service.Frontend) dataplane.ID {
 	b := append(make([]byte, 0, 32), f.Protocol.String()...)
 	b = append(b, ' ')
 	return dataplane.ID{Container: ContainerServer, Name: string(netip.AddrPortFrom(f.Addr, f.Port).AppendTo(b))}
 }
 
 // ParseServerID returns the frontend that an identity stands for.
-func ParseServerID(id dataplane.ID) (dataplane.Frontend, error) {
+func ParseServerID(id dataplane.ID) (service.Frontend, error) {
 	protocolText, addrText, _ := strings.Cut(id.Name, " ")
 	protocol, known := parseProtocol(protocolText)
 	at, err := netip.ParseAddrPort(addrText)
 	if id.Container != ContainerServer || !known || err != nil {
-		return dataplane.Frontend{}, fmt.Errorf("object %q in %q is not a virtual server", id.Name, id.Container)
+		return service.Frontend{}, fmt.Errorf("object %q in %q is not a virtual server", id.Name, id.Container)
 	}
-	return dataplane.Frontend{Addr: at.Addr(), Port: at.Port(), Protocol: protocol}, nil
+	return service.Frontend{Addr: at.Addr(), Port: at.Port(), Protocol: protocol}, nil
 }
 
 func parseProtocol(text string) (service.Protocol, bool) {
@@ -147,30 +147,25 @@ type Naming struct{}
 // Naming implements dataplane.Renderer.
 func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
 
-// Frontend implements dataplane.Naming: each virtual server is one.
-func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
-	if id.Container != ContainerServer {
-		return dataplane.Frontend{}, false
-	}
-	f, err := ParseServerID(id)
-	return f, err == nil
-}
-
-// goesWith has what entries go with, by the container of their identities, in both families.
-var goesWith = func() map[string]company {
-	found := make(map[string]company, len(service.Families)*len(kinds))
+// ofFrontend has the containers of entries that begin with a frontend, in both families.
+var ofFrontend = func() map[string]bool {
+	found := make(map[string]bool, len(service.Families)*len(kinds))
 	for _, family := range service.Families {
 		for _, k := range kinds {
-			found[entriesPrefix+setName(family, k.name)] = k.goes
+			found[entriesPrefix+setName(family, k.name)] = k.goes == withServer
 		}
 	}
 	return found
 }()
 
-// Lead implements dataplane.Naming.
-func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
-	if goesWith[id.Container] != withServer {
-		return dataplane.ID{}, false
+// Frontend implements dataplane.Naming: each virtual server is one.
+func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
+	if id.Container == ContainerServer {
+		f, err := ParseServerID(id)
+		return f, err == nil
+	}
+	if !ofFrontend[id.Container] {
+		return f, false
 	}
 	address, rest, _ := strings.Cut(id.Name, ",")
 	transport, _, _ := strings.Cut(rest, ",")
@@ -179,13 +174,7 @@ func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
 	port, portErr := strconv.ParseUint(portText, 10, 16)
 	protocol, known := parseProtocol(protocolText)
 	if err != nil || portErr != nil || !known {
-		return dataplane.ID{}, false
+		return f, false
 	}
-	return ServerID(dataplane.Frontend{Addr: addr, Port: uint16(port), Protocol: protocol}), true
+	return service.Frontend{Addr: addr, Port: uint16(port), Protocol: protocol}, true
 }
-
-// Leads implements dataplane.Naming.
-func (Naming) Leads(id dataplane.ID) bool { return id.Container == ContainerServer }
-
-// LedLead implements dataplane.Naming.
-func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }

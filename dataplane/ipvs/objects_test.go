@@ -11,7 +11,7 @@ import (
 )
 
 func TestServerIDs(t *testing.T) {
-	for name, want := range map[string]dataplane.Frontend{
+	for name, want := range map[string]service.Frontend{
 		"tcp 10.0.0.1:80":  {Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
 		"udp [fd00::1]:53": {Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP},
 		"sctp 10.0.0.1:1":  {Addr: netip.MustParseAddr("10.0.0.1"), Port: 1, Protocol: service.SCTP},

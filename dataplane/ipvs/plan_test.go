@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -69,7 +68,7 @@ func TestPolicyChangesAroundTheServers(t *testing.T) {
 // random returns a virtual server with a few real ones.
 func random(r *rand.Rand) *Server {
 	s := &Server{Service: kernel.Service{
-		Frontend:  dataplane.Frontend{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
+		Frontend:  service.Frontend{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
 		Scheduler: schedulers[r.IntN(2)], Timeout: uint32(r.IntN(2)) * 60,
 	}}
 	for i := range 6 {

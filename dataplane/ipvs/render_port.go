@@ -3,7 +3,6 @@ package ipvs
 import (
 	"net/netip"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -29,8 +28,8 @@ func newPortDraft(d *draft, wish service.Scheduling, view *service.PortView) *po
 }
 
 // frontend is an address at the service's port.
-func (p *portDraft) frontend(addr netip.Addr) dataplane.Frontend {
-	return dataplane.Frontend{Addr: addr, Port: p.Port, Protocol: p.Protocol}
+func (p *portDraft) frontend(addr netip.Addr) service.Frontend {
+	return service.Frontend{Addr: addr, Port: p.Port, Protocol: p.Protocol}
 }
 
 // served is the entry of an address at a port in sets of type hash:ip,port.
@@ -46,6 +45,9 @@ func (p *portDraft) from(addr netip.Addr, source netip.Prefix) kernel.Entry {
 }
 
 func (p *portDraft) renderClusterIP() {
+	if !p.ClusterIP.IsValid() {
+		return
+	}
 	p.bind(p.ClusterIP)
 	p.entry(setClusterIP, p.served(p.ClusterIP, p.Port))
 	p.objects = append(p.objects, serverObject(p.frontend(p.ClusterIP), p.internal))
@@ -142,7 +144,7 @@ func (p *portDraft) renderNodePort() {
 		}
 	}
 	for _, addr := range addrs {
-		f := dataplane.Frontend{Addr: addr, Port: p.NodePort, Protocol: p.Protocol}
+		f := service.Frontend{Addr: addr, Port: p.NodePort, Protocol: p.Protocol}
 		p.objects = append(p.objects, serverObject(f, p.external))
 		p.renderNoLocal(addr, p.NodePort)
 	}

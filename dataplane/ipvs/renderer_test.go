@@ -136,7 +136,7 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	second.Name, first.Cluster, second.Cluster = "other", w.endpoints(1), w.endpoints(2)
 	objects := NewRenderer(service.IPv4, Options{}).Service(context.Background(), w.view(first, second), w.facts())
 	fragment := dataplane.NewFragment(service.Key{}, time.Time{}, objects)
-	id := ServerID(dataplane.Frontend{Addr: w.clusterIP, Port: 80})
+	id := ServerID(service.Frontend{Addr: w.clusterIP, Port: 80})
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
 	if i < 0 || strings.Contains(fragment.Objects[i].Body, w.endpointAddrs[1].String()) {
 		t.Errorf("the ClusterIP does not lead to the first port: %s", listing(fragment.Objects))

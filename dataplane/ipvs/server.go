@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Server is one virtual server with its real servers, the body of an element in container
@@ -25,7 +26,7 @@ func (s *Server) Object() dataplane.Object {
 	return serverObject(s.Frontend, string(appendReals(s.appendHead(nil), s.Reals)))
 }
 
-func serverObject(f dataplane.Frontend, body string) dataplane.Object {
+func serverObject(f service.Frontend, body string) dataplane.Object {
 	return dataplane.Object{ID: ServerID(f), Kind: dataplane.Element, Body: body}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestServerBodies(t *testing.T) {
-	frontend := dataplane.Frontend{Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP}
+	frontend := service.Frontend{Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP}
 	real1, real2 := netip.MustParseAddrPort("[fd00::a]:8080"), netip.MustParseAddrPort("[fd00::b]:8080")
 	for body, server := range map[string]Server{
 		"rr 0x0 0": {Service: kernel.Service{Scheduler: "rr"}},

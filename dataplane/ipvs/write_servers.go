@@ -6,13 +6,14 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // edit is the change of one virtual server with its real ones.
 type edit struct {
 	change *dataplane.Change
 	// frontend is that of both.
-	frontend      dataplane.Frontend
+	frontend      service.Frontend
 	before, after *Server
 	come, goes    []kernel.Request
 	// err is the first refusal.
@@ -146,7 +147,7 @@ func (a *attempt) settle(ctx context.Context, e *edit) {
 }
 
 // ask returns what the kernel has at a frontend, or nil.
-func (a *attempt) ask(ctx context.Context, f dataplane.Frontend) (*Server, error) {
+func (a *attempt) ask(ctx context.Context, f service.Frontend) (*Server, error) {
 	found, err := a.kernel.servers.Service(ctx, f)
 	if kernel.Missing(err) {
 		return nil, nil

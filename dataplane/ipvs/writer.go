@@ -36,7 +36,7 @@ type Writer struct {
 	levels levels
 	// wantedAnyway are the virtual servers that were written in excluded ranges. They
 	// are wanted, so they are read.
-	wantedAnyway map[dataplane.Frontend]bool
+	wantedAnyway map[service.Frontend]bool
 }
 
 // Config tunes a Writer.
@@ -63,8 +63,8 @@ var (
 
 // serverReader is what a Writer reads from IPVS; see kernel.Servers.
 type serverReader interface {
-	Service(ctx context.Context, f dataplane.Frontend) (kernel.Service, error)
-	Destinations(ctx context.Context, f dataplane.Frontend) ([]kernel.Destination, error)
+	Service(ctx context.Context, f service.Frontend) (kernel.Service, error)
+	Destinations(ctx context.Context, f service.Frontend) ([]kernel.Destination, error)
 	List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error)
 	Close() error
 }
@@ -161,7 +161,7 @@ func newWriter(
 	w := &Writer{
 		family: family, config: config, device: device, open: open,
 		sets: make(map[string]kernel.SetSpec), ranks: ranksOf(family),
-		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[dataplane.Frontend]bool),
+		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[service.Frontend]bool),
 	}
 	for _, s := range Sets(family) {
 		w.sets[s.Name] = s
@@ -223,12 +223,12 @@ func (w *Writer) excluded(addr netip.Addr) bool {
 }
 
 // ours reports whether a virtual server is ours.
-func (w *Writer) ours(f dataplane.Frontend) bool {
+func (w *Writer) ours(f service.Frontend) bool {
 	return service.FamilyOf(f.Addr) == w.family && (!w.excluded(f.Addr) || w.wantedAnyway[f])
 }
 
 // noteWanted notes whether a virtual server in an excluded range is wanted.
-func (w *Writer) noteWanted(f dataplane.Frontend, wanted bool) {
+func (w *Writer) noteWanted(f service.Frontend, wanted bool) {
 	switch {
 	case !w.excluded(f.Addr):
 	case wanted:

@@ -139,16 +139,16 @@ var writerCases = []struct {
 	}},
 	{name: "excluded ranges", config: Config{Excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:1::/48")}}, run: func(s *stand) {
 		for _, addr := range []netip.Addr{s.external, s.vip} {
-			f := dataplane.Frontend{Addr: addr, Port: 99}
+			f := service.Frontend{Addr: addr, Port: 99}
 			s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: f, Scheduler: "rr"}})
 		}
 		s.read()
-		if len(s.known) != 1 || s.known[ServerID(dataplane.Frontend{Addr: s.vip, Port: 99})] == nil {
+		if len(s.known) != 1 || s.known[ServerID(service.Frontend{Addr: s.vip, Port: 99})] == nil {
 			s.Errorf("read %v, want the server that is not excluded", s.known)
 		}
 		s.want(s.scaffold(), s.serviceOf("a", s.openPort())) // one of its own is in the range
 		s.want()
-		again := dataplane.Frontend{Addr: s.external, Port: 80} // that one, by a stranger
+		again := service.Frontend{Addr: s.external, Port: 80} // that one, by a stranger
 		s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: again, Scheduler: "rr"}})
 		s.expect()
 	}},

@@ -12,12 +12,13 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // fakeKernel is a kernel in memory that knows what exists, and refuses as Linux does.
 // Each of its parts is one connection's view of it.
 type fakeKernel struct {
-	servers map[dataplane.Frontend]*fakeServer
+	servers map[service.Frontend]*fakeServer
 	sets    map[string]*fakeSet
 	// device is set if it exists, wrong if one of another type does.
 	device, wrong bool
@@ -49,7 +50,7 @@ var schedulers = []string{"rr", "wrr", "lc", "mh"}
 
 func newFakeKernel() *fakeKernel {
 	return &fakeKernel{
-		servers: map[dataplane.Frontend]*fakeServer{}, sets: map[string]*fakeSet{}, addresses: map[netip.Addr]bool{},
+		servers: map[service.Frontend]*fakeServer{}, sets: map[string]*fakeSet{}, addresses: map[netip.Addr]bool{},
 		rules: map[dataplane.ID]*dataplane.Object{}, announced: make(chan func(), 1),
 	}
 }
@@ -142,7 +143,7 @@ func (k fakeServers) carryOut(r kernel.Request) error {
 	return nil
 }
 
-func (k fakeServers) Service(_ context.Context, f dataplane.Frontend) (kernel.Service, error) {
+func (k fakeServers) Service(_ context.Context, f service.Frontend) (kernel.Service, error) {
 	k.fakeKernel.written.Calls++
 	if s := k.servers[f]; s != nil {
 		return s.Service, nil
@@ -150,7 +151,7 @@ func (k fakeServers) Service(_ context.Context, f dataplane.Frontend) (kernel.Se
 	return kernel.Service{}, syscall.ESRCH
 }
 
-func (k fakeServers) Destinations(_ context.Context, f dataplane.Frontend) ([]kernel.Destination, error) {
+func (k fakeServers) Destinations(_ context.Context, f service.Frontend) ([]kernel.Destination, error) {
 	if s := k.servers[f]; s != nil {
 		return slices.Collect(maps.Values(s.reals)), nil
 	}

@@ -172,7 +172,7 @@ func TestIdentitiesOfOthersAreRefused(t *testing.T) {
 		{ID: dataplane.ID{Container: ContainerAddress, Name: "x"}},
 		{ID: dataplane.ID{Container: ContainerSet, Name: "x"}, Body: "list:set"},
 		{ID: dataplane.ID{Container: ContainerServer, Name: "x"}},
-		{ID: ServerID(dataplane.Frontend{Addr: s.vip, Port: 80}), Body: "rr"},
+		{ID: ServerID(service.Frontend{Addr: s.vip, Port: 80}), Body: "rr"},
 		{ID: dataplane.ID{Container: "set/x", Name: "80"}},
 		{ID: dataplane.ID{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "x"}},
 	} {

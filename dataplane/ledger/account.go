@@ -37,7 +37,7 @@ func (r *Account) Append(next *Account) bool {
 type Holding struct {
 	Object *dataplane.Object
 	// Frontend is the one that the object is for; zero for none.
-	Frontend dataplane.Frontend
+	Frontend service.Frontend
 	// By is another key that has the object instead; zero if the key has it.
 	By service.Key
 	// Differs says that the object is not, or not certainly, in the kernel as wanted.
@@ -73,37 +73,18 @@ func (l *Ledger) holding(a *account, object *dataplane.Object) Holding {
 	h := Holding{Object: object}
 	h.Frontend, _ = l.naming.Frontend(object.ID)
 	e := l.entries.get(object.ID)
+	t := l.frontends.tenures[h.Frontend]
 	switch {
-	case e == nil || e.claims.of(a) == nil: // yielded: it goes with something lost
-		if e != nil && e.claims.winner() != nil {
-			h.By = e.claims.winner().by.key
-		}
+	case h.Frontend != service.Frontend{} && t.by != nil && t.by != a:
+		h.By, h.Differs = t.by.key, true
+	case e == nil:
 		h.Differs = true
-	case e.claims.winner().by != a:
-		h.By = e.claims.winner().by.key
-		h.Differs = e.claims.winner().object.Body != object.Body
 	case l.layout != nil && object.Kind == dataplane.Element:
-		h.Differs = !l.reached(object.ID)
+		h.Differs = !dataplane.Same(e.claims.winner().object, object) || !l.reached(object.ID)
 	default:
-		h.Differs = e.dirty
+		h.Differs = e.dirty || !dataplane.Same(e.wanted, object)
 	}
 	return h
-}
-
-// Shadowed returns up to limit keys that lost a frontend to another key, in no order.
-func (l *Ledger) Shadowed(limit int) (keys []service.Key) {
-	seen := map[service.Key]bool{}
-	steps := 0
-	for key, state := range l.shadows.states {
-		if steps++; steps > limit {
-			break
-		}
-		if state.objects > 0 && !seen[key.loser] {
-			seen[key.loser] = true
-			keys = append(keys, key.loser)
-		}
-	}
-	return keys
 }
 
 // Batches counts the batches planned, those without a change included.

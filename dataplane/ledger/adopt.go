@@ -1,19 +1,9 @@
 package ledger
 
 import (
-	"time"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-// Absent is a Service that exists and has not submitted. It outranks younger ones in what
-// the kernel has of it, as if it had. Created is zero if its age is not known, or does not count; then
-// all others outrank it.
-type Absent struct {
-	Key     service.Key
-	Created time.Time
-}
 
 // Adopt takes over what a former process left in the kernel. It is called once, after
 // the first Observe, with the Services that exist and have not submitted. What
@@ -24,7 +14,7 @@ type Absent struct {
 //
 // Origin names the owners of objects that no Service wants any more; it may be nil.
 // Adopt walks all objects: it is called once at the start.
-func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Contribution {
+func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplane.Contribution {
 	l.origin = origin
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
@@ -46,16 +36,13 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 			l.leftovers.await(a)
 		}
 	}
-	for _, s := range absent {
-		if l.accounts[s.Key] != nil {
+	for _, key := range absent {
+		if l.accounts[key] != nil {
 			continue
 		}
-		a := &account{key: s.Key, adopted: true}
+		a := &account{key: key, adopted: true}
 		if left := found.present(a); left != nil {
-			if !s.Created.IsZero() {
-				left.Created = s.Created
-			}
-			l.accounts[s.Key], a.applied = a, left
+			l.accounts[key], a.applied = a, left
 			l.fold(a, left)
 			l.leftovers.await(a)
 		}
@@ -96,52 +83,6 @@ func (l *Ledger) settleLeftovers(a *account) {
 		l.fold(r.account, nil)
 		l.leftovers = leftovers{}
 		l.compose() // so that Stats counts what is to go
-	}
-}
-
-// inheritance is a shared object that has passed to an account which wants it as it was found,
-// while the kernel has it as others wanted it since.
-type inheritance struct {
-	heir   *account
-	object *dataplane.Object
-}
-
-// bequeath notes an inheritance if the new winner of a shared object would take back what
-// serves it.
-func (l *Ledger) bequeath(e *entry, winner *claim) {
-	if !winner.by.left || winner.object.Kind != dataplane.Owned || e.wanted == nil {
-		return
-	}
-	if dataplane.Same(e.known, e.wanted) && !dataplane.Same(e.wanted, winner.object) {
-		l.inheritances = append(l.inheritances, inheritance{winner.by, e.wanted})
-	}
-}
-
-// inherit makes each heir want its object as it is, with all that this refers to.
-func (l *Ledger) inherit() {
-	due := l.inheritances
-	l.inheritances = nil
-	for _, i := range due {
-		objects := byID(i.heir.folded)
-		objects[i.object.ID] = i.object
-		for next := []*dataplane.Object{i.object}; len(next) > 0; next = next[1:] {
-			for _, ref := range refsOf(next[0], l.origin) {
-				l.steps++
-				e := l.entries.get(ref)
-				if objects[ref] != nil || e == nil || e.object() == nil {
-					continue
-				}
-				objects[ref] = e.object()
-				next = append(next, e.object())
-			}
-		}
-		kept := dataplane.NewFragment(i.heir.key, i.heir.created, valuesOf(objects))
-		if i.heir.frozen {
-			i.heir.present = kept
-		} else {
-			i.heir.applied = kept
-		}
-		l.fold(i.heir, kept)
 	}
 }
 

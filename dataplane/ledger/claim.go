@@ -2,7 +2,7 @@ package ledger
 
 import (
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -15,48 +15,46 @@ type claim struct {
 	object *dataplane.Object
 }
 
-// outranks reports whether c wins against other: the scaffold first, then the
-// older Service, then the smaller key. What a held Service has given up has the rank of the youngest:
-// the API may have given it to another. At an object that Services share, such as a chain
-// of node facts, a fragment wins against what was found in the kernel: another program may
-// have damaged that.
-func (c claim) outranks(other claim) bool {
-	a, b := c.by, other.by
-	if node := a.key == service.Node; node != (b.key == service.Node) {
-		return node
-	}
-	if a.left != b.left && c.object.Kind == dataplane.Owned {
-		return b.left
-	}
-	if by := c.created().Compare(other.created()); by != 0 {
-		return by < 0
-	}
-	return a.key.Compare(b.key) < 0
-}
-
-// created is the age that ranks the claim.
-func (c claim) created() time.Time {
-	if c.by.gaveUp(c.object) {
-		return youngest
-	}
-	return c.by.created
-}
-
-// claims are the claims for one object. Nearly always there is exactly one, sole; two or
-// more make a contest.
+// claims are the claims for one object. Nearly always there is exactly one, sole. What belongs to a
+// frontend never has more, because one Service has the frontend.
 //
-// Invariant: a contest has at least two claims, and sole is zero then. Once the last
-// claim is withdrawn, sole keeps its account, without an object: the removal belongs to
-// that account.
+// Invariant: while shared is set, sole has what is wanted, and by is nil if its account has withdrawn.
+// Once the last claim is withdrawn, sole keeps its account, without an object: the removal belongs
+// to that account.
 type claims struct {
-	sole    claim
-	contest *contest
+	sole   claim
+	shared *shared
+}
+
+// shared counts the claims of Services for an object that belongs to none of them, such as a chain
+// of node facts. All want the same, except while facts change: then the latest content wins, and a
+// Service that keeps what it had does not insist on its own.
+type shared struct {
+	total int
+	// contents are in the order in which they came.
+	contents []content
+}
+
+// content is one of the contents that are claimed.
+type content struct {
+	object *dataplane.Object
+	// live counts claims by fragments that are the newest of their Services, kept the others.
+	live, kept int
+	// node is set if the scaffold has it, which wins.
+	node bool
+}
+
+func (c *content) count(kept bool) *int {
+	if kept {
+		return &c.kept
+	}
+	return &c.live
 }
 
 func (cs *claims) len() int {
 	switch {
-	case cs.contest != nil:
-		return len(cs.contest.ranked)
+	case cs.shared != nil:
+		return cs.shared.total
 	case cs.sole.object != nil:
 		return 1
 	default:
@@ -64,175 +62,128 @@ func (cs *claims) len() int {
 	}
 }
 
-// winner returns nil if there is no claim.
+// winner returns what is wanted; nil if there is no claim. Its account is nil if it is not
+// known, of an object that several share.
 func (cs *claims) winner() *claim {
-	switch {
-	case cs.contest != nil:
-		return &cs.contest.ranked[0]
-	case cs.sole.object != nil:
-		return &cs.sole
-	default:
+	if cs.sole.object == nil {
 		return nil
 	}
+	return &cs.sole
 }
 
 // last returns the account that withdrew the last claim; nil if there is a claim, or
 // never was one.
 func (cs *claims) last() *account {
-	if cs.contest == nil && cs.sole.object == nil {
+	if cs.sole.object == nil {
 		return cs.sole.by
 	}
 	return nil
 }
 
-// of returns the claim of an account, nil if it has none.
-func (cs *claims) of(a *account) *claim {
-	if cs.contest != nil {
-		if at := cs.contest.of(a); at >= 0 {
-			return &cs.contest.ranked[at]
-		}
-		return nil
-	}
-	if a != nil && cs.sole.by == a && cs.sole.object != nil {
-		return &cs.sole
-	}
-	return nil
+// sharedWith reports whether others than this account claim the object, too.
+func (cs *claims) sharedWith(a *account) bool {
+	return cs.len() > 1 || cs.len() == 1 && cs.sole.by != a
 }
 
-// other returns a claim of another account, the winner if that has it; nil if there is none.
-func (cs *claims) other(a *account) *claim {
-	winner := cs.winner()
-	switch {
-	case winner == nil || winner.by != a:
-		return winner
-	case cs.contest != nil:
-		return &cs.contest.ranked[1]
-	default:
-		return nil
-	}
-}
-
-// set makes c the claim of its account, whose rank may have changed.
-func (cs *claims) set(c claim) {
-	switch {
-	case cs.contest != nil:
-		cs.contest.set(c)
-	case cs.sole.object == nil || cs.sole.by == c.by:
+// add makes a claim. known is what the kernel has.
+func (cs *claims) add(c claim, known *dataplane.Object) {
+	if cs.shared == nil && (cs.sole.object == nil || cs.sole.by == c.by) {
 		cs.sole = c
-	default:
-		cs.contest = &contest{}
-		cs.contest.set(cs.sole)
-		cs.contest.set(c)
-		cs.sole = claim{}
+		return
 	}
+	if cs.shared == nil {
+		cs.shared = &shared{}
+		cs.shared.add(cs.sole)
+	}
+	cs.shared.add(c)
+	cs.elect(c.by, known)
 }
 
-// remove withdraws the claim of an account.
-func (cs *claims) remove(a *account) {
-	if cs.contest == nil {
+// replace changes the claim of an account.
+func (cs *claims) replace(c claim, was *dataplane.Object, kept bool, known *dataplane.Object) {
+	if cs.shared == nil {
+		cs.sole = c
+		return
+	}
+	cs.shared.add(c)
+	cs.shared.remove(was, kept)
+	cs.elect(c.by, known)
+}
+
+// drop withdraws the claim of an account for an object of this content.
+func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *dataplane.Object) {
+	if cs.shared == nil {
 		if cs.sole.by == a {
 			cs.sole.object = nil
 		}
 		return
 	}
-	cs.contest.remove(a)
-	if len(cs.contest.ranked) == 1 {
-		cs.sole, cs.contest = cs.contest.ranked[0], nil
-	}
-}
-
-// contest ranks several claims for one object. A chain that all Services share has as
-// many claims as there are Services, so every operation is at most logarithmic in their
-// number.
-//
-// Invariant: ranked is a heap with the winner first. If it is longer than scanMax, or
-// was recently, places has the position of each account's claim.
-type contest struct {
-	ranked []claim
-	places map[*account]int
-}
-
-// scanMax is the number of claims that are searched without an index.
-const scanMax = 8
-
-// of returns the position of an account's claim, -1 if it has none.
-func (k *contest) of(a *account) int {
-	if k.places != nil {
-		if at, ok := k.places[a]; ok {
-			return at
-		}
-		return -1
-	}
-	return slices.IndexFunc(k.ranked, func(c claim) bool { return c.by == a })
-}
-
-// set makes c the claim of its account.
-func (k *contest) set(c claim) {
-	if at := k.of(c.by); at >= 0 {
-		k.ranked[at] = c
-		k.settle(at)
+	cs.shared.remove(object, kept)
+	if cs.shared.total == 0 {
+		cs.sole, cs.shared = claim{by: a}, nil
 		return
 	}
-	k.ranked = append(k.ranked, c)
-	if k.places == nil && len(k.ranked) > scanMax {
-		k.places = make(map[*account]int, len(k.ranked))
-		for at := range k.ranked {
-			k.moved(at)
-		}
+	if cs.sole.by == a {
+		cs.sole.by = nil
 	}
-	k.moved(len(k.ranked) - 1)
-	k.settle(len(k.ranked) - 1)
+	cs.elect(nil, known)
 }
 
-// remove withdraws the claim of an account.
-func (k *contest) remove(a *account) {
-	at := k.of(a)
+// elect decides what is wanted, after a claim of an account, nil for none.
+func (cs *claims) elect(by *account, known *dataplane.Object) {
+	object := cs.shared.elect(cs.sole.object, known)
+	if !dataplane.Same(object, cs.sole.object) {
+		cs.sole.by = by
+	}
+	cs.sole.object = object
+	cs.shared.contents = slices.DeleteFunc(cs.shared.contents, func(c content) bool { return c.live+c.kept == 0 && c.object != object })
+}
+
+func (s *shared) find(object *dataplane.Object) int {
+	return slices.IndexFunc(s.contents, func(c content) bool { return dataplane.Same(c.object, object) })
+}
+
+func (s *shared) add(c claim) {
+	at := s.find(c.object)
 	if at < 0 {
-		return
+		// It outlives the fragment that it comes from.
+		o := *c.object
+		o.ID.Name, o.Body = strings.Clone(o.ID.Name), strings.Clone(o.Body)
+		at = len(s.contents)
+		s.contents = append(s.contents, content{object: &o})
 	}
-	last := len(k.ranked) - 1
-	k.swap(at, last)
-	k.ranked[last] = claim{}
-	k.ranked = k.ranked[:last]
-	delete(k.places, a)
-	if at < last {
-		k.settle(at)
-	}
-	if last <= scanMax/2 {
-		k.places = nil
-	}
+	s.total++
+	*s.contents[at].count(c.by.keeps)++
+	s.contents[at].node = s.contents[at].node || c.by.key == service.Node
 }
 
-// settle moves the claim at a position to where it belongs by its rank.
-func (k *contest) settle(at int) {
-	for at > 0 && k.ranked[at].outranks(k.ranked[(at-1)/2]) {
-		k.swap(at, (at-1)/2)
-		at = (at - 1) / 2
-	}
-	for {
-		best := at
-		for child := 2*at + 1; child <= 2*at+2 && child < len(k.ranked); child++ {
-			if k.ranked[child].outranks(k.ranked[best]) {
-				best = child
-			}
+func (s *shared) remove(object *dataplane.Object, kept bool) {
+	s.total--
+	*s.contents[s.find(object)].count(kept)--
+}
+
+// elect returns the content to have. If only Services want it that keep what they had, what they are
+// served by stays.
+func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
+	best := -1
+	rank := func(c *content) int {
+		switch {
+		case c.live > 0 && c.node:
+			return 4
+		case c.live > 0:
+			return 3
+		case dataplane.Same(c.object, wanted) && dataplane.Same(c.object, known):
+			return 2
+		case c.kept > 0:
+			return 1
+		default:
+			return 0
 		}
-		if best == at {
-			return
+	}
+	for i := range s.contents {
+		if best < 0 || rank(&s.contents[i]) >= rank(&s.contents[best]) {
+			best = i
 		}
-		k.swap(at, best)
-		at = best
 	}
-}
-
-func (k *contest) swap(a, b int) {
-	k.ranked[a], k.ranked[b] = k.ranked[b], k.ranked[a]
-	k.moved(a)
-	k.moved(b)
-}
-
-// moved notes which claim is at a position now.
-func (k *contest) moved(at int) {
-	if k.places != nil {
-		k.places[k.ranked[at].by] = at
-	}
+	return s.contents[best].object
 }

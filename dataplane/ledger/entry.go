@@ -42,11 +42,11 @@ func (e *entry) object() *dataplane.Object {
 	return nil
 }
 
-// owner returns the Service of the object: the winner, or the account that wanted it
-// last. It is service.Node for composed objects, and for objects that no Service has
-// wanted since the process started.
+// owner returns the Service of the object: the one that wants it, or that wanted it last. It is
+// service.Node for composed objects, for objects that Services share, unless the content is one's
+// alone, and for objects that no Service has wanted since the process started.
 func (e *entry) owner() service.Key {
-	if winner := e.claims.winner(); winner != nil {
+	if winner := e.claims.winner(); winner != nil && winner.by != nil {
 		return winner.by.key
 	}
 	if last := e.claims.last(); last != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // TestWhatAHeldServiceGaveUp: an older Service gives up a frontend in a revision that the kernel refuses,
@@ -86,8 +87,8 @@ func TestWhatAHeldServiceGaveUp(t *testing.T) {
 // fronts has one frontend, that of vip.
 type fronts struct{ noNaming }
 
-func (fronts) Frontend(id dataplane.ID) (f dataplane.Frontend, ok bool) {
-	return dataplane.Frontend{Port: 80}, id == vip("").ID
+func (fronts) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
+	return service.Frontend{Port: 80}, id == vip("").ID
 }
 
 // TestAForgoneService is not rendered since its actor was replaced. All others outrank it until that

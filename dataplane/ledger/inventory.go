@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"time"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -22,9 +20,9 @@ type inventory struct {
 	parts     map[dataplane.ID][]dataplane.ID
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
-	// frontends has who wants something at a frontend, service.Key{} for several Services. It is
-	// nil until somebody asks.
-	frontends map[dataplane.Frontend]service.Key
+	// frontends has the Service that is named at a frontend, service.Key{} for several. It is nil
+	// until somebody asks.
+	frontends map[service.Frontend]service.Key
 }
 
 func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
@@ -76,14 +74,14 @@ func (e *inventory) name(o *dataplane.Object, entry *entry) {
 	if e.origin == nil {
 		return
 	}
-	if owner, named := e.origin.Owner(o); named && entry.claims.of(e.l.accounts[owner]) == nil {
+	if owner, named := e.origin.Owner(o); named && !e.l.claims(e.l.accounts[owner], o.ID) {
 		e.named[owner] = append(e.named[owner], o)
 	}
 }
 
 // owner returns the Service that an unclaimed object belongs to: the one that it names, or else
-// the one that has its lead, or that alone wants its frontend. Another program may have taken
-// the name; but a lead is one Service's, so nothing that goes with it can be of another.
+// the one that has its frontend. Another program may have taken the name; but a frontend is one
+// Service's.
 func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
 	if e.origin == nil {
 		return service.Key{}, false
@@ -91,46 +89,37 @@ func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
 	if owner, named := e.origin.Owner(o); named {
 		return owner, true
 	}
-	for lead, ok := e.l.naming.Lead(o.ID); ok; lead, ok = e.l.naming.Lead(lead) {
-		entry := e.l.entries.get(lead)
-		if entry == nil {
-			continue
-		}
-		if entry.known != nil && !entry.unsure {
-			if owner, named := e.origin.Owner(entry.known); named {
-				return owner, true
-			}
-		}
-		if winner := entry.claims.winner(); winner != nil {
-			return winner.by.key, true
-		}
-	}
 	if f, ok := e.l.naming.Frontend(o.ID); ok {
 		return e.at(f)
 	}
 	return service.Key{}, false
 }
 
-// at returns the Service that wants something at a frontend, if there is exactly one.
-func (e *inventory) at(f dataplane.Frontend) (owner service.Key, ok bool) {
+// at returns the Service that is named at a frontend, or else has it, if there is exactly one.
+func (e *inventory) at(f service.Frontend) (owner service.Key, ok bool) {
 	if e.frontends == nil {
 		e.findFrontends()
 	}
-	owner = e.frontends[f]
+	owner, ok = e.frontends[f]
+	if t := e.l.frontends.tenures[f]; !ok && t.by != nil {
+		return t.by.key, true
+	}
 	return owner, owner != service.Key{}
 }
 
 func (e *inventory) findFrontends() {
-	e.frontends = map[dataplane.Frontend]service.Key{}
+	e.frontends = map[service.Frontend]service.Key{}
 	for id, entry := range e.l.entries.all() {
 		e.l.steps++
 		f, ok := e.l.naming.Frontend(id)
-		winner := entry.claims.winner()
-		if !ok || winner == nil {
+		if !ok || entry.known == nil || entry.unsure {
 			continue
 		}
-		owner := winner.by.key
-		if other, known := e.frontends[f]; entry.claims.len() > 1 || known && other != owner {
+		owner, named := e.origin.Owner(entry.known)
+		if !named {
+			continue
+		}
+		if other, known := e.frontends[f]; known && other != owner {
 			owner = service.Key{}
 		}
 		e.frontends[f] = owner
@@ -146,7 +135,7 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 		}
 	}
 	objects = e.close(objects, nil)
-	return dataplane.NewFragment(service.Key{}, youngest, objects)
+	return dataplane.NewFragment(service.Key{}, objects)
 }
 
 // attributed reports whether an unclaimed object belongs to a Service, or is in an object that a
@@ -166,11 +155,8 @@ func (e *inventory) attributed(o *dataplane.Object) bool {
 		return true
 	}
 	in := e.l.entries.get(refs[0])
-	return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node
+	return in != nil && in.claims.len() == 1 && in.claims.sole.by != nil && in.claims.sole.by.key != service.Node
 }
-
-// youngest is the age of a Service that only the kernel knows: every other one outranks it.
-var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // present returns what the kernel has of an account as a fragment: the objects that it
 // wants, those that name it, and what those refer to, also if others want it. Nil if there
@@ -180,11 +166,7 @@ func (e *inventory) present(a *account) *dataplane.Fragment {
 	if len(objects) == 0 {
 		return nil
 	}
-	created := youngest
-	if a.latest != nil {
-		created = a.latest.Created
-	}
-	return dataplane.NewFragment(a.key, created, e.close(objects, a))
+	return dataplane.NewFragment(a.key, e.close(objects, a))
 }
 
 // ofName returns the objects that name a Service that does not claim them.
@@ -232,8 +214,8 @@ func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
 		return nil
 	}
 	o := entry.known
-	if other := entry.claims.other(a); other != nil {
-		o = other.object
+	if entry.claims.sharedWith(a) {
+		o = entry.claims.winner().object
 	} else if entry.unsure {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (l *Ledger) followWhatLanded(a *account) {
 	if len(m.objects) == 0 {
 		return
 	}
-	a.applied = dataplane.NewFragment(a.key, a.latest.Created, valuesOf(m.objects))
+	a.applied = dataplane.NewFragment(a.key, valuesOf(m.objects))
 }
 
 func valuesOf(byID map[dataplane.ID]*dataplane.Object) []dataplane.Object {
@@ -55,12 +55,11 @@ type mended struct {
 
 func (m *mended) has(id dataplane.ID) bool { return m.objects[id] != nil }
 
-// serves reports whether an object was left, is a frontend, or goes with one that has landed.
-// Nothing leads to what has landed besides.
+// serves reports whether an object was left, or is a frontend's. Nothing leads to what has landed
+// besides.
 func (m *mended) serves(id dataplane.ID) bool {
 	_, frontend := m.l.naming.Frontend(id)
-	lead, led := m.l.naming.Lead(id)
-	return frontend || m.has(id) || led && m.newest[lead] != nil && m.serves(lead) && m.take(lead)
+	return frontend || m.has(id)
 }
 
 // take takes an object of the newest fragment if it has landed with all that it refers to. What
@@ -76,11 +75,11 @@ func (m *mended) take(id dataplane.ID) bool {
 		if e == nil {
 			return false
 		}
-		switch other := e.claims.other(m.a); {
-		case other != nil && other.object.Kind == dataplane.Element:
+		switch shared := e.claims.sharedWith(m.a); {
+		case shared && e.claims.winner().object.Kind == dataplane.Element:
 			return true
-		case other != nil:
-			o = other.object // it stays as long as this account leads there
+		case shared:
+			o = e.claims.winner().object // it stays as long as this account leads there
 		case e.unsure || e.known == nil || e.known.Kind == dataplane.Element:
 			return false
 		default:

@@ -7,12 +7,8 @@
 // unknown outcome the ledger forgets what it knows of the objects, so the next plan
 // writes them again.
 //
-// Two Services that want the same object both have a claim. The older Service wins,
-// then the smaller key, whatever the order of arrival. The loser's object is shadowed
-// and appears when the winner leaves. If a Service loses a frontend, Shadows reports
-// it. A Service that loses an object makes no claims for what goes with it
-// (dataplane.Naming.Lead), so endpoints and source ranges of two Services never mix, unless
-// the kernel was found so.
+// One Service has all objects of a frontend (frontends), and is admitted to it before it is rendered
+// (source.Cache). What Services share is equal, and stays until the last of them leaves (shared).
 package ledger
 
 import (
@@ -34,13 +30,8 @@ type Ledger struct {
 	dirty    dirtyList
 	// pending holds the accounts whose folded fragment has not been settled.
 	pending map[*account]struct{}
-	// shadows has the frontends that Services lost to each other.
-	shadows shadows
-	// inheritances are due at the end of a fold.
-	inheritances []inheritance
-	// following has the Services that make no claims for some objects because they
-	// lost what these go with.
-	following following
+	// frontends has which account claims the objects of each frontend.
+	frontends frontends
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
 	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
@@ -51,33 +42,29 @@ type Ledger struct {
 	steps int
 }
 
-// New makes an empty ledger. The layout may be nil. So may the naming if no object has
-// a frontend or goes with another.
-func New(layout dataplane.Layout, naming dataplane.Naming) *Ledger {
+// New makes an empty ledger. The layout may be nil. So may the naming if no object has a frontend,
+// and the owner if no two Services want the same one.
+func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger {
 	if naming == nil {
 		naming = noNaming{}
 	}
 	return &Ledger{
-		layout:   layout,
-		naming:   naming,
-		accounts: map[service.Key]*account{},
-		pending:  map[*account]struct{}{},
+		layout:    layout,
+		naming:    naming,
+		accounts:  map[service.Key]*account{},
+		pending:   map[*account]struct{}{},
+		frontends: frontends{owner: owner, tenures: map[service.Frontend]tenure{}},
 	}
 }
 
-// noNaming is for objects without frontends and leads.
+// noNaming is for objects without frontends.
 type noNaming struct{}
 
-func (noNaming) Frontend(dataplane.ID) (f dataplane.Frontend, ok bool) { return f, false }
-func (noNaming) Lead(dataplane.ID) (lead dataplane.ID, ok bool)        { return lead, false }
-func (noNaming) Leads(dataplane.ID) bool                               { return false }
-func (noNaming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool)     { return lead, false }
+func (noNaming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
 
 // account is the record of one key.
 type account struct {
 	key service.Key
-	// created is that of folded; it ranks the claims.
-	created time.Time
 	// latest is the newest fragment seen.
 	latest *dataplane.Fragment
 	// folded is the fragment whose objects are claimed now: latest, or the fallback
@@ -89,26 +76,20 @@ type account struct {
 	applied *dataplane.Fragment
 	// adopted is set if a former process has left something of the key (Adopt).
 	adopted bool
-	// left is set if folded was found in the kernel, and is no fragment that was submitted.
-	left bool
-	held bool
+	// keeps is set if folded is not the newest fragment: it was found in the kernel, or the key is held.
+	keeps bool
+	held  bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is
 	// present: what the kernel had of the key at that time.
 	frozen bool
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
-	shrunk bool
-	// yields is set if another account outranks this one at a lead, so that this one
-	// makes no claims for what goes with it. waits has those of the leads that it does
-	// not claim itself.
-	yields  bool
+	shrunk  bool
 	present *dataplane.Fragment
 	// pending is set while folded is not settled.
 	pending *pending
-	waits   []dataplane.ID
-	// forgone is the incarnation that is not rendered, zero for none. The Service may have given up
-	// anything since the newest fragment.
-	forgone uint64
+	// lost are the frontends of folded that another account has; nil for none.
+	lost map[service.Frontend]struct{}
 }
 
 // pending describes the fragments of an account since the last settlement: their earliest
@@ -142,19 +123,15 @@ func (a *account) whole() bool {
 	return a.applied != nil && a.applied.Revision != service.Revision{}
 }
 
-// gaveUp reports whether an account that is held wants an object only because it is: its newest
-// fragment does not have it. A forgone account may have given up everything.
-func (a *account) gaveUp(object *dataplane.Object) bool {
-	if a.forgone > 0 {
-		return true
-	}
-	return a.held && a.latest != nil && !holds(a.latest, object.ID)
-}
-
 // holds reports whether a fragment has an object of this identity.
 func holds(f *dataplane.Fragment, id dataplane.ID) bool {
 	_, found := slices.BinarySearchFunc(objectsOf(f), id, func(o dataplane.Object, id dataplane.ID) int { return o.ID.Compare(id) })
 	return found
+}
+
+// claims reports whether an account makes a claim for an object.
+func (l *Ledger) claims(a *account, id dataplane.ID) bool {
+	return a != nil && holds(a.folded, id) && !l.lacks(a, id)
 }
 
 // objectsOf returns a fragment's objects; a nil fragment has none.
@@ -183,49 +160,14 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	if a.latest != nil && f.Revision.Compare(a.latest.Revision) < 0 {
 		return false
 	}
-	if a.held || a.forgone > 0 {
-		forgone := a.forgone
-		if f.Revision.Incarnation >= forgone {
-			forgone = 0
-		}
-		l.rank(a, f, forgone)
-	}
+	a.latest = f
 	if a.held {
+		l.review(a)
 		return true
 	}
-	a.latest = f
 	l.fold(a, f)
 	l.owe(a)
 	return true
-}
-
-// Forgo gives what a key wants the rank of the youngest, until this incarnation or a later one submits: it is
-// not rendered, and may have given up anything.
-func (l *Ledger) Forgo(key service.Key, incarnation uint64) {
-	a := l.accounts[key]
-	if a != nil && (a.latest == nil || a.latest.Revision.Incarnation < incarnation) {
-		l.rank(a, a.latest, incarnation)
-	}
-}
-
-// rank sets the newest fragment and the forgone incarnation of an account, which changes the rank of what
-// the account gives up by it, or wants again.
-func (l *Ledger) rank(a *account, next *dataplane.Fragment, forgone uint64) {
-	former, was := a.latest, a.forgone
-	a.latest, a.forgone = next, forgone
-	objects := objectsOf(a.folded)
-	for i := range objects {
-		l.steps++
-		object := &objects[i]
-		if was == forgone && holds(former, object.ID) == holds(next, object.ID) {
-			continue
-		}
-		if e := l.entries.get(object.ID); e != nil && e.claims.of(a) != nil {
-			l.claim(a, object)
-		}
-	}
-	l.reconsider()
-	l.inherit()
 }
 
 // Hold makes what was last in force of a key wanted again, instead of its newest
@@ -308,15 +250,12 @@ type Stats struct {
 	Keys, Objects int
 	// Dirty objects differ from what is known; Pending keys await a verdict.
 	Dirty, Pending int
-	// Shadowed counts the frontends that a Service wants and another one serves.
-	// Objects that Services share do not count.
-	Shadowed int
 }
 
 // Stats returns the present sizes.
 func (l *Ledger) Stats() Stats {
 	return Stats{Keys: len(l.accounts), Objects: l.entries.count, Dirty: l.dirty.count,
-		Pending: len(l.pending), Shadowed: l.shadows.count}
+		Pending: len(l.pending)}
 }
 
 func (l *Ledger) owe(a *account) {
@@ -329,18 +268,12 @@ func (l *Ledger) owe(a *account) {
 // The walk is as long as the Service, not the cluster.
 func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	was, will := objectsOf(a.folded), objectsOf(next)
-	left := next != nil && next.Revision == service.Revision{} && a.key != service.Node
-	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest && a.left == left
-	moved := a.folded != nil && next != nil && (!a.folded.Created.Equal(next.Created) || a.left != left)
-	a.folded = next
-	if next != nil {
-		a.created, a.left = next.Created, left
-	}
+	keeps, kept := a.held || next != nil && a.key != service.Node && next.Revision == service.Revision{}, a.keeps
+	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest && keeps == kept
+	a.folded, a.keeps = next, keeps
 	if same {
+		l.review(a)
 		return
-	}
-	if a.yields {
-		l.following.add(a)
 	}
 	for len(was) > 0 || len(will) > 0 {
 		l.steps++
@@ -355,37 +288,32 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 		}
 		switch {
 		case order < 0:
-			l.withdraw(a, &was[0])
+			l.withdraw(a, &was[0], kept)
 			was = was[1:]
 		case order > 0:
 			l.claim(a, &will[0])
 			will = will[1:]
 		default:
-			if moved || !dataplane.Same(&was[0], &will[0]) {
-				l.claim(a, &will[0])
+			if kept != keeps || !dataplane.Same(&was[0], &will[0]) {
+				l.replace(a, &was[0], kept, &will[0])
 			} else {
 				l.repoint(a, &will[0])
 			}
 			was, will = was[1:], will[1:]
 		}
 	}
-	l.reconsider()
-	l.inherit()
+	l.review(a)
 }
 
 // repoint makes an unchanged claim refer to the new fragment's object, so that the old
 // fragment can be freed.
 func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
-	if e == nil {
-		return // yielded
+	if e == nil || e.claims.shared != nil || e.claims.sole.by != a {
+		return // shared, or another account has the frontend
 	}
-	c := e.claims.of(a)
-	if c == nil {
-		return
-	}
-	c.object = object
-	if c == e.claims.winner() && e.wanted != nil {
+	e.claims.sole.object = object
+	if e.wanted != nil {
 		if dataplane.Same(e.known, e.wanted) && !e.unsure {
 			e.known = object
 		}
@@ -393,36 +321,59 @@ func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 	}
 }
 
+// claim makes a claim, unless another account has the frontend.
 func (l *Ledger) claim(a *account, object *dataplane.Object) {
+	if f, ok := l.naming.Frontend(object.ID); ok && !l.enter(a, f) {
+		return
+	}
 	e := l.entries.demand(object.ID)
-	former := l.exchange(a, object.ID, &e.claims, object)
-	l.settleClaims(object, e, former)
+	e.claims.add(claim{a, object}, e.known)
+	l.settleClaims(object, e)
 }
 
-func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
+// withdraw takes a claim back, unless another account has the frontend.
+func (l *Ledger) withdraw(a *account, object *dataplane.Object, kept bool) {
+	if f, ok := l.naming.Frontend(object.ID); !ok || l.leave(a, f) {
+		l.drop(a, object, kept)
+	}
+}
+
+// replace changes a claim, unless another account has the frontend.
+func (l *Ledger) replace(a *account, was *dataplane.Object, kept bool, will *dataplane.Object) {
+	if f, ok := l.naming.Frontend(will.ID); ok && l.frontends.tenures[f].by != a {
+		return
+	}
+	e := l.entries.demand(will.ID)
+	e.claims.replace(claim{a, will}, was, kept, e.known)
+	l.settleClaims(will, e)
+}
+
+// drop takes a claim back.
+func (l *Ledger) drop(a *account, object *dataplane.Object, kept bool) {
 	e := l.entries.get(object.ID)
 	if e == nil {
 		return
 	}
 	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
-	former := l.exchange(a, object.ID, &e.claims, nil)
-	l.settleClaims(object, e, former)
+	e.claims.drop(a, object, kept, e.known)
+	l.settleClaims(object, e)
 }
 
-// settleClaims makes the winner's object the wanted one. Former is who had it.
-func (l *Ledger) settleClaims(example *dataplane.Object, e *entry, former *account) {
+// settleClaims makes the winner's object the wanted one.
+func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	winner := e.claims.winner()
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
 			l.layout.Remove(example.ID)
 			l.entries.remove(example.ID, e)
-		} else {
-			l.layout.Put(winner.object, winner.by.key)
+			return
 		}
+		owner := service.Node
+		if winner.by != nil {
+			owner = winner.by.key
+		}
+		l.layout.Put(winner.object, owner)
 		return
-	}
-	if winner != nil && winner.by != former {
-		l.bequeath(e, winner)
 	}
 	e.wanted = nil
 	if winner != nil {

@@ -39,7 +39,7 @@ func (u *Undone) Count() int { return u.Missing + u.Different + u.Unwanted }
 type UndoneObject struct {
 	ID dataplane.ID
 	// Frontend is the object's frontend; zero for none.
-	Frontend dataplane.Frontend
+	Frontend service.Frontend
 	// Owner is service.Node if the object belongs to no Service, or to several.
 	Owner service.Key
 	// If neither is set, the object is different.

@@ -117,7 +117,7 @@ func TestUndoneNamesTheFrontend(t *testing.T) {
 	l.Settle(l.Plan(), landed())
 	told := map[string]string{}
 	for _, o := range l.Observe(nil).Undone.Objects {
-		told[o.ID.Container] = fmt.Sprint(o.Frontend != dataplane.Frontend{}, " ", o.Frontend)
+		told[o.ID.Container] = fmt.Sprint(o.Frontend != service.Frontend{}, " ", o.Frontend)
 	}
 	if got, want := fmt.Sprint(told), "map[@frontends:true 192.0.2.1:80/tcp @hairpins:false node port 0/tcp]"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -156,8 +156,8 @@ func (l *Ledger) stands(a *account, composing bool) bool {
 		l.steps++
 		object := &objects[i]
 		switch e := l.entries.get(object.ID); {
-		case e == nil || e.claims.of(a) == nil: // yielded
-		case e.dirty:
+		case l.lacks(a, object.ID):
+		case e == nil || e.dirty:
 			return false
 		case composing && object.Kind == dataplane.Element && !l.reached(object.ID):
 			return false

@@ -94,7 +94,7 @@ func targetOf(port *service.PortView, through netip.Addr) (netip.AddrPort, bool)
 	if through.IsValid() {
 		return netip.AddrPortFrom(through, port.NodePort), port.HasAny && len(port.Cluster) > 0
 	}
-	return netip.AddrPortFrom(port.ClusterIP, port.Port), port.ServesInternal()
+	return netip.AddrPortFrom(port.ClusterIP, port.Port), port.ClusterIP.IsValid() && port.ServesInternal()
 }
 
 // container is the container of all objects of this domain.

@@ -47,7 +47,7 @@ const priorityGuard = prioritySNAT + 10
 const guardPart = 2000
 
 // Guard writes and reads the table of one family that keeps ports of the host from answering at
-// addresses of Services. An element is a [dataplane.Frontend]: without a port it is an address to
+// addresses of Services. An element is a [service.Frontend]: without a port it is an address to
 // guard, without an address a health check port. Use it from one goroutine at a time; Watch may
 // run concurrently.
 type Guard struct {
@@ -145,7 +145,7 @@ func (g *Guard) rules(c *chain) *chain {
 }
 
 // key returns which set an element is in, and its key there.
-func (g *Guard) key(f dataplane.Frontend) dataplane.ID {
+func (g *Guard) key(f service.Frontend) dataplane.ID {
 	switch {
 	case !f.Addr.IsValid():
 		return dataplane.ID{Container: elementsOf + guardHealthPorts.name, Name: string(appendPort(appendProtocol(nil, unix.IPPROTO_TCP), f.Port))}
@@ -158,21 +158,21 @@ func (g *Guard) key(f dataplane.Frontend) dataplane.ID {
 }
 
 // addressesLast sorts addresses behind everything that answers at them.
-func addressesLast(elements []dataplane.Frontend) []dataplane.Frontend {
+func addressesLast(elements []service.Frontend) []service.Frontend {
 	sorted := slices.Clone(elements)
-	rank := func(f dataplane.Frontend) int {
+	rank := func(f service.Frontend) int {
 		if f.Addr.IsValid() && f.Port == 0 {
 			return 1
 		}
 		return 0
 	}
-	slices.SortStableFunc(sorted, func(a, b dataplane.Frontend) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(sorted, func(a, b service.Frontend) int { return rank(a) - rank(b) })
 	return sorted
 }
 
 // Add adds elements, and the table if it is not there: frontends before the addresses that they
 // are at. One that exists is success. After an error, some may have been added.
-func (g *Guard) Add(elements []dataplane.Frontend) error {
+func (g *Guard) Add(elements []service.Frontend) error {
 	for part := range slices.Chunk(addressesLast(elements), guardPart) {
 		if err := g.change(part, unix.NFT_MSG_NEWSETELEM); err != nil {
 			return err
@@ -183,7 +183,7 @@ func (g *Guard) Add(elements []dataplane.Frontend) error {
 
 // Remove removes elements: addresses before the frontends at them. One that does not exist is success.
 // After an error, some may have been removed.
-func (g *Guard) Remove(elements []dataplane.Frontend) error {
+func (g *Guard) Remove(elements []service.Frontend) error {
 	sorted := addressesLast(elements)
 	slices.Reverse(sorted)
 	for part := range slices.Chunk(sorted, guardPart) {
@@ -196,7 +196,7 @@ func (g *Guard) Remove(elements []dataplane.Frontend) error {
 }
 
 // change sends one transaction with a message of each kind for each element.
-func (g *Guard) change(elements []dataplane.Frontend, kinds ...uint16) error {
+func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
 	e := newEmitter(g.d)
 	e.table = guardTable
 	if !g.intact {
@@ -240,7 +240,7 @@ func (g *Guard) commit(e *emitter) error {
 }
 
 // Read returns all elements; none if the table is missing or does not have our rules.
-func (g *Guard) Read(ctx context.Context) (found []dataplane.Frontend, err error) {
+func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) {
 	r := &reader{d: g.d, socket: g.socket}
 	g.intact = false
 	read := func() error {
@@ -274,7 +274,7 @@ func (g *Guard) Read(ctx context.Context) (found []dataplane.Frontend, err error
 }
 
 // parse is the reverse of key.
-func (g *Guard) parse(name string, key []byte) (f dataplane.Frontend, ok bool) {
+func (g *Guard) parse(name string, key []byte) (f service.Frontend, ok bool) {
 	switch {
 	case name == guardFrontends.name:
 		return (Naming{}).Frontend(dataplane.ID{Container: inFrontends, Name: string(key)})

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -56,20 +55,20 @@ func (w *guardWorld) nft(words ...string) string {
 }
 
 // expect wants elements, in any order.
-func (w *guardWorld) expect(g *nftables.Guard, want ...dataplane.Frontend) {
+func (w *guardWorld) expect(g *nftables.Guard, want ...service.Frontend) {
 	w.Helper()
 	got, err := g.Read(w.Context())
 	w.check(err)
-	slices.SortFunc(got, dataplane.Frontend.Compare)
-	slices.SortFunc(want, dataplane.Frontend.Compare)
+	slices.SortFunc(got, service.Frontend.Compare)
+	slices.SortFunc(want, service.Frontend.Compare)
 	if !slices.Equal(got, want) {
 		w.Errorf("read %v, want %v", got, want)
 	}
 }
 
-func (w *guardWorld) elements() []dataplane.Frontend {
+func (w *guardWorld) elements() []service.Frontend {
 	addr := service.PerFamily[netip.Addr]{netip.MustParseAddr("10.0.0.41"), netip.MustParseAddr("fd00::41")}[w.family]
-	return []dataplane.Frontend{
+	return []service.Frontend{
 		{Addr: addr}, {Addr: addr, Port: 80, Protocol: service.TCP}, {Addr: addr, Port: 53, Protocol: service.UDP}, {Port: 31000},
 	}
 }
@@ -147,9 +146,9 @@ func TestKernelGuardReturns(t *testing.T) {
 func TestKernelGuardTakesManyElements(t *testing.T) {
 	const many = 5000
 	eachGuard(t, func(w *guardWorld) {
-		var all []dataplane.Frontend
+		var all []service.Frontend
 		for addr := w.elements()[0].Addr; len(all) < many; addr = addr.Next() {
-			all = append(all, dataplane.Frontend{Addr: addr}, dataplane.Frontend{Addr: addr, Port: 80, Protocol: service.TCP})
+			all = append(all, service.Frontend{Addr: addr}, service.Frontend{Addr: addr, Port: 80, Protocol: service.TCP})
 		}
 		w.check(w.guard.Add(all))
 		w.expect(w.guard, slices.Clone(all)...)

@@ -150,18 +150,14 @@ var dialects = service.PerFamily[*dialect]{
 type role uint8
 
 const (
-	// frontends: the set has one element for each frontend that is served or refused. Its
-	// key is the frontend.
-	frontends role = iota + 1
-	// follows: the key of an element begins with that of its lead. Slots and source ranges
-	// of several Services must not mix, so they belong to the Service that has the
-	// frontend.
-	follows
+	// ofFrontend: the key of an element begins with a frontend, and the element belongs to the Service
+	// that has it.
+	ofFrontend role = iota + 1
 	// shared: the elements are facts about pods and addresses, whichever Service wants them.
 	shared
 )
 
-// The containers of elements that others follow.
+// The containers of elements that lead to others.
 var (
 	inFrontends  = elementsOf + mapFrontends.name
 	inNodePorts  = elementsOf + mapNodePorts.name
@@ -180,37 +176,12 @@ type Naming struct{}
 // Naming implements dataplane.Renderer.
 func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
 
-// Frontend implements dataplane.Naming.
-func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+// Frontend implements dataplane.Naming. The key of a slot, and each end of a source range, begins with
+// the frontend.
+func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	s := setIn[id.Container]
-	at := len(id.Name) - transportBytes
-	if s == nil || s.role != frontends || at < 0 {
-		return dataplane.Frontend{}, false
-	}
-	var f dataplane.Frontend
-	ok := at == 0
-	if s.key[0] == fieldDaddr { // a node port has no address
-		f.Addr, ok = netip.AddrFromSlice([]byte(id.Name[:at]))
-	}
-	if !ok {
-		return dataplane.Frontend{}, false
-	}
-	port := id.Name[at+registerBytes:]
-	f.Port = uint16(port[0])<<8 | uint16(port[1])
-	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == id.Name[at] {
-			f.Protocol = p
-			return f, true
-		}
-	}
-	return dataplane.Frontend{}, false
-}
-
-// Lead implements dataplane.Naming.
-func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
-	s := setIn[id.Container]
-	if s == nil || s.role != follows {
-		return dataplane.ID{}, false
+	if s == nil || s.role != ofFrontend {
+		return f, false
 	}
 	length := len(id.Name)
 	switch {
@@ -221,24 +192,23 @@ func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
 	case s.key[len(s.key)-1] == fieldSlot:
 		length -= registerBytes
 	}
-	if length <= 0 || length > len(id.Name) {
-		return dataplane.ID{}, false
+	at := length - transportBytes
+	if at < 0 || length > len(id.Name) {
+		return f, false
 	}
-	return dataplane.ID{Container: s.lead, Name: id.Name[:length]}, true
-}
-
-// Leads implements dataplane.Naming.
-func (Naming) Leads(id dataplane.ID) bool {
-	switch id.Container {
-	case inFrontends, inNodePorts, inFirewalled:
-		return true
-	default:
-		return false
+	if ok = at == 0; s.key[0] == fieldDaddr { // a node port has no address
+		f.Addr, ok = netip.AddrFromSlice([]byte(id.Name[:at]))
 	}
-}
-
-// LedLead implements dataplane.Naming: a Service may limit the sources of a frontend
-// that it does not serve.
-func (Naming) LedLead(id dataplane.ID) (dataplane.ID, bool) {
-	return dataplane.ID{Container: inFirewalled, Name: id.Name}, id.Container == inFrontends
+	if !ok {
+		return service.Frontend{}, false
+	}
+	port := id.Name[at+registerBytes : length]
+	f.Port = uint16(port[0])<<8 | uint16(port[1])
+	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.Number() == id.Name[at] {
+			f.Protocol = p
+			return f, true
+		}
+	}
+	return service.Frontend{}, false
 }

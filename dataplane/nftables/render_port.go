@@ -139,6 +139,9 @@ func (p *portDraft) refuse(f frontend) {
 
 // renderInternal serves the ClusterIP.
 func (p *portDraft) renderInternal() {
+	if !p.port.ClusterIP.IsValid() {
+		return
+	}
 	f := frontend{p.port.ClusterIP, p.port.Port}
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
 	// All ports of the Service share this element, so it names none of them.

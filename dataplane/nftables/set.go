@@ -26,10 +26,8 @@ type set struct {
 	// remembers is how many elements it has at most if rules add clients to it, for a time. It is 0 for
 	// other sets.
 	remembers uint32
-	// role is what the elements of a shared set are to a frontend. lead is, for elements
-	// that follow, the container of their leads.
+	// role is what the elements of a shared set are to a frontend.
 	role role
-	lead string
 }
 
 // clientsMax is how many clients of a list of endpoints are remembered, and how many of all lists that
@@ -58,21 +56,21 @@ var (
 
 // The shared sets and maps, with elements of all Services.
 var (
-	mapFrontends         = set{key: frontendKey, verdict: true, role: frontends}.named("frontends")
-	mapNodePorts         = set{key: nodePortKey, verdict: true, role: frontends}.named("nodeports")
-	mapCluster           = set{key: slotKey, data: endpointOf, role: follows, lead: inFrontends}.named("cluster-endpoints")
-	mapLocal             = set{key: slotKey, data: endpointOf, role: follows, lead: inFrontends}.named("local-endpoints")
-	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts}.named("nodeport-cluster-endpoints")
-	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts}.named("nodeport-local-endpoints")
-	setNoEndpoints       = set{key: frontendKey, role: frontends}.named("no-endpoints")
-	setNoLocal           = set{key: frontendKey, role: frontends}.named("no-local-endpoints")
-	setNodePortNone      = set{key: nodePortKey, role: frontends}.named("nodeport-no-endpoints")
-	setNodePortNoLocal   = set{key: nodePortKey, role: frontends}.named("nodeport-no-local-endpoints")
+	mapFrontends         = set{key: frontendKey, verdict: true, role: ofFrontend}.named("frontends")
+	mapNodePorts         = set{key: nodePortKey, verdict: true, role: ofFrontend}.named("nodeports")
+	mapCluster           = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
+	mapLocal             = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
+	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
+	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
+	setNoEndpoints       = set{key: frontendKey, role: ofFrontend}.named("no-endpoints")
+	setNoLocal           = set{key: frontendKey, role: ofFrontend}.named("no-local-endpoints")
+	setNodePortNone      = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-endpoints")
+	setNodePortNoLocal   = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-local-endpoints")
 	setClusterIPs        = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
 	setNodePortAddresses = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
 	setHairpins          = set{key: hairpinKey, role: shared}.named("hairpins")
-	setFirewalled        = set{key: frontendKey, role: follows, lead: inFrontends}.named("firewalled")
-	setAllowed           = set{key: sourceKey, ranges: true, role: follows, lead: inFirewalled}.named("allowed-sources")
+	setFirewalled        = set{key: frontendKey, role: ofFrontend}.named("firewalled")
+	setAllowed           = set{key: sourceKey, ranges: true, role: ofFrontend}.named("allowed-sources")
 	// setMemories bound what a node remembers of clients. They have an element for each client of a
 	// frontend whose affinity belongs to them, and a client that finds no place is not remembered.
 	// The key is the client and the frontend: what is in any map of clients is in one of them as well.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Guard keeps programs of the host that listen on all addresses from answering at addresses of
@@ -15,11 +16,11 @@ import (
 // Watch, which may run concurrently.
 type Guard interface {
 	// Read returns all elements that have an effect.
-	Read(ctx context.Context) ([]dataplane.Frontend, error)
+	Read(ctx context.Context) ([]service.Frontend, error)
 	// Add adds elements, addresses last, and Remove removes them, addresses first. What is as wanted
 	// already is success. After an error the elements are unknown until the next Read.
-	Add([]dataplane.Frontend) error
-	Remove([]dataplane.Frontend) error
+	Add([]service.Frontend) error
+	Remove([]service.Frontend) error
 	// Watch calls changed when another program has changed something, until the context ends.
 	Watch(ctx context.Context, changed func()) error
 	Close() error
@@ -28,7 +29,7 @@ type Guard interface {
 // guarded is a guard with what it is known to have. Without a guard everything counts as guarded.
 type guarded struct {
 	Guard
-	known map[dataplane.Frontend]struct{}
+	known map[service.Frontend]struct{}
 }
 
 // The bodies of objects that need a write: one that the guard does not have, and one that nothing but the
@@ -61,7 +62,7 @@ func (g *guarded) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.known = make(map[dataplane.Frontend]struct{}, len(found))
+	g.known = make(map[service.Frontend]struct{}, len(found))
 	for _, f := range found {
 		g.known[f] = struct{}{}
 	}
@@ -96,7 +97,7 @@ func (g *guarded) seen(o *dataplane.Object) *dataplane.Object {
 }
 
 // elementOf returns the element of an object; false for one without.
-func elementOf(id dataplane.ID) (f dataplane.Frontend, ok bool) {
+func elementOf(id dataplane.ID) (f service.Frontend, ok bool) {
 	var err error
 	switch id.Container {
 	case containerListener:
@@ -112,7 +113,7 @@ func elementOf(id dataplane.ID) (f dataplane.Frontend, ok bool) {
 }
 
 // guardedID returns the identity of the object of an element.
-func guardedID(f dataplane.Frontend) dataplane.ID {
+func guardedID(f service.Frontend) dataplane.ID {
 	switch {
 	case !f.Addr.IsValid():
 		return healthObject(f.Port).ID
@@ -126,7 +127,7 @@ func guardedID(f dataplane.Frontend) dataplane.ID {
 // protect adds what was opened to the guard, and the wanted addresses. After an error these stay as they are:
 // an address without a guard would open ports of the host.
 func (a *attempt) protect() error {
-	var elements []dataplane.Frontend
+	var elements []service.Frontend
 	var ids []dataplane.ID
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -140,12 +141,12 @@ func (a *attempt) protect() error {
 			elements, ids = append(elements, f), append(ids, c.ID)
 		}
 	}
-	return a.settle(Guard.Add, elements, ids, func(f dataplane.Frontend) { a.w.guard.known[f] = struct{}{} })
+	return a.settle(Guard.Add, elements, ids, func(f service.Frontend) { a.w.guard.known[f] = struct{}{} })
 }
 
 // unprotect removes from the guard what has gone.
 func (a *attempt) unprotect() error {
-	var elements []dataplane.Frontend
+	var elements []service.Frontend
 	var ids []dataplane.ID
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -154,12 +155,12 @@ func (a *attempt) unprotect() error {
 			elements, ids = append(elements, f), append(ids, c.ID)
 		}
 	}
-	return a.settle(Guard.Remove, elements, ids, func(f dataplane.Frontend) { delete(a.w.guard.known, f) })
+	return a.settle(Guard.Remove, elements, ids, func(f service.Frontend) { delete(a.w.guard.known, f) })
 }
 
 // settle changes the guard, and notes what it has then.
 func (a *attempt) settle(
-	change func(Guard, []dataplane.Frontend) error, elements []dataplane.Frontend, ids []dataplane.ID, note func(dataplane.Frontend),
+	change func(Guard, []service.Frontend) error, elements []service.Frontend, ids []dataplane.ID, note func(service.Frontend),
 ) error {
 	if a.w.guard.Guard == nil || len(elements) == 0 {
 		return nil

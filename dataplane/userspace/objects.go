@@ -82,22 +82,13 @@ type Naming struct{}
 func (*Renderer) Naming() dataplane.Naming { return Naming{} }
 
 // Frontend implements dataplane.Naming.
-func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	if id.Container != containerListener {
-		return dataplane.Frontend{}, false
+		return service.Frontend{}, false
 	}
 	p, err := parseListener(id)
-	return dataplane.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
+	return service.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
 }
-
-// Lead implements dataplane.Naming.
-func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
-
-// Leads implements dataplane.Naming.
-func (Naming) Leads(dataplane.ID) bool { return false }
-
-// LedLead implements dataplane.Naming.
-func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
 
 // Table is what a listener does with its clients. It is immutable.
 type Table struct {

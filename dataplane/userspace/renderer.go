@@ -104,8 +104,10 @@ type draft struct {
 }
 
 func (d *draft) addresses(p *service.PortView) {
-	d.address(p.ClusterIP)
-	d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
+	if p.ClusterIP.IsValid() {
+		d.address(p.ClusterIP)
+		d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
+	}
 	for _, addr := range p.ExternalIPs {
 		if d.ctx.Err() != nil {
 			return

@@ -50,7 +50,7 @@ func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Wri
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
 	}
-	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[dataplane.Frontend]struct{})}, healPause: healPauseDefault}
+	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[service.Frontend]struct{})}, healPause: healPauseDefault}
 	if f.part == NodePorts {
 		return w, nil
 	}

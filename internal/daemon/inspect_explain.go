@@ -83,7 +83,7 @@ func (i inspection) pending(ctx context.Context, answer *explain.Answer, family 
 			continue
 		}
 		for _, key := range keys {
-			stands := i.serviceDomain(ctx, n, &status, key, map[dataplane.Frontend]service.Key{})
+			stands := i.serviceDomain(ctx, n, &status, key, map[service.Frontend]service.Key{})
 			if stands.State != inspect.Waiting && stands.State != inspect.Quarantined {
 				continue
 			}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -51,15 +50,12 @@ func (i inspection) standings(ctx context.Context) standings {
 		for _, q := range status.Quarantined {
 			all.note(q.Key, inspect.Quarantined)
 		}
-		standing, err := i.s.proxy.Standing(ctx, status.Domain, standingMax)
+		waiting, err := i.s.proxy.Waiting(ctx, status.Domain, standingMax)
 		if err != nil {
 			continue
 		}
-		for _, key := range standing.Waiting {
+		for _, key := range waiting {
 			all.note(key, inspect.Waiting)
-		}
-		for _, key := range standing.Shadowed {
-			all.note(key, inspect.Shadowed)
 		}
 	}
 	return all
@@ -78,6 +74,9 @@ func (i inspection) Services(ctx context.Context, wanted func(service.Key) bool,
 		}
 		made := i.service(spec)
 		standings.note(key, made.State)
+		if spec.Shadowed() {
+			standings.note(key, inspect.Shadowed)
+		}
 		if state := standings[key]; state != "" {
 			made.State = state
 		}
@@ -168,25 +167,27 @@ func (i inspection) Service(ctx context.Context, key service.Key) *inspect.Servi
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
-	served := map[dataplane.Frontend]service.Key{}
 	for n, status := range i.s.proxy.Status() {
-		domain := i.serviceDomain(ctx, n, &status, key, served)
+		domain := i.serviceDomain(ctx, n, &status, known.Spec)
 		if rank(domain.State) > rank(made.State) {
 			made.State = domain.State
 		}
 		made.Domains = append(made.Domains, domain)
 	}
-	made.Frontends = i.frontends(known, served)
+	made.Frontends = i.frontends(known)
 	return made
 }
 
-// serviceDomain returns how a Service stands in one domain. It adds the frontends that others serve.
-func (i inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, key service.Key,
-	served map[dataplane.Frontend]service.Key) inspect.ServiceDomain {
+// serviceDomain returns how a Service stands in one domain.
+func (i inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, spec *service.Spec) inspect.ServiceDomain {
+	key := spec.Key
 	made := inspect.ServiceDomain{Name: status.Domain, State: inspect.InForce, Objects: []inspect.Object{}}
 	account, err := i.s.proxy.Account(ctx, status.Domain, key, inspect.ObjectsMax)
 	if err != nil {
 		made.Error = "the domain does not answer fully: " + err.Error()
+	}
+	if len(spec.Denied[i.s.domains[n].Family]) > 0 {
+		made.State = inspect.Shadowed
 	}
 	if account.Pending || account.Queued || err == nil && !account.Known {
 		made.State = inspect.Waiting
@@ -194,12 +195,8 @@ func (i inspection) serviceDomain(ctx context.Context, n int, status *aggregator
 	for _, h := range account.Objects {
 		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: inspect.InForce}
 		switch {
-		case h.By != (service.Key{}) && h.Differs:
+		case h.By != (service.Key{}):
 			o.State = inspect.Shadowed
-			if h.Frontend != (dataplane.Frontend{}) {
-				served[h.Frontend] = h.By
-				made.State = inspect.Shadowed
-			}
 		case h.Differs:
 			o.State = inspect.Waiting
 		}
@@ -231,17 +228,19 @@ func (i inspection) objectName(n int, h *ledger.Holding) string {
 	switch {
 	case !strings.ContainsFunc(id.Name, func(c rune) bool { return c < ' ' || c > '~' }):
 		return id.Name
-	case h.Frontend != (dataplane.Frontend{}):
+	case h.Frontend != (service.Frontend{}):
 		return h.Frontend.String()
 	default:
 		return "entry " + strings.ToValidUTF8(strings.TrimSpace(h.Object.Body), "?")
 	}
 }
 
-// frontends returns where clients reach a Service; served has those that other Services serve.
-func (i inspection) frontends(known service.Snapshot, served map[dataplane.Frontend]service.Key) []inspect.Frontend {
+// frontends returns where clients reach a Service, or would if no other one had the frontend.
+func (i inspection) frontends(known service.Snapshot) []inspect.Frontend {
 	all := []inspect.Frontend{}
-	view := service.Resolve(known.Spec.Key, known.Spec, known.Slices, i.s.proxy.Facts())
+	wanted := *known.Spec
+	wanted.Denied = service.PerFamily[[]service.Denial]{}
+	view := service.Resolve(wanted.Key, &wanted, known.Slices, i.s.proxy.Facts())
 	for _, family := range service.Families {
 		for n := range view.Ports[family] {
 			p := &view.Ports[family][n]
@@ -256,7 +255,7 @@ func (i inspection) frontends(known service.Snapshot, served map[dataplane.Front
 				if addr.IsValid() {
 					f.Address = addr.String()
 				}
-				if by, shadowed := served[dataplane.Frontend{Addr: addr, Port: port, Protocol: p.Protocol}]; shadowed {
+				if by, denied := known.Spec.DeniedBy(family, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol}); denied {
 					f.ServedBy = by.String()
 				}
 				all = append(all, f)

@@ -12,7 +12,6 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -21,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // started is when this process began.
@@ -76,9 +76,9 @@ func (s *server) dropped() metrics.Dropped {
 }
 
 // ipvsCounters returns what IPVS has counted.
-func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters, error) {
+func ipvsCounters(ctx context.Context) (map[service.Frontend]metrics.Counters, error) {
 	counted, err := backend.IPVSTraffic(ctx)
-	all := make(map[dataplane.Frontend]metrics.Counters, len(counted))
+	all := make(map[service.Frontend]metrics.Counters, len(counted))
 	for f, c := range counted {
 		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
 	}

@@ -232,12 +232,8 @@ func (p *planner) adopt(book *ledger.Ledger, d *proxy.Domain) {
 	if len(p.large) == 0 {
 		return
 	}
-	absent := make([]ledger.Absent, 0, len(p.large))
-	for key := range p.large {
-		absent = append(absent, ledger.Absent{Key: key})
-	}
 	origin, _ := d.Writer.(dataplane.Origin)
-	book.Adopt(absent, origin)
+	book.Adopt(slices.Collect(maps.Keys(p.large)), origin)
 	for key, large := range p.large {
 		large.Kept = large.Kept || book.Account(key, 0, 0).Known
 	}

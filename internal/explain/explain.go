@@ -113,7 +113,7 @@ func (e *explanation) find() {
 		e.concerned = append(e.concerned, concerned{view, found})
 	}
 	slices.SortFunc(e.concerned, func(a, b concerned) int {
-		return cmp.Or(a.view.Created.Compare(b.view.Created), a.view.Key.Compare(b.view.Key))
+		return a.view.Key.Compare(b.view.Key)
 	})
 	for i := range e.concerned {
 		e.frontends = append(e.frontends, e.frontendsOf(&e.concerned[i])...)

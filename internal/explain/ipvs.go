@@ -9,19 +9,20 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // ipvsRules follows packets through the rules of IPVS mode, which look up sets, and through its
 // virtual servers.
 type ipvsRules struct {
 	*iptRules
-	servers map[dataplane.Frontend]*ipvs.Server
+	servers map[service.Frontend]*ipvs.Server
 }
 
 // newIPVSRules takes the objects of one domain. Addresses of the device are local as the node's
 // own are.
 func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, error) {
-	r := &ipvsRules{servers: make(map[dataplane.Frontend]*ipvs.Server)}
+	r := &ipvsRules{servers: make(map[service.Frontend]*ipvs.Server)}
 	locals = slices.Clone(locals)
 	sets := make(map[string]ipSet)
 	var rules []dataplane.Object
@@ -131,7 +132,7 @@ func (r *ipvsRules) ways(p packet) ([]way, error) {
 // that have no virtual server.
 func (r *ipvsRules) balanced(w *iptWalk, hook string, all []iptBranch) (taken, passed []iptBranch) {
 	for _, b := range all {
-		server := r.servers[dataplane.Frontend{Addr: b.dst.Addr(), Port: b.dst.Port(), Protocol: b.protocol}]
+		server := r.servers[service.Frontend{Addr: b.dst.Addr(), Port: b.dst.Port(), Protocol: b.protocol}]
 		if b.ended() || server == nil {
 			passed = append(passed, b)
 			continue

@@ -105,7 +105,7 @@ func TestSchedulers(t *testing.T) {
 		{"best 0x0 0" + reals, "error"},
 		{"rr 0x4 0" + reals, "error"},
 	} {
-		frontend := dataplane.Frontend{Addr: netip.MustParseAddr("172.30.0.41"), Port: 80}
+		frontend := service.Frontend{Addr: netip.MustParseAddr("172.30.0.41"), Port: 80}
 		objects := []dataplane.Object{
 			{ID: ipvs.AddressID(frontend.Addr)}, {ID: ipvs.ServerID(frontend), Body: c.body},
 		}

@@ -6,7 +6,6 @@ package render
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
@@ -43,10 +42,10 @@ func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 // of a kernel. The scaffold is rendered before the first view is asked for.
 func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
 	views iter.Seq[*service.View], facts *service.NodeFacts) *ledger.Ledger {
-	book := ledger.New(layout, renderer.Naming())
-	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
+	book := ledger.New(layout, renderer.Naming(), nil)
+	book.Want(dataplane.NewFragment(service.Node, renderer.Node(facts)))
 	for view := range views {
-		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(context.Background(), view, facts)))
+		book.Want(dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, facts)))
 	}
 	return book
 }

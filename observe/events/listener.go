@@ -9,11 +9,12 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Aggregator records Services that a domain rejects and accepts again, Services that want a
-// frontend that another one serves, and rules that another program has changed.
+// Aggregator records Services that a domain rejects and accepts again, and rules that another program
+// has changed.
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
@@ -32,8 +33,6 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 			return // events of the node report problems only
 		}
 		r.normal(e.Key, "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
-	case aggregator.Shadowed:
-		r.shadowed(e)
 	case aggregator.RepairBegan:
 		r.warn(service.Node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
 	case aggregator.NodeAtFault:
@@ -41,15 +40,19 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 	}
 }
 
-// shadowed names the older Service to its own namespace only. Whoever wants an address must not learn
-// who else has it; the log of the node names both.
-func (r *Recorder) shadowed(e aggregator.Shadowed) {
+// Source records Services that want a frontend that another one has. It names that one to its own
+// namespace only: whoever wants an address must not learn who else has it. The log of the node names
+// both.
+func (r *Recorder) Source(e source.Shadowed) {
+	if e.Over {
+		return
+	}
 	by, related := "another Service", runtime.Object(nil)
 	if e.By.Namespace == e.Key.Namespace {
 		by, related = "Service "+e.By.String(), r.about(e.By)
 	}
 	r.warnOnce(e.Key, related, "ServiceShadowed", actionProgram,
-		"%s: %s, which is older, serves %v; change or delete one of them", e.Domain, by, e.Frontends)
+		"%s serves %v; change or delete one of them", by, e.Frontends)
 }
 
 // undone describes what another program has changed.

@@ -149,7 +149,7 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	older := service.Key{Namespace: "ns", Name: "older"}
 	shadowed := aggregator.Shadowed{
 		Domain: "nftables/IPv4", Key: web, By: older,
-		Frontends: dataplane.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
+		Frontends: service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
 	}
 	r.Aggregator(shadowed)
 	e := await(t, created)

@@ -17,7 +17,7 @@ type board struct {
 	parked  map[service.Key]Affected
 	// large has the Services that ask for too much.
 	large map[service.Key]Affected
-	// shadows has the Services that lost frontends to older ones. It is bounded by shadowsMax: one
+	// shadows has the Services that lost frontends to others. It is bounded by shadowsMax: one
 	// Service can want the addresses of all others.
 	shadows map[shadow]shaded
 	// stuck holds the abandoned incarnations whose goroutines have not returned.
@@ -27,11 +27,8 @@ type board struct {
 // shadowsMax bounds the shadowed Services that the board remembers; it does not count further ones.
 const shadowsMax = 1000
 
-// shadow is a Service of a domain and an older one that serves frontends which both want.
-type shadow struct {
-	domain  string
-	key, by service.Key
-}
+// shadow is a Service and another one that has frontends which both want.
+type shadow struct{ key, by service.Key }
 
 // shaded is how many frontends that concerns, and since when.
 type shaded struct {
@@ -117,7 +114,7 @@ func (b *board) audited(now time.Time, e aggregator.AuditDone, before *aggregato
 	b.domains[e.Domain] = h
 }
 
-// shadowed records that a Service lost frontends to an older one.
+// shadowed records that a Service lost frontends to another one.
 func (b *board) shadowed(now time.Time, at shadow, frontends int) {
 	known, found := b.shadows[at]
 	if !found {
@@ -130,7 +127,7 @@ func (b *board) shadowed(now time.Time, at shadow, frontends int) {
 	b.shadows[at] = known
 }
 
-// unshadowed records that a Service no longer lacks frontends of an older one.
+// unshadowed records that a Service no longer lacks frontends of another one.
 func (b *board) unshadowed(at shadow, frontends int) {
 	known, found := b.shadows[at]
 	if known.frontends -= frontends; found && known.frontends > 0 {

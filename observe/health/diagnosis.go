@@ -49,6 +49,7 @@ func (in *inputs) findings() []Finding {
 	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
 	all = append(all, serviceFindings(Stuck, "actors that hung and have not returned: %d", maps.Values(b.stuck))...)
 	all = append(all, serviceFindings(TooLarge, "Services that ask for too many objects: %d", maps.Values(b.large))...)
+	all = append(all, serviceFindings(Shadowed, "Services that want addresses and ports which other Services serve: %d", maps.Values(b.shadowedServices()))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
 	for i := range all {
 		all[i].Advice = all[i].Kind.Advice()
@@ -84,20 +85,13 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 		f.About = s.Domain
 		all = append(all, f)
 	}
-	for _, f := range serviceFindings(Shadowed, "Services that want addresses and ports which older Services serve: %d", slices.Values(in.board.shadowedIn(s.Domain))) {
-		f.About = s.Domain
-		all = append(all, f)
-	}
 	return all
 }
 
-// shadowedIn lists the Services of a domain that lost frontends to older ones, each once.
-func (b *board) shadowedIn(domain string) []Affected {
+// shadowedServices lists the Services that lost frontends to others.
+func (b *board) shadowedServices() map[service.Key]Affected {
 	found := map[service.Key]Affected{}
 	for at, how := range b.shadows {
-		if at.domain != domain {
-			continue
-		}
 		a := Affected{Service: at.key.String(), Since: how.since, Reason: fmt.Sprintf("%s serves %d of them", at.by, how.frontends)}
 		if other, twice := found[at.key]; twice {
 			a.Since = dataplane.Earliest(a.Since, other.Since)
@@ -105,7 +99,7 @@ func (b *board) shadowedIn(domain string) []Affected {
 		}
 		found[at.key] = a
 	}
-	return slices.Collect(maps.Values(found))
+	return found
 }
 
 // pendingFinding says why a domain owes something to the kernel. Nothing else makes its family

@@ -120,7 +120,7 @@ const (
 	// includes node ports on localhost.
 	Quarantined Kind = "quarantined"
 	TooLarge    Kind = "too-large" // these Services ask for too many objects
-	Shadowed    Kind = "shadowed"  // older Services serve addresses that these Services want
+	Shadowed    Kind = "shadowed"  // other Services serve addresses that these Services want
 	Parked      Kind = "parked"    // the actors of these Services keep failing
 	Stuck       Kind = "stuck"     // the actors of these Services hung and have been replaced
 )
@@ -183,8 +183,8 @@ var guide = []struct {
 	{TooLarge, false, "these Services ask for too many objects",
 		"What they had before stays, and other Services are served. Reduce their external IPs, " +
 			"ports or endpoints, or raise actors.objectsMax."},
-	{Shadowed, true, "older Services serve addresses and ports that these Services want",
-		"Connections to these addresses reach the older Service. Give one of the two another " +
+	{Shadowed, false, "other Services serve addresses and ports that these Services want",
+		"Connections to these addresses reach the other Service. Give one of the two another " +
 			"cluster IP, external IP, load balancer IP or node port, or delete it."},
 	{Parked, false, "the actors of these Services keep failing",
 		"Their last rules stay. The log has the failure with its stack: report it. Sluice " +

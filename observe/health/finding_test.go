@@ -369,7 +369,7 @@ func TestShadowedServicesAreFindings(t *testing.T) {
 		f := newFixture(t)
 		older, other := service.Key{Namespace: "shop", Name: "older"}, service.Key{Namespace: "shop", Name: "other"}
 		loses := func(by service.Key, frontends int) aggregator.Shadowed {
-			return aggregator.Shadowed{Domain: "d/IPv4", Key: bad, By: by, Frontends: make(dataplane.Frontends, frontends)}
+			return aggregator.Shadowed{Domain: "d/IPv4", Key: bad, By: by, Frontends: make(service.Frontends, frontends)}
 		}
 		found := func(want string) {
 			t.Helper()

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -163,7 +164,7 @@ func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
 	}
 }
 
-// Aggregator records writes, audits, and frontends that Services lose to each other.
+// Aggregator records writes and audits.
 func (m *Monitor) Aggregator(event aggregator.Event) {
 	now := time.Now()
 	switch e := event.(type) {
@@ -180,18 +181,21 @@ func (m *Monitor) Aggregator(event aggregator.Event) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.board.audited(now, e, &before)
-	case aggregator.Shadowed:
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.board.shadowed(now, shadow{e.Domain, e.Key, e.By}, len(e.Frontends))
-	case aggregator.Unshadowed:
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.board.unshadowed(shadow{e.Domain, e.Key, e.By}, len(e.Frontends))
 	}
 }
 
-// Shadowed returns the Services that want addresses and ports which older ones serve; a bounded
+// Source records frontends that Services lose to each other.
+func (m *Monitor) Source(e source.Shadowed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Over {
+		m.board.unshadowed(shadow{e.Key, e.By}, len(e.Frontends))
+		return
+	}
+	m.board.shadowed(time.Now(), shadow{e.Key, e.By}, len(e.Frontends))
+}
+
+// Shadowed returns the Services that want addresses and ports which others serve; a bounded
 // number of them.
 func (m *Monitor) Shadowed() map[service.Key]bool {
 	m.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -22,6 +23,7 @@ type actorMetrics struct {
 	running, parked, abandoned atomic.Int64
 
 	restarts, parks              prometheus.Counter
+	shadowed                     prometheus.Gauge
 	failures                     *prometheus.CounterVec
 	flowsSeen, conntrackFailures *prometheus.CounterVec
 }
@@ -38,6 +40,7 @@ func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
 	return &actorMetrics{
 		restarts: of.counter("sluice_actor_restarts_total", "Actors that were started again after a failure."),
 		parks:    of.counter("sluice_actor_parks_total", "Actors that were parked because they failed too often."),
+		shadowed: of.gauge("sluice_shadowed_frontends", "Addresses and ports that a Service wants and another one has."),
 		failures: of.counters("sluice_actor_failures_total", "Failures of actors by kind: panic, error, or stuck with one message.", "kind", failPanic, failError, failStuck),
 
 		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
@@ -129,6 +132,15 @@ func (m *Metrics) Actors(event actors.Event) {
 	case actors.Drains:
 		m.records.drains(e.Key, e.Family, e.Endpoints)
 	}
+}
+
+// Source counts frontends that Services lose to each other.
+func (m *Metrics) Source(e source.Shadowed) {
+	n := float64(len(e.Frontends))
+	if e.Over {
+		n = -n
+	}
+	m.actors.shadowed.Add(n)
 }
 
 // Programmed records how a Service is served in one family. It implements proxy.Follower.

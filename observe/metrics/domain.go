@@ -240,8 +240,6 @@ var statusGauges = []statusGauge{
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Dirty) }),
 	statusOf("sluice_ledger_pending_services", "Services whose newest fragment awaits a verdict.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Pending) }),
-	statusOf("sluice_ledger_shadowed_claims", "Addresses and ports that another Service holds.",
-		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Shadowed) }),
 }
 
 func statusDescs() (all []*prometheus.Desc) {

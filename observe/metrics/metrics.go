@@ -38,7 +38,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -60,13 +59,13 @@ type Config struct {
 	// Dropped returns how many reports were dropped. It is called at each scrape. Nil if nothing is
 	// reported.
 	Dropped func() Dropped
-	// Shadowed returns the Services that want addresses which older ones serve, usually
+	// Shadowed returns the Services that want addresses which other ones serve, usually
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
 	// Counters returns what the kernel has counted by frontend; the address of a node port is each
 	// address of the node. It is called for each answer about Services, several at once. Nil if the
 	// kernel does not count.
-	Counters func(ctx context.Context) (map[dataplane.Frontend]Counters, error)
+	Counters func(ctx context.Context) (map[service.Frontend]Counters, error)
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
 	// is called at each scrape. Both are nil in other modes than userspace.

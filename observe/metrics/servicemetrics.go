@@ -70,7 +70,7 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 				sample(1, q.domain, q.class)
 			}
 		}, labelDomain, "reason"),
-	serviceGauge("sluice_service_shadowed", "1 while older Services serve addresses and ports that the Service wants.",
+	serviceGauge("sluice_service_shadowed", "1 while other Services serve addresses and ports that the Service wants.",
 		func(a *answer, r *row, sample sampleFunc) {
 			if a.shadowed[r.key] {
 				sample(1)

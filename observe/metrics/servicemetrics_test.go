@@ -11,8 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/sluice-proxy/sluice/dataplane"
-
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -30,7 +28,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.refuse("10.0.1.9") // so that there is a quarantine, too
 		w.cache.SetSlice(slice4(1, 1, 9))
 		w.settle()
-		w.count(map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
+		w.count(map[service.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
 		w.relay()
 		w.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true} }
 		families := parse(t, ask(t, w.Metrics, ""))

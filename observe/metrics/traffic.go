@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -26,16 +25,16 @@ func (c Counters) plus(other Counters) Counters {
 type owners struct {
 	mu sync.Mutex
 	// of has node ports without addresses, in a map for each family.
-	of service.PerFamily[map[dataplane.Frontend]service.Key]
+	of service.PerFamily[map[service.Frontend]service.Key]
 	// by has the frontends of each Service.
-	by service.PerFamily[map[service.Key][]dataplane.Frontend]
+	by service.PerFamily[map[service.Key][]service.Frontend]
 }
 
 func newOwners() *owners {
 	o := &owners{}
 	for _, family := range service.Families {
-		o.of[family] = map[dataplane.Frontend]service.Key{}
-		o.by[family] = map[service.Key][]dataplane.Frontend{}
+		o.of[family] = map[service.Frontend]service.Key{}
+		o.by[family] = map[service.Key][]service.Frontend{}
 	}
 	return o
 }
@@ -51,7 +50,7 @@ func (o *owners) put(family service.Family, key service.Key, ports []service.Por
 		delete(o.of[family], f)
 	}
 	delete(o.by[family], key)
-	var all []dataplane.Frontend
+	var all []service.Frontend
 	for _, f := range frontendsOf(ports) {
 		if _, taken := o.of[family][f]; !taken {
 			o.of[family][f] = key
@@ -70,11 +69,11 @@ func (o *owners) end(key service.Key) {
 	}
 }
 
-func frontendsOf(ports []service.PortView) (all []dataplane.Frontend) {
+func frontendsOf(ports []service.PortView) (all []service.Frontend) {
 	for i := range ports {
 		p := &ports[i]
 		add := func(addr netip.Addr, port uint16) {
-			all = append(all, dataplane.Frontend{Addr: addr, Port: port, Protocol: p.Protocol})
+			all = append(all, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol})
 		}
 		if p.ClusterIP.IsValid() {
 			add(p.ClusterIP, p.Port)
@@ -93,7 +92,7 @@ func frontendsOf(ports []service.PortView) (all []dataplane.Frontend) {
 }
 
 // sum adds up the counters of each Service. It ignores frontends without an owner.
-func (o *owners) sum(counted map[dataplane.Frontend]Counters) service.PerFamily[map[service.Key]Counters] {
+func (o *owners) sum(counted map[service.Frontend]Counters) service.PerFamily[map[service.Key]Counters] {
 	var sums service.PerFamily[map[service.Key]Counters]
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +100,7 @@ func (o *owners) sum(counted map[dataplane.Frontend]Counters) service.PerFamily[
 		family := service.FamilyOf(f.Addr)
 		key, known := o.of[family][f]
 		if !known {
-			key, known = o.of[family][dataplane.Frontend{Port: f.Port, Protocol: f.Protocol}]
+			key, known = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
 		}
 		if !known {
 			continue

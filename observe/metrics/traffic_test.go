@@ -6,12 +6,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func at(addr string, port uint16) dataplane.Frontend {
-	f := dataplane.Frontend{Port: port, Protocol: service.TCP}
+func at(addr string, port uint16) service.Frontend {
+	f := service.Frontend{Port: port, Protocol: service.TCP}
 	if addr != "" {
 		f.Addr = netip.MustParseAddr(addr)
 	}
@@ -35,7 +34,7 @@ func TestTrafficIsTheOwners(t *testing.T) {
 	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
 	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
 	o.put(service.IPv6, two, served("fd00::2", "", 30080))
-	counted := map[dataplane.Frontend]Counters{
+	counted := map[service.Frontend]Counters{
 		at("10.0.0.1", 80): {1, 10, 100}, at("192.0.2.1", 80): {2, 20, 200}, at("172.16.0.1", 30080): {4, 40, 400}, at("172.16.0.2", 30080): {8, 80, 800},
 		at("10.0.0.2", 80): {16, 0, 0}, at("fd00::9", 30080): {32, 0, 0}, at("203.0.113.1", 443): {64, 0, 0},
 	}
@@ -70,8 +69,8 @@ func TestTrafficIsTheOwners(t *testing.T) {
 }
 
 // count makes the kernel of the world count, and Service 1 own 10.9.0.1.
-func (w *world) count(counted map[dataplane.Frontend]Counters, err error) {
-	w.config.Counters = func(context.Context) (map[dataplane.Frontend]Counters, error) { return counted, err }
+func (w *world) count(counted map[service.Frontend]Counters, err error) {
+	w.config.Counters = func(context.Context) (map[service.Frontend]Counters, error) { return counted, err }
 	w.owners = newOwners()
 	view := service.View{Key: serviceKey(1)}
 	view.Ports[service.IPv4] = served("10.9.0.1", "", 0)
@@ -83,7 +82,7 @@ func TestTrafficIsShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
-		counted := map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {3, 30, 300}}
+		counted := map[service.Frontend]Counters{at("10.9.0.1", 80): {3, 30, 300}}
 		w.count(counted, nil)
 		connections := sampleOf(1, "sluice_service_connections_total", `ip_family="IPv4"`)
 		askText(t, w.Metrics, "").expect(t, samples{

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -88,6 +89,9 @@ func (m *monitor) Supervisor(e supervisor.Event[service.Key]) {
 
 // Actors implements observe.Listener.
 func (m *monitor) Actors(e actors.Event) { m.print(e) }
+
+// Source implements observe.Listener.
+func (*monitor) Source(source.Shadowed) {}
 
 // Aggregator implements observe.Listener.
 func (m *monitor) Aggregator(e aggregator.Event) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
@@ -32,31 +31,31 @@ func NewPipeline(h Harness, writer dataplane.Writer, facts service.NodeFacts) *P
 		layout = h.NewLayout()
 	}
 	p := &Pipeline{
-		renderer: h.Renderer, writer: writer, ledger: ledger.New(layout, h.Renderer.Naming()), facts: facts,
+		renderer: h.Renderer, writer: writer, ledger: ledger.New(layout, h.Renderer.Naming(), nil), facts: facts,
 		beforeWrite: func() {},
 	}
-	p.want(service.Node, time.Time{}, p.renderer.Node(&p.facts), false)
+	p.want(service.Node, p.renderer.Node(&p.facts), false)
 	return p
 }
 
 // SetFacts renders the scaffold again. Services keep the facts with which they were rendered.
 func (p *Pipeline) SetFacts(facts service.NodeFacts) {
 	p.facts = facts
-	p.want(service.Node, time.Time{}, p.renderer.Node(&p.facts), false)
+	p.want(service.Node, p.renderer.Node(&p.facts), false)
 }
 
 // Serve wants a Service as it is now.
 func (p *Pipeline) Serve(spec service.Spec, slices ...*service.Slice) {
 	view := service.Resolve(spec.Key, &spec, slices, &p.facts)
-	p.want(spec.Key, spec.Created, p.renderer.Service(context.Background(), &view, &p.facts), false)
+	p.want(spec.Key, p.renderer.Service(context.Background(), &view, &p.facts), false)
 }
 
 // Forget wants a Service to be gone.
-func (p *Pipeline) Forget(key service.Key) { p.want(key, time.Time{}, nil, true) }
+func (p *Pipeline) Forget(key service.Key) { p.want(key, nil, true) }
 
-func (p *Pipeline) want(key service.Key, created time.Time, objects []dataplane.Object, gone bool) {
+func (p *Pipeline) want(key service.Key, objects []dataplane.Object, gone bool) {
 	p.sequence++
-	fragment := dataplane.NewFragment(key, created, objects)
+	fragment := dataplane.NewFragment(key, objects)
 	fragment.Revision = service.Revision{Incarnation: 1, Sequence: p.sequence}
 	fragment.Gone = gone
 	p.ledger.Want(fragment)

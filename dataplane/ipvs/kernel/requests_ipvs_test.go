@@ -15,7 +15,6 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -114,15 +113,15 @@ func (w *serverWorld) expect(lines ...string) {
 }
 
 // many returns so many frontends of a family.
-func many(family service.Family, count int) []dataplane.Frontend {
+func many(family service.Family, count int) []service.Frontend {
 	addr := netip.MustParseAddr("10.96.0.0")
 	if family == service.IPv6 {
 		addr = netip.MustParseAddr("fd96::")
 	}
-	frontends := make([]dataplane.Frontend, count)
+	frontends := make([]service.Frontend, count)
 	for i := range frontends {
 		addr = addr.Next()
-		frontends[i] = dataplane.Frontend{Addr: addr, Port: 80}
+		frontends[i] = service.Frontend{Addr: addr, Port: 80}
 	}
 	return frontends
 }

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -18,24 +17,24 @@ import (
 func newService(s Service) Request { return Request{Verb: NewService, Service: s} }
 func setService(s Service) Request { return Request{Verb: SetService, Service: s} }
 
-func delService(f dataplane.Frontend) Request {
+func delService(f service.Frontend) Request {
 	return Request{Verb: DelService, Service: Service{Frontend: f}}
 }
 
-func newReal(f dataplane.Frontend, addr netip.AddrPort, weight uint32) Request {
+func newReal(f service.Frontend, addr netip.AddrPort, weight uint32) Request {
 	return Request{Verb: NewReal, Service: Service{Frontend: f}, Real: Real{addr, weight}}
 }
 
-func setReal(f dataplane.Frontend, addr netip.AddrPort, weight uint32) Request {
+func setReal(f service.Frontend, addr netip.AddrPort, weight uint32) Request {
 	return Request{Verb: SetReal, Service: Service{Frontend: f}, Real: Real{addr, weight}}
 }
 
-func delReal(f dataplane.Frontend, addr netip.AddrPort) Request {
+func delReal(f service.Frontend, addr netip.AddrPort) Request {
 	return Request{Verb: DelReal, Service: Service{Frontend: f}, Real: Real{Addr: addr}}
 }
 
-func frontend(addr string, port uint16, protocol service.Protocol) dataplane.Frontend {
-	return dataplane.Frontend{Addr: netip.MustParseAddr(addr), Port: port, Protocol: protocol}
+func frontend(addr string, port uint16, protocol service.Protocol) service.Frontend {
+	return service.Frontend{Addr: netip.MustParseAddr(addr), Port: port, Protocol: protocol}
 }
 
 // unhex reads bytes written with spaces between them, and comments.

@@ -8,7 +8,6 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -31,7 +30,7 @@ const (
 // Service is a virtual server without its real servers. Two that are equal do the same.
 type Service struct {
 	// Frontend has an address. It identifies the virtual server.
-	dataplane.Frontend
+	service.Frontend
 	// Scheduler is the kernel's name of one, such as "rr", of at most 15 bytes.
 	Scheduler string
 	Flags     uint32
@@ -69,7 +68,7 @@ type Server struct {
 }
 
 // identify returns what identifies a virtual server in the terms of the library.
-func identify(f dataplane.Frontend) *ipvs.Service {
+func identify(f service.Frontend) *ipvs.Service {
 	return &ipvs.Service{
 		AddressFamily: familyOf(f.Addr), Protocol: uint16(f.Protocol.Number()),
 		Address: f.Addr.AsSlice(), Port: f.Port,
@@ -115,7 +114,7 @@ func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)
 	protocol, known := protocolOf(l.Protocol)
 	return Service{
-		Frontend:  dataplane.Frontend{Addr: addr, Port: l.Port, Protocol: protocol},
+		Frontend:  service.Frontend{Addr: addr, Port: l.Port, Protocol: protocol},
 		Scheduler: l.SchedName, Flags: l.Flags &^ hashed, Timeout: l.Timeout,
 		FreeBits: freeBits(addr, l.Netmask),
 	}, ok && known

@@ -14,7 +14,7 @@ import (
 	library "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // ErrUnavailable means that the kernel has no IPVS.
@@ -99,7 +99,7 @@ func (s *Servers) Services(ctx context.Context) ([]Service, error) {
 }
 
 // Service returns one virtual server. The error matches Missing if there is none.
-func (s *Servers) Service(ctx context.Context, f dataplane.Frontend) (Service, error) {
+func (s *Servers) Service(ctx context.Context, f service.Frontend) (Service, error) {
 	if ctx.Err() != nil {
 		return Service{}, context.Cause(ctx)
 	}
@@ -116,7 +116,7 @@ func (s *Servers) Service(ctx context.Context, f dataplane.Frontend) (Service, e
 
 // Destinations lists the real servers of a virtual server, in the kernel's order. The
 // list is empty if there is no such virtual server; the kernel does not say so.
-func (s *Servers) Destinations(ctx context.Context, f dataplane.Frontend) ([]Destination, error) {
+func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Destination, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -163,7 +163,7 @@ func (s *Servers) Create(service Service) error {
 
 // Delete removes one virtual server with its real servers. The error matches Missing if
 // there is none.
-func (s *Servers) Delete(f dataplane.Frontend) error {
+func (s *Servers) Delete(f service.Frontend) error {
 	err := s.handle.DelService(identify(f))
 	return refusal(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -29,7 +28,7 @@ func TestAvailable(t *testing.T) {
 // as they were written.
 func TestListsOfThousands(t *testing.T) {
 	w := newServerWorld(t)
-	want := map[dataplane.Frontend]Service{}
+	want := map[service.Frontend]Service{}
 	var requests []Request
 	for i, f := range slices.Concat(many(service.IPv4, 5000), many(service.IPv6, 5000)) {
 		s := Service{Frontend: f, Scheduler: "rr"}
@@ -108,7 +107,7 @@ func TestOne(t *testing.T) {
 	if err := w.Create(none); !errors.Is(err, unix.ENOENT) || Missing(err) {
 		t.Errorf("without a scheduler: %v", err)
 	}
-	for _, f := range []dataplane.Frontend{s.Frontend, absent} {
+	for _, f := range []service.Frontend{s.Frontend, absent} {
 		if got, err := w.Destinations(t.Context(), f); err != nil || len(got) != 0 {
 			t.Errorf("real servers of %s: %+v, %v", f, got, err)
 		}
@@ -207,7 +206,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-func (w *serverWorld) traffic() (stats map[dataplane.Frontend]Stats, err error) {
+func (w *serverWorld) traffic() (stats map[service.Frontend]Stats, err error) {
 	w.Helper()
 	err = w.node.Do(func() error {
 		stats, err = Traffic(w.Context())
@@ -217,7 +216,7 @@ func (w *serverWorld) traffic() (stats map[dataplane.Frontend]Stats, err error) 
 }
 
 // awaitStats waits for the kernel to sum up what one connection has made it count.
-func (w *serverWorld) awaitStats(f dataplane.Frontend) {
+func (w *serverWorld) awaitStats(f service.Frontend) {
 	w.Helper()
 	counted := func(s Stats) bool {
 		return s.Connections == 1 && s.PacketsIn >= 2 && s.PacketsOut >= 1 && s.BytesIn >= 80 && s.BytesOut >= 40

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Stats is what the kernel has counted since a virtual server was made. It sums its
@@ -40,7 +40,7 @@ const getService = 4
 // Traffic returns what the kernel has counted, by virtual server, from one list. It opens
 // a socket of its own, so that a reader of metrics never delays the service. It reads the
 // answer itself because moby/ipvs has connections and packets with 32 bits only.
-func Traffic(ctx context.Context) (map[dataplane.Frontend]Stats, error) {
+func Traffic(ctx context.Context) (map[service.Frontend]Stats, error) {
 	family, err := lookUp(familyName)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func Traffic(ctx context.Context) (map[dataplane.Frontend]Stats, error) {
 	}
 	request, mark := netlink.Begin(nil, family, unix.NLM_F_DUMP)
 	request = netlink.Finish(append(request, genericHeader(getService)...), mark)
-	stats := map[dataplane.Frontend]Stats{}
+	stats := map[service.Frontend]Stats{}
 	err = socket.Ask(ctx, request, func(m netlink.Message) error {
 		attrs := netlink.Find(m.Payload[min(4, len(m.Payload)):], commandService).Data
 		if frontend, ok := parseFrontend(attrs); ok {
@@ -67,7 +67,7 @@ func Traffic(ctx context.Context) (map[dataplane.Frontend]Stats, error) {
 
 // parseFrontend reads what identifies a virtual server. It returns false for one that has
 // no frontend.
-func parseFrontend(attrs []byte) (f dataplane.Frontend, ok bool) {
+func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 	var family uint16
 	var address []byte
 	for a := range netlink.Attrs(attrs) {

@@ -7,7 +7,6 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -39,7 +38,7 @@ func TestCountersAreRead(t *testing.T) {
 // TestFrontendsAreRead: the kernel's answers have room for an IPv6 address in either
 // family, and some virtual servers have no frontend.
 func TestFrontendsAreRead(t *testing.T) {
-	for _, f := range []dataplane.Frontend{
+	for _, f := range []service.Frontend{
 		frontend("10.96.0.1", 65535, service.SCTP), frontend("fd96::1", 443, service.UDP),
 		frontend("fd96::ffff:a60:1", 443, service.TCP),
 	} {

@@ -123,7 +123,7 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
 // IPVSTraffic returns what the kernel has counted, by virtual server.
-func IPVSTraffic(ctx context.Context) (map[dataplane.Frontend]kernel.Stats, error) {
+func IPVSTraffic(ctx context.Context) (map[service.Frontend]kernel.Stats, error) {
 	return kernel.Traffic(ctx)
 }
 

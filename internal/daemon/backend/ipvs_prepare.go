@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // PrepareIPVS sets the kernel parameters and timeouts that IPVS mode needs, and checks that
@@ -159,7 +159,7 @@ func reuseChoice(release string) reuse {
 
 // probeFrontend is where the scheduler is tried, as kube-proxy does: an address from a
 // range for documentation (RFC 5737), which is never in use.
-var probeFrontend = dataplane.Frontend{Addr: netip.MustParseAddr("198.51.100.0"), Port: 20000}
+var probeFrontend = service.Frontend{Addr: netip.MustParseAddr("198.51.100.0"), Port: 20000}
 
 // hasScheduler checks that the kernel has a scheduler. It tries one that is not in use.
 func hasScheduler(ctx context.Context, servers *kernel.Servers, name string) error {

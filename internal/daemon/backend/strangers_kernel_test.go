@@ -54,6 +54,9 @@ type tally struct{ audits, writes, applied atomic.Int64 }
 
 func (c *tally) Supervisor(supervisor.Event[service.Key]) {}
 func (c *tally) Actors(actors.Event)                      {}
+
+func (*tally) Source(source.Shadowed) {}
+
 func (c *tally) Aggregator(e aggregator.Event) {
 	switch e := e.(type) {
 	case aggregator.AuditDone:

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -146,6 +147,9 @@ func (w *witness) Supervisor(event supervisor.Event[service.Key]) {
 		}
 	})
 }
+
+// Source implements observe.Listener.
+func (*witness) Source(source.Shadowed) {}
 
 // Aggregator records batches and applications.
 func (w *witness) Aggregator(event aggregator.Event) {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -39,6 +40,8 @@ func (l *eventLog) Supervisor(event supervisor.Event[service.Key]) {
 
 // Actors implements observe.Listener.
 func (l *eventLog) Actors(actors.Event) {}
+
+func (*eventLog) Source(source.Shadowed) {}
 
 // Aggregator implements observe.Listener.
 func (l *eventLog) Aggregator(event aggregator.Event) {

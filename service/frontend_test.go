@@ -1,4 +1,4 @@
-package dataplane
+package service
 
 import (
 	"net/netip"

@@ -1,0 +1,185 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Owner says which Service has a frontend, by the API (source.Cache.Owner). It must not block.
+type Owner func(service.Frontend) (service.Key, bool)
+
+// frontends has who claims the objects of each frontend. One account does, with all of them, so
+// endpoints and source ranges of two Services never mix. Services are admitted to frontends before
+// they are rendered; two meet here only while one of them has not given up what it has lost: its
+// actor is late, or it keeps what it had because it is held or was found in the kernel.
+type frontends struct {
+	owner   Owner
+	tenures map[service.Frontend]tenure
+	// losers have the accounts that want a frontend and make no claims for its objects.
+	losers map[service.Frontend][]*account
+	// freed are those without a claim since the last review.
+	freed []service.Frontend
+	// indexed is a fragment whose objects are in index by their frontends, until the end of a review:
+	// a Service may lose thousands of frontends at once.
+	indexed *dataplane.Fragment
+	index   map[service.Frontend][]*dataplane.Object
+}
+
+// tenure is who claims the objects of a frontend, and how many.
+type tenure struct {
+	by      *account
+	objects int
+}
+
+// outranks reports whether an account gets a frontend that another one claims.
+func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
+	if s.owner != nil {
+		switch owner, known := s.owner(f); {
+		case known && owner == a.key:
+			return true
+		case known && owner == other.key:
+			return false
+		}
+	}
+	if a.keeps != other.keeps {
+		return other.keeps
+	}
+	return a.key.Compare(other.key) < 0
+}
+
+// enter makes room for one more claim of an account at a frontend. It reports false if another
+// account has the frontend.
+func (l *Ledger) enter(a *account, f service.Frontend) bool {
+	s := &l.frontends
+	t := s.tenures[f]
+	if t.by != nil && t.by != a {
+		if !s.outranks(a, t.by, f) {
+			s.lose(a, f)
+			return false
+		}
+		l.evict(t.by, f)
+		t = tenure{}
+	}
+	s.tenures[f] = tenure{a, t.objects + 1}
+	return true
+}
+
+// leave takes one claim of an account at a frontend back. It reports false if there was none.
+func (l *Ledger) leave(a *account, f service.Frontend) bool {
+	s := &l.frontends
+	t := s.tenures[f]
+	if t.by != a {
+		return false
+	}
+	if t.objects--; t.objects == 0 {
+		delete(s.tenures, f)
+		s.freed = append(s.freed, f)
+		return true
+	}
+	s.tenures[f] = t
+	return true
+}
+
+// evict withdraws all claims of an account at a frontend.
+func (l *Ledger) evict(a *account, f service.Frontend) {
+	delete(l.frontends.tenures, f)
+	for _, object := range l.at(a, f) {
+		l.steps++
+		l.drop(a, object, a.keeps)
+	}
+	l.frontends.lose(a, f)
+}
+
+// admit makes the claims of an account at a frontend, which is free.
+func (l *Ledger) admit(a *account, f service.Frontend) {
+	l.frontends.find(a, f)
+	for _, object := range l.at(a, f) {
+		l.steps++
+		l.claim(a, object)
+	}
+}
+
+// at returns the objects of an account at a frontend.
+func (l *Ledger) at(a *account, f service.Frontend) []*dataplane.Object {
+	s := &l.frontends
+	if s.indexed != a.folded || s.index == nil {
+		s.indexed, s.index = a.folded, map[service.Frontend][]*dataplane.Object{}
+		objects := objectsOf(a.folded)
+		for i := range objects {
+			l.steps++
+			if at, ok := l.naming.Frontend(objects[i].ID); ok {
+				s.index[at] = append(s.index[at], &objects[i])
+			}
+		}
+	}
+	return s.index[f]
+}
+
+// lose notes that an account wants a frontend that another one has.
+func (s *frontends) lose(a *account, f service.Frontend) {
+	if _, known := a.lost[f]; known {
+		return
+	}
+	if s.losers == nil {
+		s.losers = map[service.Frontend][]*account{}
+	}
+	if a.lost == nil {
+		a.lost = map[service.Frontend]struct{}{}
+	}
+	s.losers[f], a.lost[f] = append(s.losers[f], a), struct{}{}
+}
+
+// find reverts lose.
+func (s *frontends) find(a *account, f service.Frontend) {
+	others := slices.DeleteFunc(s.losers[f], func(o *account) bool { return o == a })
+	if s.losers[f] = others; len(others) == 0 {
+		delete(s.losers, f)
+	}
+	if delete(a.lost, f); len(a.lost) == 0 {
+		a.lost = nil
+	}
+}
+
+// lacks reports whether an account makes no claim for one of its objects, because another account has
+// the frontend.
+func (l *Ledger) lacks(a *account, id dataplane.ID) bool {
+	if a.lost == nil {
+		return false
+	}
+	f, _ := l.naming.Frontend(id)
+	_, lost := a.lost[f]
+	return lost
+}
+
+// review decides again about the frontends that an account has lost or given up.
+func (l *Ledger) review(a *account) {
+	s := &l.frontends
+	for f := range maps.Clone(a.lost) {
+		switch t := s.tenures[f]; {
+		case len(l.at(a, f)) == 0:
+			s.find(a, f)
+		case t.by == nil:
+			l.admit(a, f)
+		case s.outranks(a, t.by, f):
+			l.evict(t.by, f)
+			l.admit(a, f)
+		}
+	}
+	freed := s.freed
+	s.freed = nil
+	for _, f := range freed {
+		if losers := s.losers[f]; s.tenures[f].by == nil && len(losers) > 0 {
+			best := losers[0]
+			for _, o := range losers[1:] {
+				if s.outranks(o, best, f) {
+					best = o
+				}
+			}
+			l.admit(best, f)
+		}
+	}
+	s.freed, s.indexed, s.index = freed[:0], nil, nil
+}
