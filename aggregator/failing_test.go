@@ -440,7 +440,7 @@ func TestTheNodesOwnRulesAreHeldLikeThoseOfAService(t *testing.T) {
 					h.submit("b", 1, 1, "1")
 					time.Sleep(time.Second)
 					node := func(sequence uint64, body string) {
-						f := dataplane.NewFragment(service.Node, time.Time{}, []dataplane.Object{
+						f := dataplane.NewFragment(service.Node, []dataplane.Object{
 							{ID: dataplane.ID{Name: "base"}}, {ID: dataplane.ID{Name: "changed"}, Body: body}})
 						f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
 						h.Submit(f)

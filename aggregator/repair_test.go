@@ -244,7 +244,7 @@ func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
 			all[i] = a
 			go a.Run(ctx)
 			for j := range 100 {
-				f := dataplane.NewFragment(service.Key{Namespace: "ns", Name: fmt.Sprint(j)}, time.Unix(1, 0),
+				f := dataplane.NewFragment(service.Key{Namespace: "ns", Name: fmt.Sprint(j)},
 					[]dataplane.Object{{ID: dataplane.ID{Name: fmt.Sprint(j)}, Body: fmt.Sprint(i)}})
 				f.Revision = service.Revision{Incarnation: 1, Sequence: 1}
 				a.Submit(f)

@@ -185,7 +185,7 @@ func fragment(name string, created time.Time, bodies []string) *dataplane.Fragme
 		}
 		objects = append(objects, o)
 	}
-	f := dataplane.NewFragment(keyOf(name), created, objects)
+	f := dataplane.NewFragment(keyOf(name), objects)
 	f.Gone = len(bodies) == 0
 	return f
 }

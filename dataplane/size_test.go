@@ -83,7 +83,7 @@ func TestSizeIsWhatIsRendered(t *testing.T) {
 			service.Sizes(spec, slices, service.IPv4, func(p service.PortSize) { counted += b.renderer.Size(p, facts) })
 			view := service.Resolve(spec.Key, spec, slices, facts)
 			rendered := 0
-			for _, o := range dataplane.NewFragment(spec.Key, spec.Created, b.renderer.Service(context.Background(), &view, facts)).Objects {
+			for _, o := range dataplane.NewFragment(spec.Key, b.renderer.Service(context.Background(), &view, facts)).Objects {
 				rendered++
 				for separator := range strings.FieldsSeq(b.lists) {
 					rendered += strings.Count(o.Body, strings.ReplaceAll(separator, "line", "\n"))

@@ -100,7 +100,7 @@ func newWorld(t testing.TB, family service.Family) *world {
 	w.renderer = nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 	w.writer = nftables.NewWriter(family, nftables.WriterConfig{Inside: w.node.Do})
 	t.Cleanup(func() { w.check(w.writer.Close()) })
-	w.ledger = ledger.New(nil, w.renderer.Naming())
+	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
 	w.facts.Name = "n1"
 	w.facts.Detect[family].CIDR = w.plan.pods
 	w.facts.ServiceCIDRs[family] = []netip.Prefix{w.services}
@@ -227,7 +227,7 @@ func (w *world) taken() []conntrack.Swept {
 
 func (w *world) want(key service.Key, objects []dataplane.Object) {
 	w.sequence++
-	f := dataplane.NewFragment(key, time.Unix(1, 0), objects)
+	f := dataplane.NewFragment(key, objects)
 	f.Revision = service.Revision{Incarnation: 1, Sequence: w.sequence}
 	f.Gone = key != service.Node && len(objects) == 0
 	w.ledger.Want(f)

@@ -112,7 +112,7 @@ func TestFirstPortKeepsElement(t *testing.T) {
 	first, second := w.openPort(), w.openPort()
 	second.Name = "other"
 	objects := newTestRenderer(service.IPv4).Service(context.Background(), w.view(first, second), w.facts())
-	fragment := dataplane.NewFragment(service.Key{}, w.view().Created, objects)
+	fragment := dataplane.NewFragment(service.Key{}, objects)
 	id := dataplane.ID{Container: "nat/KUBE-SERVICES", Name: tree.DestinationKey(w.clusterIP, service.TCP, 80)}
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
 	if i < 0 || !strings.Contains(fragment.Objects[i].Body, `"ns1/svc1:p80 cluster IP"`) {

@@ -84,7 +84,7 @@ func (c *cluster) serve(p service.PortView) {
 	c.Helper()
 	renderer := NewRenderer(c.world.family, Options{MasqueradeBit: 14})
 	objects := append(renderer.Node(c.facts), renderer.Service(context.Background(), c.view(p), c.facts)...)
-	c.load(dataplane.NewFragment(service.Node, time.Time{}, objects).Objects)
+	c.load(dataplane.NewFragment(service.Node, objects).Objects)
 }
 
 // expect asks for a Service, and wants the backend that answers, or none.

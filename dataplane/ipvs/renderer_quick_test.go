@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -43,9 +42,9 @@ func TestRenderQuick(t *testing.T) {
 		}
 		checkReals(t, name, ports, objects)
 
-		first := dataplane.NewFragment(view.Key, time.Time{}, objects)
+		first := dataplane.NewFragment(view.Key, objects)
 		slices.Reverse(view.Ports[family])
-		second := dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, facts))
+		second := dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, facts))
 		if !reflect.DeepEqual(first.Objects, second.Objects) {
 			t.Errorf("%s: the order of ports counts:\n%s\n%s", name, listing(first.Objects), listing(second.Objects))
 		}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -135,7 +134,7 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	first, second := w.port(), w.port()
 	second.Name, first.Cluster, second.Cluster = "other", w.endpoints(1), w.endpoints(2)
 	objects := NewRenderer(service.IPv4, Options{}).Service(context.Background(), w.view(first, second), w.facts())
-	fragment := dataplane.NewFragment(service.Key{}, time.Time{}, objects)
+	fragment := dataplane.NewFragment(service.Key{}, objects)
 	id := ServerID(service.Frontend{Addr: w.clusterIP, Port: 80})
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
 	if i < 0 || strings.Contains(fragment.Objects[i].Body, w.endpointAddrs[1].String()) {

@@ -130,7 +130,7 @@ func TestKernelWithTheRulesOfTheNode(t *testing.T) {
 
 // submit sends the fragment of a Service with one node port to an aggregator.
 func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, port uint16, target netip.AddrPort) {
-	f := dataplane.NewFragment(service.Key{Namespace: "ns1", Name: name}, time.Unix(1, 0),
+	f := dataplane.NewFragment(service.Key{Namespace: "ns1", Name: name},
 		[]dataplane.Object{*w.listener(service.TCP, port, target)})
 	f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
 	a.Submit(f)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -66,9 +65,9 @@ func heardOf(f *testing.F, view *service.View, facts *service.NodeFacts) answers
 	r.Socket, _ = kernel.Open()
 	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: func() (nftables.Socket, error) { return r, nil }})
 	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
-	book := ledger.New(nil, renderer.Naming())
-	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, facts)))
+	book := ledger.New(nil, renderer.Naming(), nil)
+	book.Want(dataplane.NewFragment(service.Node, renderer.Node(facts)))
+	book.Want(dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, facts)))
 	if got := writer.Write(f.Context(), book.Plan()); got.Outcome != dataplane.Landed {
 		f.Fatal(got)
 	}
@@ -128,7 +127,7 @@ func repeated(said []byte) int { return len(said) * len(said) / 20 }
 // removeAll lets an audit find objects that nobody wants.
 func removeAll(t *testing.T, writer *nftables.Writer, objects []dataplane.Object) {
 	t.Helper()
-	book := ledger.New(nil, nftables.Naming{})
+	book := ledger.New(nil, nftables.Naming{}, nil)
 	drift := book.Observe(objects)
 	for batch := book.Plan(); batch != nil; batch = nil {
 		receipt := writer.Write(t.Context(), batch)

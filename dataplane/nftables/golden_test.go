@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
@@ -35,7 +34,7 @@ func TestRulesetForReading(t *testing.T) {
 			view := service.Resolve(spec.Key, &spec, from, &facts)
 			objects = append(objects, r.Service(context.Background(), &view, &facts)...)
 		}
-		objects = dataplane.NewFragment(service.Node, time.Time{}, objects).Objects
+		objects = dataplane.NewFragment(service.Node, objects).Objects
 		got, err := nftables.Text(family, objects)
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
@@ -60,13 +59,13 @@ func (w *world) restart(config nftables.WriterConfig) {
 			w.Error(err)
 		}
 	})
-	w.ledger = ledger.New(nil, w.renderer.Naming())
+	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
 	w.want(service.Node, w.renderer.Node(&w.facts))
 }
 
 func (w *world) want(key service.Key, objects []dataplane.Object) {
 	w.sequence++
-	f := dataplane.NewFragment(key, time.Unix(1, 0), objects)
+	f := dataplane.NewFragment(key, objects)
 	f.Revision = service.Revision{Incarnation: 1, Sequence: w.sequence}
 	f.Gone = key != service.Node && len(objects) == 0
 	w.ledger.Want(f)

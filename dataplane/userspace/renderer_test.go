@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -132,7 +131,7 @@ func TestNodeOpensItsHealthPort(t *testing.T) {
 // text shows objects, and checks that writer and ledger can read them.
 func text(t *testing.T, objects []dataplane.Object) string {
 	var b strings.Builder
-	for _, o := range dataplane.NewFragment(service.Key{}, time.Time{}, objects).Objects {
+	for _, o := range dataplane.NewFragment(service.Key{}, objects).Objects {
 		fmt.Fprintf(&b, "%s %s\n", o.ID.Container, o.ID.Name)
 		for line := range strings.Lines(o.Body) {
 			b.WriteString("\t" + line)

@@ -83,7 +83,11 @@ func (i inspection) pending(ctx context.Context, answer *explain.Answer, family 
 			continue
 		}
 		for _, key := range keys {
-			stands := i.serviceDomain(ctx, n, &status, key, map[service.Frontend]service.Key{})
+			spec := i.s.proxy.Snapshot(key).Spec
+			if spec == nil {
+				spec = &service.Spec{Key: key} // the node, or gone meanwhile
+			}
+			stands := i.serviceDomain(ctx, n, &status, spec)
 			if stands.State != inspect.Waiting && stands.State != inspect.Quarantined {
 				continue
 			}

@@ -271,7 +271,7 @@ func newWatched(t *testing.T) *watched {
 // submit wants one object with a body for a key.
 func (w *watched) submit(key service.Key, body string) {
 	w.sequence++
-	f := dataplane.NewFragment(key, time.Time{}, []dataplane.Object{{ID: dataplane.ID{Name: key.Name}, Body: body}})
+	f := dataplane.NewFragment(key, []dataplane.Object{{ID: dataplane.ID{Name: key.Name}, Body: body}})
 	f.Revision = service.Revision{Incarnation: 1, Sequence: w.sequence}
 	w.Submit(f)
 }

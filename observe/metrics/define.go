@@ -35,6 +35,12 @@ func (d definer) counter(name, help string) prometheus.Counter {
 	return c
 }
 
+func (d definer) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: d.labels})
+	d.registry.MustRegister(g)
+	return g
+}
+
 // counters makes a counter with one label. Those of the known values start at 0, so that rate()
 // sees their first step.
 func (d definer) counters(name, help, label string, values ...string) *prometheus.CounterVec {

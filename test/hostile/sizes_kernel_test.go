@@ -29,12 +29,12 @@ func BenchmarkKernelSizes(b *testing.B) {
 		b.Run(l.name, func(b *testing.B) {
 			node := netnstest.New(b, "node")
 			renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
-			book := ledger.New(nil, renderer.Naming())
+			book := ledger.New(nil, renderer.Naming(), nil)
 			var parts int
 			writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Inside: node.Do, Progress: func(int, int) { parts++ }})
 			defer writer.Close() //nolint:errcheck // the namespace goes too
 			write := func(view *service.View) time.Duration {
-				book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, nodeFacts())))
+				book.Want(dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, nodeFacts())))
 				batch := book.Plan()
 				began := time.Now()
 				receipt := writer.Write(b.Context(), batch)
@@ -44,7 +44,7 @@ func BenchmarkKernelSizes(b *testing.B) {
 				book.Settle(batch, receipt)
 				return time.Since(began)
 			}
-			book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(nodeFacts())))
+			book.Want(dataplane.NewFragment(service.Node, renderer.Node(nodeFacts())))
 			before, after := l.view(1), l.view(2)
 			first := write(before)
 			if l.affinity {

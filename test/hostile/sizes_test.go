@@ -127,9 +127,9 @@ func TestSizes(t *testing.T) {
 				{"ipvs", ipvs.NewRenderer(service.IPv4, ipvs.Options{}), nil, 200 + 6*frontends + l.ranges + 2*reachable},
 			} {
 				began := time.Now()
-				book := ledger.New(mode.layout, mode.renderer.Naming())
-				book.Want(dataplane.NewFragment(service.Node, time.Time{}, mode.renderer.Node(nodeFacts())))
-				book.Want(dataplane.NewFragment(before.Key, time.Time{}, mode.renderer.Service(context.Background(), before, nodeFacts())))
+				book := ledger.New(mode.layout, mode.renderer.Naming(), nil)
+				book.Want(dataplane.NewFragment(service.Node, mode.renderer.Node(nodeFacts())))
+				book.Want(dataplane.NewFragment(before.Key, mode.renderer.Service(context.Background(), before, nodeFacts())))
 				batch := book.Plan()
 				first := time.Since(began)
 				size := 0
@@ -141,7 +141,7 @@ func TestSizes(t *testing.T) {
 				}
 				book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 				began = time.Now()
-				book.Want(dataplane.NewFragment(after.Key, time.Time{}, mode.renderer.Service(context.Background(), after, nodeFacts())))
+				book.Want(dataplane.NewFragment(after.Key, mode.renderer.Service(context.Background(), after, nodeFacts())))
 				change := book.Plan()
 				t.Logf("%-8s %8d objects, %9d bytes in %6d ms; one endpoint: %5d objects in %5d ms", mode.name, len(batch.Changes), size,
 					first.Milliseconds(), len(change.Changes), time.Since(began).Milliseconds())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +27,7 @@ func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	view := service.Resolve(spec.Key, &spec, []*service.Slice{world.Slice(addrs...)}, &facts)
 	k := NewKernel()
 	objects := append(renderer.Node(&facts), renderer.Service(context.Background(), &view, &facts)...)
-	fragment := dataplane.NewFragment(service.Node, time.Time{}, objects)
+	fragment := dataplane.NewFragment(service.Node, objects)
 	batch := &dataplane.Batch{}
 	for i := range fragment.Objects {
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: fragment.Objects[i].ID, After: &fragment.Objects[i]})

@@ -122,7 +122,6 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 	for _, n := range w.cluster.numbers() {
 		if !w.cluster.heldBack(n, service.IPv4) && !w.cluster.heldBack(n, service.IPv6) {
 			delete(w.vague, n)
-			delete(w.cluster.heirs, n)
 		}
 	}
 	for _, s := range w.stacks {

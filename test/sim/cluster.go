@@ -34,11 +34,13 @@ type picture struct {
 	node   *service.NodeObject
 	cidrs  []netip.Prefix
 	hosts  []netip.Addr
+	// made has the specs with what they are denied.
+	made *admittedSpecs
 }
 
 func newPicture(settings proxy.NodeSettings, hosts []netip.Addr) picture {
 	return picture{settings: settings, hosts: hosts,
-		specs: map[int]*service.Spec{}, slices: map[string]*service.Slice{}, owners: map[string]int{}}
+		made: &admittedSpecs{}, specs: map[int]*service.Spec{}, slices: map[string]*service.Slice{}, owners: map[string]int{}}
 }
 
 func (p *picture) clone() picture {
@@ -47,8 +49,11 @@ func (p *picture) clone() picture {
 	return c
 }
 
-func (p *picture) state(n int) state {
-	s := state{spec: p.specs[n], facts: p.facts()}
+// state returns a Service as it is served among all that are known.
+func (p *picture) state(n int) state { return p.stateAmong(n, p.frontendOwners()) }
+
+func (p *picture) stateAmong(n int, owners map[place]int) state {
+	s := state{spec: p.admitted(n, owners), facts: p.facts()}
 	for _, name := range slices.Sorted(maps.Keys(p.slices)) {
 		if p.owners[name] == n {
 			s.slices = append(s.slices, p.slices[name])
@@ -74,8 +79,6 @@ type cluster struct {
 	refused service.PerFamily[map[int][]state]
 	// former has the node's facts of each time, newest last.
 	former []*service.NodeFacts
-	// heirs has, by Service that was held back at a restart, the node's facts since then.
-	heirs map[int][]*service.NodeFacts
 }
 
 // formerMax is how many facts are remembered.
@@ -87,17 +90,11 @@ func (c *cluster) noteFacts(f *service.NodeFacts) {
 	if c.former = append(c.former, f); len(c.former) > formerMax {
 		c.former = c.former[1:]
 	}
-	for n, all := range c.heirs {
-		if !slices.ContainsFunc(all, f.Equal) {
-			c.heirs[n] = append(all, f)
-		}
-	}
 }
 
 func newCluster(settings proxy.NodeSettings) *cluster {
 	c := &cluster{
 		picture: newPicture(settings, hostsOf(0)), told: newPicture(settings, hostsOf(0)), defects: &defects{},
-		heirs: map[int][]*service.NodeFacts{},
 	}
 	for _, family := range service.Families {
 		c.histories[family], c.refused[family] = map[int][]state{}, map[int][]state{}
@@ -130,8 +127,9 @@ func (c *cluster) record(n int, now state) {
 
 // recordAll notes what all Services are for somebody.
 func (c *cluster) recordAll(p *picture) {
+	owners := p.frontendOwners()
 	for _, n := range c.numbers() {
-		c.record(n, p.state(n))
+		c.record(n, p.stateAmong(n, owners))
 	}
 }
 

@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
@@ -22,17 +22,9 @@ type served struct {
 
 func serve(n int, s state) served { return served{n, s, s.view(keyOf(n))} }
 
-// older orders as claims are decided: the older Service first, then the smaller key.
-func older(a, b served) int {
-	if by := a.view.Created.Compare(b.view.Created); by != 0 {
-		return by
-	}
-	return a.view.Key.Compare(b.view.Key)
-}
-
-// expectedItems computes the proxy's table from scratch: everything is rendered, the older
-// claim wins, and a kernel without a past takes what is left in one transaction. Translate,
-// when set, gives the objects another form.
+// expectedItems computes the proxy's table from scratch: everything is rendered, what Services share
+// is as those want it of which nothing is held back, and a kernel without a past takes it in one
+// transaction. Translate, when set, gives the objects another form.
 func (w *world) expectedItems(
 	family service.Family, all []served, translate func([]dataplane.Object) []dataplane.Object,
 ) (map[nftmodel.Name]string, error) {
@@ -41,15 +33,14 @@ func (w *world) expectedItems(
 	owners := map[dataplane.ID]service.Key{}
 	claim := func(owner service.Key, rendered []dataplane.Object) {
 		for _, o := range rendered {
-			if _, claimed := owners[o.ID]; !claimed && !outranked(render.Naming(), owners, owner, o.ID) {
+			if _, claimed := owners[o.ID]; !claimed {
 				owners[o.ID] = owner
 				objects = append(objects, o)
 			}
 		}
 	}
 	claim(service.Node, render.Node(w.cluster.facts()))
-	for _, s := range slices.SortedFunc(slices.Values(all), older) {
-		// Leads first, so that a Service's own do not depend on the order of rendering.
+	for _, s := range w.heldLast(family, w.contest(family, all)) {
 		claim(s.view.Key, render.Service(context.Background(), &s.view, s.state.facts))
 	}
 	if translate != nil {
@@ -71,14 +62,16 @@ func (w *world) expectedItems(
 	return items, nil
 }
 
-// outranked reports whether an older Service has what an object goes with.
-func outranked(naming dataplane.Naming, owners map[dataplane.ID]service.Key, owner service.Key, id dataplane.ID) bool {
-	for lead, ok := naming.Lead(id); ok; lead, ok = naming.Lead(lead) {
-		if has, claimed := owners[lead]; claimed && has != owner {
-			return true
+// heldLast sorts Services: those of which nothing is held back come first.
+func (w *world) heldLast(family service.Family, all []served) []served {
+	held := func(s served) int {
+		if w.cluster.heldBack(s.n, family) {
+			return 1
 		}
+		return 0
 	}
-	return false
+	slices.SortStableFunc(all, func(a, b served) int { return cmp.Or(held(a)-held(b), a.view.Key.Compare(b.view.Key)) })
+	return all
 }
 
 // hairpins is the set of endpoints that reach themselves. Its elements bear no Service's
@@ -146,7 +139,7 @@ func (r *reading) distinct(n int, candidates []state) []served {
 	var out []served
 	for _, s := range slices.Backward(candidates) {
 		candidate := serve(n, s)
-		f := dataplane.NewFragment(keyOf(n), time.Time{}, r.render.Service(context.Background(), &candidate.view, s.facts))
+		f := dataplane.NewFragment(keyOf(n), r.render.Service(context.Background(), &candidate.view, s.facts))
 		if !seen[f.Digest] && r.plausible(n, f) {
 			seen[f.Digest] = true
 			out = append(out, candidate)

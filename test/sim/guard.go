@@ -108,6 +108,13 @@ func (g *guard) note(n int, s state, hosts []netip.Addr) {
 // else.
 func (g *guard) packets(s state) (all []nftmodel.Packet) {
 	add := func(from netip.Addr, in string, to netip.Addr, port uint16, protocol service.Protocol) {
+		f := service.Frontend{Addr: to, Port: port, Protocol: protocol}
+		if to == host(g.family, 2) {
+			f.Addr = netip.Addr{}
+		}
+		if _, denied := s.spec.DeniedBy(g.family, f); denied {
+			return
+		}
 		all = append(all, nftmodel.Packet{
 			Src: netip.AddrPortFrom(from, 40000), Dst: netip.AddrPortFrom(to, port), Protocol: protocol, In: in, Out: "eth0",
 		})

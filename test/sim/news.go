@@ -33,7 +33,8 @@ type news struct {
 	tell func(*process)
 }
 
-// everybody is the answer of news that change all Services.
+// everybody is the answer of news that change all Services. One that says something of a Service may
+// take frontends from others, or give them back.
 var everybody []int
 
 // newsOf returns what an event makes the API or the host say.
@@ -43,7 +44,7 @@ func newsOf(e event, now *picture) []news {
 		return []news{specNews(e)}
 	case removeService:
 		return []news{{ofSpecs,
-			func(p *picture) []int { delete(p.specs, e.n); return []int{e.n} },
+			func(p *picture) []int { delete(p.specs, e.n); return everybody },
 			func(to *process) { to.cache.RemoveSpec(keyOf(e.n)) }}}
 	case setSlice:
 		return []news{sliceNews(e, e.n)}
@@ -97,7 +98,7 @@ func specNews(e event) news {
 
 func setSpecNews(n int, spec *service.Spec) news {
 	return news{ofSpecs,
-		func(p *picture) []int { p.specs[n] = spec; return []int{n} },
+		func(p *picture) []int { p.specs[n] = spec; return everybody },
 		func(to *process) { to.cache.SetSpec(spec) }}
 }
 

@@ -18,22 +18,18 @@ import (
 type judge struct {
 	family service.Family
 	// facts are those of the node now.
-	facts *service.NodeFacts
-	hosts []netip.Addr
-	// served are ordered as claims are decided.
+	facts  *service.NodeFacts
+	hosts  []netip.Addr
 	served []served
 }
 
 func newJudge(family service.Family, facts *service.NodeFacts, hosts []netip.Addr, all []served) *judge {
-	return &judge{family: family, facts: facts, hosts: hosts, served: slices.SortedFunc(slices.Values(all), older)}
+	return &judge{family: family, facts: facts, hosts: hosts, served: all}
 }
 
 // expectation is what has to become of a packet.
 type expectation struct {
 	verdict nftmodel.Verdict
-	// either is set if being dropped is as good as being rejected: several Services claim
-	// the frontend, and none of them serves this sender.
-	either bool
 	// endpoints are equally likely; set when delivered.
 	endpoints   []reference.Endpoint
 	masqueraded bool
@@ -62,30 +58,18 @@ func (j *judge) expect(p nftmodel.Packet) expectation {
 		}
 		return expectation{verdict: nftmodel.Untouched}
 	}
-	for _, c := range claimants {
-		ranges := c.served.state.spec.SourceRanges[j.family]
-		if c.vip && len(ranges) > 0 {
-			// The oldest Service that limits senders does so for all that share the address.
-			if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(p.Src.Addr()) }) {
-				return expectation{verdict: nftmodel.Dropped}
-			}
-			break
-		}
-		if c.endpoint.Any {
-			break
-		}
+	c := claimants[0]
+	ranges := c.served.state.spec.SourceRanges[j.family]
+	if c.vip && len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(p.Src.Addr()) }) {
+		return expectation{verdict: nftmodel.Dropped}
 	}
-	// A Service without any endpoint translates nothing, so the next one may.
-	at := slices.IndexFunc(claimants, func(c claimant) bool { return c.endpoint.Any })
-	if at < 0 {
+	if !c.endpoint.Any {
 		return expectation{verdict: nftmodel.Rejected}
 	}
-	e := j.route(p, claimants[at])
-	e.either = len(claimants) > 1
-	return e
+	return j.route(p, c)
 }
 
-// claimants returns the ports that answer, the winner of the claim first.
+// claimants returns the ports that answer: at an address, then at a node port.
 func (j *judge) claimants(p nftmodel.Packet) (all []claimant) {
 	to, nodePorts := p.Dst.Addr(), j.answersNodePorts(p.Dst.Addr())
 	for i := range j.served {
@@ -96,19 +80,34 @@ func (j *judge) claimants(p nftmodel.Packet) (all []claimant) {
 		}
 		for k := range spec.Ports {
 			c := claimant{served: s, port: &spec.Ports[k]}
-			c.nodePort = nodePorts && c.port.NodePort != 0 && c.port.NodePort == p.Dst.Port()
-			if c.port.Port == p.Dst.Port() {
+			has := func(f service.Frontend) bool {
+				_, denied := spec.DeniedBy(j.family, f)
+				return !denied
+			}
+			c.nodePort = nodePorts && c.port.NodePort != 0 && c.port.NodePort == p.Dst.Port() &&
+				has(service.Frontend{Port: c.port.NodePort, Protocol: c.port.Protocol})
+			external := false
+			if c.port.Port == p.Dst.Port() && has(service.Frontend{Addr: to, Port: c.port.Port, Protocol: c.port.Protocol}) {
 				c.clusterIP = to == spec.ClusterIPs[j.family]
 				c.vip = slices.Contains(spec.LoadBalancerVIPs[j.family], to)
+				external = slices.Contains(spec.ExternalIPs[j.family], to)
 			}
-			external := c.port.Port == p.Dst.Port() && slices.Contains(spec.ExternalIPs[j.family], to)
 			if c.port.Protocol == p.Protocol && (c.clusterIP || c.vip || c.nodePort || external) {
 				c.endpoint = s.state.selection(j.family, c.port)
 				all = append(all, c)
 			}
 		}
 	}
+	slices.SortStableFunc(all, func(a, b claimant) int { return a.late() - b.late() })
 	return all
+}
+
+// late is 0 for an address, which is asked for first, and 1 for a node port.
+func (c *claimant) late() int {
+	if c.nodePort {
+		return 1
+	}
+	return 0
 }
 
 // selection asks the reference about one port of a Service.
@@ -188,11 +187,7 @@ func (e expectation) check(p nftmodel.Packet, outcomes []nftmodel.Outcome) error
 		if o.Mark != 0 && o.Verdict == nftmodel.Delivered {
 			return fmt.Errorf("packet %v to %v/%v leaves with mark %#x", p.Src, p.Dst, p.Protocol, o.Mark)
 		}
-		verdict := o.Verdict
-		if e.either && verdict == nftmodel.Dropped {
-			verdict = nftmodel.Rejected
-		}
-		got[end(verdict, o.To, o.Masqueraded)] += o.Probability
+		got[end(o.Verdict, o.To, o.Masqueraded)] += o.Probability
 	}
 	// The endpoint in the first slot has an advantage of up to a hundredth of its share
 	// (package slots).
@@ -208,17 +203,13 @@ func (e expectation) check(p nftmodel.Packet, outcomes []nftmodel.Outcome) error
 
 // ends returns the probability of each end.
 func (e expectation) ends(p nftmodel.Packet) map[string]float64 {
-	verdict := e.verdict
-	if e.either && verdict == nftmodel.Dropped {
-		verdict = nftmodel.Rejected
-	}
-	if verdict != nftmodel.Delivered {
-		return map[string]float64{end(verdict, p.Dst, false): 1}
+	if e.verdict != nftmodel.Delivered {
+		return map[string]float64{end(e.verdict, p.Dst, false): 1}
 	}
 	ends := map[string]float64{}
 	for _, to := range e.endpoints {
 		hairpin := to.At.Addr() == p.Src.Addr()
-		ends[end(verdict, to.At, e.masqueraded || hairpin)] += 1 / float64(len(e.endpoints))
+		ends[end(e.verdict, to.At, e.masqueraded || hairpin)] += 1 / float64(len(e.endpoints))
 	}
 	return ends
 }
@@ -255,6 +246,7 @@ func stepsOf(outcomes []nftmodel.Outcome) string {
 // nothing answers, and checks how they end.
 func (w *world) sendPackets(family service.Family, there []served) error {
 	kernel := w.kernel
+	there = w.contest(family, there)
 	j := newJudge(family, w.cluster.facts(), w.cluster.hosts, there)
 	var errs []error
 	note := func(err error) {
@@ -280,10 +272,13 @@ func (w *world) sendPackets(family service.Family, there []served) error {
 	for i := range j.served {
 		for k := range j.served[i].view.Ports[family] {
 			port := &j.served[i].view.Ports[family][k]
+			if !port.ClusterIP.IsValid() && !port.ExternallyAccessible() {
+				continue // others have all of it
+			}
 			for range 3 {
 				send(w.packetTo(family, port))
 			}
-			if port.AffinitySeconds > 0 {
+			if port.AffinitySeconds > 0 && port.ClusterIP.IsValid() {
 				note(w.checkAffinity(family, port))
 			}
 		}
@@ -302,7 +297,10 @@ func (w *world) sendPackets(family service.Family, there []served) error {
 
 // packetTo makes a packet from somewhere to one of a port's frontends.
 func (w *world) packetTo(family service.Family, port *service.PortView) nftmodel.Packet {
-	to := []netip.AddrPort{netip.AddrPortFrom(port.ClusterIP, port.Port)}
+	var to []netip.AddrPort
+	if port.ClusterIP.IsValid() {
+		to = append(to, netip.AddrPortFrom(port.ClusterIP, port.Port))
+	}
 	for _, a := range append(append([]netip.Addr{}, port.ExternalIPs...), port.LoadBalancerVIPs...) {
 		to = append(to, netip.AddrPortFrom(a, port.Port))
 	}

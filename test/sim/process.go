@@ -186,22 +186,16 @@ func (w *world) restart() error {
 		time.Sleep(repairTime)
 		w.damaged = false
 	}
-	if held && w.shadowed() {
-		return nil // the kernel does not show which claims a held Service had lost
+	if held && w.contested() {
+		return nil // the kernel does not show which frontends a held Service had lost
 	}
 	for _, s := range w.stacks {
 		s.remains = held
 	}
-	w.inherit()
 	if err := w.close(); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	return w.start(0, 0)
-}
-
-// shadowed reports whether a Service has lost a frontend to another one.
-func (w *world) shadowed() bool {
-	return slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return s.Ledger.Shadowed > 0 })
 }
 
 // heldBack reports whether a Service is kept from the kernel of some family.

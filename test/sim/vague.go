@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
@@ -110,9 +109,6 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			if s.spec != nil {
 				all = append(all, serve(n, s))
 				add(append(slices.Clip(certain), serve(n, s)))
-				if now := w.cluster.specs[n]; now != nil && !now.Created.Equal(s.spec.Created) {
-					add(append(slices.Clip(certain), serve(n, s.created(now.Created))))
-				}
 			}
 		}
 	}
@@ -155,15 +151,6 @@ func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 		}
 	}
 	return false
-}
-
-// created returns the state with the age of another one of the same name. A process that finds what
-// its predecessor left of a Service ranks that by the age of today.
-func (s state) created(at time.Time) state {
-	spec := *s.spec
-	spec.Created = at
-	s.spec = &spec
-	return s
 }
 
 // ofHealthy reports whether a part is wanted also without what is held back.
