@@ -11,8 +11,7 @@ type inventory struct {
 	origin dataplane.Origin
 	// any is set if the kernel has anything at all.
 	any bool
-	// named has the objects that carry the name of a Service that does not claim them, and the
-	// unclaimed ones without a name that go with what a Service has.
+	// named has the objects that belong to a Service that does not claim them.
 	// unclaimed has those that no Service claims; parts lists those of them that are in
 	// another one.
 	named     map[service.Key][]*dataplane.Object
@@ -20,9 +19,6 @@ type inventory struct {
 	parts     map[dataplane.ID][]dataplane.ID
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
-	// frontends has the Service that is named at a frontend, service.Key{} for several. It is nil
-	// until somebody asks.
-	frontends map[service.Frontend]service.Key
 }
 
 func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
@@ -38,7 +34,7 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 			unclaimed = append(unclaimed, entry.known)
 		default:
 			e.any = true
-			e.name(entry.known, entry)
+			e.name(entry.known)
 		}
 	}
 	e.any = e.any || len(unclaimed) > 0
@@ -47,10 +43,10 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	}
 	for _, element := range elements {
 		e.elements[element.ID] = element
-		if entry := l.entries.get(element.ID); entry == nil {
+		if l.entries.get(element.ID) == nil {
 			unclaimed = append(unclaimed, element)
 		} else {
-			e.name(element, entry)
+			e.name(element)
 		}
 	}
 	for _, o := range unclaimed {
@@ -69,61 +65,26 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	return e
 }
 
-// name lists a claimed object under the Service that it names, unless that one claims it.
-func (e *inventory) name(o *dataplane.Object, entry *entry) {
-	if e.origin == nil {
-		return
-	}
-	if owner, named := e.origin.Owner(o); named && !e.l.claims(e.l.accounts[owner], o.ID) {
+// name lists a claimed object under the Service that it belongs to, unless that one claims it.
+func (e *inventory) name(o *dataplane.Object) {
+	if owner, ok := e.owner(o); ok && !e.l.claims(e.l.accounts[owner], o.ID) {
 		e.named[owner] = append(e.named[owner], o)
 	}
 }
 
-// owner returns the Service that an unclaimed object belongs to: the one that it names, or else
-// the one that has its frontend. Another program may have taken the name; but a frontend is one
-// Service's.
+// owner returns the Service that an object in the kernel belongs to: the one that has its frontend by
+// the API, or else the one that it names. What is at a frontend stays together that way, until its
+// owner submits, whoever had the frontend before.
 func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
+	if f, ok := e.l.naming.Frontend(o.ID); ok && e.l.frontends.owner != nil {
+		if owner, known := e.l.frontends.owner(f); known {
+			return owner, true
+		}
+	}
 	if e.origin == nil {
 		return service.Key{}, false
 	}
-	if owner, named := e.origin.Owner(o); named {
-		return owner, true
-	}
-	if f, ok := e.l.naming.Frontend(o.ID); ok {
-		return e.at(f)
-	}
-	return service.Key{}, false
-}
-
-// at returns the Service that is named at a frontend, or else has it, if there is exactly one.
-func (e *inventory) at(f service.Frontend) (owner service.Key, ok bool) {
-	if e.frontends == nil {
-		e.findFrontends()
-	}
-	owner, ok = e.frontends[f]
-	if t := e.l.frontends.tenures[f]; !ok && t.by != nil {
-		return t.by.key, true
-	}
-	return owner, owner != service.Key{}
-}
-
-func (e *inventory) findFrontends() {
-	e.frontends = map[service.Frontend]service.Key{}
-	for id, entry := range e.l.entries.all() {
-		e.l.steps++
-		f, ok := e.l.naming.Frontend(id)
-		if !ok || entry.known == nil || entry.unsure {
-			continue
-		}
-		owner, named := e.origin.Owner(entry.known)
-		if !named {
-			continue
-		}
-		if other, known := e.frontends[f]; known && other != owner {
-			owner = service.Key{}
-		}
-		e.frontends[f] = owner
-	}
+	return e.origin.Owner(o)
 }
 
 // unattributed returns the unclaimed elements that may belong to any Service.
@@ -141,11 +102,11 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 // attributed reports whether an unclaimed object belongs to a Service, or is in an object that a
 // single Service wants or that is itself unclaimed.
 func (e *inventory) attributed(o *dataplane.Object) bool {
-	if e.origin == nil {
-		return false
-	}
 	if _, ok := e.owner(o); ok {
 		return true
+	}
+	if e.origin == nil {
+		return false
 	}
 	refs := e.origin.Refs(o)
 	if len(refs) == 0 {
@@ -225,22 +186,17 @@ func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
 	return o
 }
 
-// bears reports whether an object in the kernel names an account as its owner.
+// bears reports whether an object in the kernel belongs to an account for certain.
 func (e *inventory) bears(there *dataplane.Object, a *account) bool {
-	if e.origin == nil {
-		return false
-	}
-	owner, named := e.origin.Owner(there)
-	return named && owner == a.key
+	owner, known := e.owner(there)
+	return known && owner == a.key
 }
 
-// isOf reports whether an object in the kernel belongs to an account: it names the
-// account, or it names none and no other account wins it.
+// isOf reports whether an object in the kernel belongs to an account: for certain, or its owner is
+// not known and no other account wins it.
 func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
-	if e.origin != nil {
-		if owner, named := e.origin.Owner(there); named {
-			return owner == a.key
-		}
+	if owner, known := e.owner(there); known {
+		return owner == a.key
 	}
 	winner := e.l.entries.get(there.ID).claims.winner()
 	return winner == nil || winner.by == a

@@ -128,7 +128,9 @@ func (c *cluster) record(n int, now state) {
 // recordAll notes what all Services are for somebody.
 func (c *cluster) recordAll(p *picture) {
 	owners := p.frontendOwners()
-	for _, n := range c.numbers() {
+	all := append(c.numbers(), slices.Collect(maps.Keys(p.specs))...)
+	slices.Sort(all)
+	for _, n := range slices.Compact(all) {
 		c.record(n, p.stateAmong(n, owners))
 	}
 }
