@@ -36,13 +36,11 @@ type tenure struct {
 
 // outranks reports whether an account gets a frontend that another one claims.
 func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
-	if s.owner != nil {
-		switch owner, known := s.owner(f); {
-		case known && owner == a.key:
-			return true
-		case known && owner == other.key:
-			return false
-		}
+	switch owner, known := s.owner(f); {
+	case known && owner == a.key:
+		return true
+	case known && owner == other.key:
+		return false
 	}
 	if a.keeps != other.keeps {
 		return other.keeps

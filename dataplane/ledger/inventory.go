@@ -19,12 +19,15 @@ type inventory struct {
 	parts     map[dataplane.ID][]dataplane.ID
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
+	// settled has the frontends at which something names the Service that has them by the API.
+	settled map[service.Frontend]bool
 }
 
 func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	e := &inventory{l: l, origin: origin, unclaimed: map[dataplane.ID]*dataplane.Object{},
 		named: map[service.Key][]*dataplane.Object{}, parts: map[dataplane.ID][]dataplane.ID{},
-		elements: map[dataplane.ID]*dataplane.Object{}}
+		elements: map[dataplane.ID]*dataplane.Object{}, settled: map[service.Frontend]bool{}}
+	e.findSettled()
 	var unclaimed, elements []*dataplane.Object
 	for _, entry := range l.entries.all() {
 		l.steps++
@@ -72,19 +75,37 @@ func (e *inventory) name(o *dataplane.Object) {
 	}
 }
 
-// owner returns the Service that an object in the kernel belongs to: the one that has its frontend by
-// the API, or else the one that it names. What is at a frontend stays together that way, until its
-// owner submits, whoever had the frontend before.
-func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
-	if f, ok := e.l.naming.Frontend(o.ID); ok && e.l.frontends.owner != nil {
-		if owner, known := e.l.frontends.owner(f); known {
-			return owner, true
+// owner returns the Service that an object in the kernel belongs to: the one that it names. If it names
+// none, that is the one that has its frontend by the API. So it is if something else there names that one:
+// what was found at a frontend stays together until its owner submits, and no longer.
+func (e *inventory) owner(o *dataplane.Object) (owner service.Key, known bool) {
+	var named bool
+	if e.origin != nil {
+		owner, named = e.origin.Owner(o)
+	}
+	if f, ok := e.l.naming.Frontend(o.ID); ok && (!named || e.settled[f]) {
+		if has, known := e.l.frontends.owner(f); known {
+			return has, true
 		}
 	}
+	return owner, named
+}
+
+func (e *inventory) findSettled() {
 	if e.origin == nil {
-		return service.Key{}, false
+		return
 	}
-	return e.origin.Owner(o)
+	for id, entry := range e.l.entries.all() {
+		e.l.steps++
+		f, ok := e.l.naming.Frontend(id)
+		if !ok || entry.known == nil || entry.unsure || e.settled[f] {
+			continue
+		}
+		if named, is := e.origin.Owner(entry.known); is {
+			has, known := e.l.frontends.owner(f)
+			e.settled[f] = known && has == named
+		}
+	}
 }
 
 // unattributed returns the unclaimed elements that may belong to any Service.

@@ -48,6 +48,9 @@ func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger 
 	if naming == nil {
 		naming = noNaming{}
 	}
+	if owner == nil {
+		owner = func(service.Frontend) (service.Key, bool) { return service.Key{}, false }
+	}
 	return &Ledger{
 		layout:    layout,
 		naming:    naming,

@@ -105,7 +105,8 @@ func (w *world) domain(family service.Family, life *life) proxy.Domain {
 		return &mortal{socket, life, family}, err
 	}
 	return proxy.Domain{
-		Name: family.String(),
+		Family: family,
+		Name:   family.String(),
 		Renderer: renderer{
 			Renderer: nftables.NewRenderer(family, w.settings.options),
 			defects:  w.cluster.defects, rendered: &w.rendered,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -51,6 +52,9 @@ type contents struct {
 	// healthy has what is wanted without what is held back.
 	healthy func() map[nftmodel.Name]string
 	left    map[nftmodel.Name]string
+	// kept has what Services that are held back keep of frontends that they have lost: chains to which
+	// nothing leads any more, for example. It may be there.
+	kept []map[nftmodel.Name]string
 	// announced reports whether the Service in a part's name has wanted it so since the last check.
 	announced func(nftmodel.Item) bool
 }
@@ -63,7 +67,7 @@ func (c contents) allows(name nftmodel.Name, body string) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
 	}
-	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.past(), fits)
+	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || slices.ContainsFunc(c.past(), fits)
 }
 
 // leaves reports whether a part is as it was left when a process ended. What bears no name
@@ -91,6 +95,12 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			all := slices.Clone(certain)
 			all[i] = as
 			add(all)
+		}
+	}
+	for i, s := range w.contest(family, certain) {
+		if s.state.spec != certain[i].state.spec {
+			items, wrong := w.expectedItems(family, certain[i:i+1], withoutFrontends)
+			c.kept, err = append(c.kept, items), errors.Join(err, wrong)
 		}
 	}
 	c.healthy = sync.OnceValue(func() map[nftmodel.Name]string {
@@ -129,6 +139,14 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 	})
 	c.announced = func(item nftmodel.Item) bool { return len(c.left) > 0 && w.announced(family, item) }
 	return c, err
+}
+
+// withoutFrontends leaves out what belongs to a frontend.
+func withoutFrontends(objects []dataplane.Object) []dataplane.Object {
+	return slices.DeleteFunc(objects, func(o dataplane.Object) bool {
+		_, is := nftables.Naming{}.Frontend(o.ID)
+		return is
+	})
 }
 
 // announced reports whether the Service in a part's name has wanted it so since the last check.

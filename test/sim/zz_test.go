@@ -1,0 +1,215 @@
+package sim
+
+import "testing"
+
+var zz = []scenario{
+	{1063, []event{
+		{setService, 5, 0, 0xab5b},
+		{pause, 0, 0, 0x10000},
+		{breakService, 7, 68, 0x198d},
+		{setService, 5, 0, 0xd935},
+		{upgrade, 0, 0, 0x71ef},
+	}},
+	{1201, []event{
+		{stallService, 3, 5, 0xb367},
+		{pause, 0, 0, 0x800},
+		{setSlice, 3, 0, 0xb58a},
+		{suspend, 1, 0, 0x177d},
+	}},
+	{1211, []event{
+		{setService, 13, 0, 0x2fa5},
+		{addForeignChain, 1, 0, 0xb021},
+		{rejectMany, 3, 3, 0xb34b},
+		{setService, 1, 0, 0x4daa},
+	}},
+	{1336, []event{
+		{pause, 0, 0, 0x1},
+		{setService, 12, 0, 0xcc5b},
+		{setSlice, 12, 2, 0xf614},
+		{upgrade, 0, 0, 0x157},
+		{stallService, 8, 62, 0xbc2},
+		{pause, 0, 0, 0x40},
+		{upgrade, 1, 0, 0x7d98},
+	}},
+	{1330, []event{
+		{setService, 14, 0, 0x228d},
+		{pause, 0, 0, 0x10000},
+		{handOver, 0, 0, 0xb100},
+		{breakService, 3, 4, 0x23ce},
+	}},
+	{1379, []event{
+		{setService, 4, 0, 0x86c},
+		{kill, 0, 0, 0xb502},
+		{stallService, 21, 4, 0xef5f},
+	}},
+	{1369, []event{
+		{setService, 0, 0, 0x68de},
+		{rejectService, 11, 2, 0x1ed9},
+		{restart, 0, 0, 0x82f7},
+		{setService, 0, 0, 0x4e0a},
+	}},
+	{1460, []event{
+		{stallService, 15, 3, 0x7ca3},
+		{rival, 0, 0, 0xdcc3},
+		{pause, 0, 0, 0x4000},
+		{suspend, 0, 0, 0x879e},
+	}},
+	{1514, []event{
+		{setService, 2, 0, 0xd6b2},
+		{setService, 12, 0, 0xda6b},
+		{setSlice, 12, 0, 0x8ca7},
+		{setService, 15, 0, 0xd2d5},
+		{setSlice, 15, 0, 0x5e57},
+		{setService, 26, 0, 0x6792},
+		{setSlice, 26, 0, 0x4649},
+		{settle, 0, 0, 0x98d1},
+		{upgrade, 1, 0, 0x412f},
+		{failRequests, 0, 2, 0xed21},
+		{upheaval, 0, 0, 0xae81},
+	}},
+	{1501, []event{
+		{setService, 8, 0, 0x50e2},
+		{pause, 0, 0, 0x8},
+		{refuseAll, 0, 0, 0xb30b},
+		{breakService, 11, 34, 0xb40b},
+		{kill, 1, 0, 0xad4c},
+	}},
+	{1555, []event{
+		{setService, 10, 0, 0xf11a},
+		{addForeignSet, 0, 0, 0x8a62},
+		{upgrade, 0, 0, 0xa9a0},
+		{rejectService, 7, 2, 0x5a68},
+	}},
+	{1573, []event{
+		{setService, 5, 0, 0xabf3},
+		{settle, 1, 0, 0x1663},
+		{stallService, 13, 2, 0x5c87},
+		{upgrade, 0, 0, 0x5294},
+	}},
+	{1584, []event{
+		{setService, 11, 0, 0xe694},
+		{setService, 21, 0, 0x9ee5},
+		{setSlice, 21, 2, 0xe132},
+		{pause, 0, 0, 0x1000},
+		{rejectMany, 3, 2, 0xefd0},
+	}},
+	{1697, []event{
+		{setService, 18, 0, 0xbdca},
+		{breakService, 14, 4, 0x6738},
+		{pause, 0, 0, 0x400},
+		{handOver, 1, 0, 0xdc93},
+		{removeService, 18, 0, 0xa5be},
+	}},
+	{1654, []event{
+		{setService, 17, 0, 0xd187},
+		{rejectService, 11, 3, 0x2336},
+		{repairServices, 0, 0, 0x9119},
+		{settle, 1, 0, 0x1a7c},
+		{handOver, 0, 0, 0xe621},
+		{rejectMany, 1, 4, 0xe230},
+		{removeService, 11, 0, 0xe903},
+	}},
+	{1722, []event{
+		{setService, 11, 0, 0xa432},
+		{setSlice, 11, 1, 0x3cf8},
+		{setService, 21, 0, 0x2536},
+		{slowRequests, 0, 1, 0xb4fa},
+		{settle, 1, 0, 0x806c},
+		{rejectMany, 3, 2, 0x173},
+		{setService, 11, 0, 0x78f4},
+		{failRequests, 0, 3, 0xc4cf},
+	}},
+	{1767, []event{
+		{setService, 6, 0, 0xc947},
+		{setService, 10, 0, 0x8e72},
+		{setSlice, 6, 0, 0xb638},
+		{pause, 0, 0, 0x2000},
+		{breakService, 6, 2, 0x5f42},
+		{upgrade, 1, 0, 0xfd17},
+		{pause, 0, 0, 0x4000},
+		{moveSlice, 7, 1, 0xe1ed},
+		{setService, 0, 0, 0xe53},
+	}},
+	{1795, []event{
+		{setService, 27, 0, 0x1672},
+		{kill, 1, 0, 0xaa72},
+		{breakService, 5, 1, 0x69fb},
+		{setService, 27, 0, 0x554d},
+	}},
+	{1811, []event{
+		{setService, 6, 0, 0x4ba6},
+		{pause, 0, 0, 0x4000},
+		{stallService, 19, 2, 0x471d},
+		{upgrade, 0, 0, 0x9210},
+	}},
+	{1886, []event{
+		{setService, 13, 0, 0x6e5e},
+		{breakService, 2, 1, 0xc606},
+		{addForeignChain, 1, 0, 0x999c},
+		{upgrade, 0, 0, 0x790e},
+		{removeService, 13, 0, 0x558b},
+	}},
+	{2045, []event{
+		{setService, 7, 0, 0x6b81},
+		{setService, 9, 0, 0xdefd},
+		{setSlice, 9, 0, 0x59f3},
+		{pause, 0, 0, 0x20},
+		{rejectService, 9, 1, 0x5161},
+	}},
+	{2081, []event{
+		{setService, 8, 0, 0xe12f},
+		{deleteElement, 1, 0, 0x946a},
+		{rejectService, 7, 62, 0x5014},
+		{upgrade, 1, 0, 0x3323},
+	}},
+	{2134, []event{
+		{stallService, 3, 67, 0x29dd},
+		{settle, 1, 0, 0xf067},
+		{setSlice, 3, 2, 0x439e},
+		{suspend, 0, 0, 0x53be},
+	}},
+	{2177, []event{
+		{setService, 8, 0, 0x1eb3},
+		{breakService, 17, 67, 0x90b2},
+		{restart, 0, 0, 0x7507},
+		{stallService, 12, 68, 0xeb1},
+	}},
+	{2174, []event{
+		{setService, 5, 0, 0x93be},
+		{setService, 13, 0, 0xf168},
+		{pause, 0, 0, 0x1000},
+		{rejectService, 13, 35, 0x28b2},
+		{handOver, 0, 0, 0x1dc0},
+		{rejectMany, 1, 38, 0x98da},
+	}},
+	{2197, []event{
+		{setService, 3, 0, 0x424f},
+		{addForeignChain, 1, 0, 0x103c},
+		{setService, 24, 0, 0x86d9},
+		{rejectMany, 3, 4, 0xcadf},
+		{upgrade, 1, 0, 0x10b5},
+	}},
+	{2335, []event{
+		{setService, 10, 0, 0x3398},
+		{addForeignChain, 1, 0, 0xd922},
+		{handOver, 0, 0, 0x1c2},
+		{rejectService, 18, 31, 0x2ea2},
+	}},
+	{2412, []event{
+		{deleteElement, 0, 0, 0x7254},
+		{slowRequests, 0, 2, 0xa14c},
+		{setService, 14, 0, 0x6f9d},
+		{setSlice, 14, 2, 0x2147},
+		{upgrade, 0, 0, 0xb333},
+		{deleteChain, 1, 0, 0xd9bb},
+		{upgrade, 0, 0, 0xcf57},
+	}},
+}
+
+func TestZZ(t *testing.T) {
+	for _, s := range zz {
+		if _, err := run(t, s, nil); err != nil {
+			t.Errorf("%d %.600v", s.seed, err)
+		}
+	}
+}
