@@ -18,7 +18,8 @@ type claim struct {
 // claims are the claims for one object. Nearly always there is exactly one, sole. What belongs to a
 // frontend never has more, because one Service has the frontend.
 //
-// Invariant: while shared is set, sole has what is wanted, and by is nil if its account has withdrawn.
+// Invariant: while shared is set, sole has what is wanted, and by is nil if the account that brought
+// that has withdrawn.
 // Once the last claim is withdrawn, sole keeps its account, without an object: the removal belongs
 // to that account.
 type claims struct {
@@ -31,6 +32,8 @@ type claims struct {
 // Service that keeps what it had does not insist on its own.
 type shared struct {
 	total int
+	// last is the account that withdrew what had been wanted; nil for none.
+	last *account
 	// contents are in the order in which they came.
 	contents []content
 }
@@ -124,7 +127,7 @@ func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *d
 		return
 	}
 	if cs.sole.by == a {
-		cs.sole.by = nil
+		cs.sole.by, cs.shared.last = nil, a
 	}
 	cs.elect(nil, known)
 }
@@ -132,7 +135,7 @@ func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *d
 // elect decides what is wanted, after a claim of an account, nil for none.
 func (cs *claims) elect(by *account, known *dataplane.Object) {
 	object := cs.shared.elect(cs.sole.object, known)
-	if !dataplane.Same(object, cs.sole.object) {
+	if by != nil && cs.sole.by == nil || !dataplane.Same(object, cs.sole.object) {
 		cs.sole.by = by
 	}
 	cs.sole.object = object
@@ -172,8 +175,6 @@ func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 			return 4
 		case c.live > 0:
 			return 3
-		case dataplane.Same(c.object, wanted) && dataplane.Same(c.object, known):
-			return 2
 		case c.kept > 0:
 			return 1
 		default:

@@ -42,17 +42,20 @@ func (e *entry) object() *dataplane.Object {
 	return nil
 }
 
-// owner returns the Service of the object: the one that wants it, or that wanted it last. It is
-// service.Node for composed objects, for objects that Services share, unless the content is one's
-// alone, and for objects that no Service has wanted since the process started.
+// owner returns the Service of the object: the one that brought what is wanted, or that wanted it last.
+// It is service.Node for composed objects, and for those that no Service has wanted since the process
+// started.
 func (e *entry) owner() service.Key {
-	if winner := e.claims.winner(); winner != nil && winner.by != nil {
-		return winner.by.key
+	by := e.claims.last()
+	if winner := e.claims.winner(); winner != nil {
+		if by = winner.by; by == nil {
+			by = e.claims.shared.last
+		}
 	}
-	if last := e.claims.last(); last != nil {
-		return last.key
+	if by == nil {
+		return service.Node
 	}
-	return service.Node
+	return by.key
 }
 
 func (e *entry) differs() bool {

@@ -36,7 +36,7 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	for _, e := range l.dirty.dirty() {
 		l.steps++
 		batch.Changes = append(batch.Changes, dataplane.Change{
-			ID: l.entries.id(e), Before: e.known, After: e.wanted, Owner: e.owner(), Unsure: e.unsure})
+			ID: l.entries.id(e), Before: e.known, After: e.wanted, Owner: l.blamed(e), Unsure: e.unsure})
 	}
 	slices.SortFunc(batch.Changes, func(a, b dataplane.Change) int { return a.ID.Compare(b.ID) })
 	batch.Contributions = make([]dataplane.Contribution, 0, len(l.pending))
@@ -45,6 +45,25 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	}
 	sortByKey(batch.Contributions)
 	return batch
+}
+
+// blamed returns the Service that a refusal of an object is blamed on: of those that share it, one that
+// has not settled, if there is one.
+func (l *Ledger) blamed(e *entry) service.Key {
+	if e.claims.shared == nil || e.claims.sole.by != nil {
+		return e.owner()
+	}
+	var found *account
+	for a := range l.pending {
+		l.steps++
+		if (found == nil || a.key.Compare(found.key) < 0) && l.claims(a, l.entries.id(e)) {
+			found = a
+		}
+	}
+	if found == nil {
+		return e.owner()
+	}
+	return found.key
 }
 
 func sortByKey(contributions []dataplane.Contribution) {

@@ -21,3 +21,7 @@ func TestZY(t *testing.T) {
 		}
 	}
 }
+
+func TestZN(t *testing.T) {
+	for _, n := range []int{0, 6, 10} { fmt.Println(keyOf(n)) }
+}
