@@ -9,7 +9,9 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
@@ -24,7 +26,7 @@ func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 		}
 		log = opened.Logger
 	}
-	release, err := takeAlone(false)
+	release, err := rival.TakeAlone(false)
 	if err != nil {
 		return err
 	}
@@ -58,5 +60,5 @@ func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err
 		o.Sluice.Log.Level = "warn"
 	}
 	o.Lab = &Lab{Dir: dir, Backends: true, Out: out}
-	return Run(ctx, o, Manifests(dir))
+	return Run(ctx, o, feed.Manifests(dir))
 }
