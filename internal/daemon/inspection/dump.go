@@ -24,6 +24,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -97,7 +98,7 @@ func (i *Inspection) services(a *archive) {
 	troubled, recent := 0, 0
 	for _, s := range list.Items {
 		switch {
-		case s.State != inspect.InForce && troubled < dumpTroubled:
+		case s.State != state.InForce && troubled < dumpTroubled:
 			troubled++
 		case recent < dumpRecent:
 			recent++

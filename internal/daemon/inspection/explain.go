@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
-	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -35,15 +35,15 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Question) (*explain.
 	}
 	memory := &kernelMemory{ctx: ctx}
 	defer memory.close()
-	state := &explain.State{
+	seen := &explain.State{
 		Mode: string(i.Backend.Mode), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
 		Domain: i.domainOf, ForwardsLocalhost: i.Backend.Mode == config.ModeNFTables && i.Options.ForwardsLocalhost(),
 		Towards: hostaddress.Towards,
 	}
 	if i.Backend.Mode != config.ModeIPVS { // what IPVS remembers is not read
-		state.Memory = memory
+		seen.Memory = memory
 	}
-	answer, err := explain.Explain(state, q)
+	answer, err := explain.Explain(seen, q)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family
 		}
 		for _, key := range keys {
 			stands := i.serviceDomain(ctx, n, &status, key, map[dataplane.Frontend]service.Key{})
-			if stands.State != inspect.Waiting && stands.State != inspect.Quarantined {
+			if stands.State != state.Waiting && stands.State != state.Quarantined {
 				continue
 			}
 			p := explain.Pending{Service: key.String(), State: string(stands.State)}

@@ -127,16 +127,10 @@ func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	made.InForce = max(0, l.Keys-1-made.Waiting-made.Held) // without the node's own account
-	for _, q := range status.Quarantined[:min(len(status.Quarantined), inspect.QuarantinedMax)] {
-		made.Quarantined = append(made.Quarantined, *quarantineOf(&q))
+	for n := range min(len(status.Quarantined), inspect.QuarantinedMax) {
+		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}
 	return made
-}
-
-func quarantineOf(q *aggregator.QuarantinedKey) *inspect.Quarantine {
-	return &inspect.Quarantine{
-		Namespace: q.Key.Namespace, Name: q.Key.Name, Revision: q.Revision.String(), Reason: q.Reason, Since: utc(q.Since),
-	}
 }
 
 // utc returns a time as an answer has it; the zero time stays.

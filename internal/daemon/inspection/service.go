@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -25,22 +26,15 @@ const (
 	ledgerTime = 2 * time.Second
 )
 
-// standings has the Services that do not stand as they should.
-type standings map[service.Key]inspect.State
+// standings has the Services that do not stand as they should in a ledger.
+type standings map[service.Key]state.State
 
 // note keeps the gravest state of a Service.
-func (s standings) note(key service.Key, state inspect.State) {
-	if rank(state) > rank(s[key]) {
-		s[key] = state
+func (s standings) note(key service.Key, of state.State) {
+	if of.Graver(s[key]) {
+		s[key] = of
 	}
 }
-
-var ranks = map[inspect.State]int{
-	inspect.InForce: 0, inspect.Waiting: 1, inspect.Shadowed: 2, inspect.Quarantined: 3,
-	inspect.Restarting: 4, inspect.Parked: 5, inspect.TooLarge: 6,
-}
-
-func rank(s inspect.State) int { return ranks[s] }
 
 // standings asks every domain. A ledger that does not answer adds nothing.
 func (i *Inspection) standings(ctx context.Context) standings {
@@ -48,18 +42,15 @@ func (i *Inspection) standings(ctx context.Context) standings {
 	defer cancel()
 	all := standings{}
 	for _, status := range i.Proxy.Status() {
-		for _, q := range status.Quarantined {
-			all.note(q.Key, inspect.Quarantined)
-		}
 		standing, err := i.Proxy.Standing(ctx, status.Domain, standingMax)
 		if err != nil {
 			continue
 		}
 		for _, key := range standing.Waiting {
-			all.note(key, inspect.Waiting)
+			all.note(key, state.Waiting)
 		}
 		for _, key := range standing.Shadowed {
-			all.note(key, inspect.Shadowed)
+			all.note(key, state.Shadowed)
 		}
 	}
 	return all
@@ -67,7 +58,7 @@ func (i *Inspection) standings(ctx context.Context) standings {
 
 // Services yields the wanted Services.
 func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool, yield func(*inspect.Service) bool) {
-	standings := i.standings(ctx)
+	standings, look := i.standings(ctx), i.Metrics.Lookup()
 	for _, key := range i.Proxy.Keys() {
 		if !wanted(key) {
 			continue
@@ -76,22 +67,22 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 		if spec == nil {
 			continue // gone meanwhile
 		}
-		made := i.service(spec)
-		standings.note(key, made.State)
-		if state := standings[key]; state != "" {
-			made.State = state
+		record, _ := look.Record(key)
+		if in := standings[key]; in.Graver(record.State) {
+			record.State = in
 		}
+		made := listed(spec, record)
 		if !yield(&made) || ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// service returns one line about a Service. Its state is that of the actor alone.
-func (i *Inspection) service(spec *service.Spec) inspect.Service {
+// listed returns one line about a Service.
+func listed(spec *service.Spec, record state.Record) inspect.Service {
 	made := inspect.Service{
 		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: utc(spec.Created),
-		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), State: inspect.InForce,
+		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Record: record,
 	}
 	outside := false
 	for _, family := range service.Families {
@@ -107,23 +98,6 @@ func (i *Inspection) service(spec *service.Spec) inspect.Service {
 	}
 	if outside || len(made.ExternalIPs)+len(made.LoadBalancerIPs) > 0 {
 		made.ExternalPolicy = policy(spec.ExternalLocal)
-	}
-	r, known := i.Metrics.Record(spec.Key)
-	made.Endpoints, made.Local, made.Draining = r.Endpoints, r.Local, r.Draining
-	made.Changes, made.LastChange, made.Restarts = r.Commits, utc(r.LastCommit), r.Restarts
-	if known && r.Longest >= 0 {
-		last, longest := r.Last.Microseconds(), r.Longest.Microseconds()
-		made.LastMicros, made.LongestMicros = &last, &longest
-	}
-	switch {
-	case r.TooLarge != "":
-		made.State = inspect.TooLarge
-	case r.State == metrics.StateParked:
-		made.State = inspect.Parked
-	case r.State == metrics.StateWaiting:
-		made.State = inspect.Restarting
-	case r.Commits == 0:
-		made.State = inspect.Waiting
 	}
 	return made
 }
@@ -153,25 +127,20 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 	if spec == nil {
 		return nil
 	}
+	record, _ := i.Metrics.Lookup().Record(key)
 	made := &inspect.ServiceDetail{
-		Service: i.service(spec), AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
-		Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.timeline(key),
+		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
+		Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
 	}
 	for _, family := range service.Families {
 		made.SourceRanges = append(made.SourceRanges, texts(spec.SourceRanges[family])...)
-	}
-	if r, known := i.Metrics.Record(key); known {
-		made.Actor = inspect.Actor{
-			State: r.State, Restarts: r.Restarts, Failures: r.Failures, LastFailure: r.LastFailure,
-			FailedAt: utc(r.FailedAt), ParkedUntil: utc(r.ParkedUntil), TooLarge: r.TooLarge,
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
 	served := map[dataplane.Frontend]service.Key{}
 	for n, status := range i.Proxy.Status() {
 		domain := i.serviceDomain(ctx, n, &status, key, served)
-		if rank(domain.State) > rank(made.State) {
+		if domain.State.Graver(made.State) {
 			made.State = domain.State
 		}
 		made.Domains = append(made.Domains, domain)
@@ -183,25 +152,25 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 // serviceDomain returns how a Service stands in one domain. It adds the frontends that others serve.
 func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, key service.Key,
 	served map[dataplane.Frontend]service.Key) inspect.ServiceDomain {
-	made := inspect.ServiceDomain{Name: status.Domain, State: inspect.InForce, Objects: []inspect.Object{}}
+	made := inspect.ServiceDomain{Name: status.Domain, State: state.InForce, Objects: []inspect.Object{}}
 	account, err := i.Proxy.Account(ctx, status.Domain, key, inspect.ObjectsMax)
 	if err != nil {
 		made.Error = "the domain does not answer fully: " + err.Error()
 	}
 	if account.Pending || account.Queued || err == nil && !account.Known {
-		made.State = inspect.Waiting
+		made.State = state.Waiting
 	}
 	for _, h := range account.Objects {
-		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: inspect.InForce}
+		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: state.InForce}
 		switch {
 		case h.By != (service.Key{}) && h.Differs:
-			o.State = inspect.Shadowed
+			o.State = state.Shadowed
 			if h.Frontend != (dataplane.Frontend{}) {
 				served[h.Frontend] = h.By
-				made.State = inspect.Shadowed
+				made.State = state.Shadowed
 			}
 		case h.Differs:
-			o.State = inspect.Waiting
+			o.State = state.Waiting
 		}
 		made.Objects = append(made.Objects, o)
 	}
@@ -212,9 +181,10 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 		made.Applied = account.Applied.String()
 	}
 	made.Omitted = account.Omitted
-	for _, q := range status.Quarantined {
-		if q.Key == key {
-			made.State, made.Quarantine = inspect.Quarantined, quarantineOf(&q)
+	for n := range status.Quarantined {
+		if q := &status.Quarantined[n]; q.Key == key {
+			of := metrics.QuarantineOf(status.Domain, q)
+			made.State, made.Quarantine = state.Quarantined, &of
 		}
 	}
 	return made
@@ -272,41 +242,6 @@ func (i *Inspection) frontends(known service.Snapshot, served map[dataplane.Fron
 				add("NodePort", netip.Addr{}, p.NodePort, p.ExternalLocal)
 			}
 		}
-	}
-	return all
-}
-
-// timeline returns the last changes of a Service.
-func (i *Inspection) timeline(key service.Key) []inspect.Change {
-	all := []inspect.Change{}
-	for _, c := range i.Metrics.Timeline(key) {
-		// Everything is counted from the receipt, or from the first look without one.
-		origin := c.Received
-		if origin == 0 {
-			origin = max(c.Seen, c.Rendered, c.Dispatched)
-		}
-		after := func(before time.Duration) int64 {
-			if before == 0 {
-				return 0
-			}
-			return max(0, (origin - before).Microseconds())
-		}
-		made := inspect.Change{
-			Domain: c.Domain, Revision: c.Revision.String(), Causes: c.Causes.Names(), Outcome: inspect.InForce,
-			Received: utc(c.Done.Add(-origin)), SeenMicros: after(c.Seen), RenderedMicros: after(c.Rendered),
-			BatchedMicros: after(c.Dispatched), DoneMicros: origin.Microseconds(),
-			Batch: c.Batch, Endpoints: c.Endpoints,
-		}
-		if c.Trigger > origin {
-			made.TriggerMicros = -(c.Trigger - origin).Microseconds()
-		}
-		if c.Refused {
-			made.Outcome = inspect.Quarantined
-		}
-		if made.Causes == nil {
-			made.Causes = []string{}
-		}
-		all = append(all, made)
 	}
 	return all
 }
