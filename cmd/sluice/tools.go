@@ -46,7 +46,7 @@ backends that answer, and lines to paste into another terminal.`,
 					return err
 				}
 				verbose := cmd.Flags().Changed("log-level")
-				err := daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
 				if err == nil && keep {
 					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
 				}

@@ -51,10 +51,6 @@ type handover struct {
 	remote io.Closer
 }
 
-func newHandover(o *Options, life *lifetime, mode config.Mode, node proxy.NodeSettings, sysctls sysctl.Files) *handover {
-	return &handover{options: o, life: life, mode: mode, node: node, sysctls: sysctls, log: life.log.Logger}
-}
-
 // follow takes the forwarders over that have served until now. If this server forwards itself, they go on
 // under its configuration.
 func (h *handover) follow() {

@@ -39,7 +39,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, node string, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, seen *view) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -48,7 +48,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		context.AfterFunc(ctx, closeAll)
 		client = own
 	}
-	if r.recorder, err = events.New(ctx, events.Config{Client: client, Node: node, Reporter: seen.reporter}); err != nil {
+	if r.recorder, err = events.New(ctx, events.Config{Client: client, Node: seen.name, Reporter: seen.reporter}); err != nil {
 		return nil, err
 	}
 	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}
@@ -124,6 +124,8 @@ func (r *reports) stoppingSince() time.Time {
 // view is what reports read of the proxy that they report about. It shows nothing until there is
 // one.
 type view struct {
+	// name is the node's.
+	name    string
 	domains []proxy.Domain
 	proxy   atomic.Pointer[proxy.Proxy]
 }

@@ -95,8 +95,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.node, err = s.options.NodeSettings(s.backend.Mode); err != nil {
 		return err
 	}
-	seen := &view{domains: s.backend.Domains}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.node.Name, seen); err != nil {
+	seen := &view{name: s.node.Name, domains: s.backend.Domains}
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, seen); err != nil {
 		return err
 	}
 	followers := []proxy.Follower{s.reports.lines}
@@ -110,12 +110,12 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		followers = append(followers, s.cleaner)
 	}
 	followers = append(followers, s.reports.ports, s.reports.metrics)
-	if s.proxy, err = newProxy(s.options, s.life.owner, s.feed, s.backend, s.node, s.reports, followers); err != nil {
+	if s.proxy, err = s.newProxy(followers); err != nil {
 		return setup.UsageError{Err: err}
 	}
 	seen.proxy.Store(s.proxy)
 	s.reports.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
-	s.handover = newHandover(s.options, s.life, s.backend.Mode, s.node, s.sysctls)
+	s.handover = &handover{options: s.options, life: s.life, mode: s.backend.Mode, node: s.node, sysctls: s.sysctls, log: s.log}
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
@@ -125,16 +125,17 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	return nil
 }
 
-// newProxy makes the proxy of a server.
-func newProxy(o *Options, owner *owner, from *feed.Feed, b *setup.Backend, node proxy.NodeSettings, r *reports, followers []proxy.Follower) (*proxy.Proxy, error) {
+// newProxy makes the proxy, once there is everything else.
+func (s *server) newProxy(followers []proxy.Follower) (*proxy.Proxy, error) {
+	o, r := s.options, s.reports
 	return proxy.New(proxy.Config{
-		Node: node, Domains: b.Domains, Source: from.Source(node.Name, r.log),
-		HostAddresses: b.HostAddresses(), ServerAddresses: from.ServerAddresses(), MayWrite: owner.mayWrite,
+		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
+		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite,
 		Listeners: r.listeners(), Followers: followers,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
-			r.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
+			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
 				zap.String("domain", domain), zap.Error(err))
 		},
 		Objects: o.Objects(func(w service.Warning) {

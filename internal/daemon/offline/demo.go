@@ -1,23 +1,22 @@
-package daemon
+package offline
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
-	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
 // Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
 // the story speaks for itself, and its panics are intended.
-func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
+func Demo(ctx context.Context, o *setup.Options, out io.Writer, verbose bool) error {
 	log := zap.NewNop()
 	if verbose {
 		opened, err := logging.New(o.Log())
@@ -44,21 +43,4 @@ func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 		})
 		return domains, err
 	})
-}
-
-// KeepDemo serves the manifests of the demo, in the sandbox in which it was told, until the
-// context ends. Without verbose it logs only warnings.
-func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err error) {
-	dir, remove, err := demo.Manifests()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	o.KubeProxy.HostnameOverride, o.Sandboxed, o.WithoutCluster = demo.Node, true, true
-	o.KubeProxy.HealthzBindAddress = "127.0.0.1:10256"
-	if !verbose {
-		o.Sluice.Log.Level = "warn"
-	}
-	o.Lab = &Lab{Dir: dir, Backends: true, Out: out}
-	return Run(ctx, o, feed.Manifests(dir))
 }
