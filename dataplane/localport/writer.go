@@ -26,7 +26,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,46 +114,29 @@ func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 	if l == nil || !l.Alive() {
 		return nil
 	}
-	o := object(l.Place(), *l.target.Load())
+	o := object(l.Place(), l.target)
 	return &o
 }
 
 // listener forwards to one target.
 type listener struct {
 	*relay.Listener
-	target *single
+	target netip.AddrPort
 }
 
 func (w *Writer) openListener(p place, target netip.AddrPort) (*listener, error) {
-	to := &single{}
-	to.Store(&target)
-	l, err := w.relay.Open(p, relay.Options{Balancer: to})
+	l, err := w.relay.Open(p, relay.Options{Balancer: relay.Fixed(target)})
 	if err != nil {
 		return nil, err
 	}
-	return &listener{l, to}, nil
+	return &listener{l, target}, nil
 }
 
-// single is a balancer with one target, which may change.
-type single struct{ atomic.Pointer[netip.AddrPort] }
-
-// Targets implements relay.Balancer.
-func (s *single) Targets(netip.Addr) []netip.AddrPort { return []netip.AddrPort{*s.Load()} }
-
-// Keeps implements relay.Balancer.
-func (s *single) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == *s.Load() }
-
-// Preface implements relay.Balancer.
-func (*single) Preface(_, _ netip.AddrPort) []byte { return nil }
-
-// Connected implements relay.Balancer: open connections keep a former target.
-func (*single) Connected(*relay.Connection) func() { return func() {} }
-
-// Failed implements relay.Balancer: there is nothing else to try.
-func (*single) Failed(netip.AddrPort, error, bool) {}
-
-// Refused implements relay.Balancer.
-func (*single) Refused(netip.Addr, relay.Refusal) {}
+// retarget forwards next clients to another target. Open connections keep theirs.
+func (l *listener) retarget(to netip.AddrPort) {
+	l.target = to
+	l.Use(relay.Fixed(to))
+}
 
 // Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
 // no ::1. The function inside is that of Config; nil means the process's own namespace.
@@ -320,7 +302,7 @@ func (a *attempt) carryOut() {
 			a.w.held[c.ID] = fresh
 		case c.After != nil && a.w.object(c.ID) != nil:
 			if target, err := parseBody(c.After.Body); err == nil { // openOne has parsed it before
-				held.target.Store(&target)
+				held.retarget(target)
 			}
 		case c.After != nil:
 			continue // not opened

@@ -35,6 +35,8 @@ type server interface {
 	serve(ctx context.Context) error
 	// Close closes the socket. It is called once.
 	io.Closer
+	// use replaces the balancer.
+	use(Balancer)
 	// control calls a function with the socket.
 	control(func(fd uintptr)) error
 }
@@ -44,17 +46,6 @@ type Options struct {
 	Balancer Balancer
 	// Control, if set, prepares the socket before it is bound.
 	Control func(fd uintptr) error
-	// Budget, if set, returns what the next client counts against. Default: a part of the relay's.
-	Budget func() *Budget
-}
-
-// slots returns what says which budget a client counts against.
-func (o Options) slots(of *Pool) func() *Budget {
-	if o.Budget != nil {
-		return o.Budget
-	}
-	own := of.Budget()
-	return func() *Budget { return own }
 }
 
 // Open opens a socket. Clients can connect to it from then on, but nothing serves them before
@@ -81,6 +72,9 @@ func (l *Listener) Place() Place { return l.place }
 
 // Alive reports whether it serves clients, or will once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
+
+// Use gives the next clients another balancer. Connections stay with the one that was told of them.
+func (l *Listener) Use(b Balancer) { l.server.use(b) }
 
 // Control calls a function with the socket of a listener that is alive.
 func (l *Listener) Control(f func(fd uintptr)) error { return l.server.control(f) }

@@ -56,7 +56,7 @@ type Forwarder struct {
 // listener is one listener with what it does.
 type listener struct {
 	*relay.Listener
-	choice *choice
+	balancer *balancer
 	// slot is that of the listener in its Service's part of all listeners.
 	slot relay.Slot
 	// body is what the table was parsed from.
@@ -111,15 +111,13 @@ func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 
 // open opens a listener that does not serve yet.
 func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
-	c := &choice{}
-	c.Store(f.balancer(p, t))
-	l := &listener{choice: c, body: body}
+	l := &listener{balancer: f.balancer(p, t), body: body}
 	if err := f.takeSlot(l, p); err != nil {
-		c.Load().retire()
+		l.balancer.retire()
 		return nil, err
 	}
 	program := t.filter()
-	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Budget: c.budget, Control: func(fd uintptr) error {
+	opened, err := f.relay.Open(p, relay.Options{Balancer: l.balancer, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil {
 			return err
 		}
@@ -127,7 +125,7 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 	}})
 	if err != nil {
 		l.slot.Give()
-		c.Load().retire()
+		l.balancer.retire()
 		return nil, err
 	}
 	l.Listener = opened
@@ -139,7 +137,7 @@ func (f *Forwarder) takeSlot(l *listener, p relay.Place) error {
 	if dead := f.held[listenerID(p)]; dead != nil {
 		dead.slot.Give()
 	}
-	of := l.choice.Load().port.share.listeners
+	of := l.balancer.port.share.listeners
 	if why, ok := of.Take(&l.slot, netip.Addr{}); !ok {
 		return &boundError{why, of.Met(netip.Addr{}).Most}
 	}
@@ -148,7 +146,7 @@ func (f *Forwarder) takeSlot(l *listener, p relay.Place) error {
 
 // change replaces the table of a listener, first in the balancer, which also checks the source.
 func (f *Forwarder) change(l *listener, t *Table, body string) error {
-	f.switchTable(l, l.Place(), t)
+	f.switchTable(l, t)
 	var failed error
 	err := l.Control(func(fd uintptr) { failed = attach(fd, t.filter()) })
 	if err == nil {
@@ -162,22 +160,23 @@ func (f *Forwarder) change(l *listener, t *Table, body string) error {
 
 // switchTable gives the balancer another table, or, for another Service port, the listener another
 // balancer.
-func (f *Forwarder) switchTable(l *listener, p relay.Place, t *Table) {
-	if now := l.choice.Load(); now.port.id == t.id(p) {
-		now.use(t)
-	} else {
-		next := f.balancer(p, t)
-		l.slot.Move(next.port.share.listeners)
-		l.choice.Store(next)
-		now.retire()
+func (f *Forwarder) switchTable(l *listener, t *Table) {
+	if l.balancer.port.id == t.id(l.Place()) {
+		l.balancer.use(t)
+		return
 	}
+	former := l.balancer
+	l.balancer = f.balancer(l.Place(), t)
+	l.slot.Move(l.balancer.port.share.listeners)
+	l.Use(l.balancer)
+	former.retire()
 }
 
 // retire ends a listener. Its connections drain.
 func (l *listener) retire() {
 	l.Close()
 	l.slot.Give()
-	l.choice.Load().retire()
+	l.balancer.retire()
 }
 
 // start serves the clients of a listener.
