@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -28,7 +29,7 @@ type world struct {
 	owner service.Key
 
 	mu       sync.Mutex
-	failures []localport.Failure
+	failures []relay.Failure
 }
 
 // addresses are the loopback address, and two of the node's own.
@@ -56,7 +57,7 @@ func newWorld(t testing.TB, family service.Family, config localport.Config) *wor
 		check(t, node.AddAddress("lo", netip.PrefixFrom(own, own.BitLen())))
 	}
 	config.Inside = node.Do
-	config.Report = func(f localport.Failure) {
+	config.Report = func(f relay.Failure) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.failures = append(w.failures, f)
@@ -98,7 +99,7 @@ func (w *world) checkNothingIsLeft() {
 }
 
 // takeFailures returns the reports since the last call.
-func (w *world) takeFailures() []localport.Failure {
+func (w *world) takeFailures() []relay.Failure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	taken := w.failures

@@ -115,13 +115,13 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 		f := NewForwarder(Addresses, service.IPv4, Config{DrainDeadline: time.Minute})
 		one, two := service.Key{Namespace: "ns", Name: "one"}, service.Key{Namespace: "ns", Name: "two"}
 		table := &Table{Service: one, To: []netip.AddrPort{a}}
-		l, err := f.open(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")}, table, "")
+		l, err := f.open(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")}, table)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cut := make(chan struct{}, 1)
 		ended := l.balancer.Connected(&relay.Connection{Target: a, Began: time.Now(), Cut: func() { cut <- struct{}{} }})
-		f.switchTable(l, &Table{Service: two, To: []netip.AddrPort{a}})
+		l.switchTable(&Table{Service: two, To: []netip.AddrPort{a}})
 		if got := f.registry.Traffic(two); len(got) != 1 || got[0].Connections != 0 {
 			t.Errorf("the new one: %+v", got)
 		}
@@ -134,7 +134,7 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 		if got := f.registry.Traffic(one); len(got) != 0 {
 			t.Errorf("the former one is left: %+v", got)
 		}
-		l.retire()
+		l.Retire()
 		f.Close()
 	})
 }
