@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 func TestIdentitiesAreReadBack(t *testing.T) {
@@ -93,14 +94,20 @@ func gone(port uint16) dataplane.Change {
 
 func owner(port uint16) service.Key { return service.Key{Namespace: "ns1", Name: place(port).String()} }
 
-// write expects an outcome with these suspects, and that the set has these bodies afterwards. What
-// the receipt is certain of must be true.
+// write expects an outcome with these suspects, and that the set has these bodies afterwards.
 func (w *world) write(outcome dataplane.Outcome, suspects []service.Key, has map[uint16]string, changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	r := w.Write(w.Context(), &dataplane.Batch{Changes: changes})
+	r := writertest.Attempt(w, w, changes...)
 	if r.Outcome != outcome || !slices.Equal(r.Suspects, suspects) || r.Proven != (len(suspects) > 0) {
 		w.Errorf("got %v, suspects %v; want %v, %v", r, r.Suspects, outcome, suspects)
 	}
+	w.expect(has)
+	return r
+}
+
+// expect wants listeners with these bodies and no others.
+func (w *world) expect(has map[uint16]string) {
+	w.Helper()
 	there, err := w.Read(w.Context())
 	if err != nil || len(there) != len(has) {
 		w.Errorf("there are %v, %v; want %v", there, err, has)
@@ -110,12 +117,6 @@ func (w *world) write(outcome dataplane.Outcome, suspects []service.Key, has map
 			w.Errorf("port %d: %v, want %q", port, o, body)
 		}
 	}
-	for id, said := range r.Certain {
-		if is := w.Object(id); !dataplane.Same(said, is) {
-			w.Errorf("%v: said %v, there is %v", id, said, is)
-		}
-	}
-	return r
 }
 
 func TestListenersComeChangeAndGo(t *testing.T) {
@@ -153,6 +154,20 @@ func TestHostsFaultHasNoSuspect(t *testing.T) {
 	}
 }
 
+func TestWritesWithoutTimeOpenNothing(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := w.Write(ctx, &dataplane.Batch{Changes: []dataplane.Change{want(80, "a")}})
+	if there, certain := r.Certain[ID(place(80))]; r.Outcome != dataplane.Unknown || !errors.Is(r.Err, context.Canceled) || !certain || there != nil {
+		t.Errorf("got %v, certain %v", r, r.Certain)
+	}
+	if _, err := w.Read(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read without time says %v", err)
+	}
+	w.expect(nil)
+}
+
 // TestDeadListenersAreReportedAndReopened, with a pause in between.
 func TestDeadListenersAreReportedAndReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +185,11 @@ func TestDeadListenersAreReportedAndReopened(t *testing.T) {
 			l.dead = true
 			l.died()
 			synctest.Wait()
+			w.expect(nil)
 			w.write(dataplane.Landed, nil, map[uint16]string{80: "a"}, want(80, "a"))
+			if !l.retired {
+				t.Error("the dead listener was not retired")
+			}
 		}
 		time.Sleep(time.Minute)
 		stop()

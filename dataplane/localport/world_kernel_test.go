@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // world is a network namespace with a writer. Addresses on its loopback interface serve as the
@@ -128,21 +129,7 @@ func (w *world) gone(o *dataplane.Object) dataplane.Change {
 // attempt writes and checks that the receipt is true.
 func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	receipt := w.writer.Write(w.Context(), &dataplane.Batch{Changes: changes})
-	there := map[dataplane.ID]*dataplane.Object{}
-	for _, o := range w.read() {
-		there[o.ID] = &o
-	}
-	for _, c := range changes {
-		said, certain := receipt.Certain[c.ID]
-		if receipt.Outcome == dataplane.Landed {
-			said, certain = c.After, true
-		}
-		if !certain || !dataplane.Same(said, there[c.ID]) {
-			w.Errorf("%v: receipt %v says %v (certain: %v), there is %v", c.ID, receipt, said, certain, there[c.ID])
-		}
-	}
-	return receipt
+	return writertest.Attempt(w, w.writer, changes...)
 }
 
 // write writes a batch that must land.

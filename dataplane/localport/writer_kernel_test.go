@@ -142,21 +142,6 @@ func TestKernelUselessObjectsAreRejected(t *testing.T) {
 	}
 }
 
-func TestKernelWritesWithoutTimeDoNothing(t *testing.T) {
-	w := newWorld(t, service.IPv4, localport.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
-	receipt := w.writer.Write(ctx, &dataplane.Batch{Changes: []dataplane.Change{w.want(o)}})
-	if there, certain := receipt.Certain[o.ID]; receipt.Outcome != dataplane.Unknown || !errors.Is(receipt.Err, context.Canceled) || !certain || there != nil {
-		t.Errorf("got %v, certain %v", receipt, receipt.Certain)
-	}
-	if _, err := w.writer.Read(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a read without time says %v", err)
-	}
-	w.write(w.want(o))
-}
-
 // TestKernelCloseIsTheEnd of all listeners, and of opening.
 func TestKernelCloseIsTheEnd(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})

@@ -27,29 +27,17 @@ type Balancer interface {
 	Refused(client netip.Addr, why Refusal)
 }
 
-// Fixed is a balancer with one target.
+// Fixed is a balancer with one target. Open connections keep a former one.
 type Fixed netip.AddrPort
 
 // Budget implements Balancer, as do the others.
-func (Fixed) Budget() *Budget { return nil }
-
-// Targets returns the only one.
-func (f Fixed) Targets(netip.Addr) []netip.AddrPort { return []netip.AddrPort{netip.AddrPort(f)} }
-
-// Keeps moves the sessions of another target.
+func (Fixed) Budget() *Budget                                  { return nil }
+func (f Fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.AddrPort{netip.AddrPort(f)} }
 func (f Fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
-
-// Preface is empty.
-func (Fixed) Preface(_, _ netip.AddrPort) []byte { return nil }
-
-// Connected has nothing to count.
-func (Fixed) Connected(*Connection) func() { return func() {} }
-
-// Failed has nothing else to try.
-func (Fixed) Failed(netip.AddrPort, error, bool) {}
-
-// Refused has nobody to tell.
-func (Fixed) Refused(netip.Addr, Refusal) {}
+func (Fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
+func (Fixed) Connected(*Connection) (ended func())             { return func() {} }
+func (Fixed) Failed(netip.AddrPort, error, bool)               {}
+func (Fixed) Refused(netip.Addr, Refusal)                      {}
 
 // choice has the balancer of a listener, which its owner may replace.
 type choice struct {

@@ -1,11 +1,16 @@
 package userspace
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -137,6 +142,37 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 		l.Retire()
 		f.Close()
 	})
+}
+
+// TestDeadListenersLeaveTheirSlot to the one that is opened in their place, and hold no Service port
+// once that has gone.
+func TestDeadListenersLeaveTheirSlot(t *testing.T) {
+	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1}, nil)})
+	defer f.Close()
+	id := listeners.ID(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")})
+	write := func(after *dataplane.Object) {
+		t.Helper()
+		if r := f.listeners.Write(t.Context(), &dataplane.Batch{Changes: []dataplane.Change{{ID: id, After: after}}}); r.Outcome != dataplane.Landed {
+			t.Fatalf("got %v", r)
+		}
+	}
+	wanted := &dataplane.Object{ID: id, Kind: dataplane.Element, Body: (&Table{Service: portID.Service, To: []netip.AddrPort{a}}).body()}
+	write(wanted)
+	f.Each(func(l *relay.Listener) {
+		if err := l.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }); err != nil { // the death shows whether it did
+			t.Error(err)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	_ = f.listeners.Watch(ctx, func(dataplane.Stranger) { stop() }) // it ends with the context
+	if o := f.object(id); o != nil {
+		t.Errorf("a dead listener is %v", o)
+	}
+	write(wanted)
+	write(nil)
+	if all := f.registry.Traffic(portID.Service); len(all)+len(f.registry.services) != 0 {
+		t.Errorf("left: %+v", all)
+	}
 }
 
 // TestPagesOfConnections are in order, whole and bounded.
