@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 )
 
-// Attempt is one write of listeners. It ignores the Before of a change, because the set knows what it
-// holds.
+// Attempt is one write of listeners. It ignores the Before of a change, because the set knows its
+// listeners.
 //
-// A listener that cannot be opened for a reason of its own is refused alone: everything else lands, and
-// the suspects are proven. If the host is at fault instead (no descriptors), there are no suspects.
+// A listener that cannot be opened is rejected alone: all other changes land, and the suspects are
+// proven. If the host is at fault (no descriptors, no loopback address), there are no suspects.
 type Attempt[C any] struct {
 	// Written counts what was done.
 	Written dataplane.Written
@@ -31,12 +31,12 @@ type Attempt[C any] struct {
 	refused  RejectedError
 }
 
-// Begin begins to write changes of listeners.
+// Begin returns an attempt, which has changed nothing yet. All changes must be of listeners.
 func (s *Set[C]) Begin(changes []dataplane.Change) *Attempt[C] {
 	return &Attempt[C]{set: s, began: time.Now(), changes: changes, contents: make(map[dataplane.ID]C), opened: make(map[dataplane.ID]bool)}
 }
 
-// Write makes one attempt, of listeners alone.
+// Write makes one attempt. All changes must be of listeners.
 func (s *Set[C]) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	a := s.Begin(batch.Changes)
 	err := a.Open(ctx)
@@ -45,7 +45,7 @@ func (s *Set[C]) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return a.Receipt(err, ctx.Err() != nil, a.certain)
 }
 
-// certain returns what exists of each listener. Nothing is ever unknown here.
+// certain returns the state of each listener, which is always known.
 func (a *Attempt[C]) certain() map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object, len(a.changes))
 	for i := range a.changes {
@@ -54,9 +54,8 @@ func (a *Attempt[C]) certain() map[dataplane.ID]*dataplane.Object {
 	return certain
 }
 
-// Open parses everything, and opens the wanted listeners that are missing. It gathers what fails for a
-// reason of its own. If the host is at fault, it tries the others all the same, because their order must not
-// decide which Services are served.
+// Open parses all bodies, and opens and starts missing listeners. The error is the host's fault. Open
+// then still tries the remaining listeners, because their order must not decide which Services are served.
 func (a *Attempt[C]) Open(ctx context.Context) (hosts error) {
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -81,7 +80,7 @@ func (a *Attempt[C]) Open(ctx context.Context) (hosts error) {
 	return hosts
 }
 
-// openOne opens one listener. The place is zero if the object cannot be read.
+// openOne opens one listener. The place is zero if the object cannot be parsed.
 func (a *Attempt[C]) openOne(c *dataplane.Change) (p relay.Place, err error) {
 	if p, err = Place(c.ID); err != nil {
 		return relay.Place{}, err
@@ -114,11 +113,10 @@ func (a *Attempt[C]) openOne(c *dataplane.Change) (p relay.Place, err error) {
 	return p, nil
 }
 
-// holderMax bounds the searches for the holder of a port in one attempt: the writer does nothing else
-// meanwhile.
+// holderMax bounds the searches for the holder of a port in one attempt, because they block the writer.
 const holderMax = 3
 
-// nameHolder finds out who holds a port that is taken.
+// nameHolder finds the holder of a port in use.
 func (a *Attempt[C]) nameHolder(e *OpenError) {
 	if !errors.Is(e.Err, unix.EADDRINUSE) || len(a.refused.Failures) >= holderMax {
 		return
@@ -129,10 +127,10 @@ func (a *Attempt[C]) nameHolder(e *OpenError) {
 	})
 }
 
-// Refuse notes an object that cannot be written for a reason of its own.
+// Refuse rejects one object. The rest of the batch lands.
 func (a *Attempt[C]) Refuse(e *OpenError) { a.refused.Failures = append(a.refused.Failures, e) }
 
-// Change gives listeners that were open before their new contents.
+// Change replaces the contents of listeners that were open before the attempt.
 func (a *Attempt[C]) Change() {
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -151,7 +149,7 @@ func (a *Attempt[C]) Change() {
 	}
 }
 
-// Remove ends the listeners that are not wanted.
+// Remove retires the listeners that are no longer wanted.
 func (a *Attempt[C]) Remove() {
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -163,8 +161,9 @@ func (a *Attempt[C]) Remove() {
 	}
 }
 
-// Receipt reports on the attempt. The error is the host's. After it, unknown says that the state of
-// something is. Certain is asked for the rest, unless everything has landed.
+// Receipt returns the result of the attempt. If there is an error, which is the host's, unknown selects
+// between the outcomes Unknown and Busy. Certain returns the known states; it is not called if everything
+// landed.
 func (a *Attempt[C]) Receipt(err error, unknown bool, certain func() map[dataplane.ID]*dataplane.Object) dataplane.Receipt {
 	r := dataplane.Receipt{Outcome: dataplane.Landed, Written: a.Written, Took: time.Since(a.began)}
 	switch {

@@ -12,17 +12,17 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// OpenError says which object of which Service cannot be written.
+// OpenError is the reason why an object of a Service was not written.
 type OpenError struct {
 	Owner service.Key
 	// Place is zero unless a listener could not be opened there.
 	Place relay.Place
 	Err   error
-	// holder says who holds the port, empty if that is not known.
+	// holder describes the holder of the port; empty if unknown.
 	holder string
 }
 
-// Error says what to do, where that is known.
+// Error includes advice for known causes.
 func (e *OpenError) Error() string {
 	if !e.Place.At.IsValid() {
 		return fmt.Sprintf("Service %s: %v", e.Owner, e.Err)
@@ -46,7 +46,7 @@ func (e *OpenError) Error() string {
 	}
 }
 
-// elsewhere says that a node port on localhost has other addresses.
+// elsewhere adds that a node port on localhost works at its other addresses.
 func (e *OpenError) elsewhere() string {
 	if !e.Place.At.Addr().IsLoopback() {
 		return ""
@@ -57,15 +57,15 @@ func (e *OpenError) elsewhere() string {
 // Unwrap returns the system's error.
 func (e *OpenError) Unwrap() error { return e.Err }
 
-// hostsFault reports whether the reason has nothing to do with the Service: the host has no more
-// descriptors or buffers, or no loopback address.
+// hostsFault reports whether the host is the cause and not the Service: it has no more descriptors or
+// buffers, or no loopback address.
 func (e *OpenError) hostsFault() bool {
 	missing := errors.Is(e.Err, unix.EADDRNOTAVAIL) || errors.Is(e.Err, unix.EAFNOSUPPORT)
 	return relay.Exhausted(e.Err) || missing && e.Place.At.Addr().IsLoopback()
 }
 
-// describeHolder names the holder of a place's port, as far as this process can see it; empty if
-// the port is free again. It looks at the network namespace of the calling thread.
+// describeHolder describes the process that holds a port; empty if the port is free again. It uses the
+// network namespace of the calling thread.
 func describeHolder(p relay.Place) string {
 	who, found := holder.Of(p.Protocol.String(), p.At)
 	if !found {
@@ -74,7 +74,7 @@ func describeHolder(p relay.Place) string {
 	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
 }
 
-// RejectedError says which objects cannot be written for a reason of their own.
+// RejectedError lists the rejected objects.
 type RejectedError struct{ Failures []*OpenError }
 
 // failuresShown bounds the message.

@@ -1,8 +1,8 @@
-// Package listeners writes the listening sockets of a backend as objects: it opens, changes and
-// removes them, reads them, and has those that died written again. What a listener does with its
-// clients is the business of the backend ([Listener]); package relay forwards.
+// Package listeners writes the listening sockets of a backend as objects: it opens, changes, removes
+// and reads them, and reports dead ones. The backend decides how a listener serves its clients
+// ([Listener]). Package relay forwards.
 //
-// A listener is an element "listener tcp/10.0.0.1:80". What its body means, the backend says.
+// A listener is an element "listener tcp/10.0.0.1:80". The backend defines its body.
 package listeners
 
 import (
@@ -28,7 +28,7 @@ func Place(id dataplane.ID) (p relay.Place, err error) {
 	if id.Container == Container {
 		p, err = relay.ParsePlace(id.Name)
 	} else {
-		err = fmt.Errorf("%q: want a %s", id.Name, Container)
+		err = fmt.Errorf("%q: must be a %s", id.Name, Container)
 	}
 	if err != nil {
 		return p, fmt.Errorf("object %s %w", id.Container, err)
@@ -36,45 +36,45 @@ func Place(id dataplane.ID) (p relay.Place, err error) {
 	return p, nil
 }
 
-// Listener is an open listener of a backend, whose bodies it reads as C.
+// Listener is an open listener of a backend. C is the type of a parsed body.
 type Listener[C any] interface {
-	// Alive reports whether it serves clients, or will once started.
+	// Alive reports whether the listener serves clients, or will once started.
 	Alive() bool
-	// Start begins to serve, and calls died once it has ended by itself.
+	// Start begins to serve. It calls died after a failure of the socket.
 	Start(died func())
-	// Change gives it another content.
+	// Change replaces the content.
 	Change(C) error
-	// Retire closes it. What its clients have open goes on for as long as the backend lets it.
+	// Retire closes the socket. The backend decides when open connections end.
 	Retire()
 }
 
-// Set is the open listeners of one domain. It implements [dataplane.Writer] and
-// [dataplane.Watcher]; a backend with other objects makes attempts itself ([Set.Begin]). One
-// goroutine at a time uses it, but Watch and Wake may run concurrently.
+// Set contains the open listeners of one domain. It implements [dataplane.Writer] and
+// [dataplane.Watcher]. A backend that also writes other objects calls [Set.Begin] instead of Write.
+// One goroutine at a time uses a Set, but Watch and Wake may run concurrently.
 type Set[C any] struct {
 	relay *relay.Relay
 	parse func(p relay.Place, body string) (C, error)
 	open  func(relay.Place, C) (Listener[C], error)
-	// held are the listeners that were opened and not removed. One that has died stays here until it
-	// is written again.
+	// held are all listeners that were opened and not removed. A dead listener stays here until it is
+	// written again.
 	held map[dataplane.ID]*held[C]
 	// woken holds a token while Watch has not reported a change.
 	woken chan struct{}
 }
 
-// held is a listener with what it was written from.
+// held is a listener with the body that it was written from.
 type held[C any] struct {
 	Listener[C]
 	body string
 }
 
-// New returns a set without listeners, whose sockets are those of a relay. Parse reads a body, and
-// open opens a listener that does not serve yet.
+// New returns an empty set. Parse parses a body. Open opens a listener on the relay, which does not
+// serve yet.
 func New[C any](r *relay.Relay, parse func(p relay.Place, body string) (C, error), open func(relay.Place, C) (Listener[C], error)) *Set[C] {
 	return &Set[C]{relay: r, parse: parse, open: open, held: make(map[dataplane.ID]*held[C]), woken: make(chan struct{}, 1)}
 }
 
-// IDs returns the identities of the listeners, also of those that have died.
+// IDs returns the identities of the listeners, dead ones included.
 func (s *Set[C]) IDs() iter.Seq[dataplane.ID] { return maps.Keys(s.held) }
 
 // Object returns the open listener of an identity as an object, nil if there is none.
@@ -100,11 +100,11 @@ func (s *Set[C]) Read(ctx context.Context) (objects []dataplane.Object, err erro
 	return objects, nil
 }
 
-// healPause is the shortest time between two reports of Watch, so that a listener which dies again
-// and again costs an audit per pause.
+// healPause is the shortest time between two reports of Watch. It bounds the audits that a repeatedly
+// dying listener causes.
 const healPause = time.Second
 
-// Watch calls changed when a listener has died by itself, and after Wake, until the context ends.
+// Watch calls changed after the death of a listener and after Wake, until the context ends.
 func (s *Set[C]) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	for {
 		select {
@@ -125,6 +125,6 @@ func (s *Set[C]) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 func (s *Set[C]) Wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // the former one is not reported yet
+	default: // a change is waiting already
 	}
 }

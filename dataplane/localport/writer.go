@@ -32,8 +32,8 @@ import (
 // Config tunes a Writer. The defaults hold for each writer, that is for each family.
 type Config = relay.Config
 
-// Writer opens, retargets and closes the listeners of one family. It implements [dataplane.Writer]
-// and [dataplane.Watcher]. Stats and Close may run concurrently with everything.
+// Writer writes the listeners of one family. It implements [dataplane.Writer] and
+// [dataplane.Watcher]. Stats and Close may run concurrently with all other methods.
 type Writer struct {
 	*listeners.Set[netip.AddrPort]
 	relay *relay.Relay
@@ -51,7 +51,7 @@ func NewWriter(family service.Family, config Config) *Writer {
 	w := &Writer{relay: relay.New(config), sockets: config.Sockets}
 	w.Set = listeners.New(w.relay, func(p relay.Place, body string) (netip.AddrPort, error) {
 		if p.At.Addr() != loopback[family] {
-			return netip.AddrPort{}, fmt.Errorf("listener %s: want the address %s", p, loopback[family])
+			return netip.AddrPort{}, fmt.Errorf("listener %s: the address must be %s", p, loopback[family])
 		}
 		return parseBody(body)
 	}, w.open)
@@ -79,13 +79,13 @@ func (w *Writer) open(p relay.Place, target netip.AddrPort) (listeners.Listener[
 	return listener{l}, err
 }
 
-// Change gives it another target. Open connections keep theirs.
+// Change replaces the target. Open connections keep the former one.
 func (l listener) Change(target netip.AddrPort) error {
 	l.Use(relay.Fixed(target))
 	return nil
 }
 
-// Retire closes it. Connections go on until they end, and sessions end.
+// Retire closes the socket. TCP connections continue, UDP sessions end.
 func (l listener) Retire() { l.Close() }
 
 // Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has

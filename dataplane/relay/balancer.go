@@ -7,8 +7,8 @@ import (
 
 // Balancer chooses the targets of one listener. Any goroutine calls it; no method blocks.
 type Balancer interface {
-	// Budget returns what the next client counts against; nil for the listener's own part of the
-	// relay's pools.
+	// Budget returns the budget that the next client counts against; nil for the listener's own part of
+	// the relay's pools.
 	Budget() *Budget
 	// Targets returns where to connect a client, in the order to try. Without any, a connection
 	// is reset and a datagram dropped.
@@ -39,7 +39,7 @@ func (Fixed) Connected(*Connection) (ended func())             { return func() {
 func (Fixed) Failed(netip.AddrPort, error, bool)               {}
 func (Fixed) Refused(netip.Addr, Refusal)                      {}
 
-// choice has the balancer of a listener, which its owner may replace.
+// choice contains the current balancer of a listener.
 type choice struct {
 	now atomic.Pointer[Balancer]
 	// own is the listener's part of a pool of the relay.
@@ -56,7 +56,7 @@ func (c *choice) use(b Balancer) { c.now.Store(&b) }
 
 func (c *choice) balancer() Balancer { return *c.now.Load() }
 
-// budget returns what the next client counts against.
+// budget returns the budget that the next client counts against.
 func (c *choice) budget() *Budget {
 	if b := c.balancer().Budget(); b != nil {
 		return b

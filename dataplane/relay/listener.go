@@ -73,7 +73,8 @@ func (l *Listener) Place() Place { return l.place }
 // Alive reports whether it serves clients, or will once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
 
-// Use gives the next clients another balancer. Connections stay with the one that was told of them.
+// Use replaces the balancer. Open connections report their end to the former one. The new one decides
+// which sessions stay.
 func (l *Listener) Use(b Balancer) { l.server.use(b) }
 
 // Control calls a function with the socket of a listener that is alive.
@@ -195,7 +196,7 @@ func network(protocol service.Protocol, addr netip.Addr) string {
 
 // listenTCP opens a listener of plain TCP: Multipath TCP has no use on the loopback interface.
 func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, error) {
-	if l := s.inheritTCP(at, o); l != nil {
+	if l, ok := inherit[*net.TCPListener](s, Place{service.TCP, at}, o, net.FileListener); ok {
 		return l, nil
 	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: o.control()}
@@ -211,7 +212,7 @@ func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, err
 
 // listenUDP opens a socket that accepts datagrams from any client.
 func (s *sockets) listenUDP(at netip.AddrPort, o Options) (*net.UDPConn, error) {
-	if c := s.inheritUDP(at, o); c != nil {
+	if c, ok := inherit[*net.UDPConn](s, Place{service.UDP, at}, o, net.FilePacketConn); ok {
 		return c, nil
 	}
 	config := net.ListenConfig{Control: o.control()}

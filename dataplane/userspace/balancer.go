@@ -149,8 +149,8 @@ func (b *balancer) cut(k *served) {
 	}
 }
 
-// Targets returns where a client goes: to the endpoint that it had, if there is affinity, then round
-// robin or by load.
+// Targets returns the endpoints to try: with affinity first the client's last one, then by round robin
+// or by load.
 func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,7 +211,7 @@ func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
 	return f.times >= failuresMax && now.Before(f.until)
 }
 
-// Preface tells endpoints of the client, if they expect that.
+// Preface returns the header of the PROXY protocol, if the Service asks for it.
 func (b *balancer) Preface(client, at netip.AddrPort) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +221,7 @@ func (b *balancer) Preface(client, at netip.AddrPort) []byte {
 	return proxyHeader(client, at)
 }
 
-// Keeps ends the sessions of endpoints that do not serve the client any more.
+// Keeps reports whether the endpoint still serves the client.
 func (b *balancer) Keeps(client netip.Addr, target netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -271,7 +271,7 @@ func (b *balancer) ended(k *served, o *Open) {
 	}
 }
 
-// Failed makes the target a second choice for a while.
+// Failed counts the failure. An endpoint that fails repeatedly is tried last for a while.
 func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
 	if denied, ok := errors.AsType[*relay.DeniedError](err); ok {
 		b.registry.denied(b.port, denied)
@@ -290,10 +290,10 @@ func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
 	b.failing[target] = failing{f.times + 1, now.Add(avoidFor)}
 }
 
-// Budget returns the part of the Service.
+// Budget returns the budget of the Service.
 func (b *balancer) Budget() *relay.Budget { return b.port.share.budget(b.protocol) }
 
-// Refused counts a client that was not served.
+// Refused counts a rejected client, and reports a limit that it met.
 func (b *balancer) Refused(client netip.Addr, why relay.Refusal) {
 	b.port.refuse(why)
 	switch why {

@@ -20,7 +20,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
@@ -87,16 +86,6 @@ func (f *Forwarder) Each(visit func(*relay.Listener)) { f.relay.Each(visit) }
 // Stats returns the forwarder's numbers.
 func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
 
-// object returns the open listener of an identity as an object, or the node's own, nil if there is
-// none.
-func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
-	if id == readyID && f.ready {
-		o := readyObject()
-		return &o
-	}
-	return f.listeners.Object(id)
-}
-
 // balancer returns a new one for a listener.
 func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 	run := func(work func()) { f.relay.Go(p.String(), work) }
@@ -134,7 +123,7 @@ func (l *listener) takeSlot() error {
 	return nil
 }
 
-// Start serves the clients of the listener. If it dies, others may have its slot.
+// Start serves the clients of the listener. A dead listener frees its slot.
 func (l *listener) Start(died func()) {
 	l.Listener.Start(func() {
 		l.slot.Give()

@@ -100,8 +100,12 @@ func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err erro
 
 // object returns an object as it is: nil if there is nothing of it.
 func (w *Writer) object(id dataplane.ID) *dataplane.Object {
-	o := w.Forwarder.object(id)
-	if o == nil && w.guard.has(id) {
+	o := w.listeners.Object(id)
+	switch {
+	case id == readyID && w.ready:
+		ready := readyObject()
+		return &ready
+	case o == nil && w.guard.has(id):
 		return inVain(id)
 	}
 	return w.guard.seen(o)
@@ -142,8 +146,8 @@ type attempt struct {
 	*listeners.Attempt[*Table]
 	w       *Writer
 	changes []dataplane.Change
-	// refused are addresses and health check ports that cannot be written for a reason of their own,
-	// unsure objects whose state is unknown.
+	// refused are the rejected addresses and health check ports, unsure the objects whose state is
+	// unknown.
 	refused, unsure map[dataplane.ID]bool
 }
 
@@ -160,7 +164,7 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 	return a.Receipt(err, ctx.Err() != nil || len(a.unsure) > 0, a.certain)
 }
 
-// check refuses addresses and health check ports that this writer cannot write.
+// check rejects addresses and health check ports that this writer cannot write.
 func (a *attempt) check() {
 	for i := range a.changes {
 		c := &a.changes[i]
@@ -173,7 +177,7 @@ func (a *attempt) check() {
 	}
 }
 
-// refuse notes an address or a health check port that cannot be written for a reason of its own.
+// refuse rejects an address or a health check port. The rest of the batch lands.
 func (a *attempt) refuse(c *dataplane.Change, err error) {
 	a.Refuse(&listeners.OpenError{Owner: c.Owner, Err: err})
 	a.refused[c.ID] = true
