@@ -5,13 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/offline"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
 )
 
 func explainCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := setup.Options{Version: version}
 	var a asking
 	var dir, from, to, iface string
 	cmd := &cobra.Command{
@@ -36,7 +37,7 @@ Rules of other programs are not considered.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := explain.ParseQuestion(from, to, iface)
 			if err != nil {
-				return daemon.UsageError{Err: err}
+				return setup.UsageError{Err: err}
 			}
 			if err := a.check(); err != nil {
 				return err
@@ -58,7 +59,7 @@ Rules of other programs are not considered.`,
 }
 
 // answerTo asks the running proxy, or reads manifests.
-func answerTo(ctx context.Context, a *asking, o *daemon.Options, dir string, q explain.Question) (*explain.Answer, error) {
+func answerTo(ctx context.Context, a *asking, o *setup.Options, dir string, q explain.Question) (*explain.Answer, error) {
 	if dir == "" {
 		return a.client().Explain(ctx, q)
 	}
@@ -68,5 +69,5 @@ func answerTo(ctx context.Context, a *asking, o *daemon.Options, dir string, q e
 	if err := o.Load(); err != nil {
 		return nil, err
 	}
-	return daemon.Explain(o, dir, q)
+	return offline.Explain(o, dir, q)
 }

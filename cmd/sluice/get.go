@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -44,7 +44,7 @@ restarted. A headless Service needs no proxy, and is not listed.`,
 				return err
 			}
 			if sortBy != "" && !slices.Contains(inspect.SortKeys, sortBy) {
-				return daemon.UsageError{Err: fmt.Errorf("--sort-by %q: want %s", sortBy, list(inspect.SortKeys))}
+				return setup.UsageError{Err: fmt.Errorf("--sort-by %q: want %s", sortBy, list(inspect.SortKeys))}
 			}
 			options := inspect.ListOptions{Namespaces: namespace == "", Wide: a.output == "wide"}
 			ask := func(ctx context.Context) (*inspect.ServiceList, error) {
@@ -56,7 +56,7 @@ restarted. A headless Service needs no proxy, and is not listed.`,
 			}
 			if watch {
 				if a.output != "" && a.output != "wide" && a.output != "table" {
-					return daemon.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + a.output)}
+					return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + a.output)}
 				}
 				return inspect.Watch(cmd.Context(), cmd.OutOrStdout(), options, ask)
 			}
@@ -130,7 +130,7 @@ has the connections, and the proxy cannot list them.`,
 				return err
 			}
 			if err := q.Check(); err != nil {
-				return daemon.UsageError{Err: fmt.Errorf("--%w", err)}
+				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 			}
 			found, err := a.client().Connections(cmd.Context(), &q)
 			if err != nil {
@@ -159,7 +159,7 @@ func (a *asking) serviceNamed(cmd *cobra.Command, args []string) (namespace, nam
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		path := cmd.CommandPath()
-		return "", "", daemon.UsageError{Err: fmt.Errorf("%s: want one Service as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
+		return "", "", setup.UsageError{Err: fmt.Errorf("%s: want one Service as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
 	}
 	return namespace, name, nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
 // Exit statuses.
@@ -63,7 +63,7 @@ func run(args []string) int {
 		return int(status)
 	}
 	printError(cmd, err)
-	_, usage := errors.AsType[daemon.UsageError](err)
+	_, usage := errors.AsType[setup.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
 	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
@@ -74,13 +74,13 @@ func run(args []string) int {
 // loggingError is an error of a command that logs, with its options.
 type loggingError struct {
 	error
-	options *daemon.Options
+	options *setup.Options
 }
 
 func (e loggingError) Unwrap() error { return e.error }
 
 // logged marks the error of a command that logs.
-func logged(o *daemon.Options, err error) error {
+func logged(o *setup.Options, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 			return cmd.Args(cmd, rest)
 		}
 	}
-	return daemon.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	return setup.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 }
 
 // addGroup adds commands under a title of the root's help. Those that do not say how many
@@ -183,7 +183,7 @@ func helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, words []string) error {
 			about, rest, err := cmd.Root().Find(words)
 			if err != nil {
-				return daemon.UsageError{Err: err}
+				return setup.UsageError{Err: err}
 			}
 			if len(rest) > 0 {
 				return noOtherCommand(cmd.Root(), rest)
@@ -203,7 +203,7 @@ func noOtherCommand(root *cobra.Command, words []string) error {
 	if like := root.SuggestionsFor(words[0]); len(like) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}
-	return daemon.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
+	return setup.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
 }
 
 // noOtherResource rejects an unknown resource of a command that has one command for each.
@@ -215,7 +215,7 @@ func noOtherResource(cmd *cobra.Command, words []string) error {
 	for _, c := range cmd.Commands() {
 		known = append(known, c.Name())
 	}
-	return daemon.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s (see %s --help)", words[0], list(known), cmd.CommandPath())}
+	return setup.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s (see %s --help)", words[0], list(known), cmd.CommandPath())}
 }
 
 // noArguments rejects words after the flags.
@@ -224,5 +224,5 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	path := cmd.CommandPath()
-	return daemon.UsageError{Err: fmt.Errorf("%s takes no arguments, got %q (see %s --help)", path, args[0], path)}
+	return setup.UsageError{Err: fmt.Errorf("%s takes no arguments, got %q (see %s --help)", path, args[0], path)}
 }

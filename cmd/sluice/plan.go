@@ -8,16 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
 // planName is the command that compares.
 const planName = "plan"
 
 func planCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := setup.Options{Version: version}
 	var dir, output string
 	var diff bool
 	cmd := &cobra.Command{
@@ -39,13 +39,13 @@ error.`,
 			if err := o.Load(); err != nil {
 				return err
 			}
-			if err := daemon.NeedPrivilege(", and so does reading them"); err != nil {
+			if err := setup.NeedPrivilege(", and so does reading them"); err != nil {
 				return err
 			}
 			if dir != "" {
 				printNotes(cmd, &o, dir)
 			}
-			report, err := daemon.Plan(cmd.Context(), &o, dir)
+			report, err := plan.Make(cmd.Context(), &o, dir)
 			if err == nil {
 				err = printPlan(cmd.OutOrStdout(), report, output, diff)
 			}
@@ -63,15 +63,15 @@ error.`,
 }
 
 // checkPlan checks the flags of the plan alone.
-func checkPlan(o *daemon.Options, dir, output string) error {
+func checkPlan(o *setup.Options, dir, output string) error {
 	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
 	case output != "table" && output != "json":
-		return daemon.UsageError{Err: fmt.Errorf("--output %q: want table or json", output)}
+		return setup.UsageError{Err: fmt.Errorf("--output %q: want table or json", output)}
 	case dir == "" && !cluster:
-		return daemon.UsageError{Err: errors.New("name what to compare with: --manifests DIR, --config FILE or --kubeconfig FILE")}
+		return setup.UsageError{Err: errors.New("name what to compare with: --manifests DIR, --config FILE or --kubeconfig FILE")}
 	case dir != "" && (o.Flags.Master != "" || o.Flags.Kubeconfig() != ""):
-		return daemon.UsageError{Err: errors.New("--manifests: cannot be combined with --kubeconfig or --master; " +
+		return setup.UsageError{Err: errors.New("--manifests: cannot be combined with --kubeconfig or --master; " +
 			"with --config it is taken instead of the API server")}
 	case dir != "":
 		return checkManifests(dir)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/preflight"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
 func preflightCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := setup.Options{Version: version}
 	var format string
 	cmd := &cobra.Command{
 		Use:   "preflight [--config FILE]",
@@ -29,16 +30,16 @@ The exit status is 0 if the proxy would start, 1 if something prevents that, and
 		Example: "  sluice preflight --config /var/lib/kube-proxy/config.conf",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "table" && format != "json" {
-				return daemon.UsageError{Err: fmt.Errorf("--output %q: want table or json", format)}
+				return setup.UsageError{Err: fmt.Errorf("--output %q: want table or json", format)}
 			}
-			report, err := daemon.RunPreflight(cmd.Context(), &o)
+			report, err := preflight.Run(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
 			if err := printPreflight(cmd.OutOrStdout(), report, format); err != nil {
 				return err
 			}
-			if report.Result == daemon.Fail {
+			if report.Result == preflight.Fail {
 				return exitError(exitFailed)
 			}
 			return nil
@@ -49,7 +50,7 @@ The exit status is 0 if the proxy would start, 1 if something prevents that, and
 	return cmd
 }
 
-func printPreflight(out io.Writer, report *daemon.Preflight, format string) error {
+func printPreflight(out io.Writer, report *preflight.Report, format string) error {
 	if format == "json" {
 		to := json.NewEncoder(out)
 		to.SetIndent("", "  ")
@@ -57,7 +58,7 @@ func printPreflight(out io.Writer, report *daemon.Preflight, format string) erro
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESULT\tCHECK\tFOUND")
-	count := map[daemon.Result]int{}
+	count := map[preflight.Result]int{}
 	for _, c := range report.Checks {
 		count[c.Result]++
 		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Result, c.Name, c.Found)
@@ -69,9 +70,9 @@ func printPreflight(out io.Writer, report *daemon.Preflight, format string) erro
 		return err
 	}
 	verdict := fmt.Sprintf("The proxy would start in mode %s.", report.Mode)
-	if report.Result == daemon.Fail {
+	if report.Result == preflight.Fail {
 		verdict = "The proxy would not start."
 	}
-	_, err := fmt.Fprintf(out, "\n%s Failed: %d, warnings: %d.\n", verdict, count[daemon.Fail], count[daemon.Warn])
+	_, err := fmt.Fprintf(out, "\n%s Failed: %d, warnings: %d.\n", verdict, count[preflight.Fail], count[preflight.Warn])
 	return err
 }

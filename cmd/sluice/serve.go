@@ -12,11 +12,15 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/offline"
+	"github.com/sluice-proxy/sluice/internal/daemon/plan"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
 func runCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := daemon.Options{Options: setup.Options{Version: version}}
 	lab := daemon.Lab{}
 	cmd := &cobra.Command{
 		Use:   "run --manifests DIR [--sandbox]",
@@ -45,11 +49,11 @@ to paste into another terminal.`,
 				}
 				o.Lab = &lab
 			}
-			printNotes(cmd, &o, lab.Dir)
-			if err := daemon.NeedPrivilege("; to try Sluice without it, use --sandbox"); err != nil {
+			printNotes(cmd, &o.Options, lab.Dir)
+			if err := setup.NeedPrivilege("; to try Sluice without it, use --sandbox"); err != nil {
 				return err
 			}
-			return logged(&o, daemon.Run(cmd.Context(), &o, daemon.Manifests(lab.Dir)))
+			return logged(&o.Options, daemon.Run(cmd.Context(), &o, feed.Manifests(lab.Dir)))
 		},
 	}
 	o.Flags = config.BindRun(cmd.Flags())
@@ -66,7 +70,7 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 		return err
 	}
 	if cmd.Flags().Changed("backends") && lab.Backends && !o.Sandboxed {
-		return daemon.UsageError{Err: errors.New("--backends: only with --sandbox, where it can change nothing on this host")}
+		return setup.UsageError{Err: errors.New("--backends: only with --sandbox, where it can change nothing on this host")}
 	}
 	if err := o.Load(); err != nil {
 		return err
@@ -76,8 +80,8 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 }
 
 // printNotes prints what is odd about the manifests.
-func printNotes(cmd *cobra.Command, o *daemon.Options, dir string) {
-	for _, note := range daemon.ManifestNotes(o, dir) {
+func printNotes(cmd *cobra.Command, o *setup.Options, dir string) {
+	for _, note := range plan.ManifestNotes(o, dir) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "Note: "+note)
 	}
 }
@@ -89,10 +93,10 @@ func manifestsFlag(cmd *cobra.Command, dir *string) {
 // checkManifests checks --manifests.
 func checkManifests(dir string) error {
 	if dir == "" {
-		return daemon.UsageError{Err: fmt.Errorf("--manifests: name the directory of the manifests")}
+		return setup.UsageError{Err: fmt.Errorf("--manifests: name the directory of the manifests")}
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return daemon.UsageError{Err: fmt.Errorf("--manifests %s: not a readable directory", dir)}
+		return setup.UsageError{Err: fmt.Errorf("--manifests %s: not a readable directory", dir)}
 	}
 	return nil
 }
@@ -110,7 +114,7 @@ func enterSandbox() error {
 const proxyName = "proxy"
 
 func proxyCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := daemon.Options{Options: setup.Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   proxyName + " --config FILE | --kubeconfig FILE --hostname-override NODE",
 		Short: "Serve the Services of a cluster on this node, in place of kube-proxy",
@@ -131,7 +135,7 @@ are ignored, as by kube-proxy; docs/configuration.md has the precedence.`,
   # log every change of a Service, in JSON
   sluice proxy --config=config.conf -v=2 --logging-format=json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return logged(&o, serveCluster(cmd.Context(), &o, cmd.OutOrStdout()))
+			return logged(&o.Options, serveCluster(cmd.Context(), &o, cmd.OutOrStdout()))
 		},
 	}
 	o.Flags = config.BindProxy(cmd.Flags())
@@ -155,15 +159,15 @@ func serveCluster(ctx context.Context, o *daemon.Options, out io.Writer) error {
 	if o.WriteTo != "" {
 		return o.WriteFile(o.WriteTo)
 	}
-	if err := daemon.NeedPrivilege(""); err != nil {
+	if err := setup.NeedPrivilege(""); err != nil {
 		return err
 	}
 	switch {
 	case o.Cleanup:
-		return daemon.CleanUp(ctx, o, out)
+		return offline.CleanUp(ctx, &o.Options, out)
 	case o.InitOnly:
-		return daemon.Initialise(ctx, o)
+		return setup.Initialise(ctx, &o.Options)
 	default:
-		return daemon.Run(ctx, o, daemon.Cluster)
+		return daemon.Run(ctx, o, feed.Cluster)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sluice-proxy/sluice/internal/daemon"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -64,7 +64,7 @@ func (a *asking) check() error {
 			return nil
 		}
 	}
-	return daemon.UsageError{Err: fmt.Errorf("--output %q: want %s", a.output, list(a.outputs))}
+	return setup.UsageError{Err: fmt.Errorf("--output %q: want %s", a.output, list(a.outputs))}
 }
 
 // print prints an answer in the wanted format; table prints it for people.

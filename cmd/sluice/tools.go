@@ -13,11 +13,13 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/internal/daemon/offline"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
 func demoCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := daemon.Options{Options: setup.Options{Version: version}}
 	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -32,11 +34,11 @@ backends that answer, and lines to paste into another terminal.`,
 				return err
 			}
 			if o.KubeProxy.Mode == config.ModeUserspace {
-				return daemon.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
+				return setup.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
 					"sluice run --sandbox --backends --manifests DIR shows this mode without a cluster")}
 			}
 			if o.KubeProxy.Mode == config.ModeIPVS {
-				return daemon.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
+				return setup.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
 					"IPVS mode needs root and a module of the host's kernel")}
 			}
 			if sandbox.Inside() {
@@ -44,7 +46,7 @@ backends that answer, and lines to paste into another terminal.`,
 					return err
 				}
 				verbose := cmd.Flags().Changed("log-level")
-				err := daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
 				if err == nil && keep {
 					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
 				}
@@ -74,7 +76,7 @@ backends that answer, and lines to paste into another terminal.`,
 }
 
 func renderCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := setup.Options{Version: version}
 	var dir, family string
 	cmd := &cobra.Command{
 		Use:   "render --manifests DIR [--proxy-mode MODE] [--family FAMILY]",
@@ -95,7 +97,7 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 			if err := o.Load(); err != nil {
 				return err
 			}
-			text, err := daemon.Render(&o, dir, family)
+			text, err := offline.Render(&o, dir, family)
 			if err != nil {
 				return err
 			}
@@ -114,7 +116,7 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 const cleanupName = "cleanup"
 
 func cleanupCommand() *cobra.Command {
-	o := daemon.Options{Version: version}
+	o := setup.Options{Version: version}
 	dry := false
 	cmd := &cobra.Command{
 		Use:   cleanupName,
@@ -134,13 +136,13 @@ if there is nothing to remove or restore, 2 if there is, and 1 after any error.`
 			if err := o.Load(); err != nil {
 				return err
 			}
-			if err := daemon.NeedPrivilege(""); err != nil {
+			if err := setup.NeedPrivilege(""); err != nil {
 				return err
 			}
 			if !dry {
-				return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+				return offline.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
 			}
-			found, err := daemon.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			found, err := offline.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
 			if err == nil && found {
 				err = exitError(exitDiffers)
 			}
@@ -168,7 +170,7 @@ func versionCommand() *cobra.Command {
 
 // printVersion answers kube-proxy's --version. Programs parse the first line.
 func printVersion(out io.Writer, asked config.Version) error {
-	if _, err := fmt.Fprintln(out, "Kubernetes", cmp.Or(asked.Reported, daemon.Release)); err != nil || !asked.Raw {
+	if _, err := fmt.Fprintln(out, "Kubernetes", cmp.Or(asked.Reported, setup.Release)); err != nil || !asked.Raw {
 		return err
 	}
 	_, err := fmt.Fprintln(out, versionText())
@@ -177,9 +179,9 @@ func printVersion(out io.Writer, asked config.Version) error {
 
 func versionText() string {
 	commit := "unknown commit"
-	if revision := daemon.Revision(); revision != "" {
+	if revision := setup.Revision(); revision != "" {
 		commit = "commit " + revision[:min(12, len(revision))]
 	}
 	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
-		version, commit, runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
+		version, commit, runtime.GOOS, runtime.GOARCH, runtime.Version(), setup.Compatible)
 }

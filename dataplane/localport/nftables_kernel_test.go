@@ -160,7 +160,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 
 	w.await("the culprit is found", func() bool { return len(a.Status().Quarantined) > 0 && a.Status().Ledger.Pending == 0 })
 	held := a.Status().Quarantined
-	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
+	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "tcp/127.0.0.1:30085") {
 		t.Errorf("in quarantine: %+v", held)
 	}
 	if n := w.writer.Stats().Listeners.Load(); n != services-1 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -60,7 +61,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		}
 		if target, ok := targetOf(port, through); ok {
 			listen := netip.AddrPortFrom(r.listen, port.NodePort)
-			objects = append(objects, object(place{Protocol: port.Protocol, At: listen}, target))
+			objects = append(objects, object(relay.Place{Protocol: port.Protocol, At: listen}, target))
 		}
 	}
 	return objects
@@ -97,29 +98,12 @@ func targetOf(port *service.PortView, through netip.Addr) (netip.AddrPort, bool)
 	return netip.AddrPortFrom(port.ClusterIP, port.Port), port.ClusterIP.IsValid() && port.ServesInternal()
 }
 
-// container is the container of all objects of this domain.
-const container = "listener"
-
-// place is where a listener listens, the identity of an object: "tcp/127.0.0.1:30080".
-type place = relay.Place
-
-func idOf(p place) dataplane.ID { return dataplane.ID{Container: container, Name: p.String()} }
-
-// parsePlace is the reverse of idOf.
-func parsePlace(id dataplane.ID) (place, error) {
-	p, err := relay.ParsePlace(id.Name)
-	if err != nil {
-		return p, fmt.Errorf("object %s %w", id.Container, err)
-	}
-	return p, nil
-}
-
 // bodyPrefix begins every body; the target follows, for example "to 192.0.2.10:30080".
 const bodyPrefix = "to "
 
 // object returns a listener as an object.
-func object(p place, target netip.AddrPort) dataplane.Object {
-	return dataplane.Object{ID: idOf(p), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
+func object(p relay.Place, target netip.AddrPort) dataplane.Object {
+	return dataplane.Object{ID: listeners.ID(p), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
 }
 
 // parseBody returns the target in an object's body. It rejects a target on the loopback interface:
@@ -137,7 +121,7 @@ func parseBody(text string) (netip.AddrPort, error) {
 // Target returns where the listener at an address forwards to, and false if there is none.
 func Target(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) (netip.AddrPort, bool) {
 	for i := range objects {
-		if objects[i].ID == idOf(place{Protocol: protocol, At: at}) {
+		if objects[i].ID == listeners.ID(relay.Place{Protocol: protocol, At: at}) {
 			target, err := parseBody(objects[i].Body)
 			return target, err == nil
 		}

@@ -12,9 +12,11 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // world is a network namespace with a writer. Addresses on its loopback interface serve as the
@@ -28,7 +30,7 @@ type world struct {
 	owner service.Key
 
 	mu       sync.Mutex
-	failures []localport.Failure
+	failures []relay.Failure
 }
 
 // addresses are the loopback address, and two of the node's own.
@@ -56,7 +58,7 @@ func newWorld(t testing.TB, family service.Family, config localport.Config) *wor
 		check(t, node.AddAddress("lo", netip.PrefixFrom(own, own.BitLen())))
 	}
 	config.Inside = node.Do
-	config.Report = func(f localport.Failure) {
+	config.Report = func(f relay.Failure) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.failures = append(w.failures, f)
@@ -98,7 +100,7 @@ func (w *world) checkNothingIsLeft() {
 }
 
 // takeFailures returns the reports since the last call.
-func (w *world) takeFailures() []localport.Failure {
+func (w *world) takeFailures() []relay.Failure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	taken := w.failures
@@ -127,21 +129,7 @@ func (w *world) gone(o *dataplane.Object) dataplane.Change {
 // attempt writes and checks that the receipt is true.
 func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	receipt := w.writer.Write(w.Context(), &dataplane.Batch{Changes: changes})
-	there := map[dataplane.ID]*dataplane.Object{}
-	for _, o := range w.read() {
-		there[o.ID] = &o
-	}
-	for _, c := range changes {
-		said, certain := receipt.Certain[c.ID]
-		if receipt.Outcome == dataplane.Landed {
-			said, certain = c.After, true
-		}
-		if !certain || !dataplane.Same(said, there[c.ID]) {
-			w.Errorf("%v: receipt %v says %v (certain: %v), there is %v", c.ID, receipt, said, certain, there[c.ID])
-		}
-	}
-	return receipt
+	return writertest.Attempt(w, w.writer, changes...)
 }
 
 // write writes a batch that must land.

@@ -67,9 +67,9 @@ func TestKernelListenersAreOfOneFamily(t *testing.T) {
 	})
 }
 
-// TestKernelTakenPortSuspectsItsOwnerAlone: the batch is rejected and nothing of it stays. Without
-// the suspect's change it lands, and with it once the port is free.
-func TestKernelTakenPortSuspectsItsOwnerAlone(t *testing.T) {
+// TestKernelTakenPortIsRefusedAlone: the suspect is proven, and everything else of the batch lands.
+// With the suspect's change it lands once the port is free.
+func TestKernelTakenPortIsRefusedAlone(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			eachFamily(t, localport.Config{}, func(w *world) { w.expectSuspect(protocol) })
@@ -79,51 +79,35 @@ func TestKernelTakenPortSuspectsItsOwnerAlone(t *testing.T) {
 
 func (w *world) expectSuspect(protocol service.Protocol) {
 	w.Helper()
+	network := protocol.String()
 	thief := w.backend("thief", w.listen(30081))
-	target := netip.AddrPortFrom(w.own(), nodePort)
-	innocent := w.want(w.listener(protocol, nodePort, target))
-	guilty := w.want(w.listener(protocol, 30081, target))
+	first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
+	second := w.backend("second", netip.AddrPortFrom(w.second(), nodePort))
+	moves, goes := w.listener(protocol, nodePort, first.Addr()), w.listener(protocol, 30082, first.Addr())
+	w.write(w.want(moves), w.want(goes))
+	guilty := w.want(w.listener(protocol, 30081, first.Addr()))
 	guilty.Owner = service.Key{Namespace: "ns1", Name: "guilty"}
-	receipt := w.attempt(innocent, guilty)
-	if receipt.Outcome != dataplane.Rejected || !errors.Is(receipt.Err, unix.EADDRINUSE) ||
+	receipt := w.attempt(guilty, w.want(w.listener(protocol, nodePort, second.Addr())), w.gone(goes),
+		w.want(w.listener(protocol, 30083, first.Addr())))
+	if receipt.Outcome != dataplane.Rejected || !receipt.Proven || !errors.Is(receipt.Err, unix.EADDRINUSE) ||
 		!slices.Equal(receipt.Suspects, []service.Key{guilty.Owner}) {
 		w.Errorf("got %v, suspects %v", receipt, receipt.Suspects)
 	}
-	for _, part := range []string{"Service ns1/guilty", "30081/" + protocol.String(), w.listen(0).Addr().String(), "stop it",
+	for _, part := range []string{"Service ns1/guilty", network + "/" + w.listen(30081).String(), "stop it",
 		fmt.Sprintf("port 30081 on %s is held by this process (pid %d)", w.listen(0).Addr(), os.Getpid())} {
 		if !strings.Contains(receipt.Err.Error(), part) {
 			w.Errorf("%q does not say %q", receipt.Err, part)
 		}
 	}
-	w.expectRefused(protocol.String(), nodePort)
-	w.write(innocent)
-	if receipt = w.attempt(guilty); receipt.Outcome != dataplane.Rejected {
-		w.Errorf("alone: %v", receipt)
-	}
-	w.expectAnswer(protocol.String(), 30081, "thief")
+	w.expectAnswer(network, nodePort, "second")
+	w.expectRefused(network, 30082)
+	w.expectAnswer(network, 30083, "first")
+	w.expectAnswer(network, 30081, "thief")
 	check(w, thief.Close())
 	w.write(guilty)
-}
-
-// TestKernelRejectedBatchChangesNothing: listeners that a rejected batch would close or retarget
-// stay.
-func TestKernelRejectedBatchChangesNothing(t *testing.T) {
-	w := newWorld(t, service.IPv4, localport.Config{})
-	first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
-	thief := w.backend("thief", w.listen(30081))
-	stays := w.listener(service.TCP, nodePort, first.Addr())
-	goes := w.listener(service.TCP, 30082, first.Addr())
-	w.write(w.want(stays), w.want(goes))
-	elsewhere := netip.AddrPortFrom(w.second(), nodePort)
-	receipt := w.attempt(w.want(w.listener(service.TCP, nodePort, elsewhere)), w.gone(goes),
-		w.want(w.listener(service.TCP, 30081, elsewhere)))
-	if receipt.Outcome != dataplane.Rejected {
-		w.Errorf("got %v", receipt)
-	}
-	w.expectAnswer("tcp", nodePort, "first")
-	w.expectAnswer("tcp", 30082, "first")
-	check(w, thief.Close())
+	w.expectAnswer(network, 30081, "first")
 	check(w, first.Close())
+	check(w, second.Close())
 }
 
 // TestKernelMissingLoopbackHasNoSuspect: what the host lacks is retried later.
@@ -156,21 +140,6 @@ func TestKernelUselessObjectsAreRejected(t *testing.T) {
 			w.Errorf("%v: got %v, suspects %v", o, receipt, receipt.Suspects)
 		}
 	}
-}
-
-func TestKernelWritesWithoutTimeDoNothing(t *testing.T) {
-	w := newWorld(t, service.IPv4, localport.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
-	receipt := w.writer.Write(ctx, &dataplane.Batch{Changes: []dataplane.Change{w.want(o)}})
-	if there, certain := receipt.Certain[o.ID]; receipt.Outcome != dataplane.Unknown || !errors.Is(receipt.Err, context.Canceled) || !certain || there != nil {
-		t.Errorf("got %v, certain %v", receipt, receipt.Certain)
-	}
-	if _, err := w.writer.Read(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a read without time says %v", err)
-	}
-	w.write(w.want(o))
 }
 
 // TestKernelCloseIsTheEnd of all listeners, and of opening.

@@ -35,6 +35,8 @@ type server interface {
 	serve(ctx context.Context) error
 	// Close closes the socket. It is called once.
 	io.Closer
+	// use replaces the balancer.
+	use(Balancer)
 	// control calls a function with the socket.
 	control(func(fd uintptr)) error
 }
@@ -44,17 +46,6 @@ type Options struct {
 	Balancer Balancer
 	// Control, if set, prepares the socket before it is bound.
 	Control func(fd uintptr) error
-	// Budget, if set, returns what the next client counts against. Default: a part of the relay's.
-	Budget func() *Budget
-}
-
-// slots returns what says which budget a client counts against.
-func (o Options) slots(of *Pool) func() *Budget {
-	if o.Budget != nil {
-		return o.Budget
-	}
-	own := of.Budget()
-	return func() *Budget { return own }
 }
 
 // Open opens a socket. Clients can connect to it from then on, but nothing serves them before
@@ -81,6 +72,10 @@ func (l *Listener) Place() Place { return l.place }
 
 // Alive reports whether it serves clients, or will once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
+
+// Use replaces the balancer. Open connections report their end to the former one. The new one decides
+// which sessions stay.
+func (l *Listener) Use(b Balancer) { l.server.use(b) }
 
 // Control calls a function with the socket of a listener that is alive.
 func (l *Listener) Control(f func(fd uintptr)) error { return l.server.control(f) }
@@ -201,7 +196,7 @@ func network(protocol service.Protocol, addr netip.Addr) string {
 
 // listenTCP opens a listener of plain TCP: Multipath TCP has no use on the loopback interface.
 func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, error) {
-	if l := s.inheritTCP(at, o); l != nil {
+	if l, ok := inherit[*net.TCPListener](s, Place{service.TCP, at}, o, net.FileListener); ok {
 		return l, nil
 	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: o.control()}
@@ -217,7 +212,7 @@ func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, err
 
 // listenUDP opens a socket that accepts datagrams from any client.
 func (s *sockets) listenUDP(at netip.AddrPort, o Options) (*net.UDPConn, error) {
-	if c := s.inheritUDP(at, o); c != nil {
+	if c, ok := inherit[*net.UDPConn](s, Place{service.UDP, at}, o, net.FilePacketConn); ok {
 		return c, nil
 	}
 	config := net.ListenConfig{Control: o.control()}

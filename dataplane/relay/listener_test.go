@@ -52,7 +52,7 @@ func (s *script) Close() error {
 func scripted(h *Relay, failures ...error) *Listener {
 	l := &Listener{relay: h, place: Place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}, stop: func() {}}
 	socket := &script{failures: failures, closed: make(chan struct{})}
-	l.server = &tcpServer{Relay: h, name: l.place.String(), socket: socket, slots: Options{}.slots(NewPool(Limits{Total: 1}))}
+	l.server = &tcpServer{Relay: h, name: l.place.String(), socket: socket, choice: newChoice(Fixed{}, NewPool(Limits{Total: 1}))}
 	l.alive.Store(true)
 	return l
 }

@@ -35,7 +35,7 @@ func startNewClients(b *testing.B, sessions int) (ask func(i int)) {
 	node := netnstest.New(b, "node")
 	echo := startEcho(b, node)
 	r := New(Config{Inside: node.Do, Sessions: 4 * sessions, SessionsPerListener: sessions})
-	l, err := r.Open(Place{service.UDP, benchAt}, Options{Balancer: fixed(echo)})
+	l, err := r.Open(Place{service.UDP, benchAt}, Options{Balancer: Fixed(echo)})
 	if err != nil {
 		b.Fatal(err)
 	}

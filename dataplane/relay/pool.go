@@ -246,7 +246,10 @@ func prefixesOf(client netip.Addr) []netip.Prefix {
 }
 
 func (p *Pool) put(s *Slot, b *Budget, client []netip.Prefix, by occupant) {
-	s.pool, s.budget, s.by = p, b, by
+	if s.pool == nil { // Give reads it without the lock
+		s.pool = p
+	}
+	s.budget, s.by = b, by
 	s.in = append(s.in[:0], seat{group: &b.group})
 	for _, prefix := range client {
 		g := p.clients[prefix]

@@ -256,3 +256,20 @@ func TestPoolMovesSlots(t *testing.T) {
 		t.Errorf("left: %d used, %d clients, %d ranked", p.used, len(p.clients), len(p.ranking))
 	}
 }
+
+// TestSlotsAreGivenWhileTheyMove: a listener may die while another Service takes it over.
+func TestSlotsAreGivenWhileTheyMove(t *testing.T) {
+	p := NewPool(Limits{})
+	from, to := p.Budget(), p.Budget()
+	for range 100 {
+		var s Slot
+		from.Take(&s, netip.Addr{})
+		var given sync.WaitGroup
+		given.Go(s.Give)
+		s.Move(to)
+		given.Wait()
+		if p.used != 0 || from.used != 0 || to.used != 0 {
+			t.Fatalf("%d slots are taken, %d and %d of the budgets", p.used, from.used, to.used)
+		}
+	}
+}

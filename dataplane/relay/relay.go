@@ -21,8 +21,8 @@ type Config struct {
 	// Connections bounds the TCP connections of all listeners together, and
 	// ConnectionsPerListener those of one; a further client is reset. The last tenth of them is for
 	// listeners with fewer than 16. Each takes up to six file descriptors: two sockets and two
-	// pipes to splice through. Defaults 1024 and 512. Listeners with Options.Budget count there
-	// alone.
+	// pipes to splice through. Defaults 1024 and 512. Clients of a
+	// Balancer with a Budget count there alone.
 	Connections, ConnectionsPerListener int
 	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
 	// of one. At its listener's bound, a new one replaces the least recently active there, and at
@@ -91,25 +91,6 @@ type Place struct {
 // String returns, for example, "tcp/127.0.0.1:30080".
 func (p Place) String() string { return p.Protocol.String() + "/" + p.At.String() }
 
-// Balancer chooses the targets of one listener. Any goroutine calls it; no method blocks.
-type Balancer interface {
-	// Targets returns where to connect a client, in the order to try. Without any, a connection
-	// is reset and a datagram dropped.
-	Targets(client netip.Addr) []netip.AddrPort
-	// Keeps reports whether a client's UDP session stays with its target.
-	Keeps(client netip.Addr, target netip.AddrPort) bool
-	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
-	// client has connected to the address at. TCP only.
-	Preface(client, at netip.AddrPort) []byte
-	// Connected is told of a connection or session. Ended is called once it has ended.
-	Connected(c *Connection) (ended func())
-	// Failed is told that a target has refused a client, has not answered, or must not be dialed
-	// (*DeniedError). Again says that another one is tried.
-	Failed(target netip.AddrPort, err error, again bool)
-	// Refused is told that a client was not served, or that its session was replaced.
-	Refused(client netip.Addr, why Refusal)
-}
-
 // Failure is something that went wrong while forwarding.
 type Failure struct {
 	// Listener names it, for example "tcp/127.0.0.1:30080".
@@ -138,7 +119,7 @@ type Relay struct {
 	*sockets
 	tasks *tasks
 	stats Stats
-	// connections and sessions are for listeners without Options.Budget.
+	// connections and sessions are for balancers without a budget.
 	connections, sessions *Pool
 	unreplied, replied    time.Duration
 	places                *Places

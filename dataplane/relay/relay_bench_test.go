@@ -19,7 +19,7 @@ var benchAt = netip.MustParseAddrPort("127.0.0.1:30080")
 func startBench(b *testing.B, protocol service.Protocol, listen func(inside func(func() error) error) netip.AddrPort) func(network string) net.Conn {
 	node := netnstest.New(b, "node")
 	r := New(Config{Inside: node.Do})
-	l, err := r.Open(Place{protocol, benchAt}, Options{Balancer: fixed(listen(node.Do))})
+	l, err := r.Open(Place{protocol, benchAt}, Options{Balancer: Fixed(listen(node.Do))})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (s *session) close() {
 // evict ends the session for another one, which has its slot.
 func (s *session) evict() {
 	s.server.stats.SessionsEvicted.Add(1)
-	s.server.choice.Refused(s.Client.Addr(), Replaced)
+	s.server.balancer().Refused(s.Client.Addr(), Replaced)
 	s.close()
 }
 
@@ -148,7 +148,7 @@ func (s *session) relay() {
 			return
 		default: // an ICMP error on a connected socket (udp(7))
 			s.server.stats.SessionsRefused.Add(1)
-			s.server.choice.Failed(s.Target, err, false)
+			s.server.balancer().Failed(s.Target, err, false)
 			return
 		}
 	}

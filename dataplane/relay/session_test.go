@@ -15,7 +15,7 @@ func TestActiveSessionsMakeNoRoom(t *testing.T) {
 	const sessions, active = 64, 2 * candidatesMax
 	node := netnstest.New(t, "node")
 	r := New(Config{Inside: node.Do, SessionsPerListener: sessions})
-	l, err := r.Open(Place{service.UDP, benchAt}, Options{Balancer: fixed(startEcho(t, node))})
+	l, err := r.Open(Place{service.UDP, benchAt}, Options{Balancer: Fixed(startEcho(t, node))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestSessionsOfTargetsThatCannotBeDialed(t *testing.T) {
 	node := netnstest.New(t, "node")
 	echo := startEcho(t, node)
 	var failed []error
-	choice := two{fixed(echo), netip.MustParseAddrPort("192.0.2.1:53"), &failed} // there is no route to it
+	choice := two{Fixed(echo), netip.MustParseAddrPort("192.0.2.1:53"), &failed} // there is no route to it
 	r := New(Config{Inside: node.Do})
 	s, err := newUDPServer(r, Place{service.UDP, benchAt}, Options{Balancer: choice})
 	if err != nil {
@@ -83,12 +83,12 @@ func TestSessionsOfTargetsThatCannotBeDialed(t *testing.T) {
 
 // two has two targets, and notes what fails.
 type two struct {
-	fixed
+	Fixed
 	first  netip.AddrPort
 	failed *[]error
 }
 
 func (b two) Targets(netip.Addr) []netip.AddrPort {
-	return []netip.AddrPort{b.first, netip.AddrPort(b.fixed)}
+	return []netip.AddrPort{b.first, netip.AddrPort(b.Fixed)}
 }
 func (b two) Failed(_ netip.AddrPort, err error, _ bool) { *b.failed = append(*b.failed, err) }

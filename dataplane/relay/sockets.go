@@ -2,8 +2,8 @@ package relay
 
 import (
 	"errors"
+	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -125,41 +125,23 @@ func PlaceOf(socket *os.File) (p Place, err error) {
 	return p, err
 }
 
-// inheritTCP returns the waiting socket of a place as a listener, nil if there is none that can be
-// used.
-func (s *sockets) inheritTCP(at netip.AddrPort, o Options) *net.TCPListener {
-	file := s.waiting.take(Place{service.TCP, at})
+// inherit returns the waiting socket of a place, and false if there is none that can be used. Copy
+// makes a socket of package net from a file.
+func inherit[S syscall.Conn, I io.Closer](s *sockets, p Place, o Options, copy func(*os.File) (I, error)) (socket S, ok bool) {
+	file := s.waiting.take(p)
 	if file == nil {
-		return nil
-	}
-	defer file.Close() //nolint:errcheck // the listener has a copy
-	l, err := net.FileListener(file)
-	if err != nil {
-		return nil
-	}
-	if tcp, ok := l.(*net.TCPListener); ok && o.prepare(tcp) == nil {
-		return tcp
-	}
-	_ = l.Close() // another one is opened
-	return nil
-}
-
-// inheritUDP is inheritTCP for datagrams.
-func (s *sockets) inheritUDP(at netip.AddrPort, o Options) *net.UDPConn {
-	file := s.waiting.take(Place{service.UDP, at})
-	if file == nil {
-		return nil
+		return socket, false
 	}
 	defer file.Close() //nolint:errcheck // the socket has a copy
-	c, err := net.FilePacketConn(file)
+	copied, err := copy(file)
 	if err != nil {
-		return nil
+		return socket, false
 	}
-	if udp, ok := c.(*net.UDPConn); ok && o.prepare(udp) == nil {
-		return udp
+	if socket, ok = any(copied).(S); ok && o.prepare(socket) == nil {
+		return socket, true
 	}
-	_ = c.Close() // another one is opened
-	return nil
+	_ = copied.Close() // another one is opened
+	return socket, false
 }
 
 // prepare does with a socket of a former owner what Control does with a new one. The former owner's

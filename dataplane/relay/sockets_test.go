@@ -20,7 +20,7 @@ func TestASuccessorTakesSocketsOver(t *testing.T) {
 	t.Cleanup(second.Close)
 	var places []Place
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
-		l, err := first.Open(Place{protocol, netip.MustParseAddrPort("127.0.0.1:0")}, Options{Balancer: fixed(former)})
+		l, err := first.Open(Place{protocol, netip.MustParseAddrPort("127.0.0.1:0")}, Options{Balancer: Fixed(former)})
 		check(t, err)
 		l.Start(func() { t.Error("it died") })
 		check(t, l.Share(pool))
@@ -41,7 +41,7 @@ func TestASuccessorTakesSocketsOver(t *testing.T) {
 	waiting, err := net.Dial("tcp", placeOf(t, places, service.TCP))
 	check(t, err)
 	for _, p := range places {
-		l, err := second.Open(p, Options{Balancer: fixed(next)})
+		l, err := second.Open(p, Options{Balancer: Fixed(next)})
 		check(t, err)
 		l.Start(func() { t.Error("it died") })
 	}

@@ -27,8 +27,7 @@ type tcpServer struct {
 	place  Place
 	name   string
 	socket acceptor
-	choice Balancer
-	slots  func() *Budget
+	*choice
 }
 
 func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
@@ -37,8 +36,7 @@ func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
 		return nil, err
 	}
 	return &tcpServer{
-		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
-		slots: o.slots(s.connections),
+		Relay: s, place: p, name: p.String(), socket: socket, choice: newChoice(o.Balancer, s.connections),
 	}, nil
 }
 
@@ -77,9 +75,9 @@ func (s *tcpServer) serve(ctx context.Context) error {
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	slot, from := &Slot{}, addrOf(client.RemoteAddr()).Addr()
-	if why, ok := s.slots().Take(slot, from); !ok {
+	if why, ok := s.budget().Take(slot, from); !ok {
 		s.stats.ConnectionsRefused.Add(1)
-		s.choice.Refused(from, why)
+		s.balancer().Refused(from, why)
 		reset(client)
 		return
 	}
@@ -110,7 +108,7 @@ func (s *tcpServer) forward(client *net.TCPConn) {
 		Place: s.place, Client: from, Target: target, Began: time.Now(), stats: &s.stats.Bytes,
 	}}
 	c.Cut = c.abort
-	ended := s.choice.Connected(&c.Connection)
+	ended := s.balancer().Connected(&c.Connection)
 	defer ended()
 	c.pump(s.Relay, s.name)
 }
@@ -125,12 +123,12 @@ func addrOf(end net.Addr) netip.AddrPort {
 // connect tries the targets of a client in turn; the connection is nil if none accepts. Each gets
 // its share of the time.
 func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
-	targets := s.choice.Targets(client.Addr())
+	targets := s.balancer().Targets(client.Addr())
 	if len(targets) == 0 {
-		s.choice.Refused(client.Addr(), NoTarget)
+		s.balancer().Refused(client.Addr(), NoTarget)
 		return nil, netip.AddrPort{}
 	}
-	preface := s.choice.Preface(client, at)
+	preface := s.balancer().Preface(client, at)
 	for i, target := range targets {
 		began := time.Now()
 		upstream, err := s.dialTCP(s.tasks.ctx, target, s.dialTimeout/time.Duration(len(targets)))
@@ -148,10 +146,10 @@ func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.Addr
 			s.stats.ConnectionsRetried.Add(1)
 		}
 		if !Exhausted(err) {
-			s.choice.Failed(target, err, again)
+			s.balancer().Failed(target, err, again)
 		}
 	}
-	s.choice.Refused(client.Addr(), Unreachable)
+	s.balancer().Refused(client.Addr(), Unreachable)
 	return nil, netip.AddrPort{}
 }
 

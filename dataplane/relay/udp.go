@@ -26,11 +26,10 @@ var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }
 // its own. The goroutine in serve opens sessions.
 type udpServer struct {
 	*Relay
-	place    Place
-	name     string
-	socket   *net.UDPConn
-	choice   Balancer
-	slots    func() *Budget
+	place  Place
+	name   string
+	socket *net.UDPConn
+	*choice
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
@@ -42,8 +41,8 @@ func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
 		return nil, err
 	}
 	return &udpServer{
-		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
-		slots: o.slots(s.sessions), began: time.Now(),
+		Relay: s, place: p, name: p.String(), socket: socket, choice: newChoice(o.Balancer, s.sessions),
+		began: time.Now(),
 	}, nil
 }
 
@@ -101,7 +100,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 			return
 		}
 		if errors.Is(err, unix.ECONNREFUSED) {
-			s.choice.Failed(session.Target, err, true)
+			s.balancer().Failed(session.Target, err, true)
 		} else if !errors.Is(err, net.ErrClosed) {
 			break // for example a full buffer: the datagram is lost, as on any network
 		}
@@ -114,7 +113,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 func (s *udpServer) session(client netip.AddrPort) *session {
 	from := client.Addr().Unmap()
 	known := s.sessions.get(client)
-	if known != nil && s.choice.Keeps(from, known.Target) {
+	if known != nil && s.balancer().Keeps(from, known.Target) {
 		return known
 	}
 	if known != nil {
@@ -125,7 +124,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 		return nil
 	}
 	opened := newSession(s, client, target, conn)
-	opened.ended = s.choice.Connected(&opened.Connection)
+	opened.ended = s.balancer().Connected(&opened.Connection)
 	if !s.makeRoom(opened) {
 		opened.close()
 		return nil
@@ -143,9 +142,9 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 // connect opens a socket to the first target of a client that it can be opened to, nil if there is
 // none.
 func (s *udpServer) connect(client netip.Addr) (*net.UDPConn, netip.AddrPort) {
-	targets := s.choice.Targets(client)
+	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
-		s.choice.Refused(client, NoTarget)
+		s.balancer().Refused(client, NoTarget)
 		return nil, netip.AddrPort{}
 	}
 	for i, target := range targets {
@@ -154,23 +153,23 @@ func (s *udpServer) connect(client netip.Addr) (*net.UDPConn, netip.AddrPort) {
 			return conn, target
 		}
 		if !Exhausted(err) {
-			s.choice.Failed(target, err, i < len(targets)-1)
+			s.balancer().Failed(target, err, i < len(targets)-1)
 		}
 	}
-	s.choice.Refused(client, Unreachable)
+	s.balancer().Refused(client, Unreachable)
 	return nil, netip.AddrPort{}
 }
 
 // makeRoom takes a slot for a session, if necessary that of another one, which ends. It reports
 // false if none can be had.
 func (s *udpServer) makeRoom(opened *session) bool {
-	replaced, ok := s.slots().takeFor(&opened.slot, opened.Client.Addr(), opened)
+	replaced, ok := s.budget().takeFor(&opened.slot, opened.Client.Addr(), opened)
 	for _, r := range replaced {
 		r.evict()
 	}
 	if !ok {
 		s.stats.ConnectionsRefused.Add(1)
-		s.choice.Refused(opened.Client.Addr(), TotalFull)
+		s.balancer().Refused(opened.Client.Addr(), TotalFull)
 	}
 	return ok
 }

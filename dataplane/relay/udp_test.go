@@ -19,7 +19,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	}
 	h := New(Config{Inside: node.Do})
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
-	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)})
+	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: Fixed(at)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +57,3 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 		}
 	}
 }
-
-// fixed has one target.
-type fixed netip.AddrPort
-
-func (f fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.AddrPort{netip.AddrPort(f)} }
-func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
-func (fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
-func (fixed) Connected(*Connection) func()                     { return func() {} }
-func (fixed) Failed(netip.AddrPort, error, bool)               {}
-func (fixed) Refused(netip.Addr, Refusal)                      {}

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -20,7 +21,8 @@ const (
 )
 
 // balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
-// connections drain. The lock guards its fields, never a call that can block.
+// connections drain. It implements [relay.Balancer]. The lock guards its fields, never a call that
+// can block.
 type balancer struct {
 	registry      *Registry
 	port          *port
@@ -147,7 +149,9 @@ func (b *balancer) cut(k *served) {
 	}
 }
 
-func (b *balancer) targets(client netip.Addr) []netip.AddrPort {
+// Targets returns the endpoints to try: with affinity first the client's last one, then by round robin
+// or by load.
+func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.table.targets(client)
@@ -207,7 +211,8 @@ func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
 	return f.times >= failuresMax && now.Before(f.until)
 }
 
-func (b *balancer) preface(client, at netip.AddrPort) []byte {
+// Preface returns the header of the PROXY protocol, if the Service asks for it.
+func (b *balancer) Preface(client, at netip.AddrPort) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.table.ProxyProtocol {
@@ -216,7 +221,8 @@ func (b *balancer) preface(client, at netip.AddrPort) []byte {
 	return proxyHeader(client, at)
 }
 
-func (b *balancer) keeps(client netip.Addr, target netip.AddrPort) bool {
+// Keeps reports whether the endpoint still serves the client.
+func (b *balancer) Keeps(client netip.Addr, target netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all, role := b.table.side(client)
@@ -233,7 +239,8 @@ func (b *balancer) know(at netip.AddrPort) *served {
 	return k
 }
 
-func (b *balancer) connected(c *relay.Connection) (ended func()) {
+// Connected counts a connection, and remembers its client.
+func (b *balancer) Connected(c *relay.Connection) (ended func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.protocol == service.TCP { // a UDP session has not been answered yet
@@ -264,7 +271,11 @@ func (b *balancer) ended(k *served, o *Open) {
 	}
 }
 
-func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
+// Failed counts the failure. An endpoint that fails repeatedly is tried last for a while.
+func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
+	if denied, ok := errors.AsType[*relay.DeniedError](err); ok {
+		b.registry.denied(b.port, denied)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.table.has(target) {
@@ -279,9 +290,11 @@ func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
 	b.failing[target] = failing{f.times + 1, now.Add(avoidFor)}
 }
 
-func (b *balancer) budget() *relay.Budget { return b.port.share.budget(b.protocol) }
+// Budget returns the budget of the Service.
+func (b *balancer) Budget() *relay.Budget { return b.port.share.budget(b.protocol) }
 
-func (b *balancer) refused(client netip.Addr, why relay.Refusal) {
+// Refused counts a rejected client, and reports a limit that it met.
+func (b *balancer) Refused(client netip.Addr, why relay.Refusal) {
 	b.port.refuse(why)
 	switch why {
 	case relay.ClientFull, relay.PartFull, relay.TotalFull, relay.Replaced:

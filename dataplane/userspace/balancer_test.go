@@ -36,13 +36,13 @@ func balanceFor(r *Registry, id PortID, t *Table, drain time.Duration) *balancer
 
 // connect opens a connection of a client.
 func (b *balancer) connect(client netip.Addr, to netip.AddrPort, cut func()) (ended func()) {
-	return b.connected(&relay.Connection{Client: netip.AddrPortFrom(client, 40000), Target: to, Began: time.Now(), Cut: cut})
+	return b.Connected(&relay.Connection{Client: netip.AddrPortFrom(client, 40000), Target: to, Began: time.Now(), Cut: cut})
 }
 
 func firsts(x *balancer, client netip.Addr, n int) map[netip.AddrPort]int {
 	got := map[netip.AddrPort]int{}
 	for range n {
-		got[x.targets(client)[0]]++
+		got[x.Targets(client)[0]]++
 	}
 	return got
 }
@@ -55,7 +55,7 @@ func TestClientsGoRound(t *testing.T) {
 		}
 	}
 	for range 4 {
-		got := x.targets(client)
+		got := x.Targets(client)
 		if len(slices.Compact(slices.SortedFunc(slices.Values(got), netip.AddrPort.Compare))) != triesMax {
 			t.Errorf("to try: %v, want %d", got, triesMax)
 		}
@@ -66,32 +66,32 @@ func TestClientsGoRound(t *testing.T) {
 func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balance(&Table{To: []netip.AddrPort{a, b, c}})
-		x.targetFailed(a, true)
+		x.Failed(a, nil, true)
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("one failure: %v", got)
 		}
-		x.targetFailed(a, true)
+		x.Failed(a, nil, true)
 		if got := firsts(x, client, 30); got[b] != 15 || got[c] != 15 {
 			t.Errorf("two failures: %v", got)
 		}
-		if got := x.targets(client); got[2] != a {
+		if got := x.Targets(client); got[2] != a {
 			t.Errorf("to try: %v, want %v last", got, a)
 		}
 		x.connect(client, a, nil)()
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("it has accepted: %v", got)
 		}
-		x.targetFailed(a, true)
-		x.targetFailed(a, true)
+		x.Failed(a, nil, true)
+		x.Failed(a, nil, true)
 		time.Sleep(avoidFor)
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("after a while: %v", got)
 		}
 		for _, e := range []netip.AddrPort{a, b, c} {
-			x.targetFailed(e, true)
-			x.targetFailed(e, true)
+			x.Failed(e, nil, true)
+			x.Failed(e, nil, true)
 		}
-		if got := x.targets(client); len(got) != 3 {
+		if got := x.Targets(client); len(got) != 3 {
 			t.Errorf("all fail: %v", got)
 		}
 	})
@@ -101,7 +101,7 @@ func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 		x := balance(table)
-		had := x.targets(client)[0]
+		had := x.Targets(client)[0]
 		defer x.connect(client, had, nil)()
 		time.Sleep(9 * time.Second)
 		if got := firsts(x, client, 30); got[had] != 30 {
@@ -120,9 +120,9 @@ func TestAffinity(t *testing.T) {
 		if got := firsts(x, client, 30); got[had] != 30 {
 			t.Errorf("it is back: %v, want %v", got, had)
 		}
-		x.targetFailed(had, true)
-		x.targetFailed(had, true)
-		if got := x.targets(client); got[0] == had || got[2] != had {
+		x.Failed(had, nil, true)
+		x.Failed(had, nil, true)
+		if got := x.Targets(client); got[0] == had || got[2] != had {
 			t.Errorf("it fails: %v", got)
 		}
 	})

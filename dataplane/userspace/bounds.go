@@ -184,3 +184,18 @@ func (s *saying) now() bool {
 	now, last := time.Now().UnixNano(), s.last.Load()
 	return (last == 0 || now-last >= int64(sayPause)) && s.last.CompareAndSwap(last, now)
 }
+
+// boundError says that the process, or one Service, has as many listeners as it may.
+type boundError struct {
+	why  relay.Refusal
+	most int
+}
+
+// Error says what to do.
+func (e *boundError) Error() string {
+	if e.why == relay.PartFull {
+		return fmt.Sprintf("the Service has %d listeners, as many as one Service may have: "+
+			"use fewer addresses or ports, or raise the limit of descriptors (LimitNOFILE), a quarter of whose listeners it may have", e.most)
+	}
+	return fmt.Sprintf("this process has %d listeners, as many as its limit of descriptors allows: raise it (LimitNOFILE)", e.most)
+}

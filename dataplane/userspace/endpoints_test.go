@@ -52,7 +52,7 @@ func TestADatagramCostsTheSameWithManyEndpoints(t *testing.T) {
 		b := newBalancer(NewRegistry(Bounds{}, nil), PortID{}, table, service.UDP, time.Minute, func(func()) {})
 		return cheapest(t, func() {
 			for range 1000 {
-				if !b.keeps(client, table.To[n-1]) {
+				if !b.Keeps(client, table.To[n-1]) {
 					t.Fatal("a session does not stay")
 				}
 			}
@@ -77,7 +77,7 @@ func TestSessionsStay(t *testing.T) {
 	expect := func(client netip.Addr, want map[netip.AddrPort]bool) {
 		t.Helper()
 		for _, e := range []netip.AddrPort{to, nearTo, kept, gone} {
-			if got := b.keeps(client, e); got != want[e] {
+			if got := b.Keeps(client, e); got != want[e] {
 				t.Errorf("%v stays with %v: %v, want %v", client, e, got, want[e])
 			}
 		}

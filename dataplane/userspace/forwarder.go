@@ -20,7 +20,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -44,23 +44,18 @@ type Forwarder struct {
 	relay         *relay.Relay
 	registry      *Registry
 	drainDeadline time.Duration
-	// held are the listeners that were opened and not removed. One that has died stays here until
-	// it is written again.
-	held map[dataplane.ID]*listener
+	listeners     *listeners.Set[*Table]
 	// ready is set once a batch with the node's own object was written.
 	ready bool
-	// died holds a token while no writer has reported that a listener has died.
-	died chan struct{}
 }
 
 // listener is one listener with what it does.
 type listener struct {
 	*relay.Listener
-	choice *choice
+	forwarder *Forwarder
+	balancer  *balancer
 	// slot is that of the listener in its Service's part of all listeners.
 	slot relay.Slot
-	// body is what the table was parsed from.
-	body string
 }
 
 const drainDeadlineDefault = 15 * time.Minute
@@ -74,10 +69,12 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 		config.Registry = NewRegistry(Bounds{}, nil)
 	}
 	config.Relay.Places = &config.Registry.places
-	return &Forwarder{
+	f := &Forwarder{
 		part: part, family: family, relay: relay.New(config.Relay), registry: config.Registry, drainDeadline: config.DrainDeadline,
-		held: make(map[dataplane.ID]*listener), died: make(chan struct{}, 1),
 	}
+	f.listeners = listeners.New(f.relay, func(_ relay.Place, body string) (*Table, error) { return parseTable(body) },
+		func(p relay.Place, t *Table) (listeners.Listener[*Table], error) { return f.open(p, t) })
+	return f
 }
 
 // Close ends all listeners, connections and sessions and waits for their end.
@@ -89,20 +86,6 @@ func (f *Forwarder) Each(visit func(*relay.Listener)) { f.relay.Each(visit) }
 // Stats returns the forwarder's numbers.
 func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
 
-// object returns the open listener of an identity as an object, or the node's own, nil if there is
-// none.
-func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
-	if id == readyID && f.ready {
-		o := readyObject()
-		return &o
-	}
-	l := f.held[id]
-	if l == nil || !l.Alive() {
-		return nil
-	}
-	return &dataplane.Object{ID: id, Kind: dataplane.Element, Body: l.body}
-}
-
 // balancer returns a new one for a listener.
 func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 	run := func(work func()) { f.relay.Go(p.String(), work) }
@@ -110,16 +93,14 @@ func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 }
 
 // open opens a listener that does not serve yet.
-func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
-	c := &choice{}
-	c.Store(f.balancer(p, t))
-	l := &listener{choice: c, body: body}
-	if err := f.takeSlot(l, p); err != nil {
-		c.Load().retire()
+func (f *Forwarder) open(p relay.Place, t *Table) (*listener, error) {
+	l := &listener{forwarder: f, balancer: f.balancer(p, t)}
+	if err := l.takeSlot(); err != nil {
+		l.balancer.retire()
 		return nil, err
 	}
 	program := t.filter()
-	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Budget: c.budget, Control: func(fd uintptr) error {
+	opened, err := f.relay.Open(p, relay.Options{Balancer: l.balancer, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil {
 			return err
 		}
@@ -127,65 +108,56 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 	}})
 	if err != nil {
 		l.slot.Give()
-		c.Load().retire()
+		l.balancer.retire()
 		return nil, err
 	}
 	l.Listener = opened
 	return l, nil
 }
 
-// takeSlot takes a slot for a listener. One that has died there leaves its own.
-func (f *Forwarder) takeSlot(l *listener, p relay.Place) error {
-	if dead := f.held[listenerID(p)]; dead != nil {
-		dead.slot.Give()
-	}
-	of := l.choice.Load().port.share.listeners
+func (l *listener) takeSlot() error {
+	of := l.balancer.port.share.listeners
 	if why, ok := of.Take(&l.slot, netip.Addr{}); !ok {
 		return &boundError{why, of.Met(netip.Addr{}).Most}
 	}
 	return nil
 }
 
-// change replaces the table of a listener, first in the balancer, which also checks the source.
-func (f *Forwarder) change(l *listener, t *Table, body string) error {
-	f.switchTable(l, l.Place(), t)
+// Start serves the clients of the listener. A dead listener frees its slot.
+func (l *listener) Start(died func()) {
+	l.Listener.Start(func() {
+		l.slot.Give()
+		died()
+	})
+}
+
+// Change replaces the table, first in the balancer, which also checks the source.
+func (l *listener) Change(t *Table) error {
+	l.switchTable(t)
 	var failed error
-	err := l.Control(func(fd uintptr) { failed = attach(fd, t.filter()) })
-	if err == nil {
-		err = failed
+	if err := l.Control(func(fd uintptr) { failed = attach(fd, t.filter()) }); err != nil {
+		return err
 	}
-	if err == nil {
-		l.body = body
-	}
-	return err
+	return failed
 }
 
 // switchTable gives the balancer another table, or, for another Service port, the listener another
 // balancer.
-func (f *Forwarder) switchTable(l *listener, p relay.Place, t *Table) {
-	if now := l.choice.Load(); now.port.id == t.id(p) {
-		now.use(t)
-	} else {
-		next := f.balancer(p, t)
-		l.slot.Move(next.port.share.listeners)
-		l.choice.Store(next)
-		now.retire()
+func (l *listener) switchTable(t *Table) {
+	former := l.balancer
+	if former.port.id == t.id(l.Place()) {
+		former.use(t)
+		return
 	}
+	l.balancer = l.forwarder.balancer(l.Place(), t)
+	l.slot.Move(l.balancer.port.share.listeners)
+	l.Use(l.balancer)
+	former.retire()
 }
 
-// retire ends a listener. Its connections drain.
-func (l *listener) retire() {
+// Retire ends a listener. Its connections drain.
+func (l *listener) Retire() {
 	l.Close()
 	l.slot.Give()
-	l.choice.Load().retire()
-}
-
-// start serves the clients of a listener.
-func (f *Forwarder) start(l *listener) {
-	l.Start(func() {
-		select {
-		case f.died <- struct{}{}:
-		default: // no writer has taken the former token yet
-		}
-	})
+	l.balancer.retire()
 }

@@ -3,9 +3,9 @@ package userspace
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -120,7 +120,7 @@ func guardedID(f service.Frontend) dataplane.ID {
 	case f.Port == 0:
 		return addressObject(f.Addr).ID
 	default:
-		return listenerID(relay.Place{Protocol: f.Protocol, At: netip.AddrPortFrom(f.Addr, f.Port)})
+		return listeners.ID(relay.Place{Protocol: f.Protocol, At: netip.AddrPortFrom(f.Addr, f.Port)})
 	}
 }
 
@@ -131,10 +131,10 @@ func (a *attempt) protect() error {
 	var ids []dataplane.ID
 	for i := range a.changes {
 		c := &a.changes[i]
-		if c.After == nil || slices.Contains(a.refused.ids, c.ID) || a.w.guard.has(c.ID) {
+		if c.After == nil || a.refused[c.ID] || a.w.guard.has(c.ID) {
 			continue
 		}
-		if l := a.w.held[c.ID]; c.ID.Container == containerListener && (l == nil || !l.Alive()) {
+		if c.ID.Container == containerListener && a.w.listeners.Object(c.ID) == nil {
 			continue // it could not be opened
 		}
 		if f, ok := elementOf(c.ID); ok {
@@ -150,7 +150,7 @@ func (a *attempt) unprotect() error {
 	var ids []dataplane.ID
 	for i := range a.changes {
 		c := &a.changes[i]
-		gone := c.After == nil && !a.unsure[c.ID] || slices.Contains(a.refused.ids, c.ID)
+		gone := c.After == nil && !a.unsure[c.ID] || a.refused[c.ID]
 		if f, ok := elementOf(c.ID); ok && gone && a.w.guard.has(c.ID) {
 			elements, ids = append(elements, f), append(ids, c.ID)
 		}
@@ -165,7 +165,7 @@ func (a *attempt) settle(
 	if a.w.guard.Guard == nil || len(elements) == 0 {
 		return nil
 	}
-	a.written.Calls++
+	a.Written.Calls++
 	if err := change(a.w.guard.Guard, elements); err != nil {
 		for _, id := range ids {
 			a.unsure[id] = true

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	containerForwarder = "forwarder"
 	containerAddress   = "address"
-	containerListener  = "listener"
+	containerListener  = listeners.Container
 	containerHealth    = "health"
 )
 
@@ -61,19 +62,6 @@ func parseHealth(id dataplane.ID) (uint16, error) {
 	return uint16(port), nil
 }
 
-func listenerID(p relay.Place) dataplane.ID {
-	return dataplane.ID{Container: containerListener, Name: p.String()}
-}
-
-// parseListener returns where the listener listens that an identity stands for.
-func parseListener(id dataplane.ID) (relay.Place, error) {
-	p, err := relay.ParsePlace(id.Name)
-	if err != nil {
-		return p, fmt.Errorf("object %s %w", id.Container, err)
-	}
-	return p, nil
-}
-
 // Naming reads the identities of this backend's objects: a listener is a frontend, and an address
 // is shared by all Services that want it.
 type Naming struct{}
@@ -86,7 +74,7 @@ func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	if id.Container != containerListener {
 		return service.Frontend{}, false
 	}
-	p, err := parseListener(id)
+	p, err := listeners.Place(id)
 	return service.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
 }
 

@@ -1,11 +1,16 @@
 package userspace
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -17,7 +22,7 @@ func TestLeastConnections(t *testing.T) {
 	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
 	ends := map[netip.AddrPort]func(){}
 	for range 3 { // with equal loads, they go round
-		to := x.targets(client)[0]
+		to := x.Targets(client)[0]
 		if ends[to] != nil {
 			t.Fatalf("%v has two connections, and another one none", to)
 		}
@@ -32,7 +37,7 @@ func TestLeastConnections(t *testing.T) {
 	if got := firsts(other, client, 10); got[a] != 0 || got[b] != 5 || got[c] != 5 {
 		t.Errorf("%v has two connections, the others one, got %v", a, got)
 	}
-	if got := x.targets(client); got[2] != a {
+	if got := x.Targets(client); got[2] != a {
 		t.Errorf("to try: %v, want %v last", got, a)
 	}
 	ends[a]()
@@ -80,11 +85,11 @@ func TestTraffic(t *testing.T) {
 		}
 		expect("no client", Tally{}, 0)
 		first := &relay.Connection{Client: netip.AddrPortFrom(client, 1), Target: a, Began: time.Now()}
-		ended := x.connected(first)
+		ended := x.Connected(first)
 		first.Also.ToTargets.Add(3)
 		first.Also.ToClients.Add(5)
-		x.targetFailed(b, true)
-		x.targetFailed(b, false)
+		x.Failed(b, nil, true)
+		x.Failed(b, nil, false)
 		expect("one connection", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 2)
 		x.use(&Table{To: []netip.AddrPort{c}})
 		expect("both have left", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 1)
@@ -113,14 +118,15 @@ func listed(r *Registry) []*Open {
 func TestAnotherServiceTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewForwarder(Addresses, service.IPv4, Config{DrainDeadline: time.Minute})
-		p := relay.Place{Protocol: service.TCP, At: at("10.0.0.1:80")}
 		one, two := service.Key{Namespace: "ns", Name: "one"}, service.Key{Namespace: "ns", Name: "two"}
 		table := &Table{Service: one, To: []netip.AddrPort{a}}
-		l := &listener{choice: &choice{}}
-		l.choice.Store(f.balancer(p, table))
+		l, err := f.open(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")}, table)
+		if err != nil {
+			t.Fatal(err)
+		}
 		cut := make(chan struct{}, 1)
-		ended := l.choice.Connected(&relay.Connection{Target: a, Began: time.Now(), Cut: func() { cut <- struct{}{} }})
-		f.switchTable(l, p, &Table{Service: two, To: []netip.AddrPort{a}})
+		ended := l.balancer.Connected(&relay.Connection{Target: a, Began: time.Now(), Cut: func() { cut <- struct{}{} }})
+		l.switchTable(&Table{Service: two, To: []netip.AddrPort{a}})
 		if got := f.registry.Traffic(two); len(got) != 1 || got[0].Connections != 0 {
 			t.Errorf("the new one: %+v", got)
 		}
@@ -133,8 +139,40 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 		if got := f.registry.Traffic(one); len(got) != 0 {
 			t.Errorf("the former one is left: %+v", got)
 		}
+		l.Retire()
 		f.Close()
 	})
+}
+
+// TestDeadListenersLeaveTheirSlot to the one that is opened in their place, and hold no Service port
+// once that has gone.
+func TestDeadListenersLeaveTheirSlot(t *testing.T) {
+	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1}, nil)})
+	defer f.Close()
+	id := listeners.ID(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")})
+	write := func(after *dataplane.Object) {
+		t.Helper()
+		if r := f.listeners.Write(t.Context(), &dataplane.Batch{Changes: []dataplane.Change{{ID: id, After: after}}}); r.Outcome != dataplane.Landed {
+			t.Fatalf("got %v", r)
+		}
+	}
+	wanted := &dataplane.Object{ID: id, Kind: dataplane.Element, Body: (&Table{Service: portID.Service, To: []netip.AddrPort{a}}).body()}
+	write(wanted)
+	f.Each(func(l *relay.Listener) {
+		if err := l.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }); err != nil { // the death shows whether it did
+			t.Error(err)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	_ = f.listeners.Watch(ctx, func(dataplane.Stranger) { stop() }) // it ends with the context
+	if o := f.listeners.Object(id); o != nil {
+		t.Errorf("a dead listener is %v", o)
+	}
+	write(wanted)
+	write(nil)
+	if all := f.registry.Traffic(portID.Service); len(all)+len(f.registry.services) != 0 {
+		t.Errorf("left: %+v", all)
+	}
 }
 
 // TestPagesOfConnections are in order, whole and bounded.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -165,7 +166,7 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 		}
 	}
 	d.objects = append(d.objects, dataplane.Object{
-		ID: listenerID(relay.Place{Protocol: p.Protocol, At: at}), Kind: dataplane.Element, Body: t.body(),
+		ID: listeners.ID(relay.Place{Protocol: p.Protocol, At: at}), Kind: dataplane.Element, Body: t.body(),
 	})
 }
 

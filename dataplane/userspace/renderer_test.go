@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -142,8 +143,8 @@ func text(t *testing.T, objects []dataplane.Object) string {
 			}
 			continue
 		}
-		p, err := parseListener(o.ID)
-		if err != nil || listenerID(p) != o.ID {
+		p, err := listeners.Place(o.ID)
+		if err != nil || listeners.ID(p) != o.ID {
 			t.Errorf("%v is read as %v, %v", o.ID, p, err)
 		}
 		if f, ok := (Naming{}).Frontend(o.ID); !ok || netip.AddrPortFrom(f.Addr, f.Port) != p.At || f.Protocol != p.Protocol {
@@ -173,12 +174,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestWrongObjectsAreNotRead(t *testing.T) {
-	for _, name := range []string{"", "tcp", "sctp/10.0.0.1:80", "tcp/10.0.0.1", "udp/:80"} {
-		if p, err := parseListener(dataplane.ID{Container: containerListener, Name: name}); err == nil {
-			t.Errorf("%q is read as %v", name, p)
-		}
-	}
+func TestWrongTablesAreNotRead(t *testing.T) {
 	for _, body := range []string{"to\n", "to 10.0.0.1\n", "affinity x\n", "allow 10.0.0.1\n", "near-to 10.0.0.1\n", "via 10.0.0.1:80\n", "\n",
 		"of web\n", "of /web\n", "balance random\n", "proxy-protocol v1\n", "log\n"} {
 		if table, err := parseTable(body); err == nil {

@@ -1,10 +1,8 @@
 package userspace_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -51,24 +49,6 @@ func TestKernelServicesComeChangeAndGo(t *testing.T) {
 		}
 		if routes := w.run("ip", "route", "show", "table", "local", "proto", "219"); routes != "" {
 			w.Errorf("left: %s", routes)
-		}
-	})
-}
-
-// TestKernelHalfClose: a client that has ended its stream gets the whole answer.
-func TestKernelHalfClose(t *testing.T) {
-	eachFamily(t, userspace.Config{}, func(w *world) {
-		w.echoAtEnd(w.endpoint(0))
-		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
-		conn := w.dial(w.cluster(80))
-		sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-		go func() {
-			_, _ = conn.Write(sent) // the answer shows whether it has arrived
-			_ = conn.CloseWrite()
-		}()
-		got, err := io.ReadAll(conn)
-		if err != nil || !bytes.Equal(got, sent) {
-			w.Errorf("got %d bytes and %v, want the %d that were sent", len(got), err, len(sent))
 		}
 	})
 }

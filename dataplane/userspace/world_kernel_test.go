@@ -3,7 +3,6 @@ package userspace_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // patience bounds every wait.
@@ -187,18 +187,7 @@ func (w *world) gone(o *dataplane.Object) dataplane.Change {
 // attempt writes and checks that the receipt is true.
 func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	receipt := w.writer.Write(w.Context(), &dataplane.Batch{Changes: changes})
-	there := w.read()
-	for _, c := range changes {
-		said, certain := receipt.Certain[c.ID]
-		if receipt.Outcome == dataplane.Landed {
-			said, certain = c.After, true
-		}
-		if !certain || !dataplane.Same(said, there[c.ID]) {
-			w.Errorf("%v: receipt %v says %v (certain: %v), there is %v", c.ID, receipt, said, certain, there[c.ID])
-		}
-	}
-	return receipt
+	return writertest.Attempt(w, w.writer, changes...)
 }
 
 // write writes a batch that must land.
@@ -293,25 +282,4 @@ func (w *world) expectReset(at netip.AddrPort) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		w.Errorf("%s: %v, want a reset", at, err)
 	}
-}
-
-// echoAtEnd answers what a client has sent until the end of its stream, with all of it.
-func (w *world) echoAtEnd(at netip.AddrPort) {
-	w.Helper()
-	l, err := w.node.Listen("tcp", at.String())
-	check(w, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all, _ := io.ReadAll(conn)
-			_, _ = conn.Write(all)
-			_ = conn.Close()
-		}
-	}()
-	w.Cleanup(func() { _ = l.Close(); <-done })
 }

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -33,8 +31,6 @@ type Writer struct {
 	// routes is nil for node ports, which are at the host's own addresses.
 	routes *routes
 	guard  guarded
-	// healPause is the shortest time between two calls of Watch's changed.
-	healPause time.Duration
 }
 
 var (
@@ -42,15 +38,13 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-const healPauseDefault = time.Second
-
 // NewWriter returns a writer for a forwarder, in the same network namespace. Inside is that of
 // relay.Config. The guard is that of addresses, nil for none; the writer closes it.
 func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Writer, error) {
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
 	}
-	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[service.Frontend]struct{})}, healPause: healPauseDefault}
+	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[service.Frontend]struct{})}}
 	if f.part == NodePorts {
 		return w, nil
 	}
@@ -92,7 +86,7 @@ func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err erro
 		}
 	}
 	ids[readyID] = struct{}{}
-	for id := range w.held {
+	for id := range w.listeners.IDs() {
 		ids[id] = struct{}{}
 	}
 	for id := range ids {
@@ -106,8 +100,12 @@ func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err erro
 
 // object returns an object as it is: nil if there is nothing of it.
 func (w *Writer) object(id dataplane.ID) *dataplane.Object {
-	o := w.Forwarder.object(id)
-	if o == nil && w.guard.has(id) {
+	o := w.listeners.Object(id)
+	switch {
+	case id == readyID && w.ready:
+		ready := readyObject()
+		return &ready
+	case o == nil && w.guard.has(id):
 		return inVain(id)
 	}
 	return w.guard.seen(o)
@@ -117,151 +115,72 @@ func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 // of our routes or changed the guard, until the context ends.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	ctx, stop := context.WithCancelCause(ctx)
-	gone := make(chan struct{}, 1)
-	tell := func() {
-		select {
-		case gone <- struct{}{}:
-		default: // the former one is not reported yet
-		}
-	}
 	var watching sync.WaitGroup
 	if w.routes != nil {
-		watching.Go(func() { stop(w.routes.watch(ctx, w.inside, tell)) })
+		watching.Go(func() { stop(w.routes.watch(ctx, w.inside, w.listeners.Wake)) })
 	}
 	if w.guard.Guard != nil {
-		watching.Go(func() { stop(w.guard.Watch(ctx, tell)) })
+		watching.Go(func() { stop(w.guard.Watch(ctx, w.listeners.Wake)) })
 	}
 	defer func() { stop(nil); watching.Wait() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-w.died:
-		case <-gone:
-		}
-		changed(dataplane.Stranger{})
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(w.healPause):
-		}
-	}
+	return w.listeners.Watch(ctx, changed)
 }
 
 // Write makes one attempt.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	began := time.Now()
-	a := &attempt{w: w, changes: batch.Changes, opened: make(map[dataplane.ID]*listener),
-		tables: make(map[dataplane.ID]*Table), unsure: make(map[dataplane.ID]bool)}
-	receipt := a.run(ctx)
-	receipt.Took, receipt.Written = time.Since(began), a.written
-	return receipt
+	var of []dataplane.Change
+	for _, c := range batch.Changes {
+		if c.ID.Container == containerListener {
+			of = append(of, c)
+		}
+	}
+	a := &attempt{Attempt: w.listeners.Begin(of), w: w, changes: batch.Changes,
+		refused: make(map[dataplane.ID]bool), unsure: make(map[dataplane.ID]bool)}
+	return a.run(ctx)
 }
 
 // attempt is one Write. The order makes every prefix a correct state: listeners are opened, the guard
 // lets their clients through and guards new addresses, then addresses come, listeners change, addresses go,
-// listeners go, and the guard forgets both. It ignores the Before of a change of a listener, because the
-// writer knows what it holds.
+// listeners go, and the guard forgets both.
 type attempt struct {
+	*listeners.Attempt[*Table]
 	w       *Writer
 	changes []dataplane.Change
-	// tables are the parsed bodies, opened the new listeners.
-	tables map[dataplane.ID]*Table
-	opened map[dataplane.ID]*listener
-	// refused are objects that cannot be written for a reason of their own, unsure those whose
-	// state is unknown.
-	refused rejectedError
-	unsure  map[dataplane.ID]bool
-	written dataplane.Written
+	// refused are the rejected addresses and health check ports, unsure the objects whose state is
+	// unknown.
+	refused, unsure map[dataplane.ID]bool
 }
 
 func (a *attempt) run(ctx context.Context) dataplane.Receipt {
-	failed := []error{a.open(ctx)}
-	for id, l := range a.opened {
-		a.w.start(l)
-		a.w.held[id] = l
-	}
-	failed = append(failed, a.protect(), a.addresses(ctx, true))
-	a.modify()
+	a.check()
+	failed := []error{a.Open(ctx), a.protect(), a.addresses(ctx, true)}
+	a.Change()
 	failed = append(failed, a.addresses(ctx, false))
-	a.remove()
-	failed = append(failed, a.unprotect())
-	err := errors.Join(failed...)
-	switch {
-	case err == nil && len(a.refused.Failures) == 0:
+	a.Remove()
+	err := errors.Join(append(failed, a.unprotect())...)
+	if err == nil {
 		a.finish()
-		return dataplane.Receipt{Outcome: dataplane.Landed}
-	case err == nil:
-		a.finish()
-		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: a.refused.Suspects(), Proven: true,
-			Err: &a.refused, Certain: a.certain()}
 	}
-	receipt := dataplane.Receipt{Outcome: dataplane.Busy, Err: err, Certain: a.certain()}
-	if ctx.Err() != nil || len(a.unsure) > 0 {
-		receipt.Outcome = dataplane.Unknown
-	}
-	return receipt
+	return a.Receipt(err, ctx.Err() != nil || len(a.unsure) > 0, a.certain)
 }
 
-// open parses everything, and opens the wanted listeners that are missing. It gathers what fails for a
-// reason of its own. If the host is at fault, it tries the others all the same, because their order must not
-// decide which Services are served.
-func (a *attempt) open(ctx context.Context) (exhausted error) {
+// check rejects addresses and health check ports that this writer cannot write.
+func (a *attempt) check() {
 	for i := range a.changes {
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case a.w.relay.Closed():
-			return relay.ErrClosed
+		c := &a.changes[i]
+		if c.ID == readyID || c.ID.Container == containerListener {
+			continue
 		}
-		err := a.openOne(&a.changes[i])
-		switch {
-		case err == nil:
-		case relay.Exhausted(err.err):
-			exhausted = err // the last one stands for all
-		default:
-			if len(a.refused.Failures) < relay.HolderMax {
-				a.nameHolder(err)
-			}
-			a.refused.Failures = append(a.refused.Failures, err)
+		if err := a.w.accepts(c.ID); err != nil {
+			a.refuse(c, err)
 		}
 	}
-	return exhausted
 }
 
-func (a *attempt) openOne(c *dataplane.Change) *openError {
-	if c.ID == readyID {
-		return nil // the end of the attempt writes it
-	}
-	if c.ID.Container != containerListener {
-		err := a.w.accepts(c.ID)
-		if err != nil {
-			a.refused.ids = append(a.refused.ids, c.ID)
-			return &openError{owner: c.Owner, err: err}
-		}
-		return nil
-	}
-	p, err := parseListener(c.ID)
-	if err == nil && c.After != nil {
-		a.tables[c.ID], err = parseTable(c.After.Body)
-	}
-	if err != nil {
-		return &openError{owner: c.Owner, err: err}
-	}
-	if c.After == nil || a.w.Forwarder.object(c.ID) != nil {
-		return nil
-	}
-	a.written.Calls++
-	l, err := a.w.Forwarder.open(p, a.tables[c.ID], c.After.Body)
-	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err // without the address, which openError names
-		}
-		return &openError{owner: c.Owner, place: p, err: err}
-	}
-	a.opened[c.ID] = l
-	a.written.Objects++
-	return nil
+// refuse rejects an address or a health check port. The rest of the batch lands.
+func (a *attempt) refuse(c *dataplane.Change, err error) {
+	a.Refuse(&listeners.OpenError{Owner: c.Owner, Err: err})
+	a.refused[c.ID] = true
 }
 
 // accepts returns an error for an address or a health check port that this writer cannot write.
@@ -278,42 +197,31 @@ func (w *Writer) accepts(id dataplane.ID) error {
 	return nil
 }
 
-// nameHolder finds out who holds a port that is taken.
-func (a *attempt) nameHolder(e *openError) {
-	if errors.Is(e.err, unix.EADDRINUSE) {
-		_ = a.w.inside(func() error { // on failure, the error tells the user how to find the holder
-			e.holder = relay.DescribeHolder(e.place)
-			return nil
-		})
-	}
-}
-
 // addresses adds the wanted addresses, or removes the unwanted ones.
 func (a *attempt) addresses(ctx context.Context, adding bool) error {
 	var changed []*dataplane.Change
 	var addrs []netip.Addr
 	for i := range a.changes {
 		c := &a.changes[i]
-		if c.ID.Container != containerAddress || (c.After != nil) != adding || a.unsure[c.ID] || slices.Contains(a.refused.ids, c.ID) {
+		if c.ID.Container != containerAddress || (c.After != nil) != adding || a.unsure[c.ID] || a.refused[c.ID] {
 			continue
 		}
-		if addr, err := parseAddress(c.ID); err == nil { // openOne has parsed it before
+		if addr, err := parseAddress(c.ID); err == nil { // check has parsed it before
 			changed, addrs = append(changed, c), append(addrs, addr)
 		}
 	}
 	if len(addrs) == 0 {
 		return nil
 	}
-	a.written.Calls += len(addrs)
+	a.Written.Calls += len(addrs)
 	var failed error
 	for i, err := range a.w.routes.change(ctx, addrs, adding) {
 		c := changed[i]
 		switch {
 		case err == nil:
-			a.written.Objects++
+			a.Written.Objects++
 		case adding && refusedAlone(err):
-			a.refused.Failures = append(a.refused.Failures, &openError{owner: c.Owner, err: err})
-			a.refused.ids = append(a.refused.ids, c.ID)
+			a.refuse(c, err)
 		default:
 			a.unsure[c.ID] = true
 			failed = err // the last one stands for all
@@ -336,37 +244,7 @@ func (a *attempt) finish() {
 	for i := range a.changes {
 		if c := &a.changes[i]; c.ID == readyID {
 			a.w.ready = c.After != nil
-			a.written.Objects++
-		}
-	}
-}
-
-// modify gives listeners that were open before their new tables.
-func (a *attempt) modify() {
-	for i := range a.changes {
-		c := &a.changes[i]
-		l := a.w.held[c.ID]
-		t := a.tables[c.ID]
-		if t == nil || l == nil || a.opened[c.ID] != nil || !l.Alive() {
-			continue
-		}
-		if err := a.w.change(l, t, c.After.Body); err != nil {
-			err = fmt.Errorf("cannot change listener %s: %w", l.Place(), err)
-			a.refused.Failures = append(a.refused.Failures, &openError{owner: c.Owner, err: err})
-			continue
-		}
-		a.written.Objects++
-	}
-}
-
-// remove ends the listeners that are not wanted.
-func (a *attempt) remove() {
-	for i := range a.changes {
-		c := &a.changes[i]
-		if l := a.w.held[c.ID]; c.After == nil && l != nil {
-			l.retire()
-			delete(a.w.held, c.ID)
-			a.written.Objects++
+			a.Written.Objects++
 		}
 	}
 }
@@ -378,7 +256,7 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 		switch c := &a.changes[i]; {
 		case c.ID.Container != containerAddress && !a.unsure[c.ID]:
 			certain[c.ID] = a.w.object(c.ID)
-		case slices.Contains(a.refused.ids, c.ID):
+		case a.refused[c.ID]:
 			certain[c.ID] = nil // it was to be added
 		case !a.unsure[c.ID]:
 			certain[c.ID] = c.After

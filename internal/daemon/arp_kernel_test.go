@@ -11,13 +11,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestARPSettingsAreThoseOfTheMode: userspace mode sets them, unless its configuration says not to. In a running
 // process, the next configuration that does not need them restores the values found before.
 func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
-	if os.Getenv(insideVariable) == "" {
-		runInside(t)
+	if netnstest.Rerun(t) {
 		return
 	}
 	const ignore, announce = "/proc/sys/net/ipv4/conf/all/arp_ignore", "/proc/sys/net/ipv4/conf/all/arp_announce"
@@ -51,7 +53,7 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 
 	configure(answering)
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o := &Options{Flags: config.BindProxy(flags)}
+	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", "--log-level", "error",
 		"--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
@@ -59,7 +61,7 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 	o.InForce = func(m config.Mode) { inForce <- m }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, o, Manifests("../../examples/demo")) }()
+	go func() { ended <- Run(ctx, o, feed.Manifests("../../examples/demo")) }()
 
 	<-inForce
 	expect("with answerARP", "0", "1")
@@ -85,6 +87,6 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 
 	configure(answering) // the proxy of our manifests cannot write to /proc/sys, but its init container can
 	check(t, o.Load())
-	check(t, Initialise(t.Context(), o))
+	check(t, setup.Initialise(t.Context(), &o.Options))
 	expect("after --init-only", "0", "1")
 }

@@ -1,30 +1,13 @@
 package daemon
 
 import (
-	"errors"
-	"os"
-	"strings"
-
-	"go.uber.org/zap"
-
-	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
-	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/host/sysctl"
-	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/reduce"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
-// Options are the flags of a command, and what they and the file that they name amount to.
+// Options are those of a process that serves.
 type Options struct {
-	*config.Config
-	Flags *config.Flags
-	// Version is the version of the program.
-	Version string
-	// Sandboxed keeps everything in private namespaces.
-	Sandboxed bool
+	setup.Options
 	// FlagValues returns all flags with their values, for /flagz.
 	FlagValues func() map[string]string
 	// Ready, if set, is called once the backend is chosen.
@@ -35,102 +18,4 @@ type Options struct {
 	Lab *Lab
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.
 	WithoutCluster bool
-
-	// dry, if set, keeps this process from changing anything on the node, and receives the
-	// kernel settings that it would change.
-	dry      func(sysctl.Change)
-	warnings []config.Warning
-}
-
-// Load reads flags and file, and rejects what cannot work before anything is touched.
-func (o *Options) Load() (err error) {
-	if o.Config, o.warnings, err = o.Flags.Load(); err != nil {
-		return err
-	}
-	return o.check()
-}
-
-// check rejects what this process cannot do.
-func (o *Options) check() error {
-	switch {
-	case o.Sandboxed && o.KubeProxy.Mode == config.ModeIPVS && os.Geteuid() != 0:
-		// Only the host's root may change virtual servers (GENL_ADMIN_PERM).
-		return UsageError{errors.New(`--proxy-mode "ipvs": needs root in a sandbox; use nftables`)}
-	case o.Sandboxed && o.Sluice.IPTables.Variant == "legacy" && os.Geteuid() != 0:
-		// Only the host's root may read /proc/net/ip_tables_names.
-		return UsageError{errors.New("--sluice-iptables-variant legacy: needs root in a sandbox; use nft")}
-	}
-	if _, err := o.NodeName(); err != nil {
-		return UsageError{err}
-	}
-	return nil
-}
-
-// warn logs what is unusual in the configuration.
-func warn(log *zap.Logger, warnings []config.Warning) {
-	for _, w := range warnings {
-		log.Warn("part of the configuration is unusual", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
-	}
-}
-
-// reach says where node ports answer if nftables mode is chosen.
-func (o *Options) reach() string {
-	where := "all addresses"
-	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
-		where = strings.Join(listed, " ")
-	}
-	if o.ForwardsLocalhost() {
-		return "node ports answer on " + where + ", localhost included,"
-	}
-	return "node ports answer on " + where + " but not on localhost"
-}
-
-// objects says what API objects may ask for.
-func (o *Options) objects(warn func(service.Warning)) source.Options {
-	return source.Options{
-		Warn:                     warn,
-		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
-		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
-		Policy:                   reduce.Policy{Addresses: o.addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers},
-	}
-}
-
-// addresses says which addresses are denied to Services.
-func (o *Options) addresses() service.AddressPolicy {
-	return service.AddressPolicy{Denied: o.DeniedAddresses()}
-}
-
-func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
-	return backend.NFTablesOptions{
-		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
-		DryRun: o.dry != nil, Log: log,
-	}
-}
-
-func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTablesOptions, error) {
-	settings, err := o.NodeSettings(config.ModeIPTables)
-	return backend.IPTablesOptions{
-		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
-		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
-	}, err
-}
-
-func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
-	c := &o.KubeProxy.IPVS
-	return backend.IPVSOptions{
-		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
-		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
-		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
-		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.dry != nil, Log: log,
-	}
-}
-
-func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.UserspaceOptions {
-	u := &o.Sluice.Userspace
-	return backend.UserspaceOptions{
-		Settings: userspace.Settings{
-			LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog, HealthPort: o.HealthPort(),
-		},
-		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
-	}
 }

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -169,34 +167,4 @@ func (o *owner) findings() []health.Finding {
 	}
 	return []health.Finding{{Kind: health.NoLock, Since: o.standby.Since,
 		Problem: "a second proxy would not be noticed: cannot take the lock " + rival.LockName + ": " + o.without}}
-}
-
-// serving lists the proxies of this network namespace: the holder of the lock, or the kube-proxies.
-func serving(lock *rival.Holder) (who []string) {
-	if lock != nil && !lock.Stranger {
-		return []string{lock.String()}
-	}
-	for _, p := range rival.KubeProxies() {
-		who = append(who, p.String())
-	}
-	return who
-}
-
-// takeAlone takes the lock for something that must not happen while a proxy is running,
-// such as a clean-up. The error names the proxy, and says what to do.
-func takeAlone(force bool) (release func(), err error) {
-	lock := rival.NewLock()
-	holder, err := lock.Try()
-	switch {
-	case force:
-		return lock.Release, nil
-	case err != nil:
-		return nil, fmt.Errorf("%w; --force ignores that", err)
-	}
-	if who := serving(holder); len(who) > 0 {
-		lock.Release()
-		return nil, fmt.Errorf("a proxy is running in this network namespace and would write its rules again: %s; "+
-			"stop it first, or use --force", strings.Join(who, "; "))
-	}
-	return lock.Release, nil
 }

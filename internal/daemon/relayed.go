@@ -13,9 +13,9 @@ import (
 )
 
 // relayed returns what userspace mode has passed on for a Service.
-func (p *process) relayed(key service.Key) (all service.PerFamily[*metrics.Relayed]) {
+func (l *lifetime) relayed(key service.Key) (all service.PerFamily[*metrics.Relayed]) {
 	var endpoints service.PerFamily[map[netip.AddrPort]*metrics.RelayedEndpoint]
-	for _, t := range p.forwarders.Registry().Traffic(key) {
+	for _, t := range l.forwarders.Registry().Traffic(key) {
 		family := t.Port.Family
 		if all[family] == nil {
 			all[family] = &metrics.Relayed{Refused: make(map[string]uint64)}
@@ -63,14 +63,14 @@ func addTally(to *metrics.Counters, t *userspace.Tally) {
 }
 
 // relayTotals returns what userspace mode has passed on since it began.
-func (p *process) relayTotals() metrics.Relay {
+func (l *lifetime) relayTotals() metrics.Relay {
 	made := metrics.Relay{
 		Connects: make(map[float64]uint64), Open: map[string]uint64{"tcp": 0, "udp": 0},
 		Refused: map[string]uint64{"bound": 0, relay.Unreachable.String(): 0, relay.Replaced.String(): 0},
 	}
 	var counts [len(relay.LatencyBounds) + 1]uint64
 	var took time.Duration
-	p.forwarders.Stats(func(s *relay.Stats) {
+	l.forwarders.Stats(func(s *relay.Stats) {
 		s.Connects.AddTo(&counts, &took)
 		made.Retries += s.ConnectionsRetried.Load()
 		made.Open["tcp"] += uint64(s.Connections.Load())

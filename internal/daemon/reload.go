@@ -7,12 +7,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
 // update makes the successor for a changed configuration file. After an error, or if only comments
 // changed, this server goes on as before. The context is that of the process.
 func (s *server) update(ctx context.Context, u config.Update) {
-	warn(s.log.Logger, u.Warnings)
+	setup.Warn(s.log, u.Warnings)
 	err := u.Err
 	if err == nil && len(u.Changes) > 0 {
 		s.successor, err = s.prepareSuccessor(ctx, u.Config, u.Changes)
@@ -22,7 +23,7 @@ func (s *server) update(ctx context.Context, u config.Update) {
 	}
 	if err != nil {
 		s.log.Error("configuration file rejected; the previous configuration stays in force", zap.Error(err))
-		s.recorder.ConfigurationRefused(err)
+		s.reports.recorder.ConfigurationRefused(err)
 		return
 	}
 	for _, c := range u.Changes {
@@ -36,14 +37,14 @@ func (s *server) update(ctx context.Context, u config.Update) {
 // prepareSuccessor makes the server that takes over while this one serves. After an error
 // nothing has changed.
 func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes []config.Change) (*server, error) {
-	o := *s.Options
-	o.Config, o.warnings = c, nil // update has logged them
-	if err := o.check(); err != nil {
+	o := *s.options
+	o.Config, o.Warnings = c, nil // update has logged them
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	next, err := newServer(ctx, &o, s.process)
+	next, err := newServer(ctx, &o, s.life)
 	if err == nil {
-		if err = s.log.Set(c.Log()); err != nil {
+		if err = s.life.log.Set(c.Log()); err != nil {
 			err = errors.Join(err, next.discard())
 		}
 	}
@@ -51,8 +52,8 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 		return nil, errors.Join(err, s.reassert())
 	}
 	next.handed = changes
-	next.succeed(s.kernel)
-	if node := s.proxy.Node(); node != nil && node.Name == next.settings.Name {
+	next.backend.Succeed(s.backend)
+	if node := s.proxy.Node(); node != nil && node.Name == next.node.Name {
 		next.proxy.PostNode(node) // its object may be missing now
 	}
 	return next, nil
@@ -61,10 +62,10 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 // reassert sets the state that the process or the node has only one of, after a
 // successor could not be made.
 func (s *server) reassert() error {
-	err := s.log.Set(s.current.Load().Log())
-	err = errors.Join(err, s.metricsConfig().Process.Set())
-	if s.client == nil {
+	err := s.life.log.Set(s.current.Load().Log())
+	err = errors.Join(err, metricsProcess(s.options).Set())
+	if s.feed.Client == nil {
 		return err
 	}
-	return errors.Join(err, s.node.prepare(s.Options, s.log.Logger))
+	return errors.Join(err, s.options.PrepareNode(s.sysctls, s.log))
 }

@@ -7,12 +7,9 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"runtime/pprof"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,33 +19,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// insideVariable is set in a process that runs in a network namespace of the test.
-const insideVariable = "SLUICE_TEST_INSIDE"
-
 // TestHandOverLeavesNothing: no server, goroutine or descriptor of a former configuration
 // survives, however often a process hands over.
 func TestHandOverLeavesNothing(t *testing.T) {
-	if os.Getenv(insideVariable) != "" {
-		handOverOften(t)
+	if netnstest.Rerun(t) {
 		return
 	}
-	namespace := netnstest.New(t, "handover")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHandOverLeavesNothing$", "-test.v")
-	inside.Env = append(os.Environ(), insideVariable+"=1", "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
-	output, err := namespace.Output(inside)
-	for _, line := range regexp.MustCompile(`(?m)^.*_test\.go:.*$`).FindAllString(string(output), -1) {
-		t.Log(strings.TrimSpace(line))
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	handOverOften(t)
 }
 
 // census is what a process holds.
@@ -82,14 +65,14 @@ contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {ser
 	s.configure(t, kubeconfig, 0)
 
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o := &Options{Flags: config.BindProxy(flags)}
+	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{"--config", s.file, "--hostname-override", "demo", "--log-level", "error",
 		"--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
 	o.Ready = func(config.Mode) { s.running.Add(1) }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, o, s.counted(Cluster)) }()
+	go func() { ended <- Run(ctx, o, s.counted(feed.Cluster)) }()
 
 	var before census
 	for n := 1; n <= often; n++ {
@@ -142,20 +125,16 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 	check(t, os.Rename(s.file+".new", s.file))
 }
 
-// counted is an upstream whose servers are counted as they are made and collected.
-func (s *succession) counted(from Upstream) Upstream {
-	return func(o *Options) (*upstream, error) {
-		u, err := from(o)
-		if err != nil {
-			return nil, err
-		}
-		feed := u.feed
-		u.feed = func(made *server) proxy.Source {
+// counted is a feed whose servers are counted as they are made and collected: each server has one
+// feed, which is collected with it.
+func (s *succession) counted(open feed.Opener) feed.Opener {
+	return func(o *setup.Options) (*feed.Feed, error) {
+		from, err := open(o)
+		if err == nil {
 			s.made.Add(1)
-			runtime.AddCleanup(made, func(freed *atomic.Int64) { freed.Add(1) }, &s.freed)
-			return feed(made)
+			runtime.AddCleanup(from, func(freed *atomic.Int64) { freed.Add(1) }, &s.freed)
 		}
-		return u, nil
+		return from, err
 	}
 }
 

@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,83 +12,71 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
-	"github.com/sluice-proxy/sluice/observe"
-	"github.com/sluice-proxy/sluice/observe/events"
-	"github.com/sluice-proxy/sluice/observe/health"
-	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source/kube"
 )
 
 // server is the proxy with everything around it, for one configuration.
 type server struct {
-	*Options
-	*process
-	*upstream
-	node
-	kernel
-	reports
-	proxy *proxy.Proxy
+	options *Options
+	life    *lifetime
+	feed    *feed.Feed
+	// sysctls are the kernel's settings.
+	sysctls sysctl.Files
+	backend *setup.Backend
+	node    proxy.NodeSettings
+	reports *reports
 	// cleaner is nil in userspace mode.
-	cleaner *conntrack.Cleaner
+	cleaner  *conntrack.Cleaner
+	proxy    *proxy.Proxy
+	handover *handover
+	answers  *inspection.Inspection
+	http     []*web.Server
+	log      *zap.Logger
 	// current is the configuration, with the verbosity that a client may have set since.
-	current atomic.Pointer[config.Config]
-	// former are the forwarders of a server that this one follows, which serve until its own rules
-	// are in force; empty in userspace mode.
-	former *backend.Forwarders
-	// remote is the connection to a process that this one follows, which serves until it is closed;
-	// nil without one.
-	remote io.Closer
+	current *atomic.Pointer[config.Config]
+	// began is when the server began to run.
+	began time.Time
 	// handed are the changes that this server was made for; nil for the first one.
 	handed []config.Change
 	// successor takes over when this server has stopped. The goroutine that watches the
 	// configuration file sets it.
 	successor *server
-	// stopping is when this server was told to stop; nil before.
-	stopping atomic.Pointer[time.Time]
 	// end releases what assembling has acquired.
 	end context.CancelFunc
 }
 
-// reports tell others about the proxy.
-type reports struct {
-	recorder       *events.Recorder
-	monitor        *health.Monitor
-	ports          *health.Ports
-	metrics        *metrics.Metrics
-	lines          *observe.Log
-	taken          *addresses
-	objectWarnings *observe.Warnings
-	// repeated keeps failures that repeat from filling the log.
-	repeated observe.Incidents
-	// began is when the server began to run.
-	began time.Time
-	// http are the HTTP servers.
-	http []*web.Server
-}
-
 // newServer makes a server for a configuration, and prepares the node for it. Nothing of
 // it runs yet.
-func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
-	from, err := p.from(o)
+func newServer(ctx context.Context, o *Options, life *lifetime) (*server, error) {
+	from, err := life.open(&o.Options)
 	if err != nil {
 		return nil, err
 	}
-	warn(p.log.Logger, o.warnings)
-	defer rival.Turn(ctx, assembling)()
-	s := &server{Options: o, process: p, upstream: from, node: node{sysctls: o.recorded(p.log.Logger)}}
-	s.current.Store(o.Config)
-	if s.client != nil {
-		if err := s.node.prepare(o, p.log.Logger); err != nil {
+	log := life.log.Logger
+	setup.Warn(log, o.Warnings)
+	defer rival.Turn(ctx, setup.TurnMax)()
+	sysctls := o.Sysctls(log)
+	if from.Client != nil {
+		if err := o.PrepareNode(sysctls, log); err != nil {
 			return nil, err
 		}
 	}
-	ctx, s.end = context.WithCancel(ctx)
+	b, err := setup.NewBackend(ctx, &o.Options, sysctls, life.forwarders, log)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	ctx, end := context.WithCancel(ctx)
+	s := &server{options: o, life: life, feed: from, sysctls: sysctls, backend: b, log: log, current: &atomic.Pointer[config.Config]{}, end: end}
+	s.current.Store(o.Config)
 	if err := s.assemble(ctx); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
@@ -100,146 +86,87 @@ func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
 // discard releases what a server holds that never ran. One that runs closes its writers.
 func (s *server) discard() error {
 	s.end()
-	return s.kernel.close()
+	return s.backend.Close()
 }
 
-// assemble builds everything. Nothing of it runs yet.
+// assemble builds the proxy and what surrounds it. The reports come first, because they listen to
+// the proxy; what they read of it, they read through a view that shows nothing yet.
 func (s *server) assemble(ctx context.Context) (err error) {
-	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.forwarders, s.log.Logger); err != nil {
+	if s.node, err = s.options.NodeSettings(s.backend.Mode); err != nil {
 		return err
 	}
-	if s.settings, err = s.NodeSettings(s.mode); err != nil {
+	seen := &view{name: s.node.Name, domains: s.backend.Domains}
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, seen); err != nil {
 		return err
 	}
-	if s.recorder, err = events.New(ctx, s.eventsConfig(ctx)); err != nil {
-		return err
-	}
-	if s.mode != config.ModeUserspace { // which translates nothing
-		if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
+	followers := []proxy.Follower{s.reports.lines}
+	if s.backend.Mode != config.ModeUserspace { // which translates nothing
+		s.cleaner, err = conntrack.New(conntrack.Config{
+			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.Gather.Duration, Listen: s.reports.conntrack,
+		})
+		if err != nil {
 			return err
 		}
-	}
-	s.objectWarnings = observe.NewWarnings(s.log.Logger)
-	s.monitor = health.NewMonitor(s.healthConfig())
-	s.ports = health.NewPorts(s.portsConfig())
-	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
-	s.lines = s.newLog()
-	listeners := []observe.Listener{s.lines, s.recorder, s.monitor}
-	if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
-		return err
-	}
-	listeners = append(listeners, s.metrics)
-	followers := []proxy.Follower{s.lines}
-	if s.cleaner != nil {
 		followers = append(followers, s.cleaner)
 	}
-	followers = append(followers, s.ports, s.metrics)
-	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
-		return UsageError{err}
+	followers = append(followers, s.reports.ports, s.reports.metrics)
+	if s.proxy, err = s.newProxy(followers); err != nil {
+		return setup.UsageError{Err: err}
 	}
-	s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
+	seen.proxy.Store(s.proxy)
+	s.reports.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
+	s.handover = &handover{options: s.options, life: s.life, mode: s.backend.Mode, node: s.node, sysctls: s.sysctls, log: s.log}
+	s.answers = &inspection.Inspection{
+		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
+		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
+		Forwarders: s.life.forwarders, Started: started,
+	}
 	s.http = s.servers()
 	return nil
 }
 
-// eventsConfig says how events are sent, over connections that close when the context ends.
-func (s *server) eventsConfig(ctx context.Context) events.Config {
-	client := s.client
-	if client != nil {
-		own, closeAll := kube.OwnConnections(client)
-		context.AfterFunc(ctx, closeAll)
-		client = own
-	}
-	return events.Config{Client: client, Node: s.settings.Name, Reporter: func(key service.Key) string {
-		return service.Reporter(s.proxy.Snapshot(key).Slices)
-	}}
-}
-
-// newLog returns what logs the proxy's events.
-func (s *server) newLog() *observe.Log {
-	families := make(map[string]service.Family)
-	for _, d := range s.domains {
-		if !d.Auxiliary {
-			families[d.Name] = d.Family
-		}
-	}
-	return observe.NewLog(s.log.Logger, families)
-}
-
-func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
-	return proxy.Config{
-		Node: s.settings, Domains: s.domains, Source: s.feed(s),
-		HostAddresses: s.hostAddresses(), ServerAddresses: s.serverAddresses(), MayWrite: s.owner.mayWrite,
-		Listeners: listeners, Followers: followers,
-		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
-		MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration,
-		ObjectsMax:      int(s.Sluice.Actors.ObjectsMax),
+// newProxy makes the proxy, once there is everything else.
+func (s *server) newProxy(followers []proxy.Follower) (*proxy.Proxy, error) {
+	o, r := s.options, s.reports
+	return proxy.New(proxy.Config{
+		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
+		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite,
+		Listeners: r.listeners(), Followers: followers,
+		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
+		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
 				zap.String("domain", domain), zap.Error(err))
 		},
-		Objects: s.objects(func(w service.Warning) {
-			s.recorder.Warn(w)
-			s.objectWarnings.Add(w)
+		Objects: o.Objects(func(w service.Warning) {
+			r.recorder.Warn(w)
+			r.warnings.Add(w)
 		}),
-	}
-}
-
-// serverAddresses follows the API server's addresses; nil without one.
-func (s *server) serverAddresses() func(context.Context, func([]netip.Addr)) error {
-	if s.apiServers == nil {
-		return nil
-	}
-	return s.apiServers.follow
-}
-
-// conntrackConfig is about the removal of stale flows.
-func (s *server) conntrackConfig() conntrack.Config {
-	return conntrack.Config{
-		NodePorts: s.nodePorts,
-		Gather:    s.Sluice.Conntrack.Gather.Duration,
-		Listen: func(e conntrack.Event) {
-			s.metrics.Conntrack(e)
-			swept, ok := e.(conntrack.Swept)
-			switch {
-			case !ok:
-			case swept.Err != nil:
-				warnIfNew := zap.DebugLevel
-				if tell, _ := s.repeated.Failed("flows" + swept.Family.String()); tell {
-					warnIfNew = zap.WarnLevel
-				}
-				s.log.Log(warnIfNew, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
-					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
-			case swept.Deleted > 0:
-				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
-					zap.Int("flows", swept.Deleted), zap.Duration("took", swept.Took))
-			}
-		},
-	}
+	})
 }
 
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
 	s.began = time.Now()
-	s.follow()
-	defer s.dismiss()
-	if s.Ready != nil {
-		s.Ready(s.mode)
+	s.handover.follow()
+	defer s.handover.dismiss()
+	if s.options.Ready != nil {
+		s.options.Ready(s.backend.Mode)
 	}
 	what := "started"
-	if !s.owner.owns() {
+	if !s.life.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason()),
-		zap.String("node", s.settings.Name), zap.String("version", s.Version))
+	s.log.Info(what, zap.String("mode", string(s.backend.Mode)), zap.String("reason", s.options.ModeReason(s.backend)),
+		zap.String("node", s.node.Name), zap.String("version", s.options.Version))
 	if s.handed == nil {
-		s.recorder.Starting()
+		s.reports.recorder.Starting()
 	} else {
 		var fields []string
 		for _, c := range s.handed {
 			fields = append(fields, c.Field)
 		}
-		s.recorder.Reloaded(strings.Join(fields, ", "))
+		s.reports.recorder.Reloaded(strings.Join(fields, ", "))
 	}
 	process := ctx
 	group, ctx := errgroup.WithContext(ctx)
@@ -259,9 +186,9 @@ func (s *server) run(ctx context.Context) error {
 // yield lets another proxy have the rules once this process has stopped writing.
 func (s *server) yield() {
 	if s.successor == nil {
-		s.socket.close()
-		s.offerSockets()
-		s.owner.lock.Release()
+		s.life.socket.Close()
+		s.handover.offerSockets()
+		s.life.owner.lock.Release()
 	}
 }
 
@@ -271,26 +198,21 @@ func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	defer context.AfterFunc(ctx, func() {
-		now := time.Now()
-		s.stopping.Store(&now)
-	})()
+	defer context.AfterFunc(ctx, s.reports.stop)()
 	group.Go(func() error {
-		if s.former.Any() {
-			s.track(ctx)
-		}
+		s.handover.trackFormer(ctx)
 		return s.proxy.Run(ctx)
 	})
 	if s.cleaner != nil {
 		group.Go(func() error { return s.cleaner.Run(ctx) })
 	}
-	group.Go(func() error { s.objectWarnings.Run(ctx); return nil })
-	group.Go(func() error { return s.ports.Run(ctx) })
+	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
+	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
-	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
+	group.Go(func() error { s.life.owner.wait(ctx, func() { s.handover.receive(ctx) }); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
-		s.Flags.Watch(ctx, s.Config, func(u config.Update) {
+		s.options.Flags.Watch(ctx, s.options.Config, func(u config.Update) {
 			if ctx.Err() != nil {
 				return // this server is stopping
 			}
@@ -303,6 +225,16 @@ func (s *server) work(ctx, process context.Context) error {
 	return group.Wait()
 }
 
+// answerQuestions shows the answers of this server on the socket, once the rules belong to this
+// process: of two proxies on a node, the one that serves has the socket.
+func (s *server) answerQuestions(ctx context.Context) {
+	select {
+	case <-s.life.owner.mayWrite:
+		s.life.socket.Show(inspection.SocketPath(&s.options.Options), inspect.Handler(s.options.Version, s.answers))
+	case <-ctx.Done():
+	}
+}
+
 // inStep logs that a start is complete, and what it took.
 func (s *server) inStep() {
 	objects := 0
@@ -310,7 +242,7 @@ func (s *server) inStep() {
 		objects += status.Ledger.Objects
 	}
 	s.log.Info("start complete", zap.Int("services", len(s.proxy.Keys())),
-		zap.Int("objects", objects), zap.Int64("written", s.lines.Written()),
+		zap.Int("objects", objects), zap.Int64("written", s.reports.lines.Written()),
 		zap.Float64("seconds", time.Since(s.began).Round(time.Millisecond).Seconds()))
 }
 
@@ -318,17 +250,17 @@ func (s *server) inStep() {
 func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
-		s.owner.inForce()
+		s.life.owner.inForce()
 		s.inStep()
-		if s.InForce != nil {
-			s.InForce(s.mode)
+		if s.options.InForce != nil {
+			s.options.InForce(s.backend.Mode)
 		}
 	case <-ctx.Done():
 		return
 	}
-	s.settle(ctx)
-	s.sockets.Close()
-	replaced, err := s.kernel.cleanUpOthers(ctx, s.log.Logger)
+	s.handover.settle(ctx)
+	s.life.sockets.Close()
+	replaced, err := s.backend.CleanUpOthers(ctx, s.log)
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, fs.ErrPermission):
@@ -337,8 +269,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
 	if err == nil {
-		s.Options.restoreARP(s.mode, s.sysctls, s.log.Logger)
+		s.options.RestoreARP(s.backend.Mode, s.sysctls, s.log)
 	}
-	s.leave(ctx)
-	s.release(ctx, replaced)
+	s.handover.leave(ctx)
+	s.handover.release(ctx, replaced)
 }

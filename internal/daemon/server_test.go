@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,13 +13,15 @@ import (
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"github.com/spf13/pflag"
+
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
@@ -37,7 +38,7 @@ func TestAServerThatCannotBeMadeHoldsNothing(t *testing.T) {
 
 func failToMakeServers(t *testing.T, o *Options, log *logging.Logger) {
 	t.Helper()
-	p := newProcess(t, log)
+	p := testLifetime(t, log)
 	descriptors := func() int {
 		found, err := os.ReadDir("/proc/self/fd")
 		check(t, err)
@@ -57,26 +58,35 @@ func failToMakeServers(t *testing.T, o *Options, log *logging.Logger) {
 	}
 }
 
-// newProcess returns one whose servers have no Services.
-func newProcess(t *testing.T, log *logging.Logger) *process {
+// testLifetime returns one whose servers have no Services.
+func testLifetime(t *testing.T, log *logging.Logger) *lifetime {
 	t.Helper()
-	p := &process{log: log, owner: claim(log.Logger), socket: newSocket(log.Logger), sockets: &relay.Sockets{},
-		from: func(*Options) (*upstream, error) {
-			return &upstream{feed: func(*server) proxy.Source {
-				return func(context.Context, *source.Cache) error { return nil }
-			}}, nil
-		}}
-	p.forwarders = &backend.Forwarders{Sockets: p.sockets}
-	t.Cleanup(p.forwarders.Close)
-	t.Cleanup(p.owner.lock.Release)
-	return p
+	life := newLifetime(log, feed.Manifests(t.TempDir()))
+	t.Cleanup(life.end)
+	return life
+}
+
+// parsed returns the options of a valid command line of run.
+func parsed(t *testing.T, words ...string) *Options {
+	t.Helper()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o := &Options{Options: setup.Options{Flags: config.BindServing(flags)}}
+	check(t, flags.Parse(words))
+	check(t, o.Load())
+	return o
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestForwardersFollowTheConfiguration: a successor's denied addresses and bound for clients are in force at the
 // forwarders that exist, from when it serves. One that cannot be made changes nothing.
 func TestForwardersFollowTheConfiguration(t *testing.T) {
-	if os.Getenv(insideVariable) == "" {
-		runInside(t)
+	if netnstest.Rerun(t) {
 		return
 	}
 	frontend, endpoint := netip.MustParseAddrPort("10.0.0.41:80"), netip.MustParseAddrPort("192.0.2.1:8080")
@@ -98,20 +108,20 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 	o, denied := options(nil, 0), []string{"192.0.2.0/24"}
 	log, err := logging.New(o.Log())
 	check(t, err)
-	p := newProcess(t, log)
+	p := testLifetime(t, log)
 	served, err := newServer(t.Context(), o, p)
 	check(t, err)
 	defer served.discard() //nolint:errcheck // the test ends
-	served.follow()
+	served.handover.follow()
 	view := &service.View{Key: service.Key{Namespace: "ns1", Name: "web"}}
 	view.Ports[service.IPv4] = []service.PortView{{
 		Name: "http", Protocol: service.TCP, Port: frontend.Port(), ClusterIP: frontend.Addr(), HasAny: true, Cluster: []service.Endpoint{{AddrPort: endpoint}},
 	}}
 	var changes []dataplane.Change
-	for _, object := range served.domains[0].Renderer.Service(t.Context(), view, &service.NodeFacts{}) {
+	for _, object := range served.backend.Domains[0].Renderer.Service(t.Context(), view, &service.NodeFacts{}) {
 		changes = append(changes, dataplane.Change{ID: object.ID, After: &object, Owner: view.Key})
 	}
-	if r := served.domains[0].Writer.Write(t.Context(), &dataplane.Batch{Changes: changes}); r.Outcome != dataplane.Landed {
+	if r := served.backend.Domains[0].Writer.Write(t.Context(), &dataplane.Batch{Changes: changes}); r.Outcome != dataplane.Landed {
 		t.Fatalf("write: %v", r)
 	}
 
@@ -142,7 +152,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 		check(t, err)
 		defer next.discard() //nolint:errcheck // the test ends
 		expect("while the former server serves", former)
-		next.follow()
+		next.handover.follow()
 		expect(fmt.Sprintf("with %v denied, and %d per client", c.denied, c.perClient), c.want)
 		former = c.want
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -44,7 +45,7 @@ func (s *stand) Keys() (keys []service.Key) {
 
 func (s *stand) Services(_ context.Context, wanted func(service.Key) bool, yield func(*Service) bool) {
 	for _, key := range s.Keys() {
-		if wanted(key) && !yield(&Service{Namespace: key.Namespace, Name: key.Name, State: InForce}) {
+		if wanted(key) && !yield(&Service{Namespace: key.Namespace, Name: key.Name, Record: state.Record{State: state.InForce}}) {
 			return
 		}
 	}

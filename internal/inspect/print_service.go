@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // SortKeys are the orders of a list of Services besides that of the names.
@@ -111,7 +113,7 @@ func (d *ServiceDetail) printHead(to io.Writer) error {
 		changes += fmt.Sprintf("; from receipt to kernel %s, at most %s", microsOf(d.LastMicros), microsOf(d.LongestMicros))
 	}
 	t.row("Changes:", changes)
-	t.row("Actor:", d.Actor.text(d.Now))
+	t.row("Actor:", actorText(&d.Actor, d.Now))
 	return t.end()
 }
 
@@ -142,7 +144,7 @@ func (d *ServiceDetail) draining() string {
 	return fmt.Sprintf("; %d keep the connections they have", d.Draining)
 }
 
-func (a *Actor) text(now time.Time) string {
+func actorText(a *state.Actor, now time.Time) string {
 	text := fmt.Sprintf("%s, restarted %d times", cmp.Or(a.State, "none"), a.Restarts)
 	if a.LastFailure != "" {
 		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
@@ -191,11 +193,11 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 		t := newTable(to)
 		shown := domain.Objects[:min(len(domain.Objects), objectsShown)]
 		for _, o := range shown {
-			state := ""
-			if o.State != InForce {
-				state = string(o.State)
+			note := ""
+			if o.State != state.InForce {
+				note = string(o.State)
 			}
-			t.row("  "+o.Container, o.Name, state)
+			t.row("  "+o.Container, o.Name, note)
 		}
 		if err := t.end(); err != nil {
 			return err
@@ -208,7 +210,7 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 }
 
 func (d *ServiceDetail) printTimeline(to io.Writer) error {
-	_, _ = fmt.Fprintf(to, "\nTimeline (the last %d changes; times from receipt)\n", TimelineMax)
+	_, _ = fmt.Fprintf(to, "\nTimeline (the last %d changes; times from receipt)\n", state.TimelineMax)
 	if len(d.Timeline) == 0 {
 		_, err := fmt.Fprintln(to, "  none")
 		return err
@@ -216,7 +218,7 @@ func (d *ServiceDetail) printTimeline(to io.Writer) error {
 	t := newTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "IN FORCE", "BATCH", "ENDPOINTS")
 	for _, c := range d.Timeline {
 		when := c.Received.UTC().Format("2006-01-02T15:04:05.000000Z")
-		if c.Outcome != InForce {
+		if c.Outcome != state.InForce {
 			t.row("  "+when, c.Domain, "", "", "", "", "", string(c.Outcome), "", "")
 			continue
 		}

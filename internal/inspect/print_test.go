@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -15,9 +17,9 @@ func number(n int64) *int64 { return &n }
 
 func TestSort(t *testing.T) {
 	l := ServiceList{Items: []Service{
-		{Name: "a", Endpoints: 1, Changes: 3, Restarts: 0},
-		{Name: "b", Endpoints: 9, Changes: 1, Restarts: 1, LongestMicros: number(5)},
-		{Name: "c", Endpoints: 9, Changes: 2, Restarts: 0, LongestMicros: number(7)},
+		{Name: "a", Record: state.Record{Endpoints: 1, Changes: 3, Restarts: 0}},
+		{Name: "b", Record: state.Record{Endpoints: 9, Changes: 1, Restarts: 1, LongestMicros: number(5)}},
+		{Name: "c", Record: state.Record{Endpoints: 9, Changes: 2, Restarts: 0, LongestMicros: number(7)}},
 	}}
 	for _, c := range []struct{ by, want string }{
 		{"latency", "cba"}, {"changes", "acb"}, {"restarts", "bac"}, {"endpoints", "bca"},
@@ -42,7 +44,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 		Actors: Actors{Running: 3, Parked: 1},
 		Domains: []Domain{{
 			Name: "nftables/IPv4", Open: true, InForce: 2, Held: 101, LastError: "no\nroom",
-			Quarantined: []Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
+			Quarantined: []state.Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
 		}, {Name: "nftables/IPv6"}},
 		Findings: []Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look.", Services: []string{"a/b"}}},
 	}
@@ -63,18 +65,19 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 	var out strings.Builder
 	d := ServiceDetail{
-		Now: printedAt, Service: Service{Namespace: "a", Name: "b", State: Quarantined, InternalPolicy: "Cluster", LongestMicros: number(20_000), LastMicros: number(900)},
+		Now: printedAt, Service: Service{Namespace: "a", Name: "b", InternalPolicy: "Cluster",
+			Record: state.Record{State: state.Quarantined, LongestMicros: number(20_000), LastMicros: number(900)}},
 		AffinitySeconds: 10, SourceRanges: []string{"192.0.2.0/24"}, HealthCheckNodePort: 31000, Scheduler: "sh",
-		Actor:     Actor{State: "parked", Restarts: 6, LastFailure: "panic: x", FailedAt: printedAt.Add(-time.Second), ParkedUntil: printedAt.Add(time.Minute)},
+		Actor:     state.Actor{State: "parked", Restarts: 6, LastFailure: "panic: x", FailedAt: printedAt.Add(-time.Second), ParkedUntil: printedAt.Add(time.Minute)},
 		Frontends: []Frontend{{Kind: "NodePort", Family: "IPv4", Port: 30080, Protocol: "TCP", Policy: "Local"}},
 		Domains: []ServiceDomain{{
-			Name: "nftables/IPv4", State: Quarantined, Revision: "1.2", Applied: "1.1", Omitted: 5,
-			Quarantine: &Quarantine{Revision: "1.2", Reason: "Invalid argument", Since: printedAt.Add(-time.Minute)},
-			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", Waiting}},
+			Name: "nftables/IPv4", State: state.Quarantined, Revision: "1.2", Applied: "1.1", Omitted: 5,
+			Quarantine: &state.Quarantine{Revision: "1.2", Reason: "Invalid argument", Since: printedAt.Add(-time.Minute)},
+			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", state.Waiting}},
 		}},
-		Timeline: []Change{
-			{Domain: "nftables/IPv4", Outcome: Quarantined, Received: printedAt},
-			{Domain: "nftables/IPv4", Outcome: InForce, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
+		Timeline: []state.Change{
+			{Domain: "nftables/IPv4", Outcome: state.Quarantined, Received: printedAt},
+			{Domain: "nftables/IPv4", Outcome: state.InForce, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
 				SeenMicros: 12, RenderedMicros: 90, BatchedMicros: 120, DoneMicros: 11_000, Batch: 7, Endpoints: 3},
 		},
 	}
@@ -125,9 +128,9 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 			case 1:
 				l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
 			case 2:
-				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Changes: 1})
+				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 1}})
 			case 3:
-				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Changes: 2})
+				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 2}})
 			default:
 				return nil, stop
 			}

@@ -6,7 +6,11 @@
 // The API is unstable: the commands and the proxy must be of one release.
 package inspect
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/observe/state"
+)
 
 // Version is the version of the API. It begins every path and is in every answer.
 const Version = "v1alpha1"
@@ -117,22 +121,11 @@ type Domain struct {
 	// NodeAtFault is set while the kernel refuses rules that belong to no Service.
 	NodeAtFault bool `json:"nodeAtFault,omitempty"`
 	// Quarantined has the first QuarantinedMax of the Services held.
-	Quarantined []Quarantine `json:"quarantine,omitempty"`
+	Quarantined []state.Quarantine `json:"quarantine,omitempty"`
 }
 
 // QuarantinedMax bounds the Services that a domain lists.
 const QuarantinedMax = 100
-
-// Quarantine is a Service whose newest rules the kernel refuses, or which do not land.
-type Quarantine struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Revision  string `json:"revision"`
-	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
-	// refusal.
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
-}
 
 // Finding is something that health finds wrong; see docs/health.md.
 type Finding struct {
@@ -168,37 +161,8 @@ type Service struct {
 	InternalPolicy  string   `json:"internalTrafficPolicy"`
 	// ExternalPolicy is empty for a Service that is not reachable from outside.
 	ExternalPolicy string `json:"externalTrafficPolicy,omitempty"`
-	// Endpoints may get new connections, summed over ports and families, as last in force; Local
-	// are those of them on this node.
-	Endpoints int `json:"endpoints"`
-	Local     int `json:"localEndpoints"`
-	Draining  int `json:"drainingEndpoints,omitempty"`
-	// State is the gravest over all domains.
-	State State `json:"state"`
-	// Changes counts the revisions that came into force, over all families.
-	Changes    int       `json:"changes"`
-	LastChange time.Time `json:"lastChange,omitzero"`
-	// LastMicros and LongestMicros are how long changes took from their receipt until they were in
-	// force; nil before the first that was measured.
-	LastMicros    *int64 `json:"lastMicros,omitempty"`
-	LongestMicros *int64 `json:"longestMicros,omitempty"`
-	// Restarts counts how often the Service's actor was started again after a failure.
-	Restarts int `json:"restarts"`
+	state.Record
 }
-
-// State says how a Service, or its share of a domain, stands.
-type State string
-
-// The states, the gravest last.
-const (
-	InForce     State = "in force"    // the kernel has the newest rules
-	Waiting     State = "waiting"     // the newest rules are on the way
-	Shadowed    State = "shadowed"    // an older Service serves some of its addresses
-	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
-	Restarting  State = "restarting"  // the actor has failed and will be started again
-	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
-	TooLarge    State = "too large"   // the Service asks for too many objects; the former ones stay
-)
 
 // Port is one port of a Service.
 type Port struct {
@@ -219,14 +183,11 @@ type ServiceDetail struct {
 	// Scheduler is the IPVS scheduler that the Service asks for.
 	Scheduler string          `json:"scheduler,omitempty"`
 	Frontends []Frontend      `json:"frontends"`
-	Actor     Actor           `json:"actor"`
+	Actor     state.Actor     `json:"actor"`
 	Domains   []ServiceDomain `json:"domains"`
-	// Timeline has the last changes, the newest first, TimelineMax at most.
-	Timeline []Change `json:"timeline"`
+	// Timeline has the last changes, the newest first, state.TimelineMax at most.
+	Timeline []state.Change `json:"timeline"`
 }
-
-// TimelineMax bounds the changes that are remembered of one Service.
-const TimelineMax = 20
 
 // Frontend is where clients reach a Service.
 type Frontend struct {
@@ -246,28 +207,15 @@ type Frontend struct {
 	ServedBy string `json:"servedBy,omitempty"`
 }
 
-// Actor is the state of the goroutine that owns a Service.
-type Actor struct {
-	// State is running, waiting or parked.
-	State       string    `json:"state"`
-	Restarts    int       `json:"restarts"`
-	Failures    int       `json:"failures"`
-	LastFailure string    `json:"lastFailure,omitempty"`
-	FailedAt    time.Time `json:"failedAt,omitzero"`
-	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
-	// TooLarge says what the Service asks for if that is more than it may have.
-	TooLarge string `json:"tooLarge,omitempty"`
-}
-
 // ServiceDomain is how one Service stands in one domain.
 type ServiceDomain struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
+	Name  string      `json:"name"`
+	State state.State `json:"state"`
 	// Revision is the newest one that the domain has received, and Applied the newest in force.
 	Revision string `json:"revision,omitempty"`
 	Applied  string `json:"applied,omitempty"`
-	// Quarantine is set if State is Quarantined.
-	Quarantine *Quarantine `json:"quarantine,omitempty"`
+	// Quarantine is set if State is state.Quarantined.
+	Quarantine *state.Quarantine `json:"quarantine,omitempty"`
 	// Objects are those of the Service, at most ObjectsMax; Omitted counts the others.
 	Objects []Object `json:"objects"`
 	Omitted int      `json:"omitted,omitempty"`
@@ -285,31 +233,7 @@ type Object struct {
 	Name      string `json:"name"`
 	// State is in force, waiting (the kernel lacks it or has another) or shadowed (another Service
 	// has it).
-	State State `json:"state"`
-}
-
-// Change is one change of a Service in one domain.
-type Change struct {
-	Domain   string `json:"domain"`
-	Revision string `json:"revision"`
-	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor) or "drain".
-	Causes []string `json:"causes"`
-	// Outcome is InForce or Quarantined.
-	Outcome State `json:"outcome"`
-	// Received is when the source delivered the oldest cause. For a cause that comes from no source
-	// it is when the actor saw it.
-	Received time.Time `json:"received"`
-	// The other moments are in microseconds after Received. TriggerMicros is negative: the cause
-	// was in the cluster before. Zero means unknown.
-	TriggerMicros  int64 `json:"triggerMicros,omitempty"`
-	SeenMicros     int64 `json:"seenMicros"`
-	RenderedMicros int64 `json:"renderedMicros"`
-	BatchedMicros  int64 `json:"batchedMicros"`
-	DoneMicros     int64 `json:"doneMicros"`
-	// Batch is the number of the domain's batch; 0 if nothing had to be written.
-	Batch uint64 `json:"batch,omitempty"`
-	// Endpoints may get new connections after this change, in the family of the domain.
-	Endpoints int `json:"endpoints"`
+	State state.State `json:"state"`
 }
 
 // EndpointList is the answer about the endpoints of one Service.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -45,14 +46,7 @@ type row struct {
 	Name       string         `json:"name"`
 	ClusterIPs []string       `json:"clusterIPs"`
 	Ports      []inspect.Port `json:"ports"`
-	Endpoints  int            `json:"endpoints"`
-	Local      int            `json:"localEndpoints"`
-	Draining   int            `json:"drainingEndpoints,omitempty"`
-	State      inspect.State  `json:"state"`
-	Changes    int            `json:"changes"`
-	LastChange time.Time      `json:"lastChange,omitzero"`
-	LastMicros *int64         `json:"lastMicros,omitempty"`
-	Restarts   int            `json:"restarts"`
+	state.Record
 }
 
 // feed keeps a picture of all Services while pages are open, so that each of them is sent what
@@ -201,11 +195,7 @@ func (p *picture) since(epoch string, since uint64) Changes {
 }
 
 func rowText(s *inspect.Service) []byte {
-	text, err := json.Marshal(row{
-		Namespace: s.Namespace, Name: s.Name, ClusterIPs: s.ClusterIPs, Ports: s.Ports,
-		Endpoints: s.Endpoints, Local: s.Local, Draining: s.Draining, State: s.State,
-		Changes: s.Changes, LastChange: s.LastChange, LastMicros: s.LastMicros, Restarts: s.Restarts,
-	})
+	text, err := json.Marshal(row{s.Namespace, s.Name, s.ClusterIPs, s.Ports, s.Record})
 	if err != nil {
 		panic("ui: a row that JSON cannot express: " + err.Error())
 	}

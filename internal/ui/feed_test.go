@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -52,7 +53,7 @@ func (f *fake) Explain(context.Context, explain.Question) (*explain.Answer, erro
 
 func (f *fake) fill(count int) {
 	for n := range count {
-		f.services = append(f.services, inspect.Service{Namespace: "ns", Name: fmt.Sprintf("s%05d", n), State: inspect.InForce})
+		f.services = append(f.services, inspect.Service{Namespace: "ns", Name: fmt.Sprintf("s%05d", n), Record: state.Record{State: state.InForce}})
 	}
 }
 

@@ -69,6 +69,12 @@ func (a *actorMetrics) states(all int) (running, waiting, parked int64) {
 	return running, max(0, int64(all)-running-parked), parked
 }
 
+// States counts the actors by their state, and the goroutines of abandoned ones.
+func (m *Metrics) States() (running, waiting, parked, abandoned int) {
+	r, w, p := m.actors.states(m.records.len())
+	return int(r), int(w), int(p), int(m.actors.abandoned.Load())
+}
+
 // Supervisor counts what happens to actors. A Service has a record from the first start of its
 // actor until its end: nothing else makes or removes one.
 func (m *Metrics) Supervisor(event supervisor.Event[service.Key]) {

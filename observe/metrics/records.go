@@ -128,6 +128,16 @@ type row struct {
 	draining service.PerFamily[int]
 }
 
+// row returns a copy of one record.
+func (r *records) row(key service.Key) (found row, known bool) {
+	s := r.locked(key)
+	defer s.mu.Unlock()
+	if of := s.records[key]; of != nil {
+		return row{key, *of, s.draining[key]}, true
+	}
+	return row{}, false
+}
+
 // copy returns the wanted records, in no order.
 func (r *records) copy(wanted func(service.Key) bool) []row {
 	var rows, some []row

@@ -176,7 +176,7 @@ func TestReasonsHaveClasses(t *testing.T) {
 		"no buffer space available": "no_space",
 		"Operation not permitted":   "not_permitted",
 		"device or resource busy":   "busy",
-		"node port 30080/TCP cannot answer on 127.0.0.1: address already in use: pid 7 (x) has it": "address_in_use",
+		"cannot listen on tcp/127.0.0.1:30080: address already in use: pid 7 (x) has it": "address_in_use",
 		"something else": "other",
 		"":               "other",
 	} {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -75,10 +76,10 @@ var relayMetrics = []serviceMetric{
 }
 
 // relayedOf visits what was passed on for a Service, in each family in which that is known.
-func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*answer, *row, sampleFunc) {
-	return func(a *answer, r *row, sample sampleFunc) {
+func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
+	return func(a *answer, r *state.Record, sample sampleFunc) {
 		for _, family := range service.Families {
-			if of := a.relayed[r.key][family]; of != nil {
+			if of := a.relayed[r.Key][family]; of != nil {
 				visit(of, family.String(), sample)
 			}
 		}
@@ -87,7 +88,7 @@ func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*
 
 // endpointsOf visits the endpoints of a Service. What visit samples has the labels of the family and
 // the endpoint first.
-func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer, *row, sampleFunc) {
+func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
 	return relayedOf(func(of *Relayed, family string, sample sampleFunc) {
 		for i := range of.Endpoints {
 			e := &of.Endpoints[i]
@@ -97,14 +98,14 @@ func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer
 	})
 }
 
-// relayedFor asks what was passed on for the rows of an answer.
-func (m *Metrics) relayedFor(rows []row) map[service.Key]service.PerFamily[*Relayed] {
+// relayedFor asks what was passed on for the Services of an answer.
+func (m *Metrics) relayedFor(records []state.Record) map[service.Key]service.PerFamily[*Relayed] {
 	if m.config.Relayed == nil {
 		return nil
 	}
-	all := make(map[service.Key]service.PerFamily[*Relayed], len(rows))
-	for i := range rows {
-		all[rows[i].key] = m.config.Relayed(rows[i].key)
+	all := make(map[service.Key]service.PerFamily[*Relayed], len(records))
+	for i := range records {
+		all[records[i].Key] = m.config.Relayed(records[i].Key)
 	}
 	return all
 }

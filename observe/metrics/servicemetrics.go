@@ -3,31 +3,35 @@ package metrics
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // serviceMetric is one metric of single Services.
 type serviceMetric struct {
-	name string
-	kind prometheus.ValueType
-	desc *prometheus.Desc
+	name   string
+	kind   prometheus.ValueType
+	desc   *prometheus.Desc
+	labels []string
 	// each reports the samples of one Service, with the values of the labels. What is unknown has
 	// no sample.
-	each func(a *answer, r *row, sample sampleFunc)
+	each func(a *answer, r *state.Record, sample sampleFunc)
 }
 
 type sampleFunc = func(value float64, labels ...string)
 
-func serviceGauge(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
+func serviceGauge(name, help string, each func(*answer, *state.Record, sampleFunc), labels ...string) serviceMetric {
 	desc := prometheus.NewDesc(name, help, append([]string{"namespace", "name"}, labels...), nil)
-	return serviceMetric{name, prometheus.GaugeValue, desc, each}
+	return serviceMetric{name, prometheus.GaugeValue, desc, labels, each}
 }
 
-func serviceCounter(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
+func serviceCounter(name, help string, each func(*answer, *state.Record, sampleFunc), labels ...string) serviceMetric {
 	metric := serviceGauge(name, help, each, labels...)
 	metric.kind = prometheus.CounterValue
 	return metric
@@ -41,77 +45,77 @@ var omittedDesc = prometheus.NewDesc("sluice_services_omitted",
 // counts by frontend, and relayMetrics.
 var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_last_commit_timestamp_seconds", "When the kernel last got a revision of the Service.",
-		func(_ *answer, r *row, sample sampleFunc) {
-			if r.committed != 0 {
-				sample(float64(r.committed) / float64(time.Second))
+		func(_ *answer, r *state.Record, sample sampleFunc) {
+			if !r.LastChange.IsZero() {
+				sample(float64(r.LastChange.UnixNano()) / float64(time.Second))
 			}
 		}),
 	serviceCounter("sluice_service_commits_total", "Revisions that the kernel got, over all families.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.commits)) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Changes)) }),
 	serviceGauge("sluice_service_revision_incarnation", "Incarnation of the actor that made the newest revision in the kernel.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.revision.Incarnation)) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Revision.Incarnation)) }),
 	serviceGauge("sluice_service_revision_sequence", "Number of the newest revision in the kernel within its incarnation.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.revision.Sequence)) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Revision.Sequence)) }),
 	serviceGauge("sluice_service_programming_last_seconds", "Time that the last change took from its receipt to the kernel.",
-		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.received, r.received.Last, sample) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.LastMicros, sample) }),
 	serviceGauge("sluice_service_programming_longest_seconds", "Longest time that a change took from its receipt to the kernel.",
-		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.received, r.received.Longest, sample) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.LongestMicros, sample) }),
 	serviceGauge("sluice_service_network_programming_last_seconds", "Time that the last change took from its cause, by the cluster's clock, to the kernel.",
-		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.triggered, r.triggered.Last, sample) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.CauseLastMicros, sample) }),
 	serviceGauge("sluice_service_network_programming_longest_seconds", "Longest time that a change took from its cause, by the cluster's clock, to the kernel.",
-		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.triggered, r.triggered.Longest, sample) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.CauseLongestMicros, sample) }),
 	serviceCounter("sluice_service_actor_restarts_total", "Times that the Service's actor was started again after a failure.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.restarts)) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Restarts)) }),
 	serviceGauge("sluice_service_actor_state", "1 for the state that the Service's actor is in: running, waiting or parked.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(1, r.state()) }, "state"),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(1, r.Actor.State) }, "state"),
 	serviceGauge("sluice_service_quarantined", "1 while a domain holds the Service back, with the class of the reason.",
-		func(a *answer, r *row, sample sampleFunc) {
-			for _, q := range a.quarantined[r.key] {
-				sample(1, q.domain, q.class)
+		func(_ *answer, r *state.Record, sample sampleFunc) {
+			for i := range r.Quarantines {
+				sample(1, r.Quarantines[i].Domain, r.Quarantines[i].Class)
 			}
 		}, labelDomain, "reason"),
 	serviceGauge("sluice_service_shadowed", "1 while other Services serve addresses and ports that the Service wants.",
-		func(a *answer, r *row, sample sampleFunc) {
-			if a.shadowed[r.key] {
+		func(_ *answer, r *state.Record, sample sampleFunc) {
+			if r.Shadowed {
 				sample(1)
 			}
 		}),
 	serviceGauge("sluice_service_endpoints", "Endpoints by kind: local and remote ones get new connections, established and draining ones keep the flows that they have.",
 		sampleEndpoints, labelFamily, "kind"),
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",
-		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.flowsDeleted)) }),
+		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.FlowsDeleted)) }),
 
 	serviceCounter("sluice_service_connections_total", "Connections and flows that were given to an endpoint, since the Service has its virtual servers (mode ipvs) or listeners (mode userspace).",
-		func(a *answer, r *row, sample sampleFunc) {
-			a.eachCounted(r.key, func(family string, c Counters) { sample(float64(c.Connections), family) })
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			a.eachCounted(r.Key, func(family string, c Counters) { sample(float64(c.Connections), family) })
 		}, labelFamily),
 	serviceCounter("sluice_service_bytes_total", "Bytes to and from endpoints by way of the Service's virtual servers (mode ipvs) or listeners (mode userspace), since they exist.",
-		func(a *answer, r *row, sample sampleFunc) {
-			a.eachCounted(r.key, func(family string, c Counters) {
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			a.eachCounted(r.Key, func(family string, c Counters) {
 				sample(float64(c.BytesIn), family, "in")
 				sample(float64(c.BytesOut), family, "out")
 			})
 		}, labelFamily, "direction"),
 }, relayMetrics)
 
-func sampleMeasured(l *latency, value float32, sample sampleFunc) {
-	if l.measured() {
-		sample(float64(value))
+func sampleMicros(micros *int64, sample sampleFunc) {
+	if micros != nil {
+		sample(float64(*micros) / 1e6)
 	}
 }
 
 // sampleEndpoints leaves out the families in which the Service is not served.
-func sampleEndpoints(_ *answer, r *row, sample sampleFunc) {
+func sampleEndpoints(_ *answer, r *state.Record, sample sampleFunc) {
 	for _, family := range service.Families {
-		if !r.served[family] {
+		e, name := &r.Families[family], family.String()
+		if !e.Served {
 			continue
 		}
-		e, name := r.endpoints[family], family.String()
 		sample(float64(e.Local), name, "local")
 		sample(float64(e.Remote), name, "remote")
 		sample(float64(e.Established), name, "established")
-		if draining := r.draining[family]; draining > 0 {
-			sample(float64(draining), name, "draining")
+		if e.Draining > 0 {
+			sample(float64(e.Draining), name, "draining")
 		}
 	}
 }
@@ -134,12 +138,64 @@ func (m *Metrics) collectServices(to chan<- prometheus.Metric) {
 // collect sends the samples of an answer.
 func (a *answer) collect(to chan<- prometheus.Metric) {
 	send(to, omittedDesc, prometheus.GaugeValue, float64(a.omitted))
-	for _, metric := range serviceMetrics {
-		for i := range a.rows {
-			r := &a.rows[i]
-			metric.each(a, r, func(value float64, labels ...string) {
-				send(to, metric.desc, metric.kind, value, append([]string{r.key.Namespace, r.key.Name}, labels...)...)
-			})
+	own := make([][]*dto.LabelPair, len(a.records))
+	for i := range a.records {
+		own[i] = []*dto.LabelPair{pair("name", a.records[i].Key.Name), pair("namespace", a.records[i].Key.Namespace)}
+	}
+	others := pairs{}
+	for n := range serviceMetrics {
+		metric := &serviceMetrics[n]
+		var at int
+		sample := func(value float64, labels ...string) {
+			to <- &serviceSample{metric, value, others.join(own[at], metric.labels, labels)}
+		}
+		for at = range a.records {
+			metric.each(a, &a.records[at], sample)
 		}
 	}
 }
+
+// serviceSample is one sample of a Service. Ten thousand Services have 150,000: unlike those of the
+// library, these share the pairs of their labels.
+type serviceSample struct {
+	metric *serviceMetric
+	value  float64
+	// labels are sorted by name.
+	labels []*dto.LabelPair
+}
+
+// Desc implements prometheus.Metric.
+func (s *serviceSample) Desc() *prometheus.Desc { return s.metric.desc }
+
+// Write implements prometheus.Metric.
+func (s *serviceSample) Write(to *dto.Metric) error {
+	to.Label = s.labels
+	if s.metric.kind == prometheus.CounterValue {
+		to.Counter = &dto.Counter{Value: &s.value}
+	} else {
+		to.Gauge = &dto.Gauge{Value: &s.value}
+	}
+	return nil
+}
+
+// pairs has the pairs of labels that the samples of an answer share.
+type pairs map[[2]string]*dto.LabelPair
+
+// join adds pairs to those of a Service, in the order of the names.
+func (p pairs) join(own []*dto.LabelPair, names, values []string) []*dto.LabelPair {
+	if len(names) == 0 {
+		return own
+	}
+	all := append(make([]*dto.LabelPair, 0, len(own)+len(names)), own...)
+	for i, name := range names {
+		at := [2]string{name, values[i]}
+		if p[at] == nil {
+			p[at] = pair(name, values[i])
+		}
+		all = append(all, p[at])
+	}
+	slices.SortFunc(all, func(x, y *dto.LabelPair) int { return strings.Compare(x.GetName(), y.GetName()) })
+	return all
+}
+
+func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -111,4 +113,16 @@ func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 			t.Errorf("got  %v\nwant %v", got, want)
 		}
 	})
+}
+
+// TestSamplesOfAServiceShareTheirLabels: an answer about all Services of a node allocates little for each.
+func TestSamplesOfAServiceShareTheirLabels(t *testing.T) {
+	const services, most = 500, 100
+	m := listedMetrics(t, services)
+	request := httptest.NewRequest(http.MethodGet, "/metrics/services", nil)
+	handler := m.ServicesHandler()
+	perAnswer := testing.AllocsPerRun(3, func() { handler.ServeHTTP(&sized{header: http.Header{}}, request) })
+	if got := perAnswer / services; got > most {
+		t.Errorf("%.0f allocations per Service, want at most %d", got, most)
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -121,50 +121,33 @@ func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted
 
 // answer has what a query asks for.
 type answer struct {
-	rows        []row
-	omitted     int
-	quarantined map[service.Key][]quarantine
-	shadowed    map[service.Key]bool
-	counted     service.PerFamily[map[service.Key]Counters]
-	relayed     map[service.Key]service.PerFamily[*Relayed]
+	records []state.Record
+	omitted int
+	counted service.PerFamily[map[service.Key]Counters]
+	relayed map[service.Key]service.PerFamily[*Relayed]
 }
 
-// quarantine is one domain's quarantine of a Service.
-type quarantine struct{ domain, class string }
-
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a := &answer{quarantined: map[service.Key][]quarantine{}, counted: m.counted(ctx)}
-	for _, s := range m.status() {
-		for _, q := range s.Quarantined {
-			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, quarantineClass(&q)})
-		}
+	a, look := &answer{counted: m.counted(ctx)}, m.Lookup()
+	rows, omitted := q.cut(m.records.copy(q.wants), look.rank)
+	a.omitted, a.records = omitted, make([]state.Record, len(rows))
+	for i := range rows {
+		a.records[i] = look.record(&rows[i])
 	}
-	if m.config.Shadowed != nil {
-		a.shadowed = m.config.Shadowed()
-	}
-	a.rows, a.omitted = q.cut(m.records.copy(q.wants), a.rank)
-	a.relayed = m.relayedFor(a.rows)
+	a.relayed = m.relayedFor(a.records)
 	return a
 }
 
 // rank orders Services by how much they lack, the gravest first.
-func (a *answer) rank(key service.Key) int {
+func (l *Lookup) rank(key service.Key) int {
 	switch {
-	case a.quarantined[key] != nil:
+	case l.quarantined[key] != nil:
 		return 0
-	case a.shadowed[key]:
+	case l.shadowed[key]:
 		return 1
 	default:
 		return 2
 	}
-}
-
-// quarantineClass returns the class of the reason for a quarantine.
-func quarantineClass(q *aggregator.QuarantinedKey) string {
-	if q.Cause == aggregator.DoesNotLand {
-		return "does_not_land"
-	}
-	return reasonClass(q.Reason)
 }
 
 // reasonClasses sort the errors of the kernel and its tools into a few classes, which can be values

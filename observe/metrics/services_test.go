@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -153,8 +154,12 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 				t.Errorf("%s: %v, want the quarantined one", parameters, got)
 			}
 		}
-		r, _ := w.Record(serviceKey(2))
-		if r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
+		if r, _ := w.Lookup().Record(serviceKey(1)); r.State != state.Quarantined || len(r.Quarantines) != 1 {
+			t.Errorf("record: %+v", r)
+		}
+		of, _ := w.Lookup().Record(serviceKey(2))
+		r := of.Actor
+		if of.State != state.Parked || r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
 			t.Errorf("record: %+v", r)
 		}
 	})

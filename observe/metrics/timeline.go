@@ -7,17 +7,15 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-// TimelineMax is how many changes of one Service are remembered, over all domains.
-const TimelineMax = 20
 
 // timeline remembers the last changes of one Service, in 48 bytes each: 960 bytes per Service once
 // it has changed often. Its memory grows with the first changes; later ones allocate nothing.
 type timeline struct {
 	steps []step
-	// next is the place of the next step once there are TimelineMax.
+	// next is the place of the next step once there are state.TimelineMax.
 	next int
 }
 
@@ -35,9 +33,9 @@ type step struct {
 }
 
 func (t *timeline) add(s step) {
-	if len(t.steps) < TimelineMax {
+	if len(t.steps) < state.TimelineMax {
 		if len(t.steps) == cap(t.steps) {
-			grown := make([]step, len(t.steps), min(TimelineMax, max(1, 3*len(t.steps))))
+			grown := make([]step, len(t.steps), min(state.TimelineMax, max(1, 3*len(t.steps))))
 			copy(grown, t.steps)
 			t.steps = grown
 		}
@@ -45,7 +43,7 @@ func (t *timeline) add(s step) {
 		return
 	}
 	t.steps[t.next] = s
-	t.next = (t.next + 1) % TimelineMax
+	t.next = (t.next + 1) % state.TimelineMax
 }
 
 // newest returns a copy, the newest step first.
@@ -86,105 +84,50 @@ func (d *domain) refusedStep(e *aggregator.Quarantined) step {
 	}
 }
 
-// Change is one change of a Service in one domain.
-type Change struct {
-	Domain   string
-	Revision service.Revision
-	Causes   dataplane.Causes
-	// Refused means that the kernel has refused it. Then only Done is known.
-	Refused bool
-	// Done is when it came into force. The others are how long before that something happened; 0
-	// means unknown.
-	Done                                          time.Time
-	Trigger, Received, Seen, Rendered, Dispatched time.Duration
-	// Batch is 0 if nothing had to be written.
-	Batch     uint64
-	Endpoints int
-}
-
-func (m *Metrics) change(s *step) Change {
-	before := func(offset uint32) time.Duration { return time.Duration(offset) * time.Microsecond }
-	return Change{
+// change returns a step as answers have it: counted from the receipt, or from the first look of the
+// actor without one.
+func (m *Metrics) change(s *step) state.Change {
+	origin := s.received
+	if origin == 0 {
+		origin = max(s.seen, s.rendered, s.dispatched)
+	}
+	after := func(before uint32) int64 {
+		if before == 0 {
+			return 0
+		}
+		return max(0, int64(origin)-int64(before))
+	}
+	made := state.Change{
 		Domain:   m.config.Domains[s.domain].Name,
-		Revision: service.Revision{Incarnation: uint64(s.incarnation), Sequence: uint64(s.sequence)},
-		Causes:   s.causes, Refused: s.refused, Done: time.Unix(0, s.done),
-		Trigger: before(s.trigger), Received: before(s.received), Seen: before(s.seen),
-		Rendered: before(s.rendered), Dispatched: before(s.dispatched),
+		Revision: service.Revision{Incarnation: uint64(s.incarnation), Sequence: uint64(s.sequence)}.String(),
+		Causes:   s.causes.Names(), Outcome: state.InForce,
+		Received:   time.Unix(0, s.done).Add(-time.Duration(origin) * time.Microsecond).UTC(),
+		SeenMicros: after(s.seen), RenderedMicros: after(s.rendered), BatchedMicros: after(s.dispatched), DoneMicros: int64(origin),
 		Batch: uint64(s.batch), Endpoints: int(s.endpoints),
 	}
+	if s.trigger > origin {
+		made.TriggerMicros = int64(origin) - int64(s.trigger)
+	}
+	if s.refused {
+		made.Outcome = state.Quarantined
+	}
+	if made.Causes == nil {
+		made.Causes = []string{}
+	}
+	return made
 }
 
-// Record is what is remembered of one Service.
-type Record struct {
-	// State is that of its actor: running, waiting or parked.
-	State              string
-	Restarts, Failures int
-	// LastFailure is empty for an actor that has never failed.
-	LastFailure           string
-	FailedAt, ParkedUntil time.Time
-	// TooLarge says what the Service asks for if that is too much; else it is empty.
-	TooLarge string
-	// Commits counts the revisions that came into force, over all families.
-	Commits    int
-	LastCommit time.Time
-	// Last and Longest are how long changes took from their receipt; negative before the first.
-	Last, Longest time.Duration
-	// Endpoints may get new connections, Local are those of them on this node, and Draining ones
-	// keep the connections they have.
-	Endpoints, Local, Draining int
-}
-
-// Record returns what is remembered of a Service. It reports false if it has no actor.
-func (m *Metrics) Record(key service.Key) (Record, bool) {
-	s := m.records.locked(key)
-	defer s.mu.Unlock()
-	r := s.records[key]
-	if r == nil {
-		return Record{}, false
-	}
-	made := Record{
-		State: r.state(), Restarts: int(r.restarts), Commits: int(r.commits),
-		Last: r.received.last(), Longest: r.received.longest(),
-	}
-	if r.committed != 0 {
-		made.LastCommit = time.Unix(0, r.committed)
-	}
-	if f := r.failures; f != nil {
-		made.Failures, made.ParkedUntil, made.TooLarge = int(f.count), f.parkedUntil, f.large
-		if f.count > 0 {
-			made.LastFailure, made.FailedAt = f.kind+": "+f.text, f.at
-		}
-	}
-	for _, family := range service.Families {
-		made.Endpoints += int(r.endpoints[family].Local + r.endpoints[family].Remote)
-		made.Local += int(r.endpoints[family].Local)
-		made.Draining += s.draining[key][family]
-	}
-	return made, true
-}
-
-func (l *latency) last() time.Duration    { return seconds(l.Last) }
-func (l *latency) longest() time.Duration { return seconds(l.Longest) }
-
-func seconds(s float32) time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
-
-// Timeline returns the last changes of a Service, the newest first, TimelineMax at most.
-func (m *Metrics) Timeline(key service.Key) []Change {
+// Timeline returns the last changes of a Service, the newest first, state.TimelineMax at most.
+func (m *Metrics) Timeline(key service.Key) []state.Change {
 	var steps []step
 	m.records.update(key, func(r *record) {
 		if r.timeline != nil {
 			steps = r.timeline.newest()
 		}
 	})
-	changes := make([]Change, 0, len(steps))
+	changes := make([]state.Change, 0, len(steps))
 	for i := range steps {
 		changes = append(changes, m.change(&steps[i]))
 	}
 	return changes
-}
-
-// States counts the actors by their state, and the goroutines of abandoned ones.
-func (m *Metrics) States() (running, waiting, parked, abandoned int) {
-	r, w, p := m.actors.states(m.records.len())
-	return int(r), int(w), int(p), int(m.actors.abandoned.Load())
 }

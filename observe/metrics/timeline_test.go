@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"reflect"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
@@ -15,7 +17,7 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 	m := listedMetrics(t, 1)
 	key := serviceKey(0)
 	done := time.Now()
-	for n := range 3*TimelineMax + 7 {
+	for n := range 3*state.TimelineMax + 7 {
 		done = done.Add(time.Millisecond)
 		m.Aggregator(aggregator.Applied{
 			Domain: domain4, At: done, Batched: done.Add(-20 * time.Microsecond), Batch: uint64(n),
@@ -29,17 +31,16 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 			},
 		})
 		got := m.Timeline(key)
-		if len(got) != min(n+1, TimelineMax) {
+		if len(got) != min(n+1, state.TimelineMax) {
 			t.Fatalf("%d changes are remembered after %d", len(got), n+1)
 		}
 		for i, c := range got {
-			want := Change{
-				Domain: domain4, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n - i)}, Causes: dataplane.CauseEndpoints,
-				Done: time.Unix(0, done.Add(-time.Duration(i)*time.Millisecond).UnixNano()), Received: 80 * time.Microsecond,
-				Seen: 60 * time.Microsecond, Rendered: 40 * time.Microsecond, Dispatched: 20 * time.Microsecond,
-				Batch: uint64(n - i), Endpoints: 3,
+			want := state.Change{
+				Domain: domain4, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n - i)}.String(), Causes: []string{"endpoints"},
+				Outcome: state.InForce, Received: done.Add(-time.Duration(i)*time.Millisecond - 80*time.Microsecond).Round(0).UTC(),
+				SeenMicros: 20, RenderedMicros: 40, BatchedMicros: 60, DoneMicros: 80, Batch: uint64(n - i), Endpoints: 3,
 			}
-			if c != want { // the trigger is older than the process
+			if !reflect.DeepEqual(c, want) { // the trigger is older than the process
 				t.Fatalf("change %d: %+v, want %+v", i, c, want)
 			}
 		}
@@ -50,7 +51,7 @@ func TestTimelineHasRefusals(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
 	got := m.Timeline(serviceKey(0))
-	if len(got) != 1 || !got[0].Refused {
+	if len(got) != 1 || got[0].Outcome != state.Quarantined {
 		t.Errorf("%+v", got)
 	}
 	if len(m.Timeline(serviceKey(1))) != 0 {
@@ -66,14 +67,14 @@ func TestTimelineIsSmall(t *testing.T) {
 	}
 	m := listedMetrics(t, 1)
 	e := aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}}
-	for range TimelineMax {
+	for range state.TimelineMax {
 		m.Aggregator(e)
 	}
 	var event aggregator.Event = e
 	if n := testing.AllocsPerRun(100, func() { m.Aggregator(event) }); n > 0 {
 		t.Errorf("%v allocations per change", n)
 	}
-	if got := cap(m.records.locked(serviceKey(0)).records[serviceKey(0)].timeline.steps); got != TimelineMax {
+	if got := cap(m.records.locked(serviceKey(0)).records[serviceKey(0)].timeline.steps); got != state.TimelineMax {
 		t.Errorf("room for %d changes", got)
 	}
 }
@@ -85,14 +86,15 @@ func TestRecordOfOneService(t *testing.T) {
 	}
 	at := time.Now()
 	m.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
-	r, known := m.Record(serviceKey(0))
-	if !known || r.State != StateRunning || r.Commits != 1 || !r.LastCommit.Equal(at) || r.Last.Round(time.Microsecond) != time.Millisecond {
+	look := m.Lookup()
+	r, known := look.Record(serviceKey(0))
+	if !known || r.State != state.InForce || r.Actor.State != StateRunning || r.Changes != 1 || !r.LastChange.Equal(at) || *r.LastMicros != 1000 {
 		t.Errorf("%+v, %v", r, known)
 	}
-	if r, known := m.Record(serviceKey(1)); !known || r.Last >= 0 || r.Commits != 0 {
+	if r, known := look.Record(serviceKey(1)); !known || r.State != state.Waiting || r.LastMicros != nil || r.Changes != 0 {
 		t.Errorf("%+v, %v", r, known)
 	}
-	if _, known := m.Record(serviceKey(7)); known {
+	if _, known := look.Record(serviceKey(7)); known {
 		t.Error("a Service without an actor has a record")
 	}
 }

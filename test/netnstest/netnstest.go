@@ -3,8 +3,13 @@
 package netnstest
 
 import (
+	"context"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -15,6 +20,28 @@ func New(t testing.TB, name string) *netns.Namespace {
 	n, err := netns.New(name)
 	end(t, n, err)
 	return n
+}
+
+// insideVariable is set in the process that Rerun starts.
+const insideVariable = "SLUICE_TEST_INSIDE"
+
+// Rerun runs a test again, in a process and a namespace of its own, and reports true. In that process
+// it reports false.
+func Rerun(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideVariable) != "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	inside.Env = append(os.Environ(), insideVariable+"=1", "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
+	output, err := New(t, "test").Output(inside)
+	t.Logf("%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // Build makes a network for a test.

@@ -124,6 +124,27 @@ func (p *Pipeline) checkReceipt(t *testing.T, batch *dataplane.Batch, receipt da
 	}
 }
 
+// Attempt writes changes, and checks that the receipt says of each object truly whether it is there.
+func Attempt(t testing.TB, w dataplane.Writer, changes ...dataplane.Change) dataplane.Receipt {
+	t.Helper()
+	receipt := w.Write(t.Context(), &dataplane.Batch{Changes: changes})
+	objects, err := w.Read(t.Context())
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	there := byID(objects)
+	for _, c := range changes {
+		said, certain := receipt.Certain[c.ID]
+		if receipt.Outcome == dataplane.Landed {
+			said, certain = c.After, true
+		}
+		if !certain || !dataplane.Same(said, there[c.ID]) {
+			t.Errorf("%v: receipt %v says %v (certain: %v), there is %v", c.ID, receipt, said, certain, there[c.ID])
+		}
+	}
+	return receipt
+}
+
 func byID(objects []dataplane.Object) map[dataplane.ID]*dataplane.Object {
 	found := make(map[dataplane.ID]*dataplane.Object, len(objects))
 	for i := range objects {

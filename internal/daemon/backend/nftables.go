@@ -131,7 +131,7 @@ func localPorts(served []proxy.Domain, sockets *relay.Sockets, log *zap.Logger) 
 			log.Info("node ports do not answer on localhost", zap.Stringer("family", d.Family), zap.Error(err))
 			continue
 		}
-		report := func(f localport.Failure) {
+		report := func(f relay.Failure) {
 			log.Warn("a node port on localhost failed to forward", zap.String("listener", f.Listener), zap.Error(f.Err))
 		}
 		domains = append(domains, proxy.Domain{

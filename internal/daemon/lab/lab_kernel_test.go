@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,28 +18,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
-
-// insideVariable is set in a process that runs in a network namespace of the test.
-const insideVariable = "SLUICE_TEST_INSIDE"
-
-// inside runs a test again in a network namespace of its own, and reports whether this is that
-// process.
-func inside(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(insideVariable) != "" {
-		return true
-	}
-	namespace := netnstest.New(t, "lab")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	again := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), insideVariable+"=1")
-	output, err := namespace.Output(again)
-	if err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
-	return false
-}
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -89,7 +66,7 @@ func socket(at string, protocol service.Protocol) Socket {
 // TestServersComeAndGo: pods answer over TCP and UDP, at one address or at the node's own, and
 // stop when nobody wants them any more.
 func TestServersComeAndGo(t *testing.T) {
-	if !inside(t) {
+	if netnstest.Rerun(t) {
 		return
 	}
 	l, err := New([]netip.Addr{netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("192.168.0.3"), netip.MustParseAddr("2001:db8::2")}, zap.NewNop())
@@ -145,7 +122,7 @@ func TestServersComeAndGo(t *testing.T) {
 
 // TestFollow: the lab is as the manifests say, and says what to ask.
 func TestFollow(t *testing.T) {
-	if !inside(t) {
+	if netnstest.Rerun(t) {
 		return
 	}
 	dir := t.TempDir()

@@ -1,0 +1,116 @@
+// Package feed is where the Services of a proxy come from: the manifests in a directory, or an API
+// server. It has the client of the API server, and knows at which addresses that is reached.
+package feed
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/kube"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Opener returns where the Services of a configuration come from. It reads files at most, and
+// touches nothing on this node.
+type Opener func(o *setup.Options) (*Feed, error)
+
+// Feed is where the Services of one server come from.
+type Feed struct {
+	// Origin describes it, for people.
+	Origin string
+	// Client is nil without an API server.
+	Client *rest.Config
+	// servers are the addresses of the API server; nil without one.
+	servers *ServerAddresses
+	// open makes the source.
+	open func(node string, log *zap.Logger) proxy.Source
+	// cluster and manifests are set once the source runs; one of them at most.
+	cluster   atomic.Pointer[kube.Source]
+	manifests atomic.Pointer[manifest.Follower]
+}
+
+// Manifests serves the manifests in a directory.
+func Manifests(dir string) Opener {
+	return func(*setup.Options) (*Feed, error) {
+		f := &Feed{Origin: "manifests in " + dir}
+		f.open = func(node string, log *zap.Logger) proxy.Source {
+			return func(ctx context.Context, cache *source.Cache) error {
+				from := manifest.New(dir, cache, node, manifest.Options{Log: log})
+				f.manifests.Store(from)
+				return from.Run(ctx)
+			}
+		}
+		return f, nil
+	}
+}
+
+// Cluster serves the objects of an API server.
+func Cluster(o *setup.Options) (*Feed, error) {
+	api := API(o)
+	client, err := kube.RESTConfig(api)
+	if err != nil {
+		return nil, err
+	}
+	f := &Feed{Origin: "API server " + client.Host, Client: client, servers: WatchServer(client)}
+	if o.KubeProxy.Mode == config.ModeUserspace {
+		f.servers.failed = backend.ReleaseAddresses
+	}
+	f.open = func(node string, log *zap.Logger) proxy.Source {
+		api.NodeName = node
+		return func(ctx context.Context, cache *source.Cache) error {
+			from, err := kube.NewForREST(api, client, cache, log)
+			if err != nil {
+				return err
+			}
+			f.cluster.Store(from)
+			return from.Run(ctx)
+		}
+	}
+	return f, nil
+}
+
+// API returns how to reach the API server.
+func API(o *setup.Options) kube.Config {
+	c := &o.KubeProxy.ClientConnection
+	return kube.Config{
+		Kubeconfig: c.Kubeconfig, Master: o.Master, QPS: c.QPS, Burst: int(c.Burst),
+		ContentType: c.ContentType, AcceptContentTypes: c.AcceptContentTypes,
+		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: "sluice/" + o.Version,
+	}
+}
+
+// Source returns the source of a proxy on a node.
+func (f *Feed) Source(node string, log *zap.Logger) proxy.Source { return f.open(node, log) }
+
+// ServerAddresses follows the API server's addresses; nil without one.
+func (f *Feed) ServerAddresses() func(context.Context, func([]netip.Addr)) error {
+	if f.servers == nil {
+		return nil
+	}
+	return f.servers.follow
+}
+
+// Resources returns the state of the requests to the API server; nil without one.
+func (f *Feed) Resources() []kube.Status {
+	if from := f.cluster.Load(); from != nil {
+		return from.Status()
+	}
+	return nil
+}
+
+// Problems returns what is wrong in the manifests; nil without manifests.
+func (f *Feed) Problems() []manifest.Problem {
+	if from := f.manifests.Load(); from != nil {
+		return from.Problems()
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
+)
+
+// How userspace mode begins and ends without a new connection being lost.
+//
+// Another mode's rules translate a connection by its first packet, as far as the kernel tracks
+// connections, and the kernel forgets how to with the last rule. So it is made to hold them
+// (backend.HoldConnections) for some time around a change of the mode. A successor in userspace
+// mode, be it a server of this process or another process, takes the listening sockets over.
+const (
+	// trackedAfter is how long connections to forwarders are tracked before rules come: one of
+	// which no packet passes meanwhile is cut by them.
+	trackedAfter = time.Second
+	// settleMin and settleMax are how long former forwarders serve once others do: until their TCP
+	// connections have ended, and new UDP clients have an answer.
+	settleMin, settleMax = time.Second, 5 * time.Second
+	// heldFor is how long translated connections go on in userspace mode.
+	heldFor = 15 * time.Minute
+	// passingMax bounds the wait for the rules of a process that takes over.
+	passingMax = 30 * time.Second
+)
+
+// handover takes over from what has served before a server, and lets the next one take over.
+type handover struct {
+	options *Options
+	life    *lifetime
+	mode    config.Mode
+	node    proxy.NodeSettings
+	sysctls sysctl.Files
+	log     *zap.Logger
+	// former are the forwarders of a server that this one follows, which serve until its own rules
+	// are in force; empty in userspace mode.
+	former *backend.Forwarders
+	// remote is the connection to a process that this one follows, which serves until it is closed;
+	// nil without one.
+	remote io.Closer
+}
+
+// follow takes the forwarders over that have served until now. If this server forwards itself, they go on
+// under its configuration.
+func (h *handover) follow() {
+	if h.mode == config.ModeUserspace {
+		h.former = &backend.Forwarders{}
+		h.options.SetARP(h.sysctls, h.log)
+		// The source drops denied endpoints; this holds for any that reach a forwarder nevertheless.
+		h.life.forwarders.Configure(h.options.Addresses(), int(h.options.Sluice.Userspace.ConnectionsPerClient))
+		return
+	}
+	h.former = h.life.forwarders.Take()
+	h.former.Share(h.life.sockets, netip.Addr.IsLoopback) // where nftables mode listens, too
+}
+
+// receive takes over what another process that has served until now passes on.
+func (h *handover) receive(ctx context.Context) {
+	passed, done, err := h.life.owner.lock.Receive()
+	if err != nil {
+		h.log.Info("cannot take sockets over; new connections may be refused until they are open again", zap.Error(err))
+	}
+	if done == nil {
+		return
+	}
+	h.remote = done
+	for _, socket := range passed {
+		p, err := relay.PlaceOf(socket)
+		if err != nil {
+			h.log.Info("a socket that was passed on cannot be used", zap.Error(err))
+			_ = socket.Close() // nothing was written
+			continue
+		}
+		h.life.sockets.Put(p, socket)
+	}
+	h.log.Info("listening sockets taken over", zap.Int("sockets", len(passed)))
+	if h.mode != config.ModeUserspace {
+		h.track(ctx)
+	}
+}
+
+// trackFormer lets connections to the forwarders of a former server go on.
+func (h *handover) trackFormer(ctx context.Context) {
+	if h.former.Any() {
+		h.track(ctx)
+	}
+}
+
+// track lets connections to former forwarders go on when the rules of this mode come.
+func (h *handover) track(ctx context.Context) {
+	if err := backend.HoldConnections(); err != nil {
+		h.log.Info("connections that are open while the mode changes are cut", zap.Error(err))
+		return
+	}
+	wait(ctx, trackedAfter)
+}
+
+// follows reports whether forwarders of another mode or process still serve.
+func (h *handover) follows() bool { return h.former.Any() || h.remote != nil }
+
+// settle lets the last connections to former forwarders end. Until then, the local addresses stay.
+// With them, a process of the node connects from the address of the Service itself; answers come
+// back only if the rules masquerade it, which takes a range of pods.
+func (h *handover) settle(ctx context.Context) {
+	if h.mode == config.ModeUserspace || !h.follows() || !h.node.MasqueradesNode() {
+		return
+	}
+	settle(ctx, h.former, settleMin, h.log)
+}
+
+// settle waits for replies to clients of forwarders that no rule points to. The conntrack entry of an earlier
+// request would still lead a UDP client that reuses a source port here, so those entries are deleted first.
+func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, log *zap.Logger) {
+	began := time.Now()
+	wait(ctx, atLeast)
+	if err := former.Forget(ctx); err != nil {
+		log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
+	}
+	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
+		wait(ctx, settleMin/10) // a datagram may not have been read yet
+		if former.Busy() == 0 {
+			return
+		}
+	}
+}
+
+// dismiss ends former forwarders. It may be called twice.
+func (h *handover) dismiss() {
+	h.former.Close()
+	if h.remote != nil {
+		_ = h.remote.Close() // the other process sees its end
+	}
+}
+
+// leave ends former forwarders once nothing leads to them. Node ports were open all the time.
+func (h *handover) leave(ctx context.Context) {
+	settle(ctx, h.former, 0, h.log)
+	if err := h.former.Leave(ctx); err != nil {
+		h.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
+	}
+	h.dismiss()
+}
+
+// release ends what holds connections: at once, or in userspace mode when they had time to end.
+// Replaced says that another mode's rules have been removed.
+func (h *handover) release(ctx context.Context, replaced bool) {
+	if h.mode == config.ModeUserspace {
+		if replaced {
+			h.untranslate(ctx)
+		}
+		wait(ctx, heldFor)
+	}
+	if ctx.Err() != nil {
+		return // the next server does it
+	}
+	if err := backend.ReleaseConnections(); err != nil {
+		h.log.Info("cannot remove what has kept open connections", zap.Error(err))
+	}
+}
+
+// untranslate lets UDP clients that keep their socket come here, once questions that the rules have
+// translated are answered. The end of this server does not prevent it, since no later one would.
+func (h *handover) untranslate(ctx context.Context) {
+	wait(ctx, settleMax)
+	if err := h.life.forwarders.Untranslate(context.WithoutCancel(ctx)); err != nil {
+		h.log.Info("cannot look for UDP flows that rules of another mode have translated", zap.Error(err))
+	}
+}
+
+// offerSockets lets a process that waits for the end of this one take the listening sockets over.
+func (h *handover) offerSockets() {
+	if h.mode != config.ModeUserspace || !h.life.owner.lock.Waited() {
+		return
+	}
+	offer, err := rival.NewOffer()
+	if err != nil {
+		h.log.Info("new connections may be refused until the next process listens", zap.Error(err))
+		return
+	}
+	h.life.offer = offer
+}
+
+// passOn passes the listening sockets on if that was offered, and serves until the other process
+// does.
+func (l *lifetime) passOn() {
+	if l.offer == nil {
+		return
+	}
+	var copies relay.Sockets
+	missed := l.forwarders.Share(&copies, func(netip.Addr) bool { return true })
+	err := l.offer.Give(copies.Files(), passingMax)
+	copies.Close()
+	if err != nil || missed > 0 {
+		l.log.Info("not all listening sockets were passed on", zap.Int("missed", missed), zap.Error(err))
+	}
+	l.forwarders.Drain()
+	settle(context.Background(), l.forwarders, settleMin, l.log.Logger)
+	if err := l.forwarders.Leave(context.Background()); err != nil {
+		l.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

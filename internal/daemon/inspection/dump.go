@@ -1,0 +1,274 @@
+package inspection
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// dumpFileMax bounds each file of an archive, which is in memory while it is written.
+	dumpFileMax = 32 << 20
+	// toolTime bounds one run of a tool.
+	toolTime = 20 * time.Second
+	// dumpTroubled and dumpRecent bound the Services with a file each: those that are not in force,
+	// and those that changed last.
+	dumpTroubled, dumpRecent = 100, 100
+)
+
+// Dump writes an archive for a bug report. It has no secrets: no file that the configuration names
+// is read, and addresses lose their passwords.
+func (i *Inspection) Dump(ctx context.Context, to io.Writer) error {
+	packed := gzip.NewWriter(to)
+	a := &archive{ctx: ctx, tar: tar.NewWriter(packed), made: time.Now(),
+		folder: "sluice-dump-" + i.Node + "/"}
+	i.fill(a)
+	a.index()
+	if err := a.tar.Close(); a.err == nil {
+		a.err = err
+	}
+	if err := packed.Close(); a.err == nil {
+		a.err = err
+	}
+	return a.err
+}
+
+func (i *Inspection) fill(a *archive) {
+	status := i.Status()
+	a.json("status.json", "sluice status -o json", &status)
+	a.add("status.txt", "sluice status", status.Print)
+	a.add("versions.txt", "versions of the program, the kernel and the tools", func(to io.Writer) error { return i.versions(a.ctx, to) })
+	a.json("health.json", "what health finds", i.Monitor.Report())
+	a.json("configuration.json", "the configuration in force, without secrets", i.configuration())
+	a.add("metrics.txt", "all metrics", func(to io.Writer) error {
+		request, err := http.NewRequestWithContext(a.ctx, http.MethodGet, "/metrics", nil)
+		if err == nil {
+			i.Metrics.Handler().ServeHTTP(answerTo{to, http.Header{}}, request)
+		}
+		return err
+	})
+	a.add("goroutines.txt", "the stacks of all goroutines, equal ones counted", func(to io.Writer) error {
+		return pprof.Lookup("goroutine").WriteTo(to, 1)
+	})
+	i.services(a)
+	for _, t := range i.tools() {
+		a.add("kernel/"+t.file, strings.Join(t.command, " "), func(to io.Writer) error { return t.run(a.ctx, to) })
+	}
+	for _, path := range []string{"sys/net/ipv4/ip_forward", "sys/net/ipv6/conf/all/forwarding", "sys/net/ipv4/conf/all/route_localnet",
+		"sys/net/netfilter/nf_conntrack_max", "sys/net/netfilter/nf_conntrack_count", "net/ip_tables_names", "modules"} {
+		a.file("kernel/proc/"+path, "/proc/"+path)
+	}
+	a.file("sysctls.json", filepath.Join(i.Options.Sluice.State.Dir, "sysctls.json"))
+}
+
+// services adds the list of all Services, and a file for some of them.
+func (i *Inspection) services(a *archive) {
+	list := inspect.ServiceList{APIVersion: inspect.Version, Now: a.made.UTC(), Items: []inspect.Service{}}
+	i.Services(a.ctx, func(service.Key) bool { return true }, func(s *inspect.Service) bool {
+		list.Items = append(list.Items, *s)
+		return true
+	})
+	a.json("services.json", "sluice get services -o json", &list)
+	a.add("services.txt", "sluice get services -o wide", func(to io.Writer) error {
+		return list.Print(to, inspect.ListOptions{Namespaces: true, Wide: true})
+	})
+	slices.SortStableFunc(list.Items, func(x, y inspect.Service) int { return y.LastChange.Compare(x.LastChange) })
+	troubled, recent := 0, 0
+	for _, s := range list.Items {
+		switch {
+		case s.State != state.InForce && troubled < dumpTroubled:
+			troubled++
+		case recent < dumpRecent:
+			recent++
+		default:
+			continue
+		}
+		key := service.Key{Namespace: s.Namespace, Name: s.Name}
+		name := "services/" + s.Namespace + "/" + s.Name
+		if detail := i.Service(a.ctx, key); detail != nil {
+			detail.APIVersion, detail.Now = inspect.Version, time.Now().UTC()
+			a.add(name+".txt", "sluice describe service "+key.String(), detail.Print)
+			a.json(name+".json", "sluice describe service "+key.String()+" -o json", detail)
+		}
+		if endpoints := i.Endpoints(a.ctx, key); endpoints != nil {
+			endpoints.APIVersion, endpoints.Now = inspect.Version, time.Now().UTC()
+			a.add(name+"-endpoints.txt", "sluice get endpoints "+key.String(), endpoints.Print)
+		}
+	}
+}
+
+// configuration returns what is in force and the flags, without passwords in addresses.
+func (i *Inspection) configuration() map[string]any {
+	now := *i.Current()
+	shown := map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice, "source": withoutPassword(i.Feed.Origin)}
+	if i.FlagValues != nil {
+		flags := i.FlagValues()
+		for name, value := range flags {
+			flags[name] = withoutPassword(value)
+		}
+		shown["flags"] = flags
+	}
+	return shown
+}
+
+// withoutPassword replaces the user and password of an address, and what an address asks for.
+func withoutPassword(text string) string {
+	words := strings.Fields(text)
+	for n, word := range words {
+		if u, err := url.Parse(word); err == nil && u.Host != "" && (u.User != nil || u.RawQuery != "") {
+			u.User, u.RawQuery = nil, ""
+			words[n] = u.String()
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (i *Inspection) versions(ctx context.Context, to io.Writer) error {
+	var name unix.Utsname
+	_ = unix.Uname(&name) // it cannot fail
+	_, _ = fmt.Fprintf(to, "sluice %s (%s, %s/%s)\nkernel %s %s\n", i.Options.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH,
+		unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:]))
+	for _, command := range [][]string{{"nft", "--version"}, {"iptables", "--version"}, {"ipset", "--version"}, {"ipvsadm", "--version"}, {"conntrack", "--version"}} {
+		if err := (tool{command: command}).run(ctx, to); err != nil {
+			_, _ = fmt.Fprintf(to, "%s: %v\n", command[0], err)
+		}
+	}
+	return nil
+}
+
+// tool is a program that shows what the kernel has.
+type tool struct {
+	file    string
+	command []string
+}
+
+// tools returns those of the mode; a tool that this node lacks gives a file that says so.
+func (i *Inspection) tools() (all []tool) {
+	if i.Backend.Mode == config.ModeNFTables {
+		return []tool{
+			{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
+			{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
+		}
+	}
+	variant := cmp.Or(string(i.Backend.Variant), "nft")
+	all = []tool{
+		{"iptables-save.txt", []string{"iptables-" + variant + "-save", "-c"}},
+		{"ip6tables-save.txt", []string{"ip6tables-" + variant + "-save", "-c"}},
+	}
+	if i.Backend.Mode == config.ModeIPVS {
+		all = append(all, tool{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, tool{"ipset.txt", []string{"ipset", "list"}})
+	}
+	return all
+}
+
+// run writes the output of a tool.
+func (t tool) run(ctx context.Context, to io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, t.command[0], t.command[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = to, to, time.Second
+	return cmd.Run()
+}
+
+// answerTo is an http.ResponseWriter on a writer.
+type answerTo struct {
+	io.Writer
+	header http.Header
+}
+
+func (a answerTo) Header() http.Header { return a.header }
+func (a answerTo) WriteHeader(int)     {}
+
+// archive is a .tar of files in one folder. After an error of the writer it does nothing more.
+type archive struct {
+	ctx    context.Context
+	tar    *tar.Writer
+	made   time.Time
+	folder string
+	about  []string
+	err    error
+}
+
+// add adds a file. What cannot be read is said in the file.
+func (a *archive) add(name, about string, content func(to io.Writer) error) {
+	if a.err != nil {
+		return
+	}
+	if a.err = a.ctx.Err(); a.err != nil {
+		return
+	}
+	text := &bounded{left: dumpFileMax}
+	if err := content(text); err != nil {
+		fmt.Fprintf(&text.buffer, "\nThis file is incomplete: %v\n", err)
+	}
+	if text.left < 0 {
+		fmt.Fprintf(&text.buffer, "\nThis file is longer; it was cut after %d bytes.\n", dumpFileMax)
+	}
+	a.about = append(a.about, fmt.Sprintf("%-50s %s", name, about))
+	a.put(name, text.buffer.Bytes())
+}
+
+func (a *archive) put(name string, content []byte) {
+	header := &tar.Header{Name: a.folder + name, Mode: 0o600, Size: int64(len(content)), ModTime: a.made, Typeflag: tar.TypeReg}
+	if a.err = a.tar.WriteHeader(header); a.err == nil {
+		_, a.err = a.tar.Write(content)
+	}
+}
+
+func (a *archive) json(name, about string, content any) {
+	a.add(name, about, func(to io.Writer) error {
+		encoder := json.NewEncoder(to)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(content)
+	})
+}
+
+// file adds a copy of a file, if there is one.
+func (a *archive) file(name, path string) {
+	if text, err := os.ReadFile(path); err == nil {
+		a.add(name, path, func(to io.Writer) error { _, err := to.Write(text); return err })
+	}
+}
+
+// index adds the list of what the archive has.
+func (a *archive) index() {
+	if a.err == nil {
+		a.put("INDEX.txt", []byte(strings.Join(a.about, "\n")+"\n"))
+	}
+}
+
+// bounded keeps what is written up to a bound, and drops the rest; left is negative then.
+type bounded struct {
+	buffer bytes.Buffer
+	left   int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left >= 0 {
+		b.buffer.Write(p[:min(len(p), b.left)])
+		b.left -= len(p)
+	}
+	return len(p), nil
+}

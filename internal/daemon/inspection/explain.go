@@ -1,0 +1,149 @@
+package inspection
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// trackedTime bounds the listing of connections, and trackedMax their number.
+	trackedTime = 5 * time.Second
+	trackedMax  = 20
+	// pendingMax bounds the Services whose ledgers are asked about one connection.
+	pendingMax = 10
+)
+
+// Explain says what becomes of a connection: it renders the Services concerned once more, with the
+// renderers of the running domains, and asks the kernel for what packets have left in it.
+func (i *Inspection) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
+	addresses, err := hostaddress.List()
+	if err != nil {
+		return nil, err
+	}
+	memory := &kernelMemory{ctx: ctx}
+	defer memory.close()
+	seen := &explain.State{
+		Mode: string(i.Backend.Mode), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
+		Domain: i.domainOf, ForwardsLocalhost: i.Backend.Mode == config.ModeNFTables && i.Options.ForwardsLocalhost(),
+		Towards: hostaddress.Towards,
+	}
+	if i.Backend.Mode != config.ModeIPVS { // what IPVS remembers is not read
+		seen.Memory = memory
+	}
+	answer, err := explain.Explain(seen, q)
+	if err != nil {
+		return nil, err
+	}
+	answer.Pending = i.pending(ctx, answer, service.FamilyOf(q.To.Addr()))
+	answer.Connections = connectionsOf(ctx, q)
+	return answer, nil
+}
+
+// domainOf returns the renderer that writes a family's rules, and an empty layout or nil.
+func (i *Inspection) domainOf(family service.Family) (dataplane.Renderer, dataplane.Layout) {
+	for n := range i.Backend.Domains {
+		if d := &i.Backend.Domains[n]; d.Family == family && !d.Auxiliary {
+			if d.Layout != nil {
+				return d.Renderer, iptables.NewLayout(family)
+			}
+			if drainer, ok := d.Renderer.(*ipvs.Drainer); ok {
+				return drainer.Renderer, nil // without what it learns of rendering
+			}
+			return d.Renderer, nil
+		}
+	}
+	return nil, nil
+}
+
+// pending returns the Services at the destination whose newest rules are not in force in a family,
+// and the node if its own are not.
+func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family service.Family) (found []explain.Pending) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
+	defer cancel()
+	keys := []service.Key{service.Node}
+	for _, f := range answer.Frontends[:min(len(answer.Frontends), pendingMax)] {
+		keys = append(keys, service.ParseKey(f.Service))
+	}
+	for n, status := range i.Proxy.Status() {
+		if i.Backend.Domains[n].Family != family || i.Backend.Domains[n].Auxiliary {
+			continue
+		}
+		for _, key := range keys {
+			spec := i.Proxy.Snapshot(key).Spec
+			if spec == nil {
+				spec = &service.Spec{Key: key} // the node, or gone meanwhile
+			}
+			stands := i.serviceDomain(ctx, n, &status, spec)
+			if stands.State != state.Waiting && stands.State != state.Quarantined {
+				continue
+			}
+			p := explain.Pending{Service: key.String(), State: string(stands.State)}
+			if stands.Quarantine != nil {
+				p.Reason = stands.Quarantine.Reason
+			}
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// connectionsOf asks the kernel for the connections of a client to a destination.
+func connectionsOf(ctx context.Context, q explain.Question) *explain.Connections {
+	ctx, cancel := context.WithTimeout(ctx, trackedTime)
+	defer cancel()
+	found := &explain.Connections{Items: []explain.Connection{}}
+	list, more, err := conntrack.Connections(ctx, q.Protocol, q.From, q.To, trackedMax)
+	if err != nil {
+		found.Error = err.Error()
+		return found
+	}
+	found.More = more
+	for _, c := range list {
+		found.Items = append(found.Items, explain.Connection{
+			From: c.From.String(), To: c.Answerer.String(), Source: c.Seen.String(), State: c.State,
+		})
+	}
+	return found
+}
+
+// kernelMemory is what this node's kernel remembers of clients. It serves one question.
+type kernelMemory struct {
+	ctx    context.Context
+	socket *wire.Socket
+}
+
+func (m *kernelMemory) close() {
+	if m.socket != nil {
+		_ = m.socket.Close() // nothing was written
+	}
+}
+
+// InMap implements explain.Memory.
+func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftables.Recollection, bool, error) {
+	if m.socket == nil {
+		opened, err := wire.Open()
+		if err != nil {
+			return nftables.Recollection{}, false, err
+		}
+		m.socket = opened
+	}
+	return nftables.Remembered(m.ctx, m.socket, family, name, client)
+}
+
+// InList implements explain.Memory.
+func (m *kernelMemory) InList(_ service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
+	return iptables.SeenRecently(list, client)
+}

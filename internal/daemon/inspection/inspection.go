@@ -1,0 +1,142 @@
+// Package inspection answers questions about a running proxy: for the local socket, for the page and
+// for the archive of a bug report.
+//
+// Nothing here holds up a change. Most is read from snapshots and from values that never change;
+// each record of a Service is copied under a short lock; a ledger answers between two turns of its
+// aggregator, with a bounded copy.
+package inspection
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Proxy is what answers need of a proxy. A proxy.Proxy is one.
+type Proxy interface {
+	Keys() []service.Key
+	Snapshot(key service.Key) service.Snapshot
+	Services() int
+	Synced() time.Time
+	Node() *service.NodeObject
+	Facts() *service.NodeFacts
+	Status() []aggregator.Status
+	Waiting(ctx context.Context, domain string, limit int) ([]service.Key, error)
+	Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error)
+}
+
+// Inspection answers questions about one proxy with what that knows already. It implements
+// inspect.Source. Its fields do not change.
+type Inspection struct {
+	Options *setup.Options
+	// FlagValues returns all flags with their values; nil if they are not known.
+	FlagValues func() map[string]string
+	// Current returns the configuration in force.
+	Current func() *config.Config
+	// Node is the name of the node.
+	Node    string
+	Proxy   Proxy
+	Backend *setup.Backend
+	Feed    *feed.Feed
+	Metrics *metrics.Metrics
+	Monitor *health.Monitor
+	// Forwarders serve in userspace mode.
+	Forwarders *backend.Forwarders
+	// Started is when the process began.
+	Started time.Time
+}
+
+var _ inspect.Source = (*Inspection)(nil)
+
+// Ready waits until the source has a complete picture.
+func (i *Inspection) Ready(ctx context.Context) error {
+	const look = 20 * time.Millisecond
+	for i.Proxy.Synced().IsZero() {
+		select {
+		case <-ctx.Done():
+			return errors.New("the proxy has no complete picture of the Services yet (" + i.Feed.Origin + "); see sluice status")
+		case <-time.After(look):
+		}
+	}
+	return nil
+}
+
+// Keys returns the keys of all Services.
+func (i *Inspection) Keys() []service.Key { return i.Proxy.Keys() }
+
+// Status returns the state of the proxy.
+func (i *Inspection) Status() inspect.Status {
+	report := i.Monitor.Report()
+	made := inspect.Status{
+		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
+		Started: i.Started.UTC(), Now: time.Now().UTC(),
+		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
+		Feed:     inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
+		Services: max(0, i.Proxy.Services()), Healthy: report.Healthy(),
+		Domains: []inspect.Domain{}, Findings: []inspect.Finding{},
+	}
+	made.Actors.Running, made.Actors.Waiting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
+	for _, r := range i.Feed.Resources() {
+		resource := inspect.Resource{Name: r.Resource, Heard: utc(r.Heard), FailingSince: utc(r.FailingSince), Absent: r.Absent}
+		if r.Err != nil {
+			resource.Error = r.Err.Error()
+		}
+		made.Feed.Resources = append(made.Feed.Resources, resource)
+	}
+	for n, status := range i.Proxy.Status() {
+		made.Domains = append(made.Domains, i.domain(n, &status))
+	}
+	for _, f := range report.Findings {
+		// Without a cluster there is no Node that could be eligible for anything.
+		if i.Feed.Client == nil && f.Kind == health.NodeNotEligible {
+			continue
+		}
+		finding := inspect.Finding{
+			Kind: string(f.Kind), About: f.About, Since: utc(f.Since), Unhealthy: f.Unhealthy,
+			Problem: f.Problem, Advice: f.Advice, More: f.More,
+		}
+		for _, a := range f.Services {
+			finding.Services = append(finding.Services, a.Service)
+		}
+		made.Findings = append(made.Findings, finding)
+	}
+	return made
+}
+
+// domain returns the state of the domain at a position.
+func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
+	d, l := &i.Backend.Domains[n], &status.Ledger
+	made := inspect.Domain{
+		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
+		Open: status.Open, Missing: status.Missing,
+		Held: len(status.Quarantined), Waiting: l.Pending, Queue: status.Waiting,
+		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
+		Batches: status.Batches, LastWrite: utc(status.LastWrite),
+		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
+	}
+	made.InForce = max(0, l.Keys-1-made.Waiting-made.Held) // without the node's own account
+	for n := range min(len(status.Quarantined), inspect.QuarantinedMax) {
+		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
+	}
+	return made
+}
+
+// utc returns a time as an answer has it; the zero time stays.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}

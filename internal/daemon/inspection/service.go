@@ -1,0 +1,247 @@
+package inspection
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// standingMax bounds what one ledger is asked about all Services. While more of them wait, some
+	// of these may be shown as in force.
+	standingMax = 1000
+	// ledgerTime bounds the wait for a ledger.
+	ledgerTime = 2 * time.Second
+)
+
+// standings has the Services that do not stand as they should in a ledger.
+type standings map[service.Key]state.State
+
+// note keeps the gravest state of a Service.
+func (s standings) note(key service.Key, of state.State) {
+	if of.Graver(s[key]) {
+		s[key] = of
+	}
+}
+
+// standings asks every domain. A ledger that does not answer adds nothing.
+func (i *Inspection) standings(ctx context.Context) standings {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
+	defer cancel()
+	all := standings{}
+	for _, status := range i.Proxy.Status() {
+		waiting, err := i.Proxy.Waiting(ctx, status.Domain, standingMax)
+		if err != nil {
+			continue
+		}
+		for _, key := range waiting {
+			all.note(key, state.Waiting)
+		}
+	}
+	return all
+}
+
+// Services yields the wanted Services.
+func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool, yield func(*inspect.Service) bool) {
+	standings, look := i.standings(ctx), i.Metrics.Lookup()
+	for _, key := range i.Proxy.Keys() {
+		if !wanted(key) {
+			continue
+		}
+		spec := i.Proxy.Snapshot(key).Spec
+		if spec == nil {
+			continue // gone meanwhile
+		}
+		record, _ := look.Record(key)
+		standings.note(key, record.State)
+		if spec.Shadowed() {
+			standings.note(key, state.Shadowed)
+		}
+		if in := standings[key]; in != "" {
+			record.State = in
+		}
+		made := listed(spec, record)
+		if !yield(&made) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// listed returns one line about a Service.
+func listed(spec *service.Spec, record state.Record) inspect.Service {
+	made := inspect.Service{
+		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: utc(spec.Created),
+		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Record: record,
+	}
+	outside := false
+	for _, family := range service.Families {
+		if ip := spec.ClusterIPs[family]; ip.IsValid() {
+			made.ClusterIPs = append(made.ClusterIPs, ip.String())
+		}
+		made.ExternalIPs = append(made.ExternalIPs, texts(spec.ExternalIPs[family])...)
+		made.LoadBalancerIPs = append(made.LoadBalancerIPs, texts(spec.LoadBalancerVIPs[family])...)
+	}
+	for _, p := range spec.Ports {
+		made.Ports = append(made.Ports, portOf(&p))
+		outside = outside || p.NodePort != 0
+	}
+	if outside || len(made.ExternalIPs)+len(made.LoadBalancerIPs) > 0 {
+		made.ExternalPolicy = policy(spec.ExternalLocal)
+	}
+	return made
+}
+
+func policy(local bool) string {
+	if local {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+func portOf(p *service.Port) inspect.Port {
+	return inspect.Port{Name: p.Name, Protocol: strings.ToUpper(p.Protocol.String()), Port: int(p.Port), NodePort: int(p.NodePort)}
+}
+
+func texts[T fmt.Stringer](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
+
+// Service returns everything about one Service.
+func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.ServiceDetail {
+	known := i.Proxy.Snapshot(key)
+	spec := known.Spec
+	if spec == nil {
+		return nil
+	}
+	record, _ := i.Metrics.Lookup().Record(key)
+	made := &inspect.ServiceDetail{
+		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
+		Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
+	}
+	for _, family := range service.Families {
+		made.SourceRanges = append(made.SourceRanges, texts(spec.SourceRanges[family])...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
+	defer cancel()
+	for n, status := range i.Proxy.Status() {
+		domain := i.serviceDomain(ctx, n, &status, spec)
+		if domain.State.Graver(made.State) {
+			made.State = domain.State
+		}
+		made.Domains = append(made.Domains, domain)
+	}
+	made.Frontends = i.frontends(known)
+	return made
+}
+
+// serviceDomain returns how a Service stands in one domain.
+func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, spec *service.Spec) inspect.ServiceDomain {
+	key := spec.Key
+	made := inspect.ServiceDomain{Name: status.Domain, State: state.InForce, Objects: []inspect.Object{}}
+	account, err := i.Proxy.Account(ctx, status.Domain, key, inspect.ObjectsMax)
+	if err != nil {
+		made.Error = "the domain does not answer fully: " + err.Error()
+	}
+	if len(spec.Denied[i.Backend.Domains[n].Family]) > 0 {
+		made.State = state.Shadowed
+	}
+	if account.Pending || account.Queued || err == nil && !account.Known {
+		made.State = state.Waiting
+	}
+	for _, h := range account.Objects {
+		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: state.InForce}
+		switch {
+		case h.By != (service.Key{}):
+			o.State = state.Shadowed
+		case h.Differs:
+			o.State = state.Waiting
+		}
+		made.Objects = append(made.Objects, o)
+	}
+	if account.Known {
+		made.Revision = account.Latest.String()
+	}
+	if account.Applied != (service.Revision{}) {
+		made.Applied = account.Applied.String()
+	}
+	made.Omitted = account.Omitted
+	for n := range status.Quarantined {
+		if q := &status.Quarantined[n]; q.Key == key {
+			of := metrics.QuarantineOf(status.Domain, q)
+			made.State, made.Quarantine = state.Quarantined, &of
+		}
+	}
+	return made
+}
+
+// objectName names an object for people: names of elements are binary.
+func (i *Inspection) objectName(n int, h *ledger.Holding) string {
+	id := h.Object.ID
+	if i.Backend.Mode == config.ModeNFTables {
+		if _, text, err := nftables.Element(i.Backend.Domains[n].Family, id.Name, id.Container); err == nil {
+			return text
+		}
+	}
+	switch {
+	case !strings.ContainsFunc(id.Name, func(c rune) bool { return c < ' ' || c > '~' }):
+		return id.Name
+	case h.Frontend != (service.Frontend{}):
+		return h.Frontend.String()
+	default:
+		return "entry " + strings.ToValidUTF8(strings.TrimSpace(h.Object.Body), "?")
+	}
+}
+
+// frontends returns where clients reach a Service, or would if no other one had the frontend.
+func (i *Inspection) frontends(known service.Snapshot) []inspect.Frontend {
+	all := []inspect.Frontend{}
+	wanted := *known.Spec
+	wanted.Denied = service.PerFamily[[]service.Denial]{}
+	view := service.Resolve(wanted.Key, &wanted, known.Slices, i.Proxy.Facts())
+	for _, family := range service.Families {
+		for n := range view.Ports[family] {
+			p := &view.Ports[family][n]
+			add := func(kind string, addr netip.Addr, port uint16, local bool) {
+				f := inspect.Frontend{
+					Kind: kind, Port: int(port), Protocol: strings.ToUpper(p.Protocol.String()), PortName: p.Name,
+					Family: family.String(), Policy: policy(local), Endpoints: len(p.Cluster),
+				}
+				if local {
+					f.Endpoints = len(p.Local)
+				}
+				if addr.IsValid() {
+					f.Address = addr.String()
+				}
+				if by, denied := known.Spec.DeniedBy(family, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol}); denied {
+					f.ServedBy = by.String()
+				}
+				all = append(all, f)
+			}
+			add("ClusterIP", p.ClusterIP, p.Port, p.InternalLocal)
+			for _, addr := range p.ExternalIPs {
+				add("ExternalIP", addr, p.Port, p.ExternalLocal)
+			}
+			for _, addr := range p.LoadBalancerVIPs {
+				add("LoadBalancerIP", addr, p.Port, p.ExternalLocal)
+			}
+			if p.NodePort != 0 {
+				add("NodePort", netip.Addr{}, p.NodePort, p.ExternalLocal)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,215 @@
+package inspection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+const (
+	// connectionsMax bounds the connections to the socket. Further ones wait in the kernel.
+	connectionsMax = 32
+	// requestTime bounds the reading of a request: a client that connects and says nothing is cut.
+	requestTime = 5 * time.Second
+	// farewellTime bounds the wait for answers in progress when the socket closes.
+	farewellTime = time.Second
+	// A failure to listen is repeated after a pause, which doubles from socketAgainMin to
+	// socketAgainMax.
+	socketAgainMin, socketAgainMax = time.Second, time.Minute
+)
+
+// Socket is the local socket of this process. It outlives servers: each shows its own answers on
+// it, and clients notice nothing of a hand-over (docs/adr/0027-questions.md).
+type Socket struct {
+	log *zap.Logger
+	// answers are those of the server that runs.
+	answers atomic.Pointer[http.Handler]
+
+	mu sync.Mutex
+	// path is where the socket is, or will be; empty before Show and after Close.
+	path string
+	// stop ends the goroutine that listens there, and stopped is closed when it has.
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+// NewSocket returns one that is closed until Show.
+func NewSocket(log *zap.Logger) *Socket { return &Socket{log: log} }
+
+// Show answers with a handler from now on, and listens at a path if it does not yet.
+func (k *Socket) Show(path string, answers http.Handler) {
+	k.answers.Store(&answers)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.path == path {
+		return
+	}
+	k.end()
+	ctx, stop := context.WithCancel(context.Background())
+	k.path, k.stop, k.stopped = path, stop, make(chan struct{})
+	go func() {
+		defer close(k.stopped)
+		k.run(ctx, path)
+	}()
+}
+
+// Close closes and removes the socket. It waits for answers in progress, though not long.
+func (k *Socket) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.end()
+}
+
+// end ends what listens. The caller holds the lock.
+func (k *Socket) end() {
+	if k.path == "" {
+		return
+	}
+	k.stop()
+	<-k.stopped
+	k.path = ""
+}
+
+// ServeHTTP answers as the server that runs now.
+func (k *Socket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*k.answers.Load()).ServeHTTP(w, r)
+}
+
+// run listens and serves until the context ends. Whatever fails is repeated: questions are no
+// reason to end a proxy.
+func (k *Socket) run(ctx context.Context, path string) {
+	for pause, told := socketAgainMin, false; ; pause = min(2*pause, socketAgainMax) {
+		err := k.serve(ctx, path)
+		if ctx.Err() != nil {
+			return
+		}
+		if !told {
+			told = true
+			k.log.Warn("cannot answer questions (sluice status, get, describe, dump); trying again",
+				zap.String("socket", path), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// serve serves until the context ends or something fails.
+func (k *Socket) serve(ctx context.Context, path string) error {
+	if made := os.Mkdir(filepath.Dir(path), 0o700); made == nil {
+		defer os.Remove(filepath.Dir(path)) //nolint:errcheck // it stays if others have put files there
+	} else if !errors.Is(made, fs.ErrExist) {
+		return made
+	}
+	listener, err := listenAt(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // the server closes it first
+	own, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	defer removeOwn(path, own)
+	quiet, err := zap.NewStdLogAt(k.log, zap.DebugLevel)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: k, ErrorLog: quiet, MaxHeaderBytes: 16 << 10,
+		ReadTimeout: requestTime, IdleTimeout: requestTime, // the handler bounds each answer
+	}
+	server.SetKeepAlivesEnabled(false)
+	stopped := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
+		defer cancel()
+		if server.Shutdown(farewell) != nil {
+			_ = server.Close() // cuts the answers that are not done
+		}
+	})()
+	k.log.Debug("answering questions", zap.String("socket", path))
+	err = server.Serve(netutil.LimitListener(listener, connectionsMax))
+	if errors.Is(err, http.ErrServerClosed) {
+		<-stopped
+		return nil
+	}
+	_ = server.Close() // what has failed already
+	return err
+}
+
+// listenAt listens at a path, for root alone. It replaces a socket that nobody listens at: one of
+// a process that was killed.
+func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
+	if err := clearStale(path); err != nil {
+		return nil, err
+	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		// The file gets the mode of the socket: nobody else can connect, not even at first.
+		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, controlErr)
+	}}
+	listener, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	unixListener, ok := listener.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%T is no Unix listener", listener), listener.Close())
+	}
+	unixListener.SetUnlinkOnClose(false) // removeOwn does
+	return unixListener, nil
+}
+
+// clearStale removes a socket that nobody listens at.
+func clearStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s exists and is no socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+		return fmt.Errorf("%s: another process listens there; proxies in several network namespaces need a state directory each (state.dir, --sluice-state-dir)", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// removeOwn removes a socket, unless another process has replaced it.
+func removeOwn(path string, own fs.FileInfo) {
+	if now, err := os.Lstat(path); err == nil && os.SameFile(now, own) {
+		_ = os.Remove(path) // one that stays is replaced as one of a killed process is
+	}
+}
+
+// SocketPath returns where the socket of a configuration is.
+func SocketPath(o *setup.Options) string {
+	return filepath.Join(o.Sluice.State.Dir, inspect.SocketName)
+}

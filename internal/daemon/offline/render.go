@@ -1,0 +1,153 @@
+// Package offline has the commands that need no running proxy: it renders and explains the rules for
+// manifests, removes what proxies left, and tells the demo.
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Render returns the rules for the manifests in a directory. Family is ipv4, ipv6 or
+// empty, which means both in nftables mode and ipv4 in iptables mode. Nothing is probed,
+// so that the default mode is nftables.
+func Render(o *setup.Options, dir, family string) (string, error) {
+	mode := o.KubeProxy.Mode
+	if mode == config.ModeBest {
+		mode = config.ModeNFTables
+	}
+	if mode == config.ModeIPVS {
+		return "", setup.UsageError{Err: errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
+			"addresses and rules have no common text format; want nftables or iptables")}
+	}
+	if mode == config.ModeUserspace {
+		return "", setup.UsageError{Err: errors.New(`--proxy-mode "userspace": cannot be printed, because there are no rules; ` +
+			"want nftables or iptables")}
+	}
+	families, err := familiesOf(family, mode)
+	if err != nil {
+		return "", err
+	}
+	s, err := readState(o, dir, mode)
+	if err != nil {
+		return "", err
+	}
+	text := s.nftables
+	if mode == config.ModeIPTables {
+		text = s.iptables
+	}
+	var names, texts []string
+	for _, family := range families {
+		rules, err := text(family)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", family, err)
+		}
+		names, texts = append(names, family.String()), append(texts, rules)
+	}
+	return fmt.Sprintf("# %s rules for %d Services on node %s, rendered by sluice %s.\n%s",
+		strings.Join(names, " and "), len(s.cache.Keys()), s.facts.Name, o.Version, strings.Join(texts, "")), nil
+}
+
+// familiesOf parses --family. One input of iptables-restore holds one family.
+func familiesOf(name string, mode config.Mode) ([]service.Family, error) {
+	switch {
+	case name == "" && mode == config.ModeNFTables:
+		return service.Families[:], nil
+	case name == "", name == "ipv4":
+		return []service.Family{service.IPv4}, nil
+	case name == "ipv6":
+		return []service.Family{service.IPv6}, nil
+	default:
+		return nil, setup.UsageError{Err: fmt.Errorf("--family %q: want ipv4 or ipv6", name)}
+	}
+}
+
+// offlineState is everything that determines the rules.
+type offlineState struct {
+	options *setup.Options
+	cache   *source.Cache
+	facts   *service.NodeFacts
+}
+
+// readState reads the manifests and, if the rules depend on them, the host's addresses.
+func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, error) {
+	settings, err := o.NodeSettings(mode)
+	if err != nil {
+		return nil, err
+	}
+	log, err := logging.New(o.Log())
+	if err != nil {
+		return nil, err
+	}
+	cache, err := manifest.Load(dir, settings.Name, o.Objects(func(w service.Warning) { observe.LogWarning(log.Logger, w) }))
+	if err != nil {
+		return nil, err
+	}
+	if cache.Node() == nil {
+		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
+			zap.String("node", settings.Name))
+	}
+	hosts, err := hostsOf(settings, cache.Node())
+	if err != nil {
+		return nil, err
+	}
+	return &offlineState{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
+}
+
+// hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the
+// addresses of Services on a device, those of the node's manifest take their place.
+func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Addr, error) {
+	switch {
+	case settings.HostAddresses && node != nil && len(settings.NodePortRanges) == 0:
+		return node.Addresses, nil
+	case settings.HostAddresses:
+		return hostaddress.ListWithout(ipvs.Device)
+	case len(settings.NodePortRanges) > 0:
+		return hostaddress.List()
+	default:
+		return nil, nil
+	}
+}
+
+// nftables returns one table for nft, after two lines that delete a table of that name. It
+// has to exist to be deleted.
+func (s *offlineState) nftables(family service.Family) (string, error) {
+	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: s.options.MasqueradeBit()})
+	text, err := nftables.Text(family, render.Objects(renderer, nil, render.Views(s.cache, s.facts), s.facts))
+	if err != nil {
+		return "", err
+	}
+	table, _, _ := strings.Cut(text, " {\n")
+	return table + "\ndelete " + table + "\n" + text, nil
+}
+
+// iptables returns the tables of one family for iptables-restore. All programs since
+// iptables 1.6.2 and kernels since Linux 3.14 know --random-fully.
+func (s *offlineState) iptables(family service.Family) (string, error) {
+	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
+	if err != nil {
+		return "", err
+	}
+	renderer := iptables.NewRenderer(family, iptables.Options{
+		MasqueradeBit: s.options.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
+	})
+	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), render.Views(s.cache, s.facts), s.facts))
+}

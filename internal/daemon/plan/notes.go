@@ -1,0 +1,44 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// ManifestNotes says, one line each, what is odd about a directory of manifests: a user may
+// have named the wrong one, or the wrong node. The options are loaded.
+func ManifestNotes(o *setup.Options, dir string) []string {
+	found, err := manifest.Survey(dir)
+	name, nameErr := o.NodeName()
+	if err != nil || nameErr != nil {
+		return nil // whoever reads them says so
+	}
+	switch {
+	case found.Files == 0 && len(found.Folders) > 0:
+		return []string{fmt.Sprintf("%s has no manifests itself, and subdirectories are not read; name one of them: --manifests %s/%s",
+			dir, strings.TrimRight(dir, "/"), strings.Join(found.Folders, ", "))}
+	case found.Files == 0:
+		return []string{fmt.Sprintf("%s has no manifests (*.yaml, *.yml, *.json), so there is nothing to serve; put some there", dir)}
+	}
+	var notes []string
+	if found.Services == 0 {
+		notes = append(notes, fmt.Sprintf("the manifests in %s have no Service, so there is nothing to serve", dir))
+	}
+	if !slices.Contains(found.Nodes, name) {
+		notes = append(notes, noNode(name, found.Nodes))
+	}
+	return notes
+}
+
+// noNode says what it means that no manifest describes this node.
+func noNode(name string, others []string) string {
+	effect := fmt.Sprintf("no manifest describes the node %q, so no endpoint is local to it, and its zone and addresses are unknown; ", name)
+	if len(others) == 0 {
+		return effect + "add a Node to the manifests"
+	}
+	return effect + "the manifests have --hostname-override " + strings.Join(others, ", ")
+}

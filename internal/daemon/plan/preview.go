@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/kube"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Make reads what this node's kernel has, as a start does, and returns what a start would
+// change. It changes nothing. The Services are those of the manifests in a directory or, if
+// dir is empty, of the API server.
+func Make(ctx context.Context, o *setup.Options, dir string) (report *Report, err error) {
+	log, err := logging.New(o.Log())
+	if err != nil {
+		return nil, err
+	}
+	setup.Warn(log.Logger, o.Warnings)
+	p, err := newPreview(ctx, o, dir, log.Logger)
+	if err != nil {
+		return nil, err
+	}
+	report, err = p.report(ctx)
+	return report, errors.Join(err, p.backend.Close())
+}
+
+// preview is one run of Make.
+type preview struct {
+	options  *setup.Options
+	backend  *setup.Backend
+	settings proxy.NodeSettings
+	cache    *source.Cache
+	log      *zap.Logger
+	// settled are the kernel settings that would change.
+	settled []Setting
+	facts   *service.NodeFacts
+	// large are the Services that a start does not render.
+	large map[service.Key]*TooLarge
+	// warnings are about parts of objects that a start ignores.
+	warned   sync.Mutex
+	warnings []service.Warning
+	// servers are the addresses of the API server.
+	servers []netip.Addr
+}
+
+// newPreview finds out what a start would render, and for which backend.
+func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logger) (*preview, error) {
+	p := &preview{options: o, log: log}
+	o.Dry = func(c sysctl.Change) {
+		p.settled = append(p.settled, Setting{Name: c.Name, From: c.From, To: c.To, Problem: c.Problem})
+	}
+	files := o.Sysctls(log)
+	if dir == "" {
+		if _, err := kube.RESTConfig(feed.API(o)); err != nil {
+			return nil, err
+		}
+		// With an API server, a start sets up connection tracking first.
+		if err := o.PrepareConntrack(files, zap.NewNop()); err != nil {
+			return nil, err
+		}
+	}
+	// A start that probes the kernel at this moment would not be read as it is.
+	release := rival.Turn(ctx, setup.TurnMax)
+	var err error
+	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, log)
+	release()
+	if err == nil {
+		err = p.learn(ctx, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.backend.Close())
+	}
+	return p, nil
+}
+
+// learn finds out everything that rules depend on.
+func (p *preview) learn(ctx context.Context, dir string) (err error) {
+	if p.settings, err = p.options.NodeSettings(p.backend.Mode); err != nil {
+		return err
+	}
+	if p.cache, err = p.fill(ctx, dir); err != nil {
+		return err
+	}
+	hosts, err := p.hosts(ctx)
+	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs(), p.servers)
+	p.measure()
+	return err
+}
+
+// measure finds the Services that a start does not render.
+func (p *preview) measure() {
+	outputs := make([]actors.Output, len(p.backend.Domains))
+	for i, d := range p.backend.Domains {
+		outputs[i] = actors.Output{Name: d.Name, Family: d.Family, Renderer: d.Renderer}
+	}
+	p.large = map[service.Key]*TooLarge{}
+	for _, key := range p.cache.Keys() {
+		found := p.cache.Snapshot(key)
+		if large, is := actors.Measure(outputs, found.Spec, found.Slices, p.facts, int(p.options.Sluice.Actors.ObjectsMax)); is {
+			p.large[key] = &TooLarge{Service: key.String(), Domain: large.Domain, Objects: large.Objects, Max: large.Max}
+		}
+	}
+}
+
+// views yields the views of the Services that a start renders.
+func (p *preview) views(yield func(*service.View) bool) {
+	for _, key := range p.cache.Keys() {
+		if p.large[key] != nil {
+			continue
+		}
+		found := p.cache.Snapshot(key)
+		if view := service.Resolve(key, found.Spec, found.Slices, p.facts); !yield(&view) {
+			return
+		}
+	}
+}
+
+// fill returns a complete cache.
+func (p *preview) fill(ctx context.Context, dir string) (*source.Cache, error) {
+	options := p.options.Objects(func(w service.Warning) {
+		p.warned.Lock()
+		defer p.warned.Unlock()
+		p.warnings = append(p.warnings, w)
+	})
+	if dir != "" {
+		return manifest.Load(dir, p.settings.Name, options)
+	}
+	return p.list(ctx, options)
+}
+
+// report reads each domain and compares it.
+func (p *preview) report(ctx context.Context) (*Report, error) {
+	r := &Report{Node: p.settings.Name, Mode: string(p.backend.Mode), Services: len(p.cache.Keys()),
+		Groups: []*Group{}, Settings: p.settled}
+	for i := range p.backend.Domains {
+		d := &p.backend.Domains[i]
+		changes, equal, err := p.compare(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		origin, _ := d.Writer.(dataplane.Origin)
+		r.Unchanged += equal
+		r.Add(Domain{
+			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
+		}, changes)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
+		r.TooLarge = append(r.TooLarge, *p.large[key])
+	}
+	slices.SortFunc(p.warnings, func(a, b service.Warning) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	for _, w := range p.warnings {
+		r.Warnings = append(r.Warnings, Warning(w))
+	}
+	var err error
+	r.Others, err = p.others(ctx)
+	return r, err
+}
+
+// hosts returns the host's addresses, as a start learns them.
+func (p *preview) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = p.backend.HostAddresses()(ctx, func(found []netip.Addr) {
+		if hosts == nil {
+			hosts = found
+		}
+		cancel()
+	})
+	return hosts, err
+}
+
+// compare returns what a start would change in one domain: what its ledger plans
+// after it has seen the kernel. Equal counts the objects that would stay.
+func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
+	views := p.views
+	if d.Drain != nil {
+		views = func(yield func(*service.View) bool) {
+			for view := range p.views {
+				adjusted, failed := draining(ctx, d, *view)
+				if err = errors.Join(err, failed); !yield(&adjusted) {
+					return
+				}
+			}
+		}
+	}
+	book := render.Ledger(d.Renderer, d.Layout, views, p.facts)
+	if err != nil {
+		return nil, 0, err
+	}
+	read, err := d.Writer.Read(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
+	}
+	drift := book.Observe(read)
+	p.adopt(book, d)
+	// The first batch leaves unowned objects that may be a Service's until that is in force.
+	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
+		changes = append(changes, batch.Changes...)
+		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
+	}
+	return changes, drift.Equal, nil
+}
+
+// adopt makes the ledger keep what the kernel has of the Services that a start does not render.
+func (p *preview) adopt(book *ledger.Ledger, d *proxy.Domain) {
+	if len(p.large) == 0 {
+		return
+	}
+	origin, _ := d.Writer.(dataplane.Origin)
+	book.Adopt(slices.Collect(maps.Keys(p.large)), origin)
+	for key, large := range p.large {
+		large.Kept = large.Kept || book.Account(key, 0, 0).Known
+	}
+}
+
+// lines returns what puts this mode's objects into words.
+func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, []string) {
+	if p.backend.Mode != config.ModeNFTables {
+		return TextLines
+	}
+	return func(o *dataplane.Object) (string, []string) { return nftables.Lines(family, o) }
+}
+
+func (p *preview) leavesOut() func(*dataplane.Change) bool {
+	if p.backend.Mode == config.ModeNFTables {
+		return nil
+	}
+	return iptables.LeavesOut
+}
+
+// draining returns a view with the endpoints that have left and that have connections in the
+// kernel: a start lets them drain.
+func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.View, error) {
+	ports := slices.Clone(view.Ports[d.Family])
+	view.Ports[d.Family] = ports
+	for i := range ports {
+		if ports[i].Protocol != service.TCP {
+			continue
+		}
+		held, err := d.Drain.Held(ctx, &view, &ports[i])
+		if err != nil {
+			return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
+		}
+		ports[i].Draining = held
+		var busy []service.Endpoint
+		for _, e := range held {
+			has, err := d.Drain.Busy(ctx, &view, &ports[i], e)
+			if err != nil {
+				return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
+			}
+			if has {
+				busy = append(busy, e)
+			}
+		}
+		slices.SortFunc(busy, service.Endpoint.Compare)
+		ports[i].Draining = busy
+	}
+	return view, nil
+}
+
+// others returns what a start would remove because another mode left it.
+func (p *preview) others(ctx context.Context) ([]Other, error) {
+	found, err := backend.Others(ctx, p.backend.Mode, p.backend.Variant)
+	all := make([]Other, 0, len(found))
+	for _, f := range found {
+		all = append(all, Other(f))
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return all, nil // a start without more rights leaves alone what it cannot see
+	}
+	return all, err
+}
+
+// listMax bounds the wait for the API server.
+const listMax = 30 * time.Second

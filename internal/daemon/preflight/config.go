@@ -1,0 +1,105 @@
+package preflight
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
+)
+
+// configuration loads the configuration. Mistakes in a file are checks that fail; mistakes in
+// flags alone are an error.
+func (p *preflight) configuration() error {
+	err := p.options.Load()
+	invalid, ok := errors.AsType[*config.InvalidError](err)
+	isFlag := func(problem config.Problem) bool { return problem.Flag != "" }
+	switch {
+	case err == nil:
+		p.valid = true
+	case !ok || !slices.ContainsFunc(invalid.Problems, func(c config.Problem) bool { return !isFlag(c) }):
+		return err
+	default:
+		for _, problem := range invalid.Problems {
+			p.add(configCheck(problem.Place), Fail, "correct it: the proxy does not start with it", "%s", problem)
+		}
+		p.options.Config = config.Default() // for the checks of the node
+	}
+	for _, w := range p.options.Warnings {
+		p.add(configCheck(w.Place), Warn, "", "%s", w)
+	}
+	switch {
+	case !p.valid:
+	case p.options.File == "":
+		p.add("configuration", OK, "", "flags and defaults; no --config is given")
+	default:
+		p.add("configuration", OK, "", "%s has no mistakes", p.options.File)
+	}
+	if !p.valid {
+		return nil
+	}
+	name, err := p.options.NodeName()
+	if err != nil {
+		return setup.UsageError{Err: err}
+	}
+	p.add("node", OK, "", "its name in the API is %s", name)
+	p.cluster()
+	return nil
+}
+
+// configCheck names the check that a place belongs to. The field of a feature gate in a flag
+// is its bare name.
+func configCheck(at config.Place) string {
+	if strings.HasPrefix(at.Field, "featureGates.") || at.Flag == "--feature-gates" {
+		return "feature gates"
+	}
+	return "configuration"
+}
+
+// cluster checks how the API server would be reached. It does not connect.
+func (p *preflight) cluster() {
+	api := feed.API(p.options)
+	if api.Kubeconfig == "" && api.Master == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		p.add("API server", OK, "", "not checked: neither a kubeconfig nor a pod's environment says where it is")
+		return
+	}
+	u, err := feed.Cluster(p.options)
+	if err != nil {
+		p.add("API server", Fail, "correct clientConnection.kubeconfig (--kubeconfig)", "%v", err)
+		return
+	}
+	p.add("API server", OK, "", "%s (not asked; sluice plan lists the Services that would not be served)", u.Client.Host)
+}
+
+// addresses checks who has the addresses on which the proxy listens.
+func (p *preflight) addresses() {
+	owner := rival.Peek()
+	for _, a := range []struct{ field, address string }{
+		{"healthzBindAddress", p.options.KubeProxy.HealthzBindAddress}, {"metricsBindAddress", p.options.KubeProxy.MetricsBindAddress},
+	} {
+		at, err := netip.ParseAddrPort(a.address)
+		if err != nil {
+			continue // switched off
+		}
+		who, taken := holder.Of("tcp", at)
+		switch {
+		case !taken:
+			p.add("address", OK, "", "%s %s is free", a.field, a.address)
+		case owner != nil && !owner.Stranger:
+			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over",
+				a.field, a.address, who)
+		case p.options.KubeProxy.BindAddressHardFail:
+			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s",
+				a.field, a.address, who)
+		default:
+			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.field,
+				"%s %s is held by %s", a.field, a.address, who)
+		}
+	}
+}

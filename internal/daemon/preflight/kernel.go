@@ -1,0 +1,177 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// features says what each mode would find. What the configured mode lacks is reported with
+// the mode; here it asks for nothing.
+func (p *preflight) features(ctx context.Context) {
+	p.add("kernel", OK, "", "Linux %s", setup.KernelRelease())
+	if !p.privileged {
+		return
+	}
+	for _, family := range service.Families {
+		if err := backend.HasNFTables(family); err != nil {
+			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
+		} else {
+			p.add("nftables "+family.String(), OK, "", "the kernel has all that it needs")
+		}
+	}
+	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+		for _, family := range service.Families {
+			name := "iptables-" + string(variant) + " " + family.String()
+			switch asked, err := backend.HasIPTables(ctx, family, variant); {
+			case err != nil:
+				p.add(name, OK, "", "%s", oneLine(err))
+			case !asked:
+				module := "iptable_nat"
+				if family == service.IPv6 {
+					module = "ip6table_nat"
+				}
+				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; %s",
+					states(module))
+			default:
+				p.add(name, OK, "", "programs and tables work")
+			}
+		}
+	}
+	p.variant(ctx)
+	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+}
+
+// variant says which variant of iptables would be used, and why.
+func (p *preflight) variant(ctx context.Context) {
+	found, err := iptables.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
+	switch {
+	case err != nil && p.backend.Mode == config.ModeNFTables:
+		p.add("iptables variant", OK, "", "none can be used; mode nftables needs none")
+	case err != nil:
+		p.add("iptables variant", Warn, "install iptables, or use the image that has it", "%s", oneLine(err))
+	default:
+		p.add("iptables variant", OK, "", "%s: %s", found.Variant, found.Reason)
+	}
+}
+
+// leftovers says which rules of a proxy are on the node, and what would become of them.
+func (p *preflight) leftovers(ctx context.Context) {
+	if !p.privileged {
+		return
+	}
+	found := false
+	tell := func(kept bool, what string) {
+		found = true
+		fate := "removed once the new rules are in force"
+		if kept {
+			fate = "taken over"
+		}
+		p.add("rules", OK, "", "%s: %s", what, fate)
+	}
+	for _, family := range service.Families {
+		switch exists, err := nftables.Exists(ctx, family); {
+		case err != nil:
+			p.add("rules", Warn, "", "%v", err)
+		case exists:
+			tell(p.backend.Mode == config.ModeNFTables, "table "+nftables.TableName+" of nftables, "+family.String())
+		}
+	}
+	for _, f := range backend.FindFormer(ctx) {
+		p.marks(f)
+		if f.ServicePorts == 0 {
+			continue
+		}
+		what := f.String()
+		if p.backend.Mode == config.ModeIPTables && f.Variant != p.backend.Variant {
+			found = true
+			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they stay, and still affect packets", what)
+			continue
+		}
+		tell(p.backend.Mode == config.ModeIPTables, what)
+	}
+	if ipvs.HasServers() {
+		tell(p.backend.Mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
+	}
+	if !found {
+		p.add("rules", OK, "", "no rules of kube-proxy or Sluice are on this node")
+	}
+}
+
+// marks warns of rules that set the bit of the packet mark that asks for source NAT.
+func (p *preflight) marks(f iptables.Former) {
+	bit := p.options.MasqueradeBit()
+	if chains := f.Marking(bit); len(chains) > 0 {
+		p.add("packet mark", Warn, "choose a bit that no other program sets (masqueradeBit of the mode)",
+			"%s %s: rules in %s set bit %d (0x%x): the packets that they mark are masqueraded",
+			f.Variant, f.Family, strings.Join(chains, ", "), bit, 1<<bit)
+	}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// states describes modules of the kernel. It loads none.
+func states(names ...string) string {
+	folder := "/lib/modules/" + setup.KernelRelease()
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, name+": "+moduleState(name, "/sys/module", folder))
+	}
+	text := "modules " + strings.Join(parts, ", ")
+	if _, err := os.Stat(folder); err != nil {
+		text += "; " + folder + " is not there to look for more"
+	}
+	return text
+}
+
+// moduleState says whether the kernel has a module, or could load it. loaded has those that are
+// loaded, and those of the built-in ones that have parameters; installed has lists of all.
+func moduleState(name, loaded, installed string) string {
+	if _, err := os.Stat(filepath.Join(loaded, name)); err == nil {
+		return "present"
+	}
+	lists := []struct{ file, state string }{
+		{"modules.builtin", "built in"}, {"modules.dep", "can be loaded"},
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(filepath.Join(installed, list.file))
+		if err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
+			return list.state
+		}
+	}
+	return "not loaded"
+}
+
+// loadedModules lists the loaded modules of the kernel.
+func loadedModules() []string {
+	text, err := os.ReadFile("/proc/modules")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, " ")
+		names = append(names, name)
+	}
+	return names
+}
+
+// modules says which modules the kernel has loaded because it was asked, as at any start.
+func (p *preflight) modules(before []string) {
+	known := func(name string) bool { return slices.Contains(before, name) }
+	if loaded := slices.DeleteFunc(loadedModules(), known); len(loaded) > 0 {
+		p.add("kernel modules", OK, "", "the kernel has loaded %s to answer these questions",
+			strings.Join(loaded, ", "))
+	}
+}

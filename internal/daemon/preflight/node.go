@@ -1,0 +1,165 @@
+package preflight
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+)
+
+// capabilities says which capabilities that matter this process has.
+func (p *preflight) capabilities() {
+	held, err := setup.Capabilities()
+	if err != nil {
+		p.add("capabilities", Fail, "", "%v", err)
+		return
+	}
+	var has []string
+	for _, c := range []struct {
+		number uint
+		name   string
+		need   func() (Result, string)
+	}{
+		{unix.CAP_NET_ADMIN, "NET_ADMIN", func() (Result, string) { return Fail, "no rule can be written without it" }},
+		{unix.CAP_NET_RAW, "NET_RAW", p.needRaw},
+		{unix.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", p.needBind},
+		{unix.CAP_SYS_RESOURCE, "SYS_RESOURCE", p.needResource},
+	} {
+		if held&(1<<c.number) != 0 {
+			has = append(has, c.name)
+			continue
+		}
+		result, why := c.need()
+		do := ""
+		if result != OK {
+			do = "run as root, or add " + c.name + " to the container's capabilities"
+		}
+		p.add("capabilities", result, do, "lacks %s: %s", c.name, why)
+	}
+	if len(has) > 0 {
+		p.add("capabilities", OK, "", "has %s", strings.Join(has, ", "))
+	}
+}
+
+// needRaw says what becomes of a proxy without CAP_NET_RAW.
+func (p *preflight) needRaw() (Result, string) {
+	if mode := p.options.KubeProxy.Mode; mode == config.ModeNFTables || mode == config.ModeUserspace {
+		return OK, "mode " + string(mode) + " does not need it"
+	}
+	return Warn, "the legacy variant of iptables works through a raw socket"
+}
+
+// needBind says what becomes of a proxy without CAP_NET_BIND_SERVICE.
+func (p *preflight) needBind() (Result, string) {
+	if p.options.KubeProxy.Mode == config.ModeUserspace {
+		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
+	}
+	return OK, "only mode userspace listens at ports of Services"
+}
+
+// needResource says what becomes of a proxy without CAP_SYS_RESOURCE.
+func (p *preflight) needResource() (Result, string) {
+	now, err := os.ReadFile("/proc/self/oom_score_adj")
+	score, parseErr := strconv.Atoi(strings.TrimSpace(string(now)))
+	want := p.options.KubeProxy.OOMScoreAdj
+	if errors.Join(err, parseErr) == nil && (want == nil || int(*want) >= score) {
+		return OK, "the OOM score adjustment need not be lowered"
+	}
+	return OK, "the OOM score adjustment stays as it is, " + strings.TrimSpace(string(now))
+}
+
+// others says which other proxies run in this network namespace. A kube-proxy under another name, or one
+// that cannot be seen, is found by its addresses; see addresses.
+func (p *preflight) others() {
+	found := false
+	holder := rival.Peek()
+	if holder != nil {
+		found = true
+		if holder.Stranger {
+			p.add("other proxies", Warn,
+				"find out what it is: it cannot be a proxy, and two proxies would not notice each other",
+				"the lock %s is held by %s", rival.LockName, holder)
+		} else {
+			p.add("other proxies", OK, "",
+				"%s serves this node; a second one waits for its end, and takes over", holder)
+		}
+	}
+	for _, other := range rival.KubeProxies() {
+		if holder != nil && other.PID == holder.PID {
+			continue // a Sluice under this name
+		}
+		found = true
+		p.add("other proxies", Warn, "stop it before or right after the start: both would write rules", "%s", other)
+	}
+	if !found {
+		p.add("other proxies", OK, "", "none")
+	}
+}
+
+// mounts checks the files that are shared with the host: the lock of iptables, and the state.
+func (p *preflight) mounts() {
+	if p.backend.Mode == config.ModeNFTables {
+		p.add("xtables lock", OK, "", "not needed in mode nftables")
+	} else {
+		p.lock()
+	}
+	dir := p.options.Sluice.State.Dir
+	const effect = "former kernel settings cannot be recorded, so that a clean-up does not restore them"
+	if err := writable(dir); err != nil {
+		p.add("state", Warn, "mount the host's "+dir+", or name another directory (state.dir, --sluice-state-dir)",
+			"%s cannot be written: %v; %s", dir, err, effect)
+		return
+	}
+	switch shared, err := iptables.SharedWithHost(dir); {
+	case err != nil:
+		p.add("state", OK, "", "%s can be written; cannot %v", dir, err)
+	case !shared:
+		p.add("state", Warn, "mount the host's "+dir+" into the container",
+			"%s is not the host's: the record of former kernel settings ends with the container", dir)
+	default:
+		p.add("state", OK, "", "%s can be written, and is the host's as far as can be told", dir)
+	}
+}
+
+// lock checks the lock of iptables. Only the legacy variant cannot do without it.
+func (p *preflight) lock() {
+	path := iptables.LockPath()
+	file, err := os.Open(path)
+	if err == nil {
+		err = file.Close()
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = writable(path) // whoever locks it first makes it
+	}
+	if err != nil {
+		result := Warn
+		if p.backend.Variant == iptables.Legacy {
+			result = Fail
+		}
+		p.add("xtables lock", result, "mount the host's file", "%s cannot be opened: %v", path, err)
+		return
+	}
+	switch shared, err := iptables.LockShared(); {
+	case err != nil:
+		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
+	case shared:
+		p.add("xtables lock", OK, "", "%s can be used, and is the host's as far as can be told", path)
+	} // otherwise the mode has a warning
+}
+
+// writable reports whether this process may write a path, or make it. It tries neither.
+func writable(path string) error {
+	err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.Faccessat(unix.AT_FDCWD, filepath.Dir(path), unix.W_OK, unix.AT_EACCESS)
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/events"
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/kube"
+)
+
+// reports tell others about the proxy.
+type reports struct {
+	log       *zap.Logger
+	lines     *observe.Log
+	recorder  *events.Recorder
+	conflicts *portConflicts
+	monitor   *health.Monitor
+	ports     *health.Ports
+	metrics   *metrics.Metrics
+	// warnings are about API objects.
+	warnings *observe.Warnings
+	// repeated keeps failures that repeat from filling the log.
+	repeated observe.Incidents
+	// stopping is when the server was told to stop; nil before.
+	stopping atomic.Pointer[time.Time]
+}
+
+// newReports makes the reports about a proxy that the view shows. Connections for events close when
+// the context ends.
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, seen *view) (*reports, error) {
+	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
+	var err error
+	client := from.Client
+	if client != nil {
+		own, closeAll := kube.OwnConnections(client)
+		context.AfterFunc(ctx, closeAll)
+		client = own
+	}
+	if r.recorder, err = events.New(ctx, events.Config{Client: client, Node: seen.name, Reporter: seen.reporter}); err != nil {
+		return nil, err
+	}
+	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}
+	r.monitor = health.NewMonitor(health.Config{
+		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
+		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
+		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from) },
+	})
+	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
+	if healthAddress(o, from) != "" {
+		ports.Healthy = r.monitor.Healthy
+	}
+	r.ports = health.NewPorts(ports)
+	config := metricsConfig(o, b, life)
+	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
+	r.metrics, err = metrics.New(config)
+	return r, err
+}
+
+// newLines returns what logs the proxy's events.
+func newLines(log *zap.Logger, domains []proxy.Domain) *observe.Log {
+	families := make(map[string]service.Family)
+	for _, d := range domains {
+		if !d.Auxiliary {
+			families[d.Name] = d.Family
+		}
+	}
+	return observe.NewLog(log, families)
+}
+
+func (r *reports) listeners() []observe.Listener {
+	return []observe.Listener{r.lines, r.recorder, r.monitor, r.metrics}
+}
+
+// conntrack reports the removal of stale flows.
+func (r *reports) conntrack(e conntrack.Event) {
+	r.metrics.Conntrack(e)
+	swept, ok := e.(conntrack.Swept)
+	switch {
+	case !ok:
+	case swept.Err != nil:
+		warnIfNew := zap.DebugLevel
+		if tell, _ := r.repeated.Failed("flows" + swept.Family.String()); tell {
+			warnIfNew = zap.WarnLevel
+		}
+		r.log.Log(warnIfNew, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+			zap.Int("failures", swept.Failures), zap.Error(swept.Err))
+	case swept.Deleted > 0:
+		r.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
+			zap.Int("flows", swept.Deleted), zap.Duration("took", swept.Took))
+	}
+}
+
+// dropped counts the reports that have been dropped.
+func (r *reports) dropped() metrics.Dropped {
+	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped()}
+}
+
+// stop records that the server was told to stop.
+func (r *reports) stop() {
+	now := time.Now()
+	r.stopping.Store(&now)
+}
+
+// stoppingSince returns when the server was told to stop; zero if it was not.
+func (r *reports) stoppingSince() time.Time {
+	if at := r.stopping.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// view is what reports read of the proxy that they report about. It shows nothing until there is
+// one.
+type view struct {
+	// name is the node's.
+	name    string
+	domains []proxy.Domain
+	proxy   atomic.Pointer[proxy.Proxy]
+}
+
+func (v *view) status() (all []health.DomainStatus) {
+	if p := v.proxy.Load(); p != nil {
+		for i, status := range p.Status() {
+			all = append(all, health.DomainStatus{Status: status, Family: v.domains[i].Family, Auxiliary: v.domains[i].Auxiliary})
+		}
+	}
+	return all
+}
+
+func (v *view) node() *service.NodeObject {
+	if p := v.proxy.Load(); p != nil {
+		return p.Node()
+	}
+	return nil
+}
+
+// nodePorts returns the addresses on which node ports of a family answer now.
+func (v *view) nodePorts(family service.Family) (at service.NodePortAddresses) {
+	if p := v.proxy.Load(); p != nil {
+		at = p.Facts().NodePorts[family]
+	}
+	return at
+}
+
+// reporter returns who reports about a Service.
+func (v *view) reporter(key service.Key) string {
+	if p := v.proxy.Load(); p != nil {
+		return service.Reporter(p.Snapshot(key).Slices)
+	}
+	return ""
+}

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/ui"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// started is when this process began.
+var started = time.Now()
+
+// servers returns the HTTP servers.
+func (s *server) servers() (all []*web.Server) {
+	if !observed(s.options, s.feed) {
+		return nil
+	}
+	if address := healthAddress(s.options, s.feed); address != "" {
+		all = append(all, s.healthServer(address))
+	}
+	return append(all, s.metricsServer())
+}
+
+// metricsConfig says what is counted.
+func metricsConfig(o *Options, b *setup.Backend, life *lifetime) metrics.Config {
+	c := metrics.Config{
+		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
+		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
+	}
+	switch b.Mode {
+	case config.ModeIPVS:
+		c.Counters = ipvsCounters
+	case config.ModeUserspace:
+		c.Relayed, c.Relay = life.relayed, life.relayTotals
+	case config.ModeIPTables:
+		if _, err := iptables.ReadAccounts(); err == nil {
+			c.Accounted = iptables.ReadAccounts
+		}
+	}
+	for _, d := range b.Domains {
+		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+	}
+	return c
+}
+
+// metricsProcess has the settings of metrics that a process has only one of.
+func metricsProcess(o *Options) metrics.Process {
+	p := metrics.Process{
+		ShowHidden:       o.KubeProxy.ShowHiddenMetricsForVersion != "",
+		NativeHistograms: o.GateEnabled(config.GateNativeHistograms),
+	}
+	for _, g := range o.Gates() {
+		p.Features = append(p.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
+	}
+	return p
+}
+
+// ipvsCounters returns what IPVS has counted.
+func ipvsCounters(ctx context.Context) (map[service.Frontend]metrics.Counters, error) {
+	counted, err := backend.IPVSTraffic(ctx)
+	all := make(map[service.Frontend]metrics.Counters, len(counted))
+	for f, c := range counted {
+		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
+	}
+	return all, err
+}
+
+// metricsServer makes the server of the metrics address.
+func (s *server) metricsServer() *web.Server {
+	address := s.options.KubeProxy.MetricsBindAddress
+	return web.NewServer(web.ServerConfig{
+		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
+		Hosts: hostNames(s.options, s.node.Name), HardFail: s.options.KubeProxy.BindAddressHardFail, Log: s.log,
+		Failed: func(err error) {
+			if tell, _ := s.reports.repeated.Failed("metrics server"); tell {
+				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),
+					zap.Duration("every", web.RetryPause))
+			}
+			if s.options.KubeProxy.BindAddressHardFail {
+				s.reports.recorder.MetricsFailed(err)
+			}
+		},
+		Handing: s.life.owner.handing, Listening: s.reports.conflicts.listening("metricsBindAddress", address),
+	})
+}
+
+// hostNames returns the names under which the metrics address answers: those of the node and of
+// the machine, and those in metrics.hosts; nil for all names.
+func hostNames(o *Options, node string) []string {
+	if slices.Contains(o.Sluice.Metrics.Hosts, config.AllHosts) {
+		return nil
+	}
+	names := []string{node}
+	if machine, err := os.Hostname(); err == nil {
+		names = append(names, machine)
+	}
+	return append(names, o.Sluice.Metrics.Hosts...)
+}
+
+// pages returns what the metrics address shows.
+func (s *server) pages() web.Pages {
+	p := web.Pages{
+		Mode: string(s.backend.Mode), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
+		Configz: func() map[string]any {
+			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode, s.backend.Pace())
+			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
+		},
+		Profiling: s.options.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
+	}
+	if s.options.Sluice.UI.Enabled {
+		p.UI, p.UIPath = ui.Handler(inspect.Handler(s.options.Version, s.answers), s.answers), ui.Path
+	}
+	if s.options.GateEnabled(config.GateComponentFlagz) {
+		p.Flagz = s.options.FlagValues
+	}
+	if s.options.GateEnabled(config.GateComponentStatusz) {
+		p.Statusz = &web.Program{Started: started, Version: setup.Release[1:], Own: s.options.Version}
+	}
+	return p
+}
+
+// setVerbosity applies a number that a client has put at /debug/flags/v.
+func (s *server) setVerbosity(text string) (string, error) {
+	number, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return "", fmt.Errorf("%q: want a number", text)
+	}
+	for swapped := false; !swapped; { // another client may come in between
+		now := s.current.Load()
+		to := *now
+		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+		if err := s.life.log.Set(to.Log()); err != nil {
+			return "", err
+		}
+		swapped = s.current.CompareAndSwap(now, &to)
+	}
+	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
+}

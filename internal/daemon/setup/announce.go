@@ -1,0 +1,45 @@
+package setup
+
+import (
+	"runtime"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// Announce logs, once per process, which program this is and how it is configured.
+func (o *Options) Announce(log *zap.Logger) {
+	log.Info("starting", zap.String("version", o.Version), zap.String("behavesLike", "kube-proxy "+Compatible),
+		zap.String("go", runtime.Version()), zap.String("kernel", KernelRelease()))
+	given, changed := o.Flags.Given(), o.Flags.Changed(o.Config)
+	fields := []zap.Field{zap.Strings("flags", given), zap.Strings("differsFromDefaults", changed)}
+	if o.File != "" {
+		fields = append([]zap.Field{zap.String("file", o.File)}, fields...)
+	}
+	log.Info("effective configuration", fields...)
+}
+
+// KernelRelease returns what uname -r prints.
+func KernelRelease() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// ModeReason says why a backend serves.
+func (o *Options) ModeReason(b *Backend) string {
+	switch {
+	case b.Choice != nil && b.Mode == config.ModeNFTables:
+		return "no mode is set, and the kernel supports nftables"
+	case b.Choice != nil:
+		return "no mode is set, and the kernel lacks what nftables mode needs"
+	case o.File != "":
+		return "set in " + o.File
+	default:
+		return "set by --proxy-mode"
+	}
+}

@@ -1,0 +1,135 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Backend is the backend in use, and what other backends left.
+type Backend struct {
+	Mode config.Mode
+	// Domains are in the order of the proxy's Status.
+	Domains []proxy.Domain
+	// Variant is the one of iptables that this mode writes; empty if it writes none.
+	Variant iptables.Variant
+	// Choice has the reason for the mode; nil if the configuration names it.
+	Choice *backend.Choice
+	// left are the variants that former servers of this process wrote and this one
+	// does not.
+	left []iptables.Variant
+}
+
+// NewBackend builds the requested backend, or chooses one if none is requested. The caller closes it,
+// also after an error.
+func NewBackend(ctx context.Context, o *Options, files sysctl.Files, forwarders *backend.Forwarders, log *zap.Logger) (b *Backend, err error) {
+	b = &Backend{}
+	if o.KubeProxy.Mode == config.ModeBest {
+		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
+	}
+	b.Mode, b.Domains, err = backend.Build(o.KubeProxy.Mode, b.Choice, backend.Builders{
+		NFTables: func(whole bool) ([]proxy.Domain, error) {
+			b.Variant = "" // iptables may have been tried
+			options := o.nftables(log)
+			options.Whole, options.Sockets = whole, forwarders.Sockets
+			return backend.NFTables(ctx, options)
+		},
+		IPTables: func() (domains []proxy.Domain, err error) {
+			options, err := o.iptables(files, log)
+			if err == nil {
+				domains, b.Variant, err = backend.IPTables(ctx, options)
+			}
+			return domains, err
+		},
+		IPVS: func() (domains []proxy.Domain, err error) {
+			domains, b.Variant, err = backend.IPVS(ctx, o.ipvs(files, log))
+			return domains, err
+		},
+		Userspace: func() ([]proxy.Domain, error) {
+			if files.Planning() {
+				o.SetARP(files, log) // a server does it when it begins to serve
+			}
+			return backend.Userspace(forwarders, o.userspace(files, log))
+		},
+	})
+	for i := range b.Domains {
+		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
+	}
+	return b, err
+}
+
+// Close closes what the writers have opened.
+func (b *Backend) Close() error {
+	var failed []error
+	for _, d := range b.Domains {
+		if open, ok := d.Writer.(io.Closer); ok {
+			failed = append(failed, open.Close())
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Succeed notes the variants of iptables that former servers wrote.
+func (b *Backend) Succeed(former *Backend) {
+	b.left = slices.DeleteFunc(append(slices.Clone(former.left), former.Variant), func(v iptables.Variant) bool {
+		return v == "" || v == b.Variant
+	})
+}
+
+// HostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
+// device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
+// away once listeners and routes are there.
+func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
+	if b.Mode == config.ModeIPVS || b.Mode == config.ModeUserspace {
+		return hostaddress.WatchWithout(ipvs.Device)
+	}
+	return hostaddress.Watch
+}
+
+// CleanUpOthers removes what other modes left, and the rules of the variants of iptables
+// that this process has left. It only warns of those that other programs left. It reports whether
+// another mode had left anything.
+func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
+	replaced, err = backend.CleanUpOthers(ctx, b.Mode, b.Variant, log)
+	failed := []error{err}
+	for _, variant := range b.left {
+		for _, family := range service.Families {
+			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())
+			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+				continue // nothing can be there
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
+			} else if summary.Any() {
+				log.Info("rules of another variant removed", zap.String("of", "iptables-"+string(variant)),
+					zap.Stringer("family", family), zap.Int("hooks", summary.Hooks))
+			}
+		}
+	}
+	return replaced, errors.Join(failed...)
+}
+
+// Pace returns the pace of the domains that hold the rules of Services.
+func (b *Backend) Pace() aggregator.Pace {
+	for _, d := range b.Domains {
+		if !d.Auxiliary {
+			return d.Pace
+		}
+	}
+	return aggregator.Pace{}
+}

@@ -1,0 +1,135 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
+)
+
+// TurnMax bounds the wait for other processes that probe the kernel.
+const TurnMax = 10 * time.Second
+
+// PrepareNode sets what must be right before the first rule: the sizes and timeouts of
+// connection tracking, without which the proxy does not start, and the process's OOM
+// score.
+func (o *Options) PrepareNode(files sysctl.Files, log *zap.Logger) error {
+	if err := o.PrepareConntrack(files, log); err != nil {
+		return err
+	}
+	if score := o.KubeProxy.OOMScoreAdj; score != nil {
+		if err := files.AdjustOOMScore(int(*score)); err != nil {
+			log.Info("cannot adjust the OOM score; it stays as it is", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// PrepareConntrack sets sizes and timeouts, and logs what it changes.
+func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
+	if o.KubeProxy.Mode == config.ModeUserspace {
+		return nil // nothing is translated
+	}
+	c := &o.KubeProxy.Conntrack
+	if _, err := files.Read("net/netfilter/nf_conntrack_max"); errors.Is(err, fs.ErrNotExist) {
+		if err := conntrack.Load(context.Background()); err != nil {
+			log.Warn("the kernel does not load connection tracking", zap.Error(err))
+		}
+	}
+	changes, err := files.ApplyConntrack(sysctl.Conntrack{
+		MaxPerCore: int(*c.MaxPerCore), Min: int(*c.Min), TCPBeLiberal: c.TCPBeLiberal,
+		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration,
+		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,
+	})
+	for _, c := range changes {
+		log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
+	}
+	if err != nil {
+		return fmt.Errorf("connection tracking: %w", err)
+	}
+	return nil
+}
+
+// SetARP sets what userspace mode needs. It serves without, too.
+func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
+	if err := backend.SetUserspace(o.userspace(files, log)); err != nil {
+		log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
+	}
+}
+
+// RestoreARP restores the settings about ARP that a former configuration needed and the one of this mode does not.
+// Local addresses of another mode must have been removed.
+func (o *Options) RestoreARP(mode config.Mode, files sysctl.Files, log *zap.Logger) {
+	if mode == config.ModeUserspace && !o.Sluice.Userspace.AnswerARP || mode == config.ModeIPVS && o.KubeProxy.IPVS.StrictARP {
+		return
+	}
+	done, err := backend.RestoreARP(files)
+	for _, d := range done {
+		if d.Kept != "" {
+			log.Info("kernel setting kept: another program has set it", zap.String("name", d.Name), zap.String("value", d.Kept))
+		} else {
+			log.Info("kernel setting restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
+		}
+	}
+	if err != nil {
+		log.Warn("cannot restore kernel settings of another mode; set them yourself", zap.Error(err))
+	}
+}
+
+// Sysctls returns the kernel's settings with a record of their former values, for the
+// clean-up. The settings of a sandbox vanish with it, and need no record.
+func (o *Options) Sysctls(log *zap.Logger) sysctl.Files {
+	if o.Sandboxed || o.Dry != nil {
+		return sysctl.Files{Plan: o.Dry}
+	}
+	return sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, func(err error) {
+		log.Warn("cannot record former kernel settings, so a clean-up will not restore them "+
+			"(state.dir, --sluice-state-dir)", zap.Error(err))
+	})}
+}
+
+// Initialise does once what needs full privileges, for --init-only. A later process with
+// fewer privileges finds it done.
+func Initialise(ctx context.Context, o *Options) error {
+	log, err := logging.New(o.Log())
+	if err != nil {
+		return err
+	}
+	defer rival.Turn(ctx, TurnMax)()
+	files := o.Sysctls(log.Logger)
+	if err := o.PrepareConntrack(files, log.Logger); err != nil {
+		return err
+	}
+	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
+	// addresses must not be opened in vain.
+	_, _, err = backend.Build(o.KubeProxy.Mode, nil, backend.Builders{
+		NFTables: func(whole bool) ([]proxy.Domain, error) {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Whole: whole, Log: zap.NewNop()})
+		},
+		IPTables: func() ([]proxy.Domain, error) {
+			options, err := o.iptables(files, log.Logger)
+			if err == nil {
+				err = backend.PrepareIPTables(ctx, options)
+			}
+			return nil, err
+		},
+		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+		// The rest needs CAP_NET_ADMIN for as long as it serves.
+		Userspace: func() ([]proxy.Domain, error) {
+			o.RestoreARP(config.ModeUserspace, files, log.Logger) // with userspace.answerARP
+			return nil, backend.SetUserspace(o.userspace(files, log.Logger))
+		},
+	})
+	return err
+}

@@ -1,0 +1,137 @@
+// Package setup turns a configuration into what every command needs: the options of the backend, the
+// backend itself, and the settings of the node. A start, a plan, a preflight and a clean-up share it,
+// so that each sees what the others do.
+package setup
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
+)
+
+// Options are the flags of a command, and what they and the file that they name amount to.
+type Options struct {
+	*config.Config
+	Flags *config.Flags
+	// Version is the version of the program.
+	Version string
+	// Sandboxed keeps everything in private namespaces.
+	Sandboxed bool
+	// Warnings are about what is unusual in the configuration.
+	Warnings []config.Warning
+	// Dry, if set, keeps this process from changing anything on the node, and receives the
+	// kernel settings that it would change.
+	Dry func(sysctl.Change)
+}
+
+// Load reads flags and file, and rejects what cannot work before anything is touched.
+func (o *Options) Load() (err error) {
+	if o.Config, o.Warnings, err = o.Flags.Load(); err != nil {
+		return err
+	}
+	return o.Check()
+}
+
+// Check rejects what this process cannot do.
+func (o *Options) Check() error {
+	switch {
+	case o.Sandboxed && o.KubeProxy.Mode == config.ModeIPVS && os.Geteuid() != 0:
+		// Only the host's root may change virtual servers (GENL_ADMIN_PERM).
+		return UsageError{Err: errors.New(`--proxy-mode "ipvs": needs root in a sandbox; use nftables`)}
+	case o.Sandboxed && o.Sluice.IPTables.Variant == "legacy" && os.Geteuid() != 0:
+		// Only the host's root may read /proc/net/ip_tables_names.
+		return UsageError{Err: errors.New("--sluice-iptables-variant legacy: needs root in a sandbox; use nft")}
+	}
+	if _, err := o.NodeName(); err != nil {
+		return UsageError{Err: err}
+	}
+	return nil
+}
+
+// UsageError is a mistake in the flags or settings, which the user can correct.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Warn logs what is unusual in the configuration.
+func Warn(log *zap.Logger, warnings []config.Warning) {
+	for _, w := range warnings {
+		log.Warn("part of the configuration is unusual", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
+	}
+}
+
+// reach says where node ports answer if nftables mode is chosen.
+func (o *Options) reach() string {
+	where := "all addresses"
+	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
+		where = strings.Join(listed, " ")
+	}
+	if o.ForwardsLocalhost() {
+		return "node ports answer on " + where + ", localhost included,"
+	}
+	return "node ports answer on " + where + " but not on localhost"
+}
+
+// Objects says what API objects may ask for.
+func (o *Options) Objects(warn func(service.Warning)) source.Options {
+	return source.Options{
+		Warn:                     warn,
+		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
+		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
+		Policy:                   reduce.Policy{Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers},
+	}
+}
+
+// Addresses says which addresses are denied to Services.
+func (o *Options) Addresses() service.AddressPolicy {
+	return service.AddressPolicy{Denied: o.DeniedAddresses()}
+}
+
+func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
+	return backend.NFTablesOptions{
+		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
+		DryRun: o.Dry != nil, Log: log,
+	}
+}
+
+func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTablesOptions, error) {
+	settings, err := o.NodeSettings(config.ModeIPTables)
+	return backend.IPTablesOptions{
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
+		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
+	}, err
+}
+
+func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
+	c := &o.KubeProxy.IPVS
+	return backend.IPVSOptions{
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
+		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
+		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
+		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.Dry != nil, Log: log,
+	}
+}
+
+func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.UserspaceOptions {
+	u := &o.Sluice.Userspace
+	return backend.UserspaceOptions{
+		Settings: userspace.Settings{
+			LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog, HealthPort: o.HealthPort(),
+		},
+		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
+	}
+}

@@ -1,0 +1,128 @@
+// Package state has the types for the state of a Service. Package metrics fills them. The socket's
+// answers, the page and /metrics/services show them; what has a name in JSON is in answers as it is.
+package state
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// State says how a Service, or its share of a domain, stands.
+type State string
+
+// The states, the gravest last.
+const (
+	InForce     State = "in force"    // the kernel has the newest rules
+	Waiting     State = "waiting"     // the newest rules are on the way
+	Shadowed    State = "shadowed"    // an older Service serves some of its addresses
+	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
+	Restarting  State = "restarting"  // the actor has failed and will be started again
+	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
+	TooLarge    State = "too large"   // the Service asks for too many objects; the former ones stay
+)
+
+// Graver reports whether a state is worse than another one; the empty state is the best.
+func (s State) Graver(than State) bool { return ranks[s] > ranks[than] }
+
+var ranks = map[State]int{
+	InForce: 0, Waiting: 1, Shadowed: 2, Quarantined: 3, Restarting: 4, Parked: 5, TooLarge: 6,
+}
+
+// Record is the state of one Service, and its history since its actor began.
+type Record struct {
+	// Endpoints may get new connections, summed over ports and families, as last in force; Local
+	// are those of them on this node. Draining ones keep the connections that they have.
+	Endpoints int `json:"endpoints"`
+	Local     int `json:"localEndpoints"`
+	Draining  int `json:"drainingEndpoints,omitempty"`
+	// State is the gravest over all domains.
+	State State `json:"state"`
+	// Changes counts the revisions that came into force, over all families.
+	Changes    int       `json:"changes"`
+	LastChange time.Time `json:"lastChange,omitzero"`
+	// LastMicros and LongestMicros are how long changes took from their receipt until they were in
+	// force; nil before the first that was measured.
+	LastMicros    *int64 `json:"lastMicros,omitempty"`
+	LongestMicros *int64 `json:"longestMicros,omitempty"`
+	// Restarts counts how often the Service's actor was started again after a failure.
+	Restarts int `json:"restarts"`
+
+	Key   service.Key `json:"-"`
+	Actor Actor       `json:"-"`
+	// Revision is the newest in force.
+	Revision service.Revision `json:"-"`
+	// CauseLastMicros and CauseLongestMicros count from the cause in the cluster, by its clock.
+	CauseLastMicros, CauseLongestMicros *int64                             `json:"-"`
+	Families                            service.PerFamily[FamilyEndpoints] `json:"-"`
+	// FlowsDeleted counts the stale conntrack entries that were deleted.
+	FlowsDeleted int `json:"-"`
+	// Quarantines has one for each domain that holds the Service back.
+	Quarantines []Quarantine `json:"-"`
+	// Shadowed says that older Services serve addresses and ports that this one wants.
+	Shadowed bool `json:"-"`
+}
+
+// FamilyEndpoints are the endpoints of a Service in one family: addresses and ports, summed over its
+// service ports.
+type FamilyEndpoints struct {
+	// Served says that the Service has ports in this family.
+	Served bool
+	// Local and Remote ones may get new connections. Established ones keep their UDP flows, and
+	// Draining ones their connections.
+	Local, Remote, Established, Draining int
+}
+
+// Quarantine is a Service whose newest rules the kernel refuses, or which do not land.
+type Quarantine struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Revision  string `json:"revision"`
+	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
+	// refusal.
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	// Domain is the one that refuses them, and Class the class of the reason.
+	Domain string `json:"-"`
+	Class  string `json:"-"`
+}
+
+// Actor is the state of the goroutine that owns a Service.
+type Actor struct {
+	// State is running, waiting or parked.
+	State       string    `json:"state"`
+	Restarts    int       `json:"restarts"`
+	Failures    int       `json:"failures"`
+	LastFailure string    `json:"lastFailure,omitempty"`
+	FailedAt    time.Time `json:"failedAt,omitzero"`
+	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
+	// TooLarge says what the Service asks for if that is more than it may have.
+	TooLarge string `json:"tooLarge,omitempty"`
+}
+
+// TimelineMax bounds the changes that are remembered of one Service.
+const TimelineMax = 20
+
+// Change is one change of a Service in one domain.
+type Change struct {
+	Domain   string `json:"domain"`
+	Revision string `json:"revision"`
+	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor) or "drain".
+	Causes []string `json:"causes"`
+	// Outcome is InForce or Quarantined.
+	Outcome State `json:"outcome"`
+	// Received is when the source delivered the oldest cause. For a cause that comes from no source
+	// it is when the actor saw it.
+	Received time.Time `json:"received"`
+	// The other moments are in microseconds after Received. TriggerMicros is negative: the cause
+	// was in the cluster before. Zero means unknown.
+	TriggerMicros  int64 `json:"triggerMicros,omitempty"`
+	SeenMicros     int64 `json:"seenMicros"`
+	RenderedMicros int64 `json:"renderedMicros"`
+	BatchedMicros  int64 `json:"batchedMicros"`
+	DoneMicros     int64 `json:"doneMicros"`
+	// Batch is the number of the domain's batch; 0 if nothing had to be written.
+	Batch uint64 `json:"batch,omitempty"`
+	// Endpoints may get new connections after this change, in the family of the domain.
+	Endpoints int `json:"endpoints"`
+}

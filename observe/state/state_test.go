@@ -1,0 +1,45 @@
+package state
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
+	order := []State{InForce, Waiting, Shadowed, Quarantined, Restarting, Parked, TooLarge}
+	for i, graver := range order {
+		for j, other := range order {
+			if graver.Graver(other) != (i > j) {
+				t.Errorf("%s is graver than %s: %t", graver, other, i <= j)
+			}
+		}
+	}
+	if len(ranks) != len(order) || State("").Graver(InForce) {
+		t.Errorf("%d states have a rank, want %d", len(ranks), len(order))
+	}
+}
+
+// TestAnswersHaveThePublicFieldsAlone: a new field of a record is not in answers by accident.
+func TestAnswersHaveThePublicFieldsAlone(t *testing.T) {
+	n := int64(1)
+	text, err := json.Marshal(Record{Draining: 1, LastChange: time.Unix(1, 0), LastMicros: &n, LongestMicros: &n,
+		CauseLastMicros: &n, CauseLongestMicros: &n, FlowsDeleted: 1, Shadowed: true, Quarantines: []Quarantine{{Domain: "d"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	want := []string{"changes", "drainingEndpoints", "endpoints", "lastChange", "lastMicros", "localEndpoints", "longestMicros", "restarts", "state"}
+	if !slices.Equal(names, want) {
+		t.Errorf("fields %q, want %q", names, want)
+	}
+}
