@@ -32,6 +32,9 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// frontends has which account claims the objects of each frontend.
 	frontends frontends
+	// orphans share content that somebody has withdrawn, and dismissed are keepers, until keep is called.
+	orphans   []*entry
+	dismissed []*account
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
 	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
@@ -312,7 +315,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 // fragment can be freed.
 func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
-	if e == nil || e.claims.shared != nil || e.claims.sole.by != a {
+	if e == nil || e.claims.shared != nil || e.claims.sole.by != a || e.claims.sole.object == nil {
 		return // shared, or another account has the frontend
 	}
 	e.claims.sole.object = object
@@ -358,13 +361,20 @@ func (l *Ledger) drop(a *account, object *dataplane.Object, kept bool) {
 		return
 	}
 	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
+	shared := e.claims.shared
 	e.claims.drop(a, object, kept, e.known)
+	if shared != nil && shared.keeper != nil && e.claims.shared == nil {
+		l.dismissed = append(l.dismissed, shared.keeper)
+	}
 	l.settleClaims(object, e)
 }
 
 // settleClaims makes the winner's object the wanted one.
 func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	winner := e.claims.winner()
+	if s := e.claims.shared; s != nil && (s.keeper != nil) != e.claims.orphaned() {
+		l.orphans = append(l.orphans, e)
+	}
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
 			l.layout.Remove(example.ID)
