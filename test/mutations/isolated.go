@@ -1,7 +1,5 @@
 package main
 
-import "github.com/sluice-proxy/sluice/test/defects"
-
 // isolated are mistakes that make one Service, actor or fragment a problem of others, and those that
 // appear during takeovers, repairs and stops.
 var isolated = []mutation{
@@ -59,10 +57,8 @@ var isolated = []mutation{
 	{
 		name:     "a held Service keeps what it gave up",
 		sentence: "An address that a quarantined Service gave up goes to the Service that the API gave it to.",
-		edits: []defects.Edit{
-			{File: "dataplane/ledger/frontend.go", Old: "case known && owner == a.key:", New: "case known && owner == a.key && !other.keeps:"},
-			{File: "dataplane/ledger/frontend.go", Old: "return other.keeps\n", New: "return a.keeps\n"},
-		},
+		edits: edit("dataplane/ledger/frontend.go", "switch owner, known := s.owner(f); {\n",
+			"switch owner, known := s.owner(f); {\n\tcase other.keeps:\n\t\treturn false\n"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{
