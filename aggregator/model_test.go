@@ -211,13 +211,13 @@ func openWriter(t *testing.T, m *model, w dataplane.Writer, config Config) *fixt
 }
 
 func (h *fixture) submit(name string, incarnation, sequence uint64, bodies ...string) {
-	f := fragment(name, epoch, bodies)
+	f := fragment(name, bodies)
 	f.Revision = service.Revision{Incarnation: incarnation, Sequence: sequence}
 	h.Submit(f)
 }
 
 func scaffold() *dataplane.Fragment {
-	f := fragment("node", time.Time{}, []string{"base"})
+	f := fragment("node", []string{"base"})
 	f.Revision = service.Revision{Incarnation: 1, Sequence: 1}
 	return f
 }

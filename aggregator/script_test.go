@@ -32,6 +32,8 @@ type script struct {
 	h         *player
 	began     time.Time
 	revisions map[string]service.Revision
+	// owners has who owns a frontend by the API.
+	owners map[service.Frontend]service.Key
 	// kernel and status are what was printed last.
 	kernel, status string
 }
@@ -40,7 +42,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData) string {
 	s.T = t
 	commands := map[string]func(*datadriven.TestData){
 		"new": s.open, "prime": s.prime, "skip": s.skip, "submit": s.submit, "kernel": s.change,
-		"wait": s.wait, "audit": s.audit, "may-write": func(*datadriven.TestData) { s.h.step(released{}) },
+		"wait": s.wait, "owner": s.owner, "audit": s.audit, "may-write": func(*datadriven.TestData) { s.h.step(released{}) },
 	}
 	command := commands[d.Cmd]
 	if command == nil {
@@ -83,7 +85,9 @@ func (s *script) open(d *datadriven.TestData) {
 		name, body, _ := strings.Cut(object, "=")
 		m.objects[dataplane.ID{Name: name}] = body
 	}
-	config := Config{Pace: s.paceOf(d), Naming: addresses{}}
+	owners := map[service.Frontend]service.Key{}
+	config := Config{Pace: s.paceOf(d), Naming: addresses{},
+		Owner: func(f service.Frontend) (owner service.Key, known bool) { owner, known = owners[f]; return owner, known }}
 	var writer dataplane.Writer = ownersModel{m}
 	lasts := time.Duration(0)
 	for _, a := range d.CmdArgs {
@@ -98,7 +102,7 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	s.h = newPlayer(m, writer, config)
 	s.h.ahead = lasts
-	s.began, s.revisions, s.kernel, s.status = s.h.now, map[string]service.Revision{}, m.text(), ""
+	s.began, s.revisions, s.owners, s.kernel, s.status = s.h.now, map[string]service.Revision{}, owners, m.text(), ""
 }
 
 // keyOf returns the key of a name; node is the node's own.
@@ -143,9 +147,9 @@ func (s *script) skip(d *datadriven.TestData) {
 	}
 }
 
-var submission = regexp.MustCompile(`^(\S+?)(?: (\d+)\.(\d+))?(?: age (\d+))?:(.*)$`)
+var submission = regexp.MustCompile(`^(\S+?)(?: (\d+)\.(\d+))?:(.*)$`)
 
-// submit takes one line per Service: "NAME [INCARNATION.SEQUENCE] [age MINUTES]: BODY…". No
+// submit takes one line per Service: "NAME [INCARNATION.SEQUENCE]: BODY…". No
 // body is a tombstone. A body "@ADDRESS" claims port 80 of it, any other is that of NAME/0 and so
 // on; those of the node are names.
 func (s *script) submit(d *datadriven.TestData) {
@@ -163,8 +167,7 @@ func (s *script) submit(d *datadriven.TestData) {
 				revision.Sequence, _ = strconv.ParseUint(parts[3], 10, 64)
 			}
 			s.revisions[name] = revision
-			age, _ := strconv.Atoi(parts[4])
-			f := fragment(name, epoch.Add(-time.Duration(age)*time.Minute), strings.Fields(parts[5]))
+			f := fragment(name, strings.Fields(parts[4]))
 			f.Revision = revision
 			all = append(all, f)
 		}
@@ -172,7 +175,7 @@ func (s *script) submit(d *datadriven.TestData) {
 	s.h.submitAll(all)
 }
 
-func fragment(name string, created time.Time, bodies []string) *dataplane.Fragment {
+func fragment(name string, bodies []string) *dataplane.Fragment {
 	var objects []dataplane.Object
 	for i, body := range bodies {
 		o := dataplane.Object{ID: dataplane.ID{Name: fmt.Sprintf("%s/%d", name, i)}, Body: body}
@@ -237,6 +240,13 @@ func (s *script) wait(d *datadriven.TestData) {
 	s.h.run(s.h.now.Add(duration(s.T, d, d.CmdArgs[0].Key)))
 }
 
+// owner takes the Service that owns frontends by the API.
+func (s *script) owner(d *datadriven.TestData) {
+	for _, a := range d.CmdArgs[1:] {
+		s.owners[service.Frontend{Addr: netip.MustParseAddr(a.Key), Port: 80}] = keyOf(d.CmdArgs[0].Key)
+	}
+}
+
 func (s *script) audit(d *datadriven.TestData) {
 	by := dataplane.Stranger{}
 	if d.HasArg("by") {
@@ -256,10 +266,6 @@ func (addresses) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	}
 	return service.Frontend{Addr: addr, Port: 80}, true
 }
-
-func (addresses) Lead(dataplane.ID) (lead dataplane.ID, ok bool)    { return lead, false }
-func (addresses) Leads(dataplane.ID) bool                           { return false }
-func (addresses) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
 
 // ownersModel says whose an object is: what is before the slash.
 type ownersModel struct{ *model }

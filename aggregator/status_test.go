@@ -21,7 +21,7 @@ func TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs(t *testing.T
 			sequence++
 			for name, revision := range map[string]service.Revision{
 				"late": {Incarnation: 1}, "fresh": {Incarnation: 1, Sequence: sequence}} {
-				f := fragment(name, epoch, []string{fmt.Sprint(sequence)})
+				f := fragment(name, []string{fmt.Sprint(sequence)})
 				f.Revision = revision
 				a.Submit(f)
 			}
@@ -38,7 +38,7 @@ func TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs(t *testing.T
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx) }()
-		first := fragment("late", epoch, []string{"1"})
+		first := fragment("late", []string{"1"})
 		first.Revision = service.Revision{Incarnation: 2}
 		a.Submit(first)
 		a.Prime(nil)

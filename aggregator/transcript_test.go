@@ -67,10 +67,6 @@ func (h *fixture) event(e Event) {
 		h.note("node at fault: " + e.Reason)
 	case LateRefused:
 		h.note("too late", nameOf(e.Key)+" "+e.Revision.String())
-	case Shadowed:
-		h.note(fmt.Sprintf("%s lost %v to %s", nameOf(e.Key), e.Frontends, nameOf(e.By)))
-	case Unshadowed:
-		h.note(fmt.Sprintf("%s did not lose %v to %s", nameOf(e.Key), e.Frontends, nameOf(e.By)))
 	}
 }
 

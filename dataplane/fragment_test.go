@@ -8,6 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+var key = service.Key{Namespace: "ns", Name: "a"}
+
 func object(name, body string) Object {
 	return Object{ID: ID{Container: "nat", Name: name}, Body: body}
 }

@@ -94,39 +94,29 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 func TestReadingAllocatesNothing(t *testing.T) {
 	address, transport := "\xc0\x00\x02\x01", "\x06\x00\x00\x00\x00\x50\x00\x00"
 	for _, c := range []struct {
-		naming    dataplane.Naming
-		container string
-		name      string
-		want      string
+		naming          dataplane.Naming
+		container, name string
 	}{
-		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50", "192.0.2.1:80/tcp"},
-		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80", "192.0.2.1:80/tcp"},
-		{nftables.Naming{}, in("frontends"), address + transport, "192.0.2.1:80/tcp"},
-		{nftables.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00", in("frontends")},
+		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50"},
+		{ipvs.Naming{}, ipvs.ContainerServer, "tcp 192.0.2.1:80"},
+		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80"},
+		{nftables.Naming{}, in("frontends"), address + transport},
+		{nftables.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00"},
+		{nftables.Naming{}, in("allowed-sources"), address + transport + "\xcb\x00\x71\x00" + address + transport + "\xcb\x00\x71\x7f"},
 	} {
 		id := dataplane.ID{Container: c.container, Name: c.name}
 		var f service.Frontend
-		var lead dataplane.ID
-		var told, follows bool
-		n := testing.AllocsPerRun(100, func() {
-			f, told = c.naming.Frontend(id)
-			lead, follows = c.naming.Lead(id)
-			c.naming.LedLead(id)
-			c.naming.Leads(id)
-		})
-		got := lead.Container
-		if told && !follows {
-			got = f.String()
-		}
-		if n != 0 || got != c.want {
-			t.Errorf("%T: %q reads as %q with %v allocations, want %q with none", c.naming, id, got, n, c.want)
+		var told bool
+		n := testing.AllocsPerRun(100, func() { f, told = c.naming.Frontend(id) })
+		if n != 0 || !told || f.String() != "192.0.2.1:80/tcp" {
+			t.Errorf("%T: %q reads as %v, %v with %v allocations, want 192.0.2.1:80/tcp with none", c.naming, id, f, told, n)
 		}
 	}
 }
 
-// TestWhatFollowsAFrontendLeadsToIt renders a Service with all that elements follow,
-// and finds the lead of each among what came out.
-func TestWhatFollowsAFrontendLeadsToIt(t *testing.T) {
+// TestEverythingAboutAFrontendIsTold renders a Service with slots and source ranges, and counts what is told
+// as an object of a frontend.
+func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
 	ranges := map[service.Family][]netip.Prefix{
 		service.IPv4: {netip.MustParsePrefix("198.51.100.0/25"), netip.MustParsePrefix("203.0.113.7/32")},
@@ -139,67 +129,62 @@ func TestWhatFollowsAFrontendLeadsToIt(t *testing.T) {
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 		view.Ports[family] = []service.PortView{port}
 		renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
-		found := followersOf(t, renderer.Naming(), renderer.Service(context.Background(), view, &service.NodeFacts{}))
-		cluster := 0
-		for _, shard := range "abcdefgh" {
-			cluster += found[in("cluster-endpoints")+"-"+string(shard)]
-		}
-		want := map[string]int{
-			in("local-endpoints"): 2, in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
+		found := toldOf(t, renderer.Naming(), renderer.Service(context.Background(), view, &service.NodeFacts{}), &port)
+		expectTold(t, found, map[string]int{
+			in("frontends"): 3, in("nodeports"): 1, in("cluster-endpoints"): 3, in("local-endpoints"): 2,
+			in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
 			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]),
-		}
-		for container, n := range want {
-			if found[container] != n {
-				t.Errorf("%v: %d elements of %s follow, want %d", family, found[container], container, n)
-			}
-		}
-		if cluster != 3 {
-			t.Errorf("%v: %d slots of addresses follow, want 3", family, cluster)
-		}
+		})
 		other := iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14})
-		if found := followersOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{})); len(found) > 0 {
-			t.Errorf("%v: in iptables mode %v follow", family, found)
-		}
+		found = toldOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{}), &port)
+		expectTold(t, found, map[string]int{"nat/KUBE-SERVICES": 3, "nat/KUBE-NODEPORTS": 1, "filter/KUBE-PROXY-FIREWALL": 1})
 	}
 }
 
-// followersOf counts by container what follows, and wants every lead to be there.
-func followersOf(t *testing.T, naming dataplane.Naming, objects []dataplane.Object) map[string]int {
+// toldOf counts what is told as an object of a frontend, by container, and wants each to be a frontend
+// of the port. The parts of a map that is divided count as one.
+func toldOf(t *testing.T, naming dataplane.Naming, objects []dataplane.Object, port *service.PortView) map[string]int {
 	t.Helper()
-	there := make(map[dataplane.ID]bool)
-	for _, o := range objects {
-		there[o.ID] = true
-	}
 	found := make(map[string]int)
 	for _, o := range objects {
-		lead, follows := naming.Lead(o.ID)
-		if !follows {
+		f, told := naming.Frontend(o.ID)
+		if !told {
 			continue
 		}
-		found[o.ID.Container]++
-		if !there[lead] || !naming.Leads(lead) {
-			t.Errorf("%q follows %q, which is not there or leads nobody", o.ID, lead)
+		addrs := append([]netip.Addr{port.ClusterIP}, slices.Concat(port.ExternalIPs, port.LoadBalancerVIPs)...)
+		if f.Protocol != port.Protocol || f.Port != port.NodePort && (f.Port != port.Port || !slices.Contains(addrs, f.Addr)) {
+			t.Errorf("%q is told as %v", o.ID, f)
 		}
+		container := o.ID.Container
+		if base := len(container) - 2; strings.HasPrefix(container, in("cluster-endpoints")+"-") {
+			container = container[:base]
+		}
+		found[container]++
 	}
 	return found
 }
 
-func TestNamesTooShortFollowNobody(t *testing.T) {
-	for _, id := range []dataplane.ID{
-		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("firewalled")}, {Container: in("allowed-sources"), Name: ""}, {Container: in("frontends"), Name: "x"},
-	} {
-		if lead, follows := (nftables.Naming{}).Lead(id); follows && len(lead.Name) == 0 {
-			t.Errorf("%q follows %q", id, lead)
-		}
-	}
-	if _, follows := (nftables.Naming{}).Lead(dataplane.ID{Container: in("local-endpoints"), Name: "abc"}); follows {
-		t.Error("a name without room for a slot follows somebody")
+func expectTold(t *testing.T, found, want map[string]int) {
+	t.Helper()
+	if !maps.Equal(found, want) {
+		t.Errorf("told are %v, want %v", found, want)
 	}
 }
 
-// TestEntriesOfSetsLeadToTheirServer: in ipvs mode, what is in sets about a frontend
-// goes with its virtual server, and every virtual server is a frontend.
-func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
+func TestNamesTooShortAreNotTold(t *testing.T) {
+	for _, id := range []dataplane.ID{
+		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("nodeport-local-endpoints"), Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
+		{Container: in("firewalled")}, {Container: in("allowed-sources"), Name: ""}, {Container: in("allowed-sources"), Name: "x"}, {Container: in("frontends"), Name: "x"},
+	} {
+		if f, told := (nftables.Naming{}).Frontend(id); told {
+			t.Errorf("%q is told as %v", id, f)
+		}
+	}
+}
+
+// TestEntriesOfSetsAreOfTheirServer: in ipvs mode, what is in sets about a frontend is told as its virtual
+// server is, and every virtual server is a frontend.
+func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
 	for _, family := range service.Families {
 		endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort([]string{"10.0.0.1:8080", "[fd00::1]:8080"}[family]), Local: true}
 		port := shadowable(family, endpoint)
@@ -211,31 +196,28 @@ func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
 		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
 		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(context.Background(), view, facts)
 		found := map[string]int{}
-		for container, n := range followersOf(t, ipvs.Naming{}, objects) {
-			found[container[:strings.LastIndexByte(container, '-')]] = n // without the digest
+		for container, n := range toldOf(t, ipvs.Naming{}, objects, &port) {
+			if at := strings.LastIndexByte(container, '-'); at >= 0 {
+				container = container[:at] // without the digest
+			}
+			found[container] = n
 		}
-		want := []string{"CLUSTER-IP", "LOAD-BALANCER", "LB-FIREWALL", "EXTERNAL-IP-LOCAL"}
 		prefix := []string{"set/KUBE-", "set/KUBE-6-"}[family]
-		for _, name := range want {
+		for _, name := range []string{"CLUSTER-IP", "LOAD-BALANCER", "LB-FIREWALL", "EXTERNAL-IP-LOCAL"} {
 			if found[prefix+name] == 0 {
-				t.Errorf("%v: nothing in %s follows; %v does", family, prefix+name, found)
+				t.Errorf("%v: nothing in %s is told; %v is", family, prefix+name, found)
 			}
 		}
 		if found[prefix+"LOOP-BACK"] > 0 || found[prefix+"IPVS-IPS"] > 0 {
-			t.Errorf("%v: facts about pods and addresses follow a Service: %v", family, found)
+			t.Errorf("%v: facts about pods and addresses are told: %v", family, found)
 		}
-		servers := 0
-		for _, o := range objects {
-			if o.ID.Container == ipvs.ContainerServer {
-				servers++
-				f, ok := (ipvs.Naming{}).Frontend(o.ID)
-				if !ok || ipvs.ServerID(f) != o.ID {
-					t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, ok)
-				}
-			}
-		}
-		if servers != 4 {
+		if servers := found[ipvs.ContainerServer]; servers != 4 {
 			t.Errorf("%v: %d virtual servers, want 4", family, servers)
+		}
+		for _, o := range objects {
+			if f, ok := (ipvs.Naming{}).Frontend(o.ID); o.ID.Container == ipvs.ContainerServer && (!ok || ipvs.ServerID(f) != o.ID) {
+				t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, ok)
+			}
 		}
 	}
 }

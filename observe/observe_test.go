@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -195,8 +196,6 @@ func TestLogAggregator(t *testing.T) {
 	key := service.Key{Namespace: "a", Name: "b"}
 	revision := service.Revision{Incarnation: 2, Sequence: 3}
 	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	older := service.Key{Namespace: "a", Name: "older"}
-	frontends := service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}}
 	tell := func(e aggregator.Event) func(*Log) { return func(l *Log) { l.Aggregator(e) } }
 	testLog(t, []logCase{
 		{
@@ -246,19 +245,30 @@ func TestLogAggregator(t *testing.T) {
 			fields: fields{"domain": "d", "reason": "no nat"},
 		},
 		{
-			name: "shadowed", tell: tell(aggregator.Shadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
-			level: zap.WarnLevel, message: "an older Service serves addresses that this one wants; change or delete one of them",
-			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/older"},
-		},
-		{
-			name: "no longer shadowed", tell: tell(aggregator.Unshadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
-			level: zap.InfoLevel, message: "a Service serves its addresses again, or no longer wants them",
-			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/older"},
-		},
-		{
 			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
 			level: zap.InfoLevel, message: "ignored rules from an abandoned attempt to process a Service",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
+		},
+	})
+}
+
+func TestLogSource(t *testing.T) {
+	event := source.Shadowed{
+		Key: service.Key{Namespace: "a", Name: "b"}, By: service.Key{Namespace: "a", Name: "owner"},
+		Frontends: service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
+	}
+	over := event
+	over.Over = true
+	testLog(t, []logCase{
+		{
+			name: "shadowed", tell: func(l *Log) { l.Source(event) },
+			level: zap.WarnLevel, message: "another Service serves addresses that this one wants; change or delete one of them",
+			fields: fields{"service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/owner"},
+		},
+		{
+			name: "no longer shadowed", tell: func(l *Log) { l.Source(over) },
+			level: zap.InfoLevel, message: "a Service serves its addresses again, or no longer wants them",
+			fields: fields{"service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/owner"},
 		},
 	})
 }

@@ -82,7 +82,8 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 // TestAddressesThatATooLargeServiceGivesUp: a tenant makes its Service too large and gives up an external
 // IP in the same change. The API gives the address to a younger Service, which is served at it. That also
 // holds for an address that the Service gives up after a restart or while its actor is restarted. It keeps
-// its other addresses, until a restart also against younger Services.
+// its other addresses, also against younger Services. What it wants again is its own by the API, so nobody is
+// served there until it is small again.
 func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
@@ -142,10 +143,13 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			expect("not given up", 2, 0)
 			expect("not given up, and wanted by a younger Service", 3, 0)
 			cache.SetSpec(spec(0, 5000, at(1), at(2), at(3)))
-			expect("wanted again while it is too large", 1, 1)
+			expect("wanted again while it is too large", 1, -1)
+			cache.SetSpec(spec(0, 5000, at(2), at(3)))
+			expect("given up again", 1, 1)
 		}, spec(0, 0, at(1), at(2), at(3)))
 		life(func(cache *source.Cache) {
 			expect("after a restart", 2, 0)
+			expect("after a restart, and wanted by a younger Service", 3, 0)
 			cache.SetSpec(spec(0, 5000, at(3)))
 			cache.SetSpec(spec(2, 0, at(2)))
 			expect("given up after a restart", 2, 2)
@@ -160,7 +164,7 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			expect("not given up after a panic", 3, 0)
 			cache.SetSpec(spec(0, 0, at(2), at(3)))
 			expect("small again after a panic", 2, 0)
-		}, spec(0, 5000, at(2), at(3)), spec(1, 0, at(1)))
+		}, spec(0, 5000, at(2), at(3)), spec(1, 0, at(1), at(3)))
 	})
 }
 

@@ -2,10 +2,7 @@ package proxy_test
 
 import (
 	"context"
-	"net/netip"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,62 +154,4 @@ func frontends(t *testing.T, writer dataplane.Writer) (found []dataplane.Object)
 		}
 	}
 	return found
-}
-
-// shadowed counts the frontends that Services are said to have lost.
-type shadowed struct{ frontends atomic.Int32 }
-
-func (*shadowed) Supervisor(supervisor.Event[service.Key]) {}
-func (*shadowed) Actors(actors.Event)                      {}
-
-func (s *shadowed) Aggregator(e aggregator.Event) {
-	if e, ok := e.(aggregator.Shadowed); ok {
-		s.frontends.Add(int32(len(e.Frontends)))
-	}
-}
-
-// TestTwoServicesAtOneFrontendDoNotMix: the ledger has the backend's naming. Nothing of
-// the younger Service, which has more endpoints, is at the older one's frontend.
-func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		domain, told := memoryDomain(nftmodel.NewKernel()), &shadowed{}
-		external := netip.MustParseAddr("192.0.2.1")
-		spec := func(i int) *service.Spec {
-			s := workSpec(i)
-			s.Created = time.Unix(int64(i), 0)
-			s.ExternalIPs[service.IPv4] = []netip.Addr{external}
-			return s
-		}
-		var cache *source.Cache
-		_, stop := run(t, proxy.Config{
-			Listeners: []observe.Listener{told}, Domains: []proxy.Domain{domain},
-			Source: filled(&cache, func(c *source.Cache) {
-				c.SetSpec(spec(1))
-				c.SetSlice(workSlice(1, 1))
-				c.Prime()
-			}),
-		})
-		atFrontend := func() (count int) {
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
-			objects, err := domain.Writer.Read(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range objects {
-				if strings.HasPrefix(objects[i].ID.Name, string(external.AsSlice())) {
-					count++
-				}
-			}
-			return count
-		}
-		alone := atFrontend()
-		cache.SetSlice(workSlice(2, 1, 2, 3, 4, 5))
-		cache.SetSpec(spec(2))
-		if both := atFrontend(); alone < 2 || both != alone || told.frontends.Load() != 1 {
-			t.Errorf("%d elements of the older Service alone, %d of both; %d frontends are said to be lost, want 1",
-				alone, both, told.frontends.Load())
-		}
-		stop()
-	})
 }

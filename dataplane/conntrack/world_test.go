@@ -174,7 +174,7 @@ func (w *world) view(endpoints ...netip.Prefix) service.View {
 	}
 	slices.SortFunc(port.Cluster, service.Endpoint.Compare)
 	port.Serving = port.Cluster
-	view := service.View{Key: dns, Created: time.Unix(1, 0)}
+	view := service.View{Key: dns}
 	view.Ports[w.family] = []service.PortView{port}
 	return view
 }

@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,34 +91,35 @@ func TestEntryObjects(t *testing.T) {
 	}
 }
 
-// TestEveryObjectThatIsRenderedIsKnown: each entry is in a set of kinds, and goes with
-// a virtual server exactly where kinds says so; a set that is forgotten there would
-// be divided among the Services that want its entries one by one.
+// TestEveryObjectThatIsRenderedIsKnown: each entry is in a set of kinds, and is of a frontend exactly where
+// kinds says so. The entries of a set that is forgotten there would be taken for facts that Services share.
 func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}
 		for _, c := range renderCases {
 			for _, o := range c.render(family) {
 				set, entry := EntrySet(o.ID)
-				lead, led := Naming{}.Lead(o.ID)
 				f, told := Naming{}.Frontend(o.ID)
 				switch {
 				case entry:
 					seen[set] = true
-					goes, known := goesWith[o.ID.Container]
-					if !known || led != (goes == withServer) || led && !(Naming{}).Leads(lead) || told {
-						t.Errorf("%v: entry %q of %s goes with %q: %v", family, o.ID.Name, set, lead.Name, led)
+					of, known := ofFrontend[o.ID.Container]
+					if !known || told != of {
+						t.Errorf("%v: entry %q of %s is for %v: %v", family, o.ID.Name, set, f, told)
 					}
 					begins := strings.Count(o.ID.Name, ":") > 0 && strings.Contains(o.ID.Name, ",")
-					if begins && !led && set != setName(family, setLoopBack) {
-						t.Errorf("%v: entry %q of %s names a virtual server and goes with none", family, o.ID.Name, set)
+					if begins && !told && set != setName(family, setLoopBack) {
+						t.Errorf("%v: entry %q of %s names a virtual server and is for none", family, o.ID.Name, set)
+					}
+					if want := f.Protocol.String() + ":" + strconv.Itoa(int(f.Port)); told && !strings.HasPrefix(o.ID.Name+",", f.Addr.String()+","+want+",") {
+						t.Errorf("%v: entry %q of %s is for %v", family, o.ID.Name, set, f)
 					}
 				case o.ID.Container == ContainerServer:
-					if !told || ServerID(f) != o.ID || led || !(Naming{}).Leads(o.ID) {
+					if !told || ServerID(f) != o.ID {
 						t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, told)
 					}
-				case told || led || (Naming{}).Leads(o.ID):
-					t.Errorf("%v: %q is for %v and goes with %q", family, o.ID, f, lead)
+				case told:
+					t.Errorf("%v: %q is for %v", family, o.ID, f)
 				}
 			}
 		}
@@ -127,15 +129,15 @@ func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNoEntriesFollowNobody(t *testing.T) {
+func TestNamesThatAreNoEntriesAreOfNoFrontend(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: ""}, {Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1"},
 		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1,80"}, {Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "10.0.0.1,tcp:x"},
 		{Container: entriesPrefix + setName(service.IPv4, setClusterIP), Name: "x,tcp:80"}, {Container: entriesPrefix + "ANOTHER", Name: "10.0.0.1,tcp:80"},
 		{Container: ContainerSet, Name: "10.0.0.1,tcp:80"},
 	} {
-		if lead, follows := (Naming{}).Lead(id); follows {
-			t.Errorf("%q goes with %q", id, lead)
+		if f, told := (Naming{}).Frontend(id); told {
+			t.Errorf("%q is for %v", id, f)
 		}
 	}
 }

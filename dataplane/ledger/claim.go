@@ -159,7 +159,7 @@ func (s *shared) add(c claim) {
 		s.contents = append(s.contents, content{object: &o})
 	}
 	s.total++
-	*s.contents[at].count(c.by.keeps)++
+	*s.contents[at].count(c.by.keeps())++
 	s.contents[at].node = s.contents[at].node || c.by.key == service.Node
 }
 
@@ -216,13 +216,13 @@ func (l *Ledger) keep() {
 			switch orphaned := e.claims.orphaned(); {
 			case orphaned && s.keeper == nil:
 				s.keeper = &account{key: e.owner()}
-				l.fold(s.keeper, dataplane.NewFragment(s.keeper.key, l.ledTo(nil, e.claims.sole.object)))
+				l.fold(s.keeper, dataplane.NewFragment(s.keeper.key, l.ledTo(nil, e.claims.sole.object)), found)
 			case !orphaned && s != nil && s.keeper != nil:
 				dismissed, s.keeper = append(dismissed, s.keeper), nil
 			}
 		}
 		for _, keeper := range dismissed {
-			l.fold(keeper, nil)
+			l.fold(keeper, nil, found)
 		}
 	}
 }

@@ -14,7 +14,7 @@ func TestLiveContentWinsQuick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accounts := []*account{{key: service.Node}}
 	for i := range 20 {
-		accounts = append(accounts, &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}, keeps: i%2 == 0})
+		accounts = append(accounts, &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}, stance: stance(1 - i%2)})
 	}
 	var cs claims
 	model := map[*account]*dataplane.Object{}
@@ -26,15 +26,15 @@ func TestLiveContentWinsQuick(t *testing.T) {
 			cs.add(claim{a, object}, nil)
 			model[a] = object
 		case random.IntN(2) == 0 || (step/2000)%2 == 1 && random.IntN(3) > 0:
-			cs.drop(a, was, a.keeps, nil)
+			cs.drop(a, was, a.keeps(), nil)
 			delete(model, a)
 		default:
-			cs.replace(claim{a, object}, was, a.keeps, nil)
+			cs.replace(claim{a, object}, was, a.keeps(), nil)
 			model[a] = object
 		}
 		live, kept := map[string]bool{}, map[string]bool{}
 		for a, o := range model {
-			if a.keeps {
+			if a.keeps() {
 				kept[o.Body] = true
 			} else {
 				live[o.Body] = true

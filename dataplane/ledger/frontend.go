@@ -42,8 +42,8 @@ func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
 	case known && owner == other.key:
 		return false
 	}
-	if a.keeps != other.keeps {
-		return other.keeps
+	if a.keeps() != other.keeps() {
+		return other.keeps()
 	}
 	return a.key.Compare(other.key) < 0
 }
@@ -89,7 +89,7 @@ func (l *Ledger) evict(a *account, f service.Frontend) {
 	delete(l.frontends.tenures, f)
 	for _, object := range l.at(a, f) {
 		l.steps++
-		l.drop(a, object, a.keeps)
+		l.drop(a, object, a.keeps())
 	}
 	l.frontends.lose(a, f)
 }

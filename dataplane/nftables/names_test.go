@@ -55,8 +55,8 @@ func TestShardsAreEven(t *testing.T) {
 	}
 }
 
-// TestEverySharedSetHasARole: claims for the elements of a set without a role would be
-// settled one by one, which mixes the slots of Services.
+// TestEverySharedSetHasARole: the elements of a set without a role would be taken for facts that Services
+// share, which mixes the slots of Services.
 func TestEverySharedSetHasARole(t *testing.T) {
 	transport := []field{fieldProtocol, fieldPort}
 	for _, s := range sharedSets {
@@ -64,19 +64,9 @@ func TestEverySharedSetHasARole(t *testing.T) {
 		if key[0] == fieldDaddr {
 			key = key[1:]
 		}
-		lead := setIn[s.lead]
-		var ok bool
-		switch s.role {
-		case frontends:
-			ok = s.lead == "" && slices.Equal(key, transport)
-		case follows:
-			ok = lead != nil && (Naming{}).Leads(dataplane.ID{Container: s.lead}) &&
-				len(s.key) >= len(lead.key) && slices.Equal(s.key[:len(lead.key)], lead.key)
-		case shared:
-			ok = s.lead == ""
-		}
-		if !ok {
-			t.Errorf("set %s: role %d, lead %q and key %v do not go together", s.name, s.role, s.lead, s.key)
+		begins := len(key) >= len(transport) && slices.Equal(key[:len(transport)], transport)
+		if s.role != ofFrontend && s.role != shared || begins != (s.role == ofFrontend) {
+			t.Errorf("set %s: role %d and key %v do not go together", s.name, s.role, s.key)
 		}
 		if setIn[elementsOf+s.name] == nil || setIn[elementsOf+s.name].name != s.name {
 			t.Errorf("set %s is not known by its container", s.name)
@@ -114,10 +104,8 @@ func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
 			if setIn[o.ID.Container] == nil {
 				t.Errorf("%v: an element of %s, which has no role", family, o.ID.Container)
 			}
-			f, told := Naming{}.Frontend(o.ID)
-			lead, led := Naming{}.Lead(o.ID)
-			if told == led && setIn[o.ID.Container].role != shared {
-				t.Errorf("%v: %q of %s is for %v and goes with %q", family, o.ID.Name, o.ID.Container, f, lead)
+			if f, told := (Naming{}).Frontend(o.ID); told != (setIn[o.ID.Container].role == ofFrontend) {
+				t.Errorf("%v: %q of %s is for %v: %v", family, o.ID.Name, o.ID.Container, f, told)
 			}
 		}
 		if len(seen) < 12 {

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -146,30 +147,31 @@ func TestWithoutAClientNothingHappens(t *testing.T) {
 // serves if both are in one namespace. The end of a shadow makes no event.
 func TestAShadowIsAboutBothServices(t *testing.T) {
 	r, created := running(t)
-	older := service.Key{Namespace: "ns", Name: "older"}
-	shadowed := aggregator.Shadowed{
-		Domain: "nftables/IPv4", Key: web, By: older,
+	owner := service.Key{Namespace: "ns", Name: "owner"}
+	shadowed := source.Shadowed{
+		Key: web, By: owner,
 		Frontends: service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
 	}
-	r.Aggregator(shadowed)
+	r.Source(shadowed)
 	e := await(t, created)
-	const want = "which is older, serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
-	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Note != "nftables/IPv4: Service ns/older, "+want {
+	const want = " serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
+	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Note != "Service ns/owner"+want {
 		t.Errorf("%s %s: %s", e.Type, e.Reason, e.Note)
 	}
 	if e.Namespace != "ns" || e.Regarding.Kind != "Service" || e.Regarding.Name != "web" {
 		t.Errorf("in %s, about %v", e.Namespace, e.Regarding)
 	}
-	if e.Related == nil || e.Related.Kind != "Service" || e.Related.Namespace != "ns" || e.Related.Name != "older" {
+	if e.Related == nil || e.Related.Kind != "Service" || e.Related.Namespace != "ns" || e.Related.Name != "owner" {
 		t.Errorf("related to %v", e.Related)
 	}
-	r.Aggregator(aggregator.Unshadowed{Domain: shadowed.Domain, Key: web, By: older, Frontends: shadowed.Frontends})
-	another := shadowed
+	over, another := shadowed, shadowed
+	over.Over = true
+	r.Source(over)
 	another.By = service.Key{Namespace: "victim", Name: "payments"}
-	r.Aggregator(another)
+	r.Source(another)
 	// Whoever claims an address of another tenant does not learn whose it is.
 	e = await(t, created)
-	if e.Note != "nftables/IPv4: another Service, "+want || e.Related != nil {
+	if e.Note != "another Service"+want || e.Related != nil {
 		t.Errorf("the end of a shadow made an event, or this one tells who has the address: related to %v: %s", e.Related, e.Note)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -98,6 +99,7 @@ func everything(t *testing.T) *fixture {
 	m.Supervisor(event("parked", 1, supervisor.Parked{Err: errors.New("panic: nil map")}))
 	m.Supervisor(event("stuck", 7, supervisor.Stuck{For: 10*time.Second + 3*time.Microsecond}))
 	m.Actors(actors.TooLarge{Key: key("large"), Domain: "d/IPv4", Objects: 7, Max: 5})
+	m.Source(source.Shadowed{Key: key("shadowed"), By: key("owner"), Frontends: service.Frontends{{Port: 30080}, {Port: 30081}}})
 	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6", Drift: ledger.Drift{Equal: 5, Missing: 3, Different: 2, Unwanted: 1}})
 	m.Aggregator(aggregator.AuditDone{Domain: "localport/IPv4", Err: errors.New("no answer")})
 	for i := range 12 {
@@ -170,6 +172,11 @@ node: not eligible
     ns1/large, since 32s: asks for 7 objects in d/IPv4, the limit is 5
   advice: ADVICE
 
+[degraded] shadowed, since 32s
+  Services that want addresses and ports which other Services serve: 1
+    ns1/shadowed, since 32s: ns1/owner serves 2 of them
+  advice: ADVICE
+
 [degraded] parked, since 32s
   actors that keep failing: 1
     ns1/parked, since 32s: panic: nil map
@@ -180,7 +187,7 @@ node: not eligible
     ns1/stuck, since 32s: incarnation 7 spent 10s on one message
   advice: ADVICE
 `
-		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, AuditFailing, Drift, Quarantined, TooLarge, Parked, Stuck} {
+		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, AuditFailing, Drift, Quarantined, TooLarge, Shadowed, Parked, Stuck} {
 			want = strings.Replace(want, "ADVICE", k.Advice(), 1)
 		}
 		if got := w.Body.String(); w.Code != 503 || got != want {
@@ -278,6 +285,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 			"parked ":                         1,
 			"stuck ":                          1,
 			"too-large ":                      1,
+			"shadowed ":                       1,
 		}
 		for name, count := range want {
 			if some[name] != count {
@@ -288,7 +296,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 		if len(some) > 0 {
 			t.Errorf("unexpected: %v", some)
 		}
-		if want := 8*len(f.domains) + 10; all != want {
+		if want := 7*len(f.domains) + 11; all != want {
 			t.Errorf("%d tallies, want %d", all, want)
 		}
 	})
@@ -362,14 +370,18 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 	})
 }
 
-// TestShadowedServicesAreFindings of their domain, until no older Service serves what they want. They
-// make no node unhealthy.
+// TestShadowedServicesAreFindings until no other Service serves what they want. They make no node
+// unhealthy.
 func TestShadowedServicesAreFindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		older, other := service.Key{Namespace: "shop", Name: "older"}, service.Key{Namespace: "shop", Name: "other"}
-		loses := func(by service.Key, frontends int) aggregator.Shadowed {
-			return aggregator.Shadowed{Domain: "d/IPv4", Key: bad, By: by, Frontends: make(service.Frontends, frontends)}
+		one, other := service.Key{Namespace: "shop", Name: "one"}, service.Key{Namespace: "shop", Name: "other"}
+		loses := func(by service.Key, frontends int) source.Shadowed {
+			return source.Shadowed{Key: bad, By: by, Frontends: make(service.Frontends, frontends)}
+		}
+		over := func(e source.Shadowed) source.Shadowed {
+			e.Over = true
+			return e
 		}
 		found := func(want string) {
 			t.Helper()
@@ -389,21 +401,21 @@ func TestShadowedServicesAreFindings(t *testing.T) {
 			}
 		}
 		found("")
-		f.monitor.Aggregator(loses(older, 2))
-		f.monitor.Aggregator(loses(older, 1))
-		const problem = "shadowed d/IPv4: Services that want addresses and ports which older Services serve: 1; "
-		found(problem + bad.String() + ": shop/older serves 3 of them")
-		f.monitor.Aggregator(loses(other, 1))
-		found(problem + bad.String() + ": shop/older serves 3 of them, and there are others")
-		f.monitor.Aggregator(aggregator.Unshadowed(loses(other, 1)))
-		f.monitor.Aggregator(aggregator.Unshadowed(loses(older, 2)))
-		found(problem + bad.String() + ": shop/older serves 1 of them")
-		f.monitor.Aggregator(aggregator.Unshadowed(loses(older, 1)))
+		f.monitor.Source(loses(one, 2))
+		f.monitor.Source(loses(one, 1))
+		const problem = "shadowed : Services that want addresses and ports which other Services serve: 1; "
+		found(problem + bad.String() + ": shop/one serves 3 of them")
+		f.monitor.Source(loses(other, 1))
+		found(problem + bad.String() + ": shop/one serves 3 of them, and there are others")
+		f.monitor.Source(over(loses(other, 1)))
+		f.monitor.Source(over(loses(one, 2)))
+		found(problem + bad.String() + ": shop/one serves 1 of them")
+		f.monitor.Source(over(loses(one, 1)))
 		found("")
 		for i := range 2 * shadowsMax {
-			e := loses(older, 1)
+			e := loses(one, 1)
 			e.Key.Name = fmt.Sprint("many", i)
-			f.monitor.Aggregator(e)
+			f.monitor.Source(e)
 		}
 		if n := len(f.monitor.Shadowed()); n != shadowsMax {
 			t.Errorf("%d Services are remembered, want %d", n, shadowsMax)

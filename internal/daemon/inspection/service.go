@@ -144,6 +144,9 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 		}
 		made.Domains = append(made.Domains, domain)
 	}
+	if spec.Shadowed() && state.Shadowed.Graver(made.State) {
+		made.State = state.Shadowed // in a family without a domain, too
+	}
 	made.Frontends = i.frontends(known)
 	return made
 }
@@ -156,11 +159,11 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 	if err != nil {
 		made.Error = "the domain does not answer fully: " + err.Error()
 	}
-	if len(spec.Denied[i.Backend.Domains[n].Family]) > 0 {
-		made.State = state.Shadowed
-	}
 	if account.Pending || account.Queued || err == nil && !account.Known {
 		made.State = state.Waiting
+	}
+	if d := &i.Backend.Domains[n]; len(spec.Denied[d.Family]) > 0 && !d.Auxiliary {
+		made.State = state.Shadowed
 	}
 	for _, h := range account.Objects {
 		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: state.InForce}

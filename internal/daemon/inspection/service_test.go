@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -23,63 +26,75 @@ const domain4 = "nftables/IPv4"
 
 func key(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }
 
-// fake is a proxy with some Services, one of which the kernel rejects. Its ledger knows the others.
+// fake is a proxy with some Services. The kernel rejects the one with the name "rejected", and the newest
+// rules of those whose names end with "pending" are not in force.
 type fake struct {
-	names    []string
-	standing aggregator.Standing
-	err      error
+	*source.Cache
+	waiting []service.Key
+	err     error
 }
 
-func (f *fake) Keys() (all []service.Key) {
-	for _, name := range f.names {
-		all = append(all, key(name))
+// newFake returns a fake with these Services, and an inspection of it. Each Service gets an IPv4 ClusterIP and
+// port 80. The actor of the Service "parked" is parked, and nothing of the Service "new" was applied.
+func newFake(t *testing.T, specs ...*service.Spec) (*fake, *Inspection) {
+	f := &fake{Cache: source.NewCache(sourcetest.NewRecorder(), source.Options{})}
+	counted, err := metrics.New(metrics.Config{Mode: "nftables", Domains: []metrics.DomainInfo{{Name: domain4}}})
+	check(t, err)
+	counted.Attach(f.Status, nil)
+	for n, spec := range specs {
+		spec.ClusterIPs[service.IPv4] = netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)})
+		spec.Ports = append(spec.Ports, service.Port{Port: 80})
+		f.SetSpec(spec)
+		counted.Supervisor(supervisor.Event[service.Key]{Child: spec.Key, What: supervisor.Started{}})
+		if spec.Key.Name != "new" {
+			counted.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: spec.Key}})
+		}
 	}
-	return all
+	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Failed{Err: errors.New("x")}})
+	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Parked{Until: time.Now()}})
+	return f, &Inspection{Proxy: f, Metrics: counted, Backend: &setup.Backend{Domains: []proxy.Domain{{Name: domain4, Family: service.IPv4}}}}
 }
 
-func (f *fake) Snapshot(of service.Key) service.Snapshot {
-	spec := &service.Spec{Key: of, Ports: []service.Port{{Port: 80}}}
-	spec.ClusterIPs[service.IPv4] = netip.MustParseAddr("10.0.0.1")
-	return service.Snapshot{Spec: spec}
+// wants returns a Service with external IPs.
+func wants(name string, addrs ...string) *service.Spec {
+	spec := &service.Spec{Key: key(name)}
+	for _, text := range addrs {
+		addr := netip.MustParseAddr(text)
+		spec.ExternalIPs[service.FamilyOf(addr)] = append(spec.ExternalIPs[service.FamilyOf(addr)], addr)
+	}
+	return spec
 }
 
 func (f *fake) Status() []aggregator.Status {
 	return []aggregator.Status{{Domain: domain4, Quarantined: []aggregator.QuarantinedKey{{Key: key("rejected"), Reason: "Invalid argument"}}}}
 }
 
-func (f *fake) Standing(context.Context, string, int) (aggregator.Standing, error) {
-	return f.standing, f.err
-}
+func (f *fake) Waiting(context.Context, string, int) ([]service.Key, error) { return f.waiting, f.err }
 
 func (f *fake) Account(_ context.Context, _ string, of service.Key, _ int) (ledger.Account, error) {
-	return ledger.Account{Known: true, Pending: of == key("pending")}, f.err
+	return ledger.Account{Known: true, Pending: strings.HasSuffix(of.Name, "pending")}, f.err
 }
 
-func (f *fake) Services() int             { return len(f.names) }
+func (f *fake) Services() int             { return len(f.Keys()) }
 func (f *fake) Synced() time.Time         { return time.Now() }
 func (f *fake) Node() *service.NodeObject { return nil }
 func (f *fake) Facts() *service.NodeFacts { return &service.NodeFacts{} }
 
-// TestAListAndADetailAgree about the state of each Service: the gravest of the actor, the ledger and
-// the quarantine. A ledger that does not answer changes nothing.
+// TestAListAndADetailAgree about the state of each Service: the gravest of the actor, the ledger,
+// the admission and the quarantine. A ledger that does not answer changes nothing.
 func TestAListAndADetailAgree(t *testing.T) {
-	counted, err := metrics.New(metrics.Config{Mode: "nftables", Domains: []metrics.DomainInfo{{Name: domain4}}})
-	check(t, err)
-	f := &fake{names: []string{"fine", "new", "parked", "pending", "rejected"}}
-	f.standing.Waiting = []service.Key{key("pending"), key("rejected")}
-	counted.Attach(f.Status, nil)
-	for _, name := range f.names {
-		counted.Supervisor(supervisor.Event[service.Key]{Child: key(name), What: supervisor.Started{}})
-		if name != "new" {
-			counted.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key(name)}})
-		}
+	const taken, taken6 = "192.0.2.1", "2001:db8::1"
+	f, i := newFake(t, wants("fine"), wants("new"), wants("owner", taken, taken6), wants("parked", taken), wants("pending"),
+		wants("rejected", taken), wants("shadowed", taken), wants("shadowed6", taken6), wants("shadowed-pending", taken))
+	for _, name := range []string{"owner", "shadowed6"} {
+		spec := *f.Snapshot(key(name)).Spec
+		spec.ClusterIPs[service.IPv6] = netip.MustParseAddr(map[string]string{"owner": "fd00::1", "shadowed6": "fd00::2"}[name])
+		f.SetSpec(&spec)
 	}
-	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Failed{Err: errors.New("x")}})
-	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Parked{Until: time.Now()}})
-	i := &Inspection{Proxy: f, Metrics: counted, Backend: &setup.Backend{Domains: []proxy.Domain{{Name: domain4}}}}
+	f.waiting = []service.Key{key("pending"), key("rejected"), key("shadowed-pending")}
 	for ledger, want := range map[error]string{
-		nil:                   "[in force waiting parked waiting quarantined]",
-		errors.New("no turn"): "[in force waiting parked in force quarantined]",
+		nil:                   "[in force waiting in force parked waiting quarantined shadowed shadowed shadowed]",
+		errors.New("no turn"): "[in force waiting in force parked in force quarantined shadowed shadowed shadowed]",
 	} {
 		f.err = ledger
 		var list, details []string
@@ -94,5 +109,38 @@ func TestAListAndADetailAgree(t *testing.T) {
 		if got := fmt.Sprint(details); ledger == nil && got != want {
 			t.Errorf("the details say %s, want %s", got, want)
 		}
+	}
+}
+
+// TestAShadowedServiceNamesTheOwner: its frontends are shown, each with the Service that has it.
+func TestAShadowedServiceNamesTheOwner(t *testing.T) {
+	port := func(spec *service.Spec) *service.Spec {
+		spec.Ports = []service.Port{{Port: 443, NodePort: 30443}}
+		return spec
+	}
+	f, i := newFake(t, port(wants("owner", "192.0.2.1")), port(wants("shadowed", "192.0.2.1", "192.0.2.2")))
+	shown := func() (text string) {
+		for _, frontend := range i.Service(t.Context(), key("shadowed")).Frontends {
+			text += fmt.Sprintf("%s %s:%d %s\n", frontend.Kind, frontend.Address, frontend.Port, frontend.ServedBy)
+		}
+		return text
+	}
+	const want = `ClusterIP 10.0.0.2:443 
+ExternalIP 192.0.2.1:443 ns/owner
+ExternalIP 192.0.2.2:443 
+NodePort :30443 ns/owner
+ClusterIP 10.0.0.2:80 
+ExternalIP 192.0.2.1:80 ns/owner
+ExternalIP 192.0.2.2:80 
+`
+	if got := shown(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	f.RemoveSpec(key("owner"))
+	if got, want := shown(), strings.ReplaceAll(want, "ns/owner", ""); got != want {
+		t.Errorf("without the owner: got\n%swant\n%s", got, want)
+	}
+	if state := i.Service(t.Context(), key("shadowed")).State; state != "in force" {
+		t.Errorf("without the owner, it is %s", state)
 	}
 }
