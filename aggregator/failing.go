@@ -26,6 +26,8 @@ type failing struct {
 	batch   *dataplane.Batch
 	receipt dataplane.Receipt
 	times   int
+	// unread is set if what the last one has left in the kernel is not known.
+	unread bool
 	// freeze is set if the control write failed too. It restored what was missing of the
 	// suspects, and that may be what does not land.
 	freeze bool
@@ -68,6 +70,9 @@ func reasonOf(receipt *dataplane.Receipt) string {
 // a control write is in flight afterwards.
 func (m *machine) isolate(now time.Time) {
 	f := m.failing
+	if f.unread && f.times < 2*failuresMax {
+		return // whoever is held loses what has landed of it, so that is read first
+	}
 	if f.batch == nil || m.isolateFew(now) || f.times < failuresMax {
 		return
 	}

@@ -38,7 +38,8 @@ type heldKey struct {
 const tryPause = time.Second
 
 // tryRest limits the tries of a key that does not land to a tenth of the time: a try may last
-// until the write times out, and others wait meanwhile.
+// until the write times out, and others wait meanwhile. One that has lasted longer than that did so because
+// the process was suspended, and says nothing about the next one.
 const tryRest = 10
 
 // triesPerAudit is how many keys are tried again after each audit.
@@ -58,7 +59,7 @@ func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) 
 	misses := c.misses
 	*c = heldKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
 	if key.Cause == DoesNotLand {
-		c.pause, c.misses = max(tryPause, tryRest*took), misses+1
+		c.pause, c.misses = max(tryPause, tryRest*min(took, jobTimeout)), misses+1
 	}
 }
 

@@ -128,7 +128,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 		}
 		return
 	}
-	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1}
+	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, unread: r.receipt.Outcome == dataplane.Unknown}
 	if r.receipt.Took >= jobTimeout {
 		m.failing.times = failuresMax // three more would take too long
 	}
@@ -160,6 +160,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	done := AuditDone{Domain: m.domain, Objects: r.objects, Took: r.took, Err: r.err}
 	if r.err == nil {
 		done.Drift = m.ledger.Observe(r.objects)
+		m.failing.unread = false
 	} else {
 		m.health.lastError = r.err.Error()
 	}

@@ -131,6 +131,25 @@ func TestOwnershipMoves(t *testing.T) {
 	}
 }
 
+// TestANodePortIsLostInEitherFamily: it is reported once for both, and no longer lost when it is lost in none.
+func TestANodePortIsLostInEitherFamily(t *testing.T) {
+	both := func(name string, created int64) *service.Spec {
+		s := asks(name, created, "node 30080")
+		s.ClusterIPs[service.IPv6] = netip.MustParseAddr("2001:db8::1")
+		return s
+	}
+	a := newAdmissions()
+	old, young := both("old", 1), both("young", 2)
+	young.ClusterIPs[service.IPv6] = netip.MustParseAddr("2001:db8::2")
+	a.SetSpec(old)
+	a.SetSpec(young)
+	a.expect(t, "young lacks node port 30080/tcp of old")
+	a.SetSpec(asks("old", 1, "node 30080"))
+	a.expect(t)
+	a.RemoveSpec(key("old"))
+	a.expect(t, "young no longer lacks node port 30080/tcp of old")
+}
+
 // TestAdmissionDoesNotDependOnTheWay: after any history, each Service is denied what a comparison of
 // all Services says, and what was reported adds up to that.
 func TestAdmissionDoesNotDependOnTheWay(t *testing.T) {

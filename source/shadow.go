@@ -85,8 +85,8 @@ func shadowsOf(ch change) (all []Shadowed) {
 	return appendShadows(all, ch.key, ch.now, ch.before, false)
 }
 
-// appendShadows appends the denials of one spec that another one has not, by Service. What differs
-// in nothing but the family is reported once.
+// appendShadows appends the denials of one spec that another one has not, by Service. A node port of
+// both families is reported once: when the first family begins to lack it, and when the last one ends.
 func appendShadows(all []Shadowed, key service.Key, of, without *service.Spec, over bool) []Shadowed {
 	if of == nil {
 		return all
@@ -94,7 +94,7 @@ func appendShadows(all []Shadowed, key service.Key, of, without *service.Spec, o
 	by := map[service.Key]service.Frontends{}
 	for _, family := range service.Families {
 		for _, d := range of.Denied[family] {
-			if owner, denied := without.DeniedBy(family, d.Frontend); !denied || owner != d.By {
+			if !isDenied(without, d) {
 				by[d.By] = append(by[d.By], d.Frontend)
 			}
 		}
@@ -105,6 +105,14 @@ func appendShadows(all []Shadowed, key service.Key, of, without *service.Spec, o
 		all = append(all, Shadowed{Key: key, By: owner, Over: over, Frontends: slices.Compact(frontends)})
 	}
 	return all
+}
+
+// isDenied reports whether a spec has a denial in any family.
+func isDenied(spec *service.Spec, d service.Denial) bool {
+	return slices.ContainsFunc(service.Families[:], func(family service.Family) bool {
+		by, denied := spec.DeniedBy(family, d.Frontend)
+		return denied && by == d.By
+	})
 }
 
 // post passes the news on.

@@ -50,7 +50,7 @@ func (l *Ledger) Account(key service.Key, from, limit int) (r Account) {
 	if a == nil {
 		return r
 	}
-	r.Known, r.Pending, r.Held, r.folded = true, a.pending != nil, a.held, a.folded
+	r.Known, r.Pending, r.Held, r.folded = true, a.pending != nil, a.stance == held, a.folded
 	if a.latest != nil {
 		r.Latest = a.latest.Revision
 	}

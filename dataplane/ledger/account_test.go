@@ -9,11 +9,11 @@ import (
 )
 
 func TestAccountSaysHowAKeyStands(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	if a := l.Account(key("a"), 0, 9); a.Known {
 		t.Errorf("an account of a key that is unknown: %+v", a)
 	}
-	l.Want(fragment("a", 1, 1, chain("x", "1"), chain("y", "1")))
+	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
 	if a := l.Account(key("a"), 0, 9); !a.Known || !a.Pending || a.Held || a.Latest.Sequence != 1 || a.Applied != (service.Revision{}) ||
 		len(a.Objects) != 2 || !a.Objects[0].Differs || a.Objects[0].Object.ID.Name != "x" {
 		t.Errorf("before the first write: %+v", a)
@@ -22,7 +22,7 @@ func TestAccountSaysHowAKeyStands(t *testing.T) {
 	if a := l.Account(key("a"), 0, 9); a.Pending || a.Applied.Sequence != 1 || a.Objects[0].Differs || a.Objects[1].Differs {
 		t.Errorf("in force: %+v", a)
 	}
-	l.Want(fragment("a", 1, 2, chain("x", "1"), chain("y", "2")))
+	l.Want(fragment("a", 2, chain("x", "1"), chain("y", "2")))
 	l.Hold(key("a"))
 	if a := l.Account(key("a"), 0, 9); !a.Held || a.Latest.Sequence != 2 || a.Applied.Sequence != 1 || a.Objects[1].Object.Body != "1" {
 		t.Errorf("held: %+v", a)
@@ -32,30 +32,24 @@ func TestAccountSaysHowAKeyStands(t *testing.T) {
 	}
 }
 
-func TestAccountNamesWhoHasAnObject(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("old", 1, 1, served(1, "old"), hairpin()))
-	l.Want(fragment("young", 9, 1, served(1, "young"), served(2, "young"), hairpin()))
+func TestAccountNamesWhoHasAFrontend(t *testing.T) {
+	l := New(nil, names{}, owners{1: "owner"}.of)
+	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other"), hairpin()))
+	l.Want(fragment("owner", 1, served(1, "owner"), hairpin()))
 	l.Settle(l.Plan(), landed())
-	lost, shared := 0, 0
-	for _, h := range l.Account(key("young"), 0, 9).Objects {
+	lost, had := 0, 0
+	for _, h := range l.Account(key("other"), 0, 9).Objects {
 		switch {
-		case h.By == key("old") && h.Differs && h.Frontend.Addr.String() == "192.0.2.1":
+		case h.By == key("owner") && h.Differs && h.Frontend.Addr.String() == "192.0.2.1":
 			lost++
-		case h.By == key("old") && !h.Differs:
-			shared++ // both want the same
-		case h.By != (service.Key{}) || h.Differs:
+		case h.By == (service.Key{}) && !h.Differs:
+			had++
+		default:
 			t.Errorf("%+v", h)
 		}
 	}
-	if lost != 1 || shared != 1 {
-		t.Errorf("%d objects lost, %d shared", lost, shared)
-	}
-	if got := l.Shadowed(9); len(got) != 1 || got[0] != key("young") {
-		t.Errorf("shadowed: %v", got)
-	}
-	if got := l.Shadowed(0); len(got) != 0 {
-		t.Errorf("shadowed, none wanted: %v", got)
+	if lost != 2 || had != 2 {
+		t.Errorf("%d objects lost, %d had", lost, had)
 	}
 }
 
@@ -63,15 +57,15 @@ func TestAccountNamesWhoHasAnObject(t *testing.T) {
 // nor, beyond the limit, on the size of this one.
 func TestAccountCostsWhatItIsLimitedTo(t *testing.T) {
 	for _, others := range []int{1, 10_000} {
-		l := New(nil, names{})
+		l := New(nil, names{}, nil)
 		for i := range others {
-			l.Want(fragment(fmt.Sprint("other", i), i, 1, chain(fmt.Sprint("o", i), "1")))
+			l.Want(fragment(fmt.Sprint("other", i), 1, chain(fmt.Sprint("o", i), "1")))
 		}
 		var objects []dataplane.Object
 		for i := range 2000 {
 			objects = append(objects, chain(fmt.Sprint("x", i), "1"))
 		}
-		l.Want(fragment("large", 1, 1, objects...))
+		l.Want(fragment("large", 1, objects...))
 		l.steps = 0
 		a := l.Account(key("large"), 0, 500)
 		if l.steps != 500 || len(a.Objects) != 500 || a.Omitted != 1500 {
@@ -81,14 +75,14 @@ func TestAccountCostsWhatItIsLimitedTo(t *testing.T) {
 }
 
 func TestAccountsArePutTogether(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 1, 1, chain("x", "1"), chain("y", "1"), chain("z", "1")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1"), chain("z", "1")))
 	first := l.Account(key("a"), 0, 2)
 	second := l.Account(key("a"), 2, 2)
 	if first.Omitted != 1 || !first.Append(&second) || len(first.Objects) != 3 || first.Omitted != 0 {
 		t.Errorf("%+v", first)
 	}
-	l.Want(fragment("a", 1, 2, chain("x", "1")))
+	l.Want(fragment("a", 2, chain("x", "1")))
 	late := l.Account(key("a"), 2, 2)
 	if first.Append(&late) || len(late.Objects) != 0 {
 		t.Errorf("objects of two revisions are mixed: %+v", first)
@@ -96,12 +90,12 @@ func TestAccountsArePutTogether(t *testing.T) {
 }
 
 func BenchmarkAccount(b *testing.B) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	var objects []dataplane.Object
 	for i := range 2000 {
 		objects = append(objects, chain(fmt.Sprint("x", i), "1"))
 	}
-	l.Want(fragment("large", 1, 1, objects...))
+	l.Want(fragment("large", 1, objects...))
 	for b.Loop() {
 		l.Account(key("large"), 0, 500)
 	}

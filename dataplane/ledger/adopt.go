@@ -25,13 +25,13 @@ func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplan
 	if len(l.pending) == 0 && len(absent) == 0 {
 		return settled
 	}
-	found := l.newInventory(origin)
-	if !found.any {
+	there := l.newInventory(origin)
+	if !there.any {
 		return settled
 	}
 	for a := range l.pending {
 		if a.key != service.Node && !a.latest.Gone {
-			a.applied = found.present(a)
+			a.applied = there.present(a)
 			a.adopted = a.applied != nil
 			l.leftovers.await(a)
 		}
@@ -41,15 +41,15 @@ func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplan
 			continue
 		}
 		a := &account{key: key, adopted: true}
-		if left := found.present(a); left != nil {
+		if left := there.present(a); left != nil {
 			l.accounts[key], a.applied = a, left
-			l.fold(a, left)
+			l.fold(a, left, found)
 			l.leftovers.await(a)
 		}
 	}
 	if len(l.leftovers.awaited) > 0 {
 		l.leftovers.account = &account{key: service.Key{Name: "a former process"}}
-		l.fold(l.leftovers.account, found.unattributed())
+		l.fold(l.leftovers.account, there.unattributed(), found)
 	}
 	return settled
 }
@@ -80,7 +80,7 @@ func (l *Ledger) settleLeftovers(a *account) {
 		return
 	}
 	if delete(r.awaited, a); len(r.awaited) == 0 {
-		l.fold(r.account, nil)
+		l.fold(r.account, nil, found)
 		l.leftovers = leftovers{}
 		l.compose() // so that Stats counts what is to go
 	}
@@ -90,12 +90,14 @@ func (l *Ledger) settleLeftovers(a *account) {
 // of which the kernel refuses even what was applied before: nothing of theirs is written
 // until Release or Restore. It walks all objects: it is the last resort after failures.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
-	found := l.newInventory(origin)
+	there := l.newInventory(origin)
 	for _, key := range keys {
 		if a := l.accounts[key]; a != nil {
 			l.Hold(key)
-			a.frozen, a.present = true, found.present(a)
-			l.fold(a, a.present)
+			if a.frozen = there.present(a); a.frozen == nil {
+				a.frozen = dataplane.NewFragment(key, nil)
+			}
+			l.fold(a, a.frozen, a.stance)
 		}
 	}
 }
@@ -103,15 +105,15 @@ func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 // Frozen reports whether a key is frozen.
 func (l *Ledger) Frozen(key service.Key) bool {
 	a := l.accounts[key]
-	return a != nil && a.frozen
+	return a != nil && a.frozen != nil
 }
 
 // Restore makes what was last applied of a frozen key wanted; a held key stays held.
 func (l *Ledger) Restore(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || !a.frozen || !a.held && a.latest != nil {
+	if a == nil || a.frozen == nil || a.stance == newest {
 		return
 	}
-	a.frozen, a.present = false, nil
-	l.fold(a, a.applied)
+	a.frozen = nil
+	l.fold(a, a.applied, a.stance)
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -43,9 +42,9 @@ func settledKeys(contributions []dataplane.Contribution) string {
 // What was read as it is wanted is applied without a write; what differs does not
 // hold up the others.
 func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
-	l.Want(fragment("b", 0, 1, chain("b1", "new")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
+	l.Want(fragment("b", 1, chain("b1", "new")))
 	l.Observe([]dataplane.Object{chain("a1", "x"), chain("a2", "x"), chain("b1", "old"), chain("left", "over")})
 	if got := settledKeys(l.Adopt(nil, labels{})); got != "a" {
 		t.Errorf("settled %q, want a alone", got)
@@ -58,9 +57,9 @@ func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
 // A hold after a start falls back to what a former process has left: what the Service
 // still wants, what bears its name, what those lead to, and what lives in that.
 func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("bad", 0, 1, chain("same", "as it was"), chain("new", "poison")))
-	l.Want(fragment("other", 0, 1, chain("o", "o")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("bad", 1, chain("same", "as it was"), chain("new", "poison")))
+	l.Want(fragment("other", 1, chain("o", "o")))
 	kernel := []dataplane.Object{
 		chain("same", "as it was"),
 		element("frontends", "vip", "bad→nat/target"),
@@ -88,33 +87,36 @@ func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
 	}
 }
 
-// A Service that has not submitted keeps what bears its name, below everybody who is
-// known to exist, until it speaks or is gone.
+// A Service that has not submitted keeps what bears its name until it submits or is gone. It keeps a
+// frontend that another one wants if it owns that.
 func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 5, 1, element("frontends", "contested", "a")))
-	l.Observe([]dataplane.Object{element("frontends", "vip", "late"), element("frontends", "contested", "late"),
-		element("frontends", "gone", "gone")})
-	l.Adopt([]Absent{{Key: key("late")}, {Key: key("never heard of")}}, labels{})
-	b := l.Plan()
-	if got := changes(b); got != "contested:late>a gone:gone>- " {
-		t.Errorf("planned %q", got)
-	}
-	l.Settle(b, landed())
-	gone := fragment("late", 0, 0)
-	gone.Gone, gone.Revision = true, service.Revision{}
-	l.Want(gone)
-	if got := changes(l.Plan()); got != "vip:late>- " {
-		t.Errorf("gone: %q", got)
+	for owner, want := range map[string]string{"late": "gone:gone>- ", "a": "%s:late>a gone:gone>- ", "unknown": "%s:late>a gone:gone>- "} {
+		l := New(nil, names{}, owners{1: owner}.of)
+		if owner == "unknown" {
+			l = New(nil, names{}, nil)
+		}
+		l.Want(fragment("a", 1, served(1, "a")))
+		l.Observe([]dataplane.Object{element("frontends", "vip", "late"), served(1, "late"), element("frontends", "gone", "gone")})
+		l.Adopt([]service.Key{key("late"), key("never heard of")}, labels{})
+		b := l.Plan()
+		if got, want := changes(b), strings.Replace(want, "%s", served(1, "").ID.Name, 1); got != want {
+			t.Errorf("%s owns it: planned %q, want %q", owner, got, want)
+		}
+		l.Settle(b, landed())
+		left := gone("late")
+		left.Revision = service.Revision{}
+		l.Want(left)
+		l.Settle(l.Plan(), landed())
+		expectInForce(t, l, "the late one is gone", "frontends a 1")
 	}
 }
 
 // Elements without a name may be anybody's: they stay until each Service that a former
 // process has served otherwise is in force as it is now.
 func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("a", "new")))
-	l.Want(fragment("b", 0, 1, chain("b", "new")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a", "new")))
+	l.Want(fragment("b", 1, chain("b", "new")))
 	l.Observe([]dataplane.Object{chain("a", " old"), chain("b", " old"), element("hairpins", "10.0.0.1", "")})
 	l.Adopt(nil, labels{})
 	l.Hold(key("b"))
@@ -135,8 +137,8 @@ func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
 
 // Freeze leaves what the kernel has, though it is less than was applied.
 func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
 	l.Settle(l.Plan(), landed())
 	l.Observe([]dataplane.Object{chain("a1", "changed")})
 	l.Hold(key("a"))
@@ -155,12 +157,12 @@ func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
 
 // A verdict waits for what its Service has given up, and for nobody else's objects.
 func TestEachContributorIsSettledByItself(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
-	l.Want(fragment("b", 0, 1, chain("b1", "x")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
+	l.Want(fragment("b", 1, chain("b1", "x")))
 	l.Settle(l.Plan(), landed())
-	l.Want(fragment("a", 0, 2, chain("a1", "y")))
-	l.Want(fragment("b", 0, 2, chain("b1", "y")))
+	l.Want(fragment("a", 2, chain("a1", "y")))
+	l.Want(fragment("b", 2, chain("b1", "y")))
 	b := l.Plan()
 	owners := ""
 	for _, c := range b.Changes {
@@ -184,8 +186,8 @@ func TestEachContributorIsSettledByItself(t *testing.T) {
 // A frozen Service that is released after the node turned out to be at fault falls back
 // to what was applied, and not to what the kernel lacked at that moment.
 func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
-	l := New(nil, nil)
-	l.Want(fragment("a", 0, 1, chain("a1", "x")))
+	l := New(nil, nil, nil)
+	l.Want(fragment("a", 1, chain("a1", "x")))
 	l.Settle(l.Plan(), landed())
 	l.Observe(nil)
 	l.Freeze([]service.Key{key("a")}, nil)
@@ -194,7 +196,7 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 	}
 	l.Restore(key("a"))
 	l.Release(key("a"))
-	l.Want(fragment("a", 0, 2, chain("a1", "bad")))
+	l.Want(fragment("a", 2, chain("a1", "bad")))
 	l.Hold(key("a"))
 	if got := changes(l.Plan()); got != "a1:->x " {
 		t.Errorf("held again: %q", got)
@@ -205,9 +207,9 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 // what another program has changed meanwhile must not stay for ever.
 func TestWhoHasNotSubmittedThaws(t *testing.T) {
 	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
-		l := New(nil, names{})
+		l := New(nil, names{}, nil)
 		l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
-		l.Adopt([]Absent{{Key: key("late")}}, labels{})
+		l.Adopt([]service.Key{key("late")}, labels{})
 		l.Observe([]dataplane.Object{element("frontends", "vip", "late→nat/elsewhere")})
 		l.Hold(key("late"))
 		l.Freeze([]service.Key{key("late")}, labels{})
@@ -225,11 +227,11 @@ func TestWhoHasNotSubmittedThaws(t *testing.T) {
 // it, as the others want it. A refused Service whose elements are not there keeps none.
 func TestARefusedServiceSharesAChain(t *testing.T) {
 	for _, served := range []bool{true, false} {
-		l := New(nil, names{})
+		l := New(nil, names{}, nil)
 		leading := dataplane.Object{ID: dataplane.ID{Container: "frontends", Name: "vip"}, Kind: dataplane.Element,
 			Body: "bad→nat/shared; new", Links: dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "shared"})}
-		l.Want(fragment("bad", 0, 1, chain("shared", " pool"), leading))
-		l.Want(fragment("other", 0, 1, chain("shared", " pool"), element("frontends", "vip2", "other→nat/shared")))
+		l.Want(fragment("bad", 1, chain("shared", " pool"), leading))
+		l.Want(fragment("other", 1, chain("shared", " pool"), element("frontends", "vip2", "other→nat/shared")))
 		kernel := []dataplane.Object{chain("shared", " emptied"), element("frontends", "vip2", "other→nat/shared")}
 		if served {
 			kernel = append(kernel, element("frontends", "vip", "bad→nat/shared"))
@@ -242,9 +244,7 @@ func TestARefusedServiceSharesAChain(t *testing.T) {
 			t.Errorf("served before %t: planned %q", served, got)
 		}
 		l.Settle(b, landed())
-		gone := fragment("other", 0, 2)
-		gone.Gone = true
-		l.Want(gone)
+		l.Want(gone("other"))
 		want := "vip2:other→nat/shared>- "
 		if !served {
 			want += "shared: pool>- "
@@ -258,9 +258,9 @@ func TestARefusedServiceSharesAChain(t *testing.T) {
 // A nameless element in a set that one Service wants is that Service's: it goes with it,
 // although others are refused.
 func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("a-picks", " ")))
-	l.Want(fragment("bad", 0, 1, chain("b", "new")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a-picks", " ")))
+	l.Want(fragment("bad", 1, chain("b", "new")))
 	l.Observe([]dataplane.Object{chain("a-picks", " "), element("picks", "1", " →nat/a-picks"), chain("b", " old")})
 	l.Adopt(nil, labels{})
 	l.Hold(key("bad"))
@@ -269,31 +269,13 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 	}
 }
 
-// A Service whose actor is stuck has not submitted. It keeps what it has, although a younger
-// Service wants the same. A Service without an age, which is too large, gives that up, and keeps the rest.
-func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
-	for created, want := range map[time.Time]string{epoch: "", {}: "contested:stuck>young "} {
-		l := New(nil, names{})
-		l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))
-		l.Observe([]dataplane.Object{element("frontends", "contested", "stuck"), element("frontends", "own", "stuck")})
-		l.Adopt([]Absent{{Key: key("stuck"), Created: created}}, labels{})
-		if got := changes(l.Plan()); got != want {
-			t.Errorf("planned %q, want %q", got, want)
-		}
-		l.Forgo(key("stuck"), 1) // its actor has seen later that it is too large
-		if got := changes(l.Plan()); got != "contested:stuck>young " {
-			t.Errorf("planned %q once it is too large", got)
-		}
-	}
-}
-
-// What goes with a lead is of the Service that has the lead, also if another program has taken
-// its name: it goes with that Service, and no refused one keeps it.
-func TestNamelessElementsGoWithTheirLead(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("good", 0, 1, served(1, "good"), slot(1, 0, "good")))
-	l.Want(fragment("late", 0, 1, served(2, "late"), slot(2, 0, "late")))
-	l.Want(fragment("bad", 0, 1, served(3, "bad new"), served(4, "bad new")))
+// What names nobody is of the Service that owns its frontend: it goes with that Service, and no refused
+// one keeps it.
+func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
+	l := New(nil, names{}, owners{1: "good", 2: "late", 3: "bad", 4: "bad"}.of)
+	l.Want(fragment("good", 1, served(1, "good"), slot(1, 0, "good")))
+	l.Want(fragment("late", 1, served(2, "late"), slot(2, 0, "late")))
+	l.Want(fragment("bad", 1, served(3, "bad new"), served(4, "bad new")))
 	l.Observe([]dataplane.Object{
 		served(1, "good"), slot(1, 0, "good"), slot(1, 1, " good's"),
 		served(2, "late"), slot(2, 0, "old"), slot(2, 1, " late's"),
@@ -330,10 +312,10 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
 		return o
 	}
-	l := New(nil, names{})
-	l.Want(fragment("bad", 3, 1, element("frontends", "vip", "bad new")))
-	l.Observe([]dataplane.Object{element("frontends", "vip", "bad→nat/shared"), chain("shared", " emptied")})
-	l.Adopt([]Absent{{Key: key("late")}}, labels{})
+	l := New(nil, names{}, owners{1: "old"}.of)
+	l.Want(fragment("bad", 1, served(1, "bad new")))
+	l.Observe([]dataplane.Object{served(1, "bad→nat/shared"), chain("shared", " emptied")})
+	l.Adopt([]service.Key{key("late")}, labels{})
 	l.Hold(key("bad"))
 	if b := l.Plan(); b != nil {
 		t.Fatalf("held: %q", changes(b))
@@ -348,68 +330,59 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 			l.Settle(b, landed())
 		}
 	}
-	young := fragment("young", 5, 1, linked(chain("shared", " →nat/pool"), "pool"), chain("pool", " pool"),
+	young := fragment("young", 1, linked(chain("shared", " →nat/pool"), "pool"), chain("pool", " pool"),
 		linked(element("frontends", "vip2", "young"), "shared"))
 	l.Want(young)
 	plan("shared", "vip2:->young pool:-> pool shared: emptied> →nat/pool ")
-	leave := func(name string) {
-		gone := fragment(name, 0, 2)
-		gone.Gone = true
-		l.Want(gone)
-	}
-	leave("young")
+	l.Want(gone("young"))
 	plan("when the other goes", "vip2:young>- ")
-	l.Want(fragment("old", 0, 1, element("frontends", "vip", "old")))
-	plan("the frontend, which is not shared", "vip:bad→nat/shared>old ")
-	leave("old")
-	plan("when the elder goes", "vip:old>bad→nat/shared ")
+	l.Want(fragment("old", 1, served(1, "old")))
+	plan("the frontend, which is not shared", served(1, "").ID.Name+":bad→nat/shared>old ")
+	l.Want(gone("old"))
+	plan("when the elder goes", served(1, "").ID.Name+":old>bad→nat/shared ")
 	l.Release(key("bad"))
-	plan("released", "vip:bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
+	plan("released", served(1, "").ID.Name+":bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
 }
 
-// Of two Services that share a frontend, one was found with the frontend and the other with what
-// goes with it. The first is the elder now. Nothing goes until it submits, whether the other one
-// does or not.
+// Of two Services that want a frontend, the owner was found with the frontend and the other one with what
+// goes with it. Nothing goes until the owner submits, whether the other one does or not.
 func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
 	for _, test := range []struct {
 		found   []dataplane.Object
 		submits bool
 	}{{firewall(1, "s17", 1), false}, {firewall(1, "s17", 1), true}, {[]dataplane.Object{slot(1, 0, "s17")}, true}} {
-		l := New(nil, names{})
+		l := New(nil, names{}, owners{1: "s10"}.of)
 		if test.submits {
-			l.Want(fragment("s17", 5, 1, append(slices.Clone(test.found), served(1, "s17"))...))
+			l.Want(fragment("s17", 1, append(slices.Clone(test.found), served(1, "s17"))...))
 		}
 		l.Observe(append(slices.Clone(test.found), served(1, "s10")))
-		l.Adopt([]Absent{{Key: key("s10"), Created: epoch}, {Key: key("s17"), Created: epoch}}, labels{})
+		l.Adopt([]service.Key{key("s10"), key("s17")}, labels{})
 		if b := l.Plan(); b != nil && len(b.Changes) > 0 {
 			t.Errorf("%+v: planned %q", test, changes(b))
 		}
-		l.Want(fragment("s10", 0, 1, append(firewall(1, "s10", 2), served(1, "s10"))...))
+		l.Want(fragment("s10", 1, append(firewall(1, "s10", 2), served(1, "s10"))...))
 		l.Settle(l.Plan(), landed())
-		expectInForce(t, l, "when the elder submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
+		expectInForce(t, l, "when the owner submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
 	}
 }
 
-// A frontend without a name is of the one Service that wants something there, and goes with it.
-// If several do, it may be anybody's.
-func TestANamelessFrontendIsOfWhoWantsIt(t *testing.T) {
-	for _, several := range []bool{false, true} {
-		l := New(nil, names{})
-		l.Want(fragment("good", 0, 1, refused(1, "good")))
-		if several {
-			l.Want(fragment("other", 5, 1, refused(1, "other")))
+// A frontend that names nobody is of the Service that owns it, and goes with that. If nobody owns it, it
+// may be anybody's.
+func TestANamelessFrontendIsItsOwners(t *testing.T) {
+	for _, owned := range []bool{true, false} {
+		at, want := 3, "frontends   1, frontends bad 1, no-local-endpoints good 1"
+		if owned {
+			at, want = 1, "frontends bad 1, no-local-endpoints good 1"
 		}
-		l.Want(fragment("bad", 0, 1, served(2, "bad new")))
-		l.Observe([]dataplane.Object{served(1, " "), served(2, "bad")})
+		l := New(nil, names{}, owners{1: "good", 2: "bad"}.of)
+		l.Want(fragment("good", 1, refused(1, "good")))
+		l.Want(fragment("bad", 1, served(2, "bad new")))
+		l.Observe([]dataplane.Object{served(at, " "), served(2, "bad")})
 		l.Adopt(nil, labels{})
 		l.Hold(key("bad"))
 		l.Settle(l.Plan(), landed())
-		want := "frontends bad 1, no-local-endpoints good 1"
-		if several {
-			want = "frontends   1, " + want
-		}
 		if got := inForce(l); got != want {
-			t.Errorf("several %t: got %q, want %q", several, got, want)
+			t.Errorf("owned %t: got %q, want %q", owned, got, want)
 		}
 	}
 }

@@ -34,6 +34,9 @@ type shared struct {
 	total int
 	// last is the account that withdrew what had been wanted; nil for none.
 	last *account
+	// keeper claims what the wanted content leads to while only Services want the object that keep another
+	// content (keep); nil for none.
+	keeper *account
 	// contents are in the order in which they came.
 	contents []content
 }
@@ -108,8 +111,8 @@ func (cs *claims) replace(c claim, was *dataplane.Object, kept bool, known *data
 		cs.sole = c
 		return
 	}
+	cs.shared.remove(c.by, was, kept)
 	cs.shared.add(c)
-	cs.shared.remove(was, kept)
 	cs.elect(c.by, known)
 }
 
@@ -121,7 +124,7 @@ func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *d
 		}
 		return
 	}
-	cs.shared.remove(object, kept)
+	cs.shared.remove(a, object, kept)
 	if cs.shared.total == 0 {
 		cs.sole, cs.shared = claim{by: a}, nil
 		return
@@ -156,17 +159,19 @@ func (s *shared) add(c claim) {
 		s.contents = append(s.contents, content{object: &o})
 	}
 	s.total++
-	*s.contents[at].count(c.by.keeps)++
+	*s.contents[at].count(c.by.keeps())++
 	s.contents[at].node = s.contents[at].node || c.by.key == service.Node
 }
 
-func (s *shared) remove(object *dataplane.Object, kept bool) {
+func (s *shared) remove(a *account, object *dataplane.Object, kept bool) {
+	c := &s.contents[s.find(object)]
 	s.total--
-	*s.contents[s.find(object)].count(kept)--
+	*c.count(kept)--
+	c.node = c.node && a.key != service.Node
 }
 
-// elect returns the content to have. If only Services want it that keep what they had, what they are
-// served by stays.
+// elect returns the content to have. If only Services want the object that keep what they had, what they
+// are served by stays: theirs may have been damaged before.
 func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 	best := -1
 	rank := func(c *content) int {
@@ -175,6 +180,8 @@ func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 			return 4
 		case c.live > 0:
 			return 3
+		case dataplane.Same(c.object, wanted) && (s.keeper != nil || dataplane.Same(c.object, known)):
+			return 2
 		case c.kept > 0:
 			return 1
 		default:
@@ -187,4 +194,56 @@ func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 		}
 	}
 	return s.contents[best].object
+}
+
+// orphaned reports whether nobody claims the content that is wanted.
+func (cs *claims) orphaned() bool {
+	if cs.shared == nil {
+		return false
+	}
+	c := &cs.shared.contents[cs.shared.find(cs.sole.object)]
+	return c.live+c.kept == 0
+}
+
+// keep makes keepers for what has been orphaned since the last call, and dismisses those that are not
+// needed any more.
+func (l *Ledger) keep() {
+	for len(l.orphans) > 0 || len(l.dismissed) > 0 {
+		orphans, dismissed := l.orphans, l.dismissed
+		l.orphans, l.dismissed = nil, nil
+		for _, e := range orphans {
+			s := e.claims.shared
+			switch orphaned := e.claims.orphaned(); {
+			case orphaned && s.keeper == nil:
+				s.keeper = &account{key: e.owner()}
+				l.fold(s.keeper, dataplane.NewFragment(s.keeper.key, l.ledTo(nil, e.claims.sole.object)), found)
+			case !orphaned && s != nil && s.keeper != nil:
+				dismissed, s.keeper = append(dismissed, s.keeper), nil
+			}
+		}
+		for _, keeper := range dismissed {
+			l.fold(keeper, nil, found)
+		}
+	}
+}
+
+// ledTo appends what an object leads to, as others want it, or else as it is in the kernel.
+func (l *Ledger) ledTo(all []dataplane.Object, o *dataplane.Object) []dataplane.Object {
+	for _, ref := range refsOf(o, l.origin) {
+		l.steps++
+		e := l.entries.get(ref)
+		if e == nil || slices.ContainsFunc(all, func(o dataplane.Object) bool { return o.ID == ref }) {
+			continue
+		}
+		to := e.known
+		if winner := e.claims.winner(); winner != nil {
+			to = winner.object
+		} else if e.unsure {
+			continue
+		}
+		if to != nil && to.Kind != dataplane.Element {
+			all = l.ledTo(append(all, *to), to)
+		}
+	}
+	return all
 }

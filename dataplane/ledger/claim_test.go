@@ -4,69 +4,133 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTheStrongestClaimWins plays random claims against a list that is searched
-// from end to end.
-func TestTheStrongestClaimWins(t *testing.T) {
+// TestLiveContentWinsQuick plays random claims for one object against a list of them.
+func TestLiveContentWinsQuick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accounts := []*account{{key: service.Node}}
-	for i := range 40 {
-		accounts = append(accounts, &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}})
+	for i := range 20 {
+		accounts = append(accounts, &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}, stance: stance(1 - i%2)})
 	}
 	var cs claims
-	model := map[*account]claim{}
+	model := map[*account]*dataplane.Object{}
 	for step := range 20000 {
 		a := accounts[random.IntN(len(accounts))]
-		if random.IntN(2) == 0 || (step/2000)%2 == 1 && random.IntN(3) > 0 {
-			cs.remove(a)
+		object := &dataplane.Object{Body: strconv.Itoa(random.IntN(4))}
+		switch was := model[a]; {
+		case was == nil:
+			cs.add(claim{a, object}, nil)
+			model[a] = object
+		case random.IntN(2) == 0 || (step/2000)%2 == 1 && random.IntN(3) > 0:
+			cs.drop(a, was, a.keeps(), nil)
 			delete(model, a)
-		} else {
-			a.created = time.Unix(int64(random.IntN(5)), 0)
-			c := claim{a, &dataplane.Object{Body: strconv.Itoa(step)}}
-			cs.set(c)
-			model[a] = c
+		default:
+			cs.replace(claim{a, object}, was, a.keeps(), nil)
+			model[a] = object
 		}
-		if cs.len() != len(model) {
+		live, kept := map[string]bool{}, map[string]bool{}
+		for a, o := range model {
+			if a.keeps() {
+				kept[o.Body] = true
+			} else {
+				live[o.Body] = true
+			}
+		}
+		winner := cs.winner()
+		switch {
+		case cs.len() != len(model):
 			t.Fatalf("step %d: %d claims, want %d", step, cs.len(), len(model))
-		}
-		if len(model) == 0 && cs.winner() != nil {
-			t.Fatalf("step %d: %v wins without a claim", step, cs.winner())
-		}
-		for a, c := range model {
-			if found := cs.of(a); found == nil || *found != c {
-				t.Fatalf("step %d: the claim of %v is lost", step, a.key)
+		case len(model) == 0:
+			if winner != nil || cs.last() != a {
+				t.Fatalf("step %d: %v wins, last was %v", step, winner, cs.last())
 			}
-			if c.outranks(*cs.winner()) {
-				t.Fatalf("step %d: %v wins against %v", step, cs.winner(), c)
+		case winner == nil:
+			t.Fatalf("step %d: nobody wins", step)
+		case model[accounts[0]] != nil:
+			if winner.object.Body != model[accounts[0]].Body {
+				t.Fatalf("step %d: %q wins, and not the node's %q", step, winner.object.Body, model[accounts[0]].Body)
 			}
+		case len(live) > 0 && !live[winner.object.Body], !live[winner.object.Body] && !kept[winner.object.Body]:
+			t.Fatalf("step %d: %q wins; live are %v, kept are %v", step, winner.object.Body, live, kept)
+		}
+		if cs.shared != nil && len(cs.shared.contents) > 4 {
+			t.Fatalf("step %d: %d contents", step, len(cs.shared.contents))
 		}
 	}
 }
 
-// TestAClaimIsCheapAmongMany: a chain that all Services share does not make the
-// change of one dear (each was a walk over all of them once).
-func TestAClaimIsCheapAmongMany(t *testing.T) {
-	const many = 50000
-	var cs claims
-	accounts := make([]*account, many)
-	object := &dataplane.Object{}
-	began := time.Now()
-	for i := range accounts {
-		accounts[i] = &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}, created: time.Unix(int64(many-i), 0)}
-		cs.set(claim{accounts[i], object})
+// TestEqualClaimsAreOneContent: a chain that all Services share does not make the change of one dear.
+func TestEqualClaimsAreOneContent(t *testing.T) {
+	const many = 1000
+	l := New(nil, names{}, nil)
+	for i := range many {
+		l.Want(fragment("s"+strconv.Itoa(i), 1, chain("shared", "x")))
 	}
-	for _, a := range accounts {
-		cs.remove(a)
+	cs := &l.entries.get(chain("shared", "").ID).claims
+	if cs.len() != many || len(cs.shared.contents) != 1 {
+		t.Errorf("%d claims, %d contents", cs.len(), len(cs.shared.contents))
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("%d claims came and went in %v", many, took)
+	l.Settle(l.Plan(), landed())
+	before := l.steps
+	l.Want(fragment("s7", 2, chain("shared", "x"), chain("new", "x")))
+	l.Settle(l.Plan(), landed())
+	if steps := l.steps - before; steps > 10 {
+		t.Errorf("%d steps for a change of one", steps)
 	}
-	if cs.len() != 0 || cs.winner() != nil {
-		t.Errorf("%d claims are left", cs.len())
+	for i := range many {
+		if l.Differs(chain("shared", "").ID) {
+			t.Fatalf("%d have left, and the chain goes", i)
+		}
+		l.Want(gone("s" + strconv.Itoa(i)))
+	}
+	if got, want := changes(l.Plan()), "new:x>- shared:x>- "; got != want {
+		t.Errorf("planned %q, want %q", got, want)
+	}
+}
+
+// TestARefusalOfWhatIsSharedIsBlamedOnWhoHasNotSettled, and not on the node or on who has left.
+func TestARefusalOfWhatIsSharedIsBlamedOnWhoHasNotSettled(t *testing.T) {
+	l := New(nil, names{}, nil)
+	l.Want(fragment("settled", 1, chain("shared", "x")))
+	l.Settle(l.Plan(), landed())
+	for _, name := range []string{"first", "b", "a"} {
+		l.Want(fragment(name, 1, chain("shared", "y")))
+	}
+	l.Want(gone("first"))
+	b := l.Plan()
+	if len(b.Changes) != 1 || b.Changes[0].Owner != key("a") {
+		t.Errorf("planned %+v, want one change that a owns", b.Changes)
+	}
+}
+
+// TestWhatContentLeadsToStaysWithIt: a Service that was found keeps the former content of a chain, which
+// others have replaced. When these leave, the chain stays as it is, with what it leads to.
+func TestWhatContentLeadsToStaysWithIt(t *testing.T) {
+	linked := func(o dataplane.Object, to string) dataplane.Object {
+		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
+		return o
+	}
+	l := New(nil, names{}, nil)
+	young := []dataplane.Object{linked(chain("shared", "new →nat/pool"), "pool"), linked(chain("pool", "new →nat/deep"), "deep"), chain("deep", " ")}
+	l.Want(fragment("young", 1, young...))
+	l.Observe([]dataplane.Object{served(1, "found→nat/shared"), chain("shared", " →nat/former"), chain("former", " ")})
+	l.Adopt([]service.Key{key("found")}, labels{})
+	l.Settle(l.Plan(), landed())
+	l.Want(gone("young"))
+	if b := l.Plan(); b != nil && len(b.Changes) > 0 {
+		t.Fatalf("planned %q", changes(b))
+	}
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("again", 1, young...))
+	l.Want(gone("found"))
+	l.Settle(l.Plan(), landed())
+	l.Want(gone("again"))
+	l.Settle(l.Plan(), landed())
+	if s := l.Stats(); s != (Stats{}) {
+		t.Errorf("left: %+v", s)
 	}
 }

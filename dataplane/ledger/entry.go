@@ -23,8 +23,6 @@ type entry struct {
 	unsure bool
 	// dirty and listed belong to dirtyList, seen to Observe, which resets it.
 	dirty, listed, seen bool
-	// hash belongs to index.
-	hash uint32
 }
 
 // object returns an object with the identity of the entry; nil if nothing is wanted or

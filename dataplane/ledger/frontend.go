@@ -42,16 +42,19 @@ func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
 	case known && owner == other.key:
 		return false
 	}
-	if a.keeps != other.keeps {
-		return other.keeps
+	if a.keeps() != other.keeps() {
+		return other.keeps()
 	}
 	return a.key.Compare(other.key) < 0
 }
 
 // enter makes room for one more claim of an account at a frontend. It reports false if another
-// account has the frontend.
+// account has the frontend. One that has lost it gets it as a whole or not at all (review).
 func (l *Ledger) enter(a *account, f service.Frontend) bool {
 	s := &l.frontends
+	if _, lost := a.lost[f]; lost {
+		return false
+	}
 	t := s.tenures[f]
 	if t.by != nil && t.by != a {
 		if !s.outranks(a, t.by, f) {
@@ -86,7 +89,7 @@ func (l *Ledger) evict(a *account, f service.Frontend) {
 	delete(l.frontends.tenures, f)
 	for _, object := range l.at(a, f) {
 		l.steps++
-		l.drop(a, object, a.keeps)
+		l.drop(a, object, a.keeps())
 	}
 	l.frontends.lose(a, f)
 }
@@ -180,4 +183,5 @@ func (l *Ledger) review(a *account) {
 		}
 	}
 	s.freed, s.indexed, s.index = freed[:0], nil, nil
+	l.keep()
 }

@@ -3,58 +3,45 @@ package ledger
 import (
 	"hash/maphash"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// index finds the entry of an identity. A node may have a million entries, so it keeps no
-// copy of an identity: the objects of an entry tell it. That takes a third of what a map
-// from names takes.
+// index finds the entry of an identity. A node may have a million entries, so its keys are hashes:
+// the objects of an entry tell its identity, and a map from identities would take three times as much.
 //
-// It is a hash table in many parts, each with open addressing and linear probing. A part
-// grows by itself, so that no change waits until all entries have moved.
-//
-// Invariant: of the entries without an object, the nameless, each has its identity in
-// nameless; count is the number of entries.
+// Invariant: of the entries without an object, the nameless, each has its identity in nameless.
 type index struct {
-	parts    [1 << partBits]part
+	// hash is nil for maphash.
+	hash    func(dataplane.ID) uint64
+	entries map[uint64]*entry
+	// collided has further entries of a hash, of which entries has one.
+	collided map[uint64][]*entry
 	nameless map[*entry]dataplane.ID
 	count    int
 }
 
-const partBits = 9
-
-// part has a power of two of places, of which at least a quarter are nil.
-//
-// Invariant: between the place where an entry belongs by its hash and the one that it has,
-// all places are taken.
-type part struct {
-	places []*entry
-	taken  int
-}
-
 var indexSeed = maphash.MakeSeed()
 
-// find returns the part of an identity, and its hash within the part.
-func (x *index) find(id dataplane.ID) (*part, uint32) {
-	h := maphash.String(indexSeed, id.Name) ^ maphash.String(indexSeed, id.Container)*3
-	return &x.parts[h>>(64-partBits)], uint32(h)
+func (x *index) hashOf(id dataplane.ID) uint64 {
+	if x.hash != nil {
+		return x.hash(id)
+	}
+	return maphash.String(indexSeed, id.Name) ^ maphash.String(indexSeed, id.Container)*3
 }
 
 // get returns nil if there is no entry.
-func (x *index) get(id dataplane.ID) *entry {
-	p, hash := x.find(id)
-	return x.in(p, hash, id)
-}
+func (x *index) get(id dataplane.ID) *entry { return x.of(x.hashOf(id), id) }
 
-// in returns the entry of an identity in its part.
-func (x *index) in(p *part, hash uint32, id dataplane.ID) *entry {
-	if len(p.places) == 0 {
-		return nil
+func (x *index) of(hash uint64, id dataplane.ID) *entry {
+	e := x.entries[hash]
+	if e == nil || x.id(e) == id {
+		return e
 	}
-	for at := p.home(hash); p.places[at] != nil; at = p.after(at) {
-		if e := p.places[at]; e.hash == hash && x.id(e) == id {
+	for _, e := range x.collided[hash] {
+		if x.id(e) == id {
 			return e
 		}
 	}
@@ -72,16 +59,19 @@ func (x *index) id(e *entry) dataplane.ID {
 // demand returns the entry of an identity. It adds one if there is none; then the caller
 // gives it an object, or calls name, before anything else is looked up.
 func (x *index) demand(id dataplane.ID) *entry {
-	p, hash := x.find(id)
-	if e := x.in(p, hash, id); e != nil {
+	hash := x.hashOf(id)
+	if e := x.of(hash, id); e != nil {
 		return e
 	}
-	if 4*(p.taken+1) > 3*len(p.places) {
-		p.resize(max(4, 2*len(p.places)))
+	if x.entries == nil {
+		x.entries, x.collided, x.nameless = map[uint64]*entry{}, map[uint64][]*entry{}, map[*entry]dataplane.ID{}
 	}
-	e := &entry{hash: hash}
-	p.put(e)
-	p.taken++
+	e := &entry{}
+	if x.entries[hash] == nil {
+		x.entries[hash] = e
+	} else {
+		x.collided[hash] = append(x.collided[hash], e)
+	}
 	x.count++
 	return e
 }
@@ -94,106 +84,48 @@ func (x *index) name(id dataplane.ID, e *entry) {
 		}
 		return
 	}
-	if _, named := x.nameless[e]; named {
-		return
+	if _, named := x.nameless[e]; !named {
+		// The texts may be cut from one of a fragment, which would stay in memory.
+		x.nameless[e] = dataplane.ID{Container: strings.Clone(id.Container), Name: strings.Clone(id.Name)}
 	}
-	if x.nameless == nil {
-		x.nameless = map[*entry]dataplane.ID{}
-	}
-	// The texts may be cut from one of a fragment, which would stay in memory.
-	x.nameless[e] = dataplane.ID{Container: strings.Clone(id.Container), Name: strings.Clone(id.Name)}
 }
 
 // remove removes the entry of an identity, if there is one.
 func (x *index) remove(id dataplane.ID, e *entry) {
-	p, _ := x.find(id)
-	at := p.home(e.hash)
-	for ; p.places[at] != e; at = p.after(at) {
-		if p.places[at] == nil {
-			return
-		}
+	hash := x.hashOf(id)
+	others := x.collided[hash]
+	at := slices.Index(others, e)
+	switch {
+	case x.entries[hash] != e && at < 0:
+		return
+	case x.entries[hash] != e:
+		others = slices.Delete(others, at, at+1)
+	case len(others) > 0:
+		x.entries[hash], others = others[0], others[1:]
+	default:
+		delete(x.entries, hash)
+	}
+	if x.collided[hash] = others; len(others) == 0 {
+		delete(x.collided, hash)
 	}
 	delete(x.nameless, e)
-	p.taken--
 	x.count--
-	p.vacate(at)
 }
 
 // all walks over the entries in no order. The present entry may be removed, and nothing
 // else be changed.
 func (x *index) all() iter.Seq2[dataplane.ID, *entry] {
 	return func(yield func(dataplane.ID, *entry) bool) {
-		for i := range x.parts {
-			if !x.walk(&x.parts[i], yield) {
+		for hash, e := range x.entries {
+			others := slices.Clone(x.collided[hash])
+			if !yield(x.id(e), e) {
 				return
 			}
+			for _, e := range others {
+				if !yield(x.id(e), e) {
+					return
+				}
+			}
 		}
-	}
-}
-
-// walk walks over a part backward from an empty place, because removing an entry moves
-// later ones forward, up to the next empty place.
-func (x *index) walk(p *part, yield func(dataplane.ID, *entry) bool) bool {
-	empty := 0
-	for empty < len(p.places) && p.places[empty] != nil {
-		empty++
-	}
-	for back := 1; back < len(p.places); back++ {
-		e := p.places[(empty-back)&(len(p.places)-1)]
-		if e != nil && !yield(x.id(e), e) {
-			return false
-		}
-	}
-	p.trim()
-	return true
-}
-
-// home returns the place where an entry belongs.
-func (p *part) home(hash uint32) int { return int(hash) & (len(p.places) - 1) }
-
-func (p *part) after(at int) int { return (at + 1) & (len(p.places) - 1) }
-
-// put places an entry.
-func (p *part) put(e *entry) {
-	at := p.home(e.hash)
-	for p.places[at] != nil {
-		at = p.after(at)
-	}
-	p.places[at] = e
-}
-
-// vacate empties a place, and moves forward what it kept from its own.
-func (p *part) vacate(hole int) {
-	p.places[hole] = nil
-	for at := p.after(hole); p.places[at] != nil; at = p.after(at) {
-		e := p.places[at]
-		distance := (at - p.home(e.hash)) & (len(p.places) - 1)
-		if distance >= (at-hole)&(len(p.places)-1) {
-			p.places[hole], p.places[at] = e, nil
-			hole = at
-		}
-	}
-}
-
-// resize moves all entries of the part.
-func (p *part) resize(places int) {
-	old := p.places
-	p.places = make([]*entry, places)
-	for _, e := range old {
-		if e != nil {
-			p.put(e)
-		}
-	}
-}
-
-// trim returns the memory of a part that has become nearly empty.
-func (p *part) trim() {
-	if p.taken == 0 {
-		p.places = nil
-	} else if places := len(p.places); places > 8*p.taken {
-		for places > 4*p.taken {
-			places /= 2
-		}
-		p.resize(max(4, places))
 	}
 }

@@ -26,9 +26,9 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: chain})
 		return o
 	}
-	l := New(nil, names{})
-	l.Want(fragment("emptied", 0, 1, chain("e", "rules"), chain("e2", "rules")))
-	l.Want(fragment("new", 0, 1, chain("n", "rules"), leadsTo(frontendIn("@frontends", 1, "new→nat/n"), "n"),
+	l := New(nil, names{}, nil)
+	l.Want(fragment("emptied", 1, chain("e", "rules"), chain("e2", "rules")))
+	l.Want(fragment("new", 1, chain("n", "rules"), leadsTo(frontendIn("@frontends", 1, "new→nat/n"), "n"),
 		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"),
 		chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
 	l.Observe([]dataplane.Object{chain("e", ""), chain("e2", "")})
@@ -62,10 +62,10 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 // What a former release left is kept with what it refers to, if a frontend that has been restored
 // since leads there.
 func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	frontend := frontendIn("@frontends", 1, "damaged→nat/external")
 	frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "external"})
-	l.Want(fragment("damaged", 0, 1, frontend, chain("external", "a rule→nat/new"), chain("new", "rules")))
+	l.Want(fragment("damaged", 1, frontend, chain("external", "a rule→nat/new"), chain("new", "rules")))
 	l.Observe([]dataplane.Object{chain("external", "a rule→nat/old"), chain("old", "rules")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
@@ -79,12 +79,12 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 // Two such Services keep a chain that both lead to, each for itself: it stays when one of them is
 // tried again. (Once only the first to be held claimed it, and the kernel refused to delete it.)
 func TestHoldsKeepWhatTheyShareOfAFormerRelease(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	left := []dataplane.Object{chain("old", "rules")}
 	for i, name := range []string{"one", "two"} {
 		frontend := frontendIn("@frontends", i, name+"→nat/"+name)
 		frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: name})
-		l.Want(fragment(name, i, 1, frontend, chain(name, "a rule→nat/new"), chain("new", "rules")))
+		l.Want(fragment(name, 1, frontend, chain(name, "a rule→nat/new"), chain("new", "rules")))
 		left = append(left, chain(name, "a rule→nat/old"))
 	}
 	l.Observe(left)

@@ -32,6 +32,9 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// frontends has which account claims the objects of each frontend.
 	frontends frontends
+	// orphans share content that somebody has withdrawn, and dismissed are keepers, until keep is called.
+	orphans   []*entry
+	dismissed []*account
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
 	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
@@ -77,23 +80,35 @@ type account struct {
 	// what a former process left there (Adopt), and what has landed since (Hold); nil for
 	// nothing.
 	applied *dataplane.Fragment
+	// frozen is set if the kernel refuses applied as well. It is what the kernel had of the key at that time,
+	// and the fallback from then on.
+	frozen *dataplane.Fragment
+	stance stance
 	// adopted is set if a former process has left something of the key (Adopt).
 	adopted bool
-	// keeps is set if folded is not the newest fragment: it was found in the kernel, or the key is held.
-	keeps bool
-	held  bool
-	// frozen is set if the kernel refuses applied as well. Then the fallback is
-	// present: what the kernel had of the key at that time.
-	frozen bool
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
-	shrunk  bool
-	present *dataplane.Fragment
+	shrunk bool
 	// pending is set while folded is not settled.
 	pending *pending
 	// lost are the frontends of folded that another account has; nil for none.
 	lost map[service.Frontend]struct{}
 }
+
+// stance is why folded is what it is.
+type stance uint8
+
+const (
+	// newest: it is the newest fragment.
+	newest stance = iota
+	// found: it was found in the kernel, and the key has not submitted.
+	found
+	// held: it is the fallback, until Release.
+	held
+)
+
+// keeps reports whether an account wants what it had, and not what it was rendered to last.
+func (a *account) keeps() bool { return a.stance != newest }
 
 // pending describes the fragments of an account since the last settlement: their earliest
 // times, and a trail that covers all of them.
@@ -115,8 +130,8 @@ func (a *account) owe() {
 
 // fallback returns what a held account wants.
 func (a *account) fallback() *dataplane.Fragment {
-	if a.frozen {
-		return a.present
+	if a.frozen != nil {
+		return a.frozen
 	}
 	return a.applied
 }
@@ -164,11 +179,11 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 		return false
 	}
 	a.latest = f
-	if a.held {
+	if a.stance == held {
 		l.review(a)
 		return true
 	}
-	l.fold(a, f)
+	l.fold(a, f, newest)
 	l.owe(a)
 	return true
 }
@@ -179,12 +194,11 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 // serves it.
 func (l *Ledger) Hold(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || a.held || a.latest == nil {
+	if a == nil || a.stance == held || a.latest == nil {
 		return
 	}
-	a.held = true
 	l.followWhatLanded(a)
-	l.fold(a, a.fallback())
+	l.fold(a, a.fallback(), held)
 	a.pending = nil
 	delete(l.pending, a)
 }
@@ -193,30 +207,29 @@ func (l *Ledger) Hold(key service.Key) {
 // which no former process has left anything. It reports whether there was anything.
 func (l *Ledger) Withhold(key service.Key) bool {
 	a := l.accounts[key]
-	if a == nil || !a.held || a.frozen || a.adopted || a.whole() || a.applied == nil {
+	if a == nil || a.stance != held || a.frozen != nil || a.adopted || a.whole() || a.applied == nil {
 		return false
 	}
 	a.applied = nil
-	l.fold(a, nil)
+	l.fold(a, nil, held)
 	return true
 }
 
 // Release makes a held key's newest fragment wanted again.
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || !a.held {
+	if a == nil || a.stance != held {
 		l.Restore(key) // one that has not submitted may be frozen, and is never held
 		return
 	}
-	a.held = false
-	l.fold(a, a.latest)
+	l.fold(a, a.latest, newest)
 	l.owe(a)
 }
 
 // Held reports whether a key is held.
 func (l *Ledger) Held(key service.Key) bool {
 	a := l.accounts[key]
-	return a != nil && a.held
+	return a != nil && a.stance == held
 }
 
 // Pending reports whether a key's newest fragment is wanted, not held, and not fully in
@@ -269,11 +282,13 @@ func (l *Ledger) owe(a *account) {
 // fold replaces the claims of an account's present fragment by those of the next one.
 // Both object lists are sorted by ID, so one walk over the two finds the differences.
 // The walk is as long as the Service, not the cluster.
-func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
+func (l *Ledger) fold(a *account, next *dataplane.Fragment, stance stance) {
 	was, will := objectsOf(a.folded), objectsOf(next)
-	keeps, kept := a.held || next != nil && a.key != service.Node && next.Revision == service.Revision{}, a.keeps
+	kept := a.keeps()
+	a.stance = stance
+	keeps := a.keeps()
 	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest && keeps == kept
-	a.folded, a.keeps = next, keeps
+	a.folded = next
 	if same {
 		l.review(a)
 		return
@@ -312,7 +327,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 // fragment can be freed.
 func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
-	if e == nil || e.claims.shared != nil || e.claims.sole.by != a {
+	if e == nil || e.claims.shared != nil || e.claims.sole.by != a || e.claims.sole.object == nil {
 		return // shared, or another account has the frontend
 	}
 	e.claims.sole.object = object
@@ -358,13 +373,20 @@ func (l *Ledger) drop(a *account, object *dataplane.Object, kept bool) {
 		return
 	}
 	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
+	shared := e.claims.shared
 	e.claims.drop(a, object, kept, e.known)
+	if shared != nil && shared.keeper != nil && e.claims.shared == nil {
+		l.dismissed = append(l.dismissed, shared.keeper)
+	}
 	l.settleClaims(object, e)
 }
 
 // settleClaims makes the winner's object the wanted one.
 func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	winner := e.claims.winner()
+	if s := e.claims.shared; s != nil && (s.keeper != nil) != e.claims.orphaned() {
+		l.orphans = append(l.orphans, e)
+	}
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
 			l.layout.Remove(example.ID)

@@ -19,16 +19,17 @@ func chain(name, body string) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: "nat", Name: name}, Body: body}
 }
 
-// vip is an element that Services may claim from each other.
-func vip(body string) dataplane.Object {
-	return dataplane.Object{ID: dataplane.ID{Container: "services", Name: "vip"}, Kind: dataplane.Element, Body: body}
+// fragment makes a fragment of this sequence.
+func fragment(name string, sequence uint64, objects ...dataplane.Object) *dataplane.Fragment {
+	f := dataplane.NewFragment(key(name), objects)
+	f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
+	return f
 }
 
-// fragment makes a fragment of the given age (minutes after the epoch) and
-// sequence.
-func fragment(name string, age int, sequence uint64, objects ...dataplane.Object) *dataplane.Fragment {
-	f := dataplane.NewFragment(key(name), epoch.Add(time.Duration(age)*time.Minute), objects)
-	f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
+// gone is the last fragment of a Service.
+func gone(name string) *dataplane.Fragment {
+	f := fragment(name, 1000)
+	f.Gone = true
 	return f
 }
 
@@ -52,8 +53,8 @@ func changes(b *dataplane.Batch) string {
 }
 
 func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
 	b := l.Plan()
 	if got := changes(b); got != "x:->1 y:->1 " {
 		t.Fatalf("first plan %q", got)
@@ -65,15 +66,13 @@ func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
 	if b := l.Plan(); b != nil {
 		t.Fatalf("planned again: %q", changes(b))
 	}
-	l.Want(fragment("a", 0, 2, chain("y", "2"), chain("z", "1")))
+	l.Want(fragment("a", 2, chain("y", "2"), chain("z", "1")))
 	b = l.Plan()
 	if got := changes(b); got != "x:1>- y:1>2 z:->1 " {
 		t.Fatalf("second plan %q", got)
 	}
 	l.Settle(b, landed())
-	gone := fragment("a", 0, 3)
-	gone.Gone = true
-	l.Want(gone)
+	l.Want(gone("a"))
 	b = l.Plan()
 	if got := changes(b); got != "y:2>- z:1>- " {
 		t.Fatalf("third plan %q", got)
@@ -85,8 +84,8 @@ func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
 }
 
 func TestAFailedWriteLosesNothing(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
 	first := l.Plan()
 	if settled := l.Settle(first, dataplane.Receipt{Outcome: dataplane.Busy, Certain: map[dataplane.ID]*dataplane.Object{
 		first.Changes[0].ID: nil, first.Changes[1].ID: nil}}); settled != nil {
@@ -112,38 +111,12 @@ func TestAFailedWriteLosesNothing(t *testing.T) {
 	}
 }
 
-func TestTheOlderServiceWinsAClaimInAnyOrderOfArrival(t *testing.T) {
-	contenders := []*dataplane.Fragment{
-		fragment("young", 9, 1, vip("young")),
-		fragment("b-old", 1, 1, vip("b-old")),
-		fragment("a-old", 1, 1, vip("a-old")),
-	}
-	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		l := New(nil, names{})
-		for _, i := range order {
-			l.Want(contenders[i])
-		}
-		b := l.Plan()
-		if got := changes(b); got != "vip:->a-old " {
-			t.Fatalf("order %v: %q", order, got)
-		}
-		if settled := l.Settle(b, landed()); len(settled) != 3 {
-			t.Fatalf("a shadowed Service still gets its answer: %v", settled)
-		}
-		// The winner leaves: the next one appears by itself.
-		l.Want(fragment("a-old", 1, 2))
-		if got := changes(l.Plan()); got != "vip:a-old>b-old " {
-			t.Fatalf("order %v: after the winner left: %q", order, got)
-		}
-	}
-}
-
 func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
-	l := New(nil, names{})
-	reborn := fragment("a", 0, 1, chain("x", "new"))
+	l := New(nil, names{}, nil)
+	reborn := fragment("a", 1, chain("x", "new"))
 	reborn.Revision = service.Revision{Incarnation: 2, Sequence: 1}
 	l.Want(reborn)
-	if l.Want(fragment("a", 0, 99, chain("x", "late"))) {
+	if l.Want(fragment("a", 99, chain("x", "late"))) {
 		t.Fatal("accepted")
 	}
 	if got := changes(l.Plan()); got != "x:->new " {
@@ -152,11 +125,11 @@ func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
 }
 
 func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("x", "good")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("x", "good")))
 	l.Settle(l.Plan(), landed())
-	l.Want(fragment("a", 0, 2, chain("x", "bad"), chain("y", "bad")))
-	l.Want(fragment("b", 0, 1, chain("z", "fine")))
+	l.Want(fragment("a", 2, chain("x", "bad"), chain("y", "bad")))
+	l.Want(fragment("b", 1, chain("z", "fine")))
 	l.Hold(key("a"))
 	b := l.Plan()
 	if got := changes(b); got != "z:->fine " {
@@ -166,7 +139,7 @@ func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
 		t.Fatalf("settled %v", settled)
 	}
 	// A held key stays held when it submits again, until it is released.
-	l.Want(fragment("a", 0, 3, chain("x", "mended")))
+	l.Want(fragment("a", 3, chain("x", "mended")))
 	if b := l.Plan(); b != nil {
 		t.Fatalf("a held key wrote: %q", changes(b))
 	}
@@ -177,8 +150,8 @@ func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
 }
 
 func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
 	drift := l.Observe([]dataplane.Object{chain("equal", "1"), chain("different", "2"), chain("unwanted", "3")})
 	if drift != (Drift{Equal: 1, Missing: 1, Different: 1, Unwanted: 1}) {
 		t.Fatalf("%+v", drift)
@@ -197,9 +170,9 @@ func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
 }
 
 func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	for i, minute := range []int{7, 3, 5} {
-		f := fragment("a", 0, uint64(i+1), chain("x", fmt.Sprint(i)))
+		f := fragment("a", uint64(i+1), chain("x", fmt.Sprint(i)))
 		f.Trigger = epoch.Add(time.Duration(minute) * time.Minute)
 		l.Want(f)
 	}
@@ -211,13 +184,13 @@ func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
 // The work for one change must not depend on how many Services there are.
 func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 	cost := func(services int) int {
-		l := New(nil, names{})
+		l := New(nil, names{}, nil)
 		for i := range services {
-			l.Want(fragment(fmt.Sprintf("s%d", i), 0, 1, chain(fmt.Sprintf("c%d", i), "1")))
+			l.Want(fragment(fmt.Sprintf("s%d", i), 1, chain(fmt.Sprintf("c%d", i), "1")))
 		}
 		l.Settle(l.Plan(), landed())
 		before := l.steps
-		l.Want(fragment("s7", 0, 2, chain("c7", "2")))
+		l.Want(fragment("s7", 2, chain("c7", "2")))
 		l.Settle(l.Plan(), landed())
 		return l.steps - before
 	}
@@ -233,7 +206,7 @@ func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 func TestAnObsoleteFragmentIsFreed(t *testing.T) {
 	const objects = 10
 	freed := make(chan uint64, 2*objects)
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	render := func(sequence uint64) {
 		bytes := []byte("ax,bx,cx,dx,ex,fx,gx,hx,ix,jx")
 		bytes[3*(sequence%objects)+1] = 'y'
@@ -243,7 +216,7 @@ func TestAnObsoleteFragmentIsFreed(t *testing.T) {
 		for i := range objects {
 			cut = append(cut, dataplane.Object{ID: dataplane.ID{Container: "c", Name: text[3*i : 3*i+1]}, Body: text[3*i+1 : 3*i+2]})
 		}
-		l.Want(fragment("a", 0, sequence, cut...))
+		l.Want(fragment("a", sequence, cut...))
 		l.Settle(l.Plan(), landed())
 	}
 	for sequence := range uint64(objects) {

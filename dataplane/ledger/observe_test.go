@@ -24,23 +24,23 @@ func TestUndoneIsWhatOthersHaveDone(t *testing.T) {
 			"1 missing, 1 different, 1 unwanted of 2 Services: a.2 of ns/a, b.1 of ns/b missing, c of node unwanted"},
 		{"everything", nil, nil, "3 missing, 0 different, 0 unwanted of 2 Services: a.1 of ns/a missing, a.2 of ns/a missing, b.1 of ns/b missing"},
 		{"not yet written", func(l *Ledger) {
-			l.Want(fragment("a", 0, 2, chain("a.1", "x"), chain("a.2", "new"), chain("a.3", "new")))
+			l.Want(fragment("a", 2, chain("a.1", "x"), chain("a.2", "new"), chain("a.3", "new")))
 		},
 			[]dataplane.Object{chain("a.1", "x"), chain("a.2", "x"), chain("b.1", "x")}, "nothing"},
 		{"left by a write whose outcome is unknown", func(l *Ledger) {
-			l.Want(fragment("a", 0, 2, chain("a.1", "x"), chain("a.3", "new")))
+			l.Want(fragment("a", 2, chain("a.1", "x"), chain("a.3", "new")))
 			l.Settle(l.Plan(), dataplane.Receipt{Outcome: dataplane.Unknown})
 		}, []dataplane.Object{chain("a.1", "x"), chain("a.2", "x"), chain("b.1", "x")}, "nothing"},
-		{"beside what has yet to be written", func(l *Ledger) { l.Want(fragment("a", 0, 2, chain("a.1", "new"), chain("a.2", "x"))) },
+		{"beside what has yet to be written", func(l *Ledger) { l.Want(fragment("a", 2, chain("a.1", "new"), chain("a.2", "x"))) },
 			[]dataplane.Object{chain("a.1", "x"), chain("a.2", "x")}, "1 missing, 0 different, 0 unwanted of 1 Services: b.1 of ns/b missing"},
 		{"found before, and not repaired yet", func(l *Ledger) { l.Observe([]dataplane.Object{chain("a.1", "x"), chain("a.2", "x")}) },
 			[]dataplane.Object{chain("a.1", "x"), chain("a.2", "x")}, "nothing"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := New(nil, names{})
-			l.Want(fragment("a", 0, 1, chain("a.1", "x"), chain("a.2", "x")))
-			l.Want(fragment("b", 0, 1, chain("b.1", "x")))
+			l := New(nil, names{}, nil)
+			l.Want(fragment("a", 1, chain("a.1", "x"), chain("a.2", "x")))
+			l.Want(fragment("b", 1, chain("b.1", "x")))
 			if drift := l.Observe([]dataplane.Object{chain("a.1", "x"), chain("left", "x")}); drift.Undone != nil {
 				t.Errorf("the first audit takes what it finds for somebody else's: %+v", *drift.Undone)
 			}
@@ -82,12 +82,12 @@ func undoneText(u *Undone) string {
 
 // TestUndoneIsBounded: a flushed ruleset is counted in full and listed in part.
 func TestUndoneIsBounded(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	const services = UndoneMax + 100
 	for i := range services {
-		l.Want(fragment(fmt.Sprint("s", i), 0, 1, chain(fmt.Sprint("c", i), "x")))
+		l.Want(fragment(fmt.Sprint("s", i), 1, chain(fmt.Sprint("c", i), "x")))
 	}
-	l.Want(fragment("", 0, 1))
+	l.Want(fragment("", 1))
 	l.Settle(l.Plan(), landed())
 	u := l.Observe(nil).Undone
 	if u.Missing != services || u.Count() != services || u.Services != services || len(u.Objects) != UndoneMax {
@@ -98,10 +98,10 @@ func TestUndoneIsBounded(t *testing.T) {
 // TestUndonePartsNameTheirServices: an object that a layout has composed belongs to
 // all whose lines are in it.
 func TestUndonePartsNameTheirServices(t *testing.T) {
-	l := New(nil, names{})
+	l := New(nil, names{}, nil)
 	composed := chain("leaf", "x")
 	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: key("a")}, {Owner: key("b")}, {Owner: service.Node}, {Owner: key("b")}}}
-	l.Want(fragment("a", 0, 1, chain("a.1", "x")))
+	l.Want(fragment("a", 1, chain("a.1", "x")))
 	l.Settle(l.Plan(), landed())
 	e := l.entries.demand(composed.ID)
 	e.wanted, e.known = &composed, &composed
@@ -112,8 +112,8 @@ func TestUndonePartsNameTheirServices(t *testing.T) {
 
 // TestUndoneNamesTheFrontend that a domain's naming reads from an object.
 func TestUndoneNamesTheFrontend(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("a", 0, 1, served(1, "x"), hairpin()))
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, served(1, "x"), hairpin()))
 	l.Settle(l.Plan(), landed())
 	told := map[string]string{}
 	for _, o := range l.Observe(nil).Undone.Objects {

@@ -165,7 +165,7 @@ func (d *ServiceDetail) printFrontends(to io.Writer) error {
 		note := ""
 		switch {
 		case f.ServedBy != "":
-			note = "served by the older Service " + f.ServedBy
+			note = "served by " + f.ServedBy
 		case f.Endpoints == 0 && f.Policy == "Local":
 			note = "no endpoint on this node: dropped, or refused if there is none at all"
 		case f.Endpoints == 0:

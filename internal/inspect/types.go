@@ -203,7 +203,7 @@ type Frontend struct {
 	Policy string `json:"policy"`
 	// Endpoints may get new connections at this frontend.
 	Endpoints int `json:"endpoints"`
-	// ServedBy is the older Service that serves this frontend instead.
+	// ServedBy is the Service that has this frontend instead.
 	ServedBy string `json:"servedBy,omitempty"`
 }
 

@@ -15,7 +15,7 @@ type State string
 const (
 	InForce     State = "in force"    // the kernel has the newest rules
 	Waiting     State = "waiting"     // the newest rules are on the way
-	Shadowed    State = "shadowed"    // an older Service serves some of its addresses
+	Shadowed    State = "shadowed"    // another Service has some of its addresses
 	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
 	Restarting  State = "restarting"  // the actor has failed and will be started again
 	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
@@ -59,7 +59,7 @@ type Record struct {
 	FlowsDeleted int `json:"-"`
 	// Quarantines has one for each domain that holds the Service back.
 	Quarantines []Quarantine `json:"-"`
-	// Shadowed says that older Services serve addresses and ports that this one wants.
+	// Shadowed says that other Services have addresses and ports that this one wants.
 	Shadowed bool `json:"-"`
 }
 

@@ -8,7 +8,7 @@ var isolated = []mutation{
 		sentence: "The first sync is complete once every Service is programmed or quarantined.",
 		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || !m.tries.search.idle() {",
 			"left.Pending < 0 {"),
-		campaigns: []campaign{{"tests of the root", "./.", "^TestTheFirstSyncIsCompleteOnceEveryServiceIsServed$"}},
+		campaigns: []campaign{unitTest("proxy", "TestTheFirstSyncIsCompleteOnceEveryServiceIsServed")},
 	},
 	{
 		name:      "a Service that does not land stops its family",
@@ -55,9 +55,16 @@ var isolated = []mutation{
 		campaigns: []campaign{unitTest("supervisor", "TestAChildThatHangs.*"), unitTests("supervisor")},
 	},
 	{
-		name:      "a held Service keeps what it gave up",
-		sentence:  "An address that a quarantined Service gave up goes to the Service that the API gave it to.",
-		edits:     edit("dataplane/ledger/ledger.go", "return a.held && a.latest != nil && !holds(a.latest, object.ID)", "return false"),
+		name:     "a held Service keeps what it gave up",
+		sentence: "An address that a quarantined Service gave up goes to the Service that the API gave it to.",
+		edits: edit("dataplane/ledger/frontend.go", "switch owner, known := s.owner(f); {\n",
+			"switch owner, known := s.owner(f); {\n\tcase other.keeps:\n\t\treturn false\n"),
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:      "what held Services keep beats what others want",
+		sentence:  "Of objects that Services share, the content that a newest fragment wants goes before what held Services keep.",
+		edits:     edit("dataplane/ledger/claim.go", "case c.kept > 0:\n\t\t\treturn 1", "case c.kept > 0:\n\t\t\treturn 5"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{
@@ -65,14 +72,14 @@ var isolated = []mutation{
 		sentence: "After a repair, the cleaner of flows sweeps four more times within a second.",
 		edits: edit("dataplane/conntrack/doubts.go", "{ *d = doubts{at: now.Add(doubtPauses[0])} }",
 			"{ *d = doubts{} }"),
-		campaigns: []campaign{unitTests("conntrack")},
+		campaigns: []campaign{unitTests("dataplane/conntrack")},
 	},
 	{
 		name:     "a slice before its Service loses its trigger",
 		sentence: "The programming latency has a sample also if a slice comes before its Service or right after it.",
 		edits: edit("actors/machine.go", "m.cause = m.cause.or(Cause{Trigger: slice.Trigger})",
 			"m.cause = m.cause.or(Cause{})"),
-		campaigns: []campaign{unitTests("actors"), {"tests of the root", "./.", "^TestEachTriggerIsMeasured$"}},
+		campaigns: []campaign{unitTests("actors"), unitTest("proxy", "TestEachTriggerIsMeasured")},
 	},
 }
 

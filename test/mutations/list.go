@@ -42,14 +42,14 @@ var correctness = []mutation{
 	{
 		name:     "restart forgets what rejected Services had",
 		sentence: "A rejected Service keeps the rules that a former process has left.",
-		edits: edit("aggregator/write.go", "m.settled(now, m.ledger.Adopt(m.absent(), m.origin), &result{})",
+		edits: edit("aggregator/write.go", "m.settled(now, m.ledger.Adopt(m.gate.absent(), m.origin), &result{})",
 			"m.settled(now, nil, &result{})"),
 		campaigns: inMemory,
 	},
 	{
 		name:     "restart forgets whose actor is stuck",
 		sentence: "So does one whose actor is stuck at the start.",
-		edits:    edit("aggregator/write.go", "for _, key := range absent {", "for _, key := range absent[:0] {"), campaigns: []campaign{unitTests("aggregator")},
+		edits:    edit("aggregator/write.go", "m.ledger.Adopt(m.gate.absent(), m.origin)", "m.ledger.Adopt(nil, m.origin)"), campaigns: []campaign{unitTests("aggregator")},
 	},
 	{
 		name:      "restart writes what is there",
@@ -94,14 +94,14 @@ var correctness = []mutation{
 		name:     "elements outlive their set",
 		sentence: "Elements of a set that has gone are no longer restored.",
 		edits: edit("dataplane/ledger/inventory.go",
-			"return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node", "return in == nil && e == nil"),
+			"return in != nil && in.claims.len() == 1 && in.claims.sole.by != nil && in.claims.sole.by.key != service.Node", "return in == nil && e == nil"),
 		campaigns: inMemory,
 	},
 	{
-		name:      "a stuck Service loses its rank",
-		sentence:  "A Service whose actor is stuck keeps its rank: younger ones do not take its addresses.",
-		edits:     edit("dataplane/ledger/adopt.go", "left.Created = s.Created", "left.Created = youngest"),
-		campaigns: []campaign{unitTests("dataplane/ledger")},
+		name:      "a denial outlives the owner",
+		sentence:  "A Service is served at an address once the Service that had it goes.",
+		edits:     edit("source/admission.go", "\ttold(before)\n\ttold(now)\n", "\ttold(before)\n"),
+		campaigns: []campaign{unitTests("source")}, short: true,
 	},
 	{
 		name:      "silent health",
@@ -118,7 +118,7 @@ var correctness = []mutation{
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
-		edits:     edit("dataplane/ledger/follow.go", "yields = yields || !l.together(object, lead)", "yields = false"),
+		edits:     edit("dataplane/ledger/frontend.go", "l.drop(a, object, a.keeps)", "_ = object"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{
@@ -134,7 +134,7 @@ var correctness = []mutation{
 				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
 			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.Truth.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
 		},
-		campaigns: []campaign{{"tests of the root", "./.", "^TestNobodyStaysOnOldFacts$"}},
+		campaigns: []campaign{unitTest("proxy", "TestNobodyStaysOnOldFacts")},
 	},
 	{
 		name:      "audits act on torn listings",

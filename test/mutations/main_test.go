@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +19,11 @@ func TestTheCodeHasTheTexts(t *testing.T) {
 			t.Errorf("%q: the name is not unique, or something is missing", m.name)
 		}
 		names[m.name] = true
+		for _, c := range m.campaigns {
+			if tests, _ := filepath.Glob(filepath.Join("../..", c.pkg, "*_test.go")); len(tests) == 0 {
+				t.Errorf("%s: %s has no tests", m.name, c.pkg)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 )
 
 var classChain = regexp.MustCompile(`cluster-(\d)`)
@@ -23,7 +24,7 @@ func rename(body string) string {
 func renamedChain(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
 
 // translated gives chains other names of the same length. A chain that an earlier translation has left
-// beside its like of this release is the same one then: the newer stays.
+// beside its like of this release is the same one then: the newer stays, if it has got its rules.
 func translated(objects []dataplane.Object) []dataplane.Object {
 	out := make([]dataplane.Object, 0, len(objects))
 	at := map[dataplane.ID]int{}
@@ -46,7 +47,7 @@ func translated(objects []dataplane.Object) []dataplane.Object {
 		if i, twice := at[o.ID]; !twice {
 			at[o.ID] = len(out)
 			out = append(out, o)
-		} else if was != o.ID {
+		} else if _, list := rules.Parts([]byte(o.Body)); was != o.ID && len(list) > 0 {
 			out[i] = o
 		}
 	}

@@ -153,8 +153,6 @@ func judged(t *testing.T, s script.Scenario, mode string) []judgment {
 func TestUnsure(t *testing.T) {
 	for name, lines := range map[string]string{
 		"slices disagree about the zones of an endpoint": "service\n slice one a(zones=za)\n slice two a(zones=zb)\n p1 -> cluster => a",
-		"ranges of two Services at one address":          "service type=LoadBalancer ranges=allowed\n service t type=LoadBalancer\n x -> vip => refused",
-		"an older Service without endpoints":             "service external=external\n service t external=external etp=Local\n slice main of=t b\n x -> external => silence",
 		"a datagram of the node that is not let through": "service ports=p80:80/UDP\n node -> cluster/udp => refused",
 		"an answer that takes another way":               "service\n endpoints b\n p2 -> cluster => b",
 		"a pod that its slice puts elsewhere, to itself": "service\n endpoints p1(node=none)\n p1 -> cluster => p1",

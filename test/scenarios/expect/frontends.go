@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// kind is what sort of address a client uses.
+// kind is what sort of address a client uses. If Services share one, the smaller kind has it.
 type kind uint8
 
 const (
 	clusterIP kind = iota
-	externalIP
-	balancer
 	nodePort
+	balancer
+	externalIP
 )
 
 // frontend is a port of a Service under an address that a question goes to.
@@ -32,8 +32,8 @@ type frontend struct {
 	port corev1.ServicePort
 }
 
-// frontends returns all that claim the target of a question, the one who gets it
-// first: the older Service, then the smaller name.
+// frontends returns all that claim the target of a question, the one who has it first: by kind, then
+// the older Service, then the smaller name.
 func (s *State) frontends(q fixture.Question) ([]frontend, error) {
 	var all []frontend
 	for _, of := range s.services {
@@ -54,7 +54,7 @@ func (s *State) frontends(q fixture.Question) ([]frontend, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b frontend) int {
-		return cmp.Or(a.of.CreationTimestamp.Compare(b.of.CreationTimestamp.Time), cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.kind, b.kind))
+		return cmp.Or(cmp.Compare(a.kind, b.kind), a.of.CreationTimestamp.Compare(b.of.CreationTimestamp.Time), cmp.Compare(a.of.Name, b.of.Name))
 	})
 	return all, nil
 }

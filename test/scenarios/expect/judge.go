@@ -27,8 +27,8 @@ func (s *State) Judge(q fixture.Question) (Wanted, error) {
 	var w Wanted
 	if len(all) == 0 {
 		w, err = s.unserved(q, c)
-	} else if err = contested(all, q.Family); err == nil {
-		w, err = s.first(all, q, c)
+	} else if err = contested(all); err == nil {
+		w, err = s.served(all[0], q, c)
 	}
 	if err == nil && w.Fate != fixture.Answered && c.node && q.Protocol != service.TCP {
 		// The kernel tells the sender that its packet was discarded, whatever the
@@ -38,34 +38,14 @@ func (s *State) Judge(q fixture.Question) (Wanted, error) {
 	return w, err
 }
 
-// contested reports whether who gets a frontend decides everything.
-func contested(all []frontend, family service.Family) error {
+// contested reports whether who has a frontend decides everything.
+func contested(all []frontend) error {
 	for _, other := range all[1:] {
-		if ranges(all[0].of, family) != nil || ranges(other.of, family) != nil {
-			return unsuref("source ranges at an address of two frontends")
-		}
 		if (other.kind == nodePort) != (all[0].kind == nodePort) {
 			return unsuref("a node port and an address that is the same")
 		}
 	}
 	return nil
-}
-
-// first is how a question ends that several Services claim: the first of them that
-// has endpoints serves it.
-func (s *State) first(all []frontend, q fixture.Question, c client) (Wanted, error) {
-	for _, f := range all {
-		set, err := s.selection(f.of, f.port, q.Family)
-		if err == nil && !set.Any {
-			continue
-		}
-		w, err := s.served(f, q, c)
-		if err == nil && len(all) > 1 && w.Fate == fixture.Silent {
-			return w, unsuref("%s would be silent where others may refuse", f.of.Name)
-		}
-		return w, err
-	}
-	return s.served(all[0], q, c)
 }
 
 // served is how a question to a Service ends.
