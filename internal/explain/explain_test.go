@@ -22,6 +22,10 @@ func TestAnswers(t *testing.T) {
 	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
 	young := made("young", here)
 	young.spec.Created = time.Unix(2000, 0)
+	allocated, squatter := made("young", elsewhere), made("old", here)
+	allocated.spec.Created = young.spec.Created
+	squatter.spec.ClusterIPs[service.IPv4] = netip.MustParseAddr("172.30.0.42")
+	squatter.spec.ExternalIPs[service.IPv4] = []netip.Addr{netip.MustParseAddr("172.30.0.41")}
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
 		zone.slice.Endpoints[i].Place = &service.Place{ForZones: []string{[]string{"zb", "za"}[i]}}
@@ -59,7 +63,11 @@ func TestAnswers(t *testing.T) {
 		{"outside of them", "203.0.113.129 -> 192.0.2.41:80", "dropped", "outside of loadBalancerSourceRanges", []*serviceMade{ranges}},
 		{"which an external IP does not have", "203.0.113.129 -> 192.0.2.99:80", "delivered the node 10.244.1.10:8080 1.00", "", []*serviceMade{ranges}},
 		{"the older Service has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
-			"ns/young wants this frontend as well; ns/old is older", []*serviceMade{young, made("old", elsewhere)}},
+			"ns/young wants this frontend as well; ns/old has it", []*serviceMade{young, made("old", elsewhere)}},
+		{"the older Service has the node port", "203.0.113.9 -> 192.168.0.2:30080", "delivered the node 10.244.2.20:8080 1.00",
+			"ns/young wants this frontend as well; ns/old has it", []*serviceMade{young.external(false), made("old", elsewhere).external(false)}},
+		{"the Service with the ClusterIP has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
+			"ns/old wants this frontend as well; ns/young has it", []*serviceMade{allocated, squatter}},
 		{"no Service", "10.244.1.5 -> 192.0.2.7:80", "untouched the client", "no Service has 192.0.2.7:80/tcp", nil},
 	} {
 		for _, mode := range modes {

@@ -70,6 +70,16 @@ func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
 	return found
 }
 
+// wants reports whether a Service has a frontend at the destination, or would if no other one had it.
+func (e *explanation) wants(c *concerned) bool {
+	spec, f := c.snapshot.Spec, service.Frontend{Addr: e.To.Addr(), Port: e.To.Port(), Protocol: e.Protocol}
+	if _, denied := spec.DeniedBy(e.family, f); denied {
+		return true
+	}
+	_, denied := spec.DeniedBy(e.family, service.Frontend{Port: f.Port, Protocol: f.Protocol})
+	return denied && e.nodePortsAnswer() || len(e.frontendsOf(c)) > 0
+}
+
 // nodePortsAnswer reports whether node ports answer at the destination.
 func (e *explanation) nodePortsAnswer() bool {
 	on, to := e.Facts.NodePorts[e.family], e.To.Addr()

@@ -18,9 +18,9 @@ func (e *explanation) reasons(ways []way) []string {
 		return w.said
 	}
 	f := &e.frontends[0]
-	for i := range e.frontends[1:] {
-		if other := &e.frontends[1+i]; other.view.Key != f.view.Key {
-			w.say("%s wants this frontend as well; %s is older and has it", other.view.Key, f.view.Key)
+	for i := range e.concerned {
+		if c := &e.concerned[i]; c.view.Key != f.view.Key && e.wants(c) {
+			w.say("%s wants this frontend as well; %s has it", c.view.Key, f.view.Key)
 		}
 	}
 	if w.keptOut(f, ways) {

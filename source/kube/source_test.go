@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"slices"
@@ -140,8 +141,9 @@ func (r *rig) complete(t *testing.T) {
 	r.posts.Take()
 }
 
+// apiService returns a Service with the ClusterIP 10.96.0.97 if its name is a.
 func apiService(name string, port int32) *corev1.Service {
-	address := "10.96.0.1"
+	address := fmt.Sprintf("10.96.0.%d", name[0])
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec: corev1.ServiceSpec{

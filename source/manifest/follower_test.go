@@ -102,8 +102,9 @@ func (r *rig) awaitNoProblem() {
 	sourcetest.Eventually(r.t, "no problem is left", func() bool { return len(r.follower.Problems()) == 0 })
 }
 
+// manifest returns a Service with the ClusterIP 10.96.0.97 if its name is a.
 func manifest(name string, port int) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  clusterIP: 10.96.0.1\n  ports: [{port: %d}]\n", name, port)
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  clusterIP: 10.96.0.%d\n  ports: [{port: %d}]\n", name, name[0], port)
 }
 
 func sliceManifest(owner, name, address string) string {
@@ -266,7 +267,7 @@ func TestFollowerRefusesWholeFiles(t *testing.T) {
 
 func TestFollowerTurnsIgnoredKindsIntoGone(t *testing.T) {
 	r := started(t)
-	r.write("a.yaml", strings.Replace(manifest("a", 80), "10.96.0.1", "None", 1))
+	r.write("a.yaml", strings.Replace(manifest("a", 80), "10.96.0.97", "None", 1))
 	r.awaitOnly("spec default/a gone")
 	r.write("a.yaml", manifest("a", 80))
 	r.awaitOnly("spec default/a")
