@@ -172,4 +172,37 @@ var mistaken = []regression{
 			{rejectService, 11, 66, 0xe826},
 		}},
 	},
+	{
+		// Of two chains that became one, the simulation kept the one that had no rules yet.
+		"a takeover that has made a chain without its rules, and another release",
+		scenario{1336, []event{
+			{pause, 0, 0, 0x1},
+			{setService, 12, 0, 0xcc5b},
+			{setSlice, 12, 2, 0xf614},
+			{upgrade, 0, 0, 0x157},
+			{stallService, 8, 62, 0xbc2},
+			{pause, 0, 0, 0x40},
+			{upgrade, 1, 0, 0x7d98},
+		}},
+	},
+	{
+		// Which of the two keeps it depends on who had it last.
+		"two broken Services give up one address",
+		scenario{4250, []event{
+			{stallService, 10, 31, 0xea9c},
+			{setService, 23, 0, 0x5ef9},
+			{setService, 22, 0, 0xce58},
+			{setSlice, 22, 2, 0xbcfb},
+			{pause, 0, 0, 0x200},
+			{setService, 9, 0, 0xb1d},
+			{pause, 0, 0, 0x8},
+			{breakService, 22, 38, 0x80e2},
+			{deleteChain, 0, 0, 0x64f1},
+			{pause, 0, 0, 0x4000},
+			{failRequests, 0, 2, 0xe556},
+			{deleteChain, 0, 0, 0xd49f},
+			{breakService, 23, 40, 0xb925},
+			{suspend, 0, 0, 0x5e70},
+		}},
+	},
 }

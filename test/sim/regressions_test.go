@@ -350,6 +350,105 @@ var regressions = []regression{
 			{setService, 7, 0, 0x875},
 		}},
 	},
+	{
+		// The pause until the next try was ten times as long as the process had been suspended.
+		"a Service that does not land, and a process that was suspended",
+		scenario{1201, []event{
+			{stallService, 3, 5, 0xb367},
+			{pause, 0, 0, 0x800},
+			{setSlice, 3, 0, 0xb58a},
+			{suspend, 1, 0, 0x177d},
+		}},
+	},
+	{
+		// A chain that Services share was taken for one of the scaffold, and got its rules after elements
+		// led to it.
+		"a shared chain of which the first owner has left",
+		scenario{1514, []event{
+			{setService, 2, 0, 0xd6b2},
+			{setService, 12, 0, 0xda6b},
+			{setSlice, 12, 0, 0x8ca7},
+			{setService, 15, 0, 0xd2d5},
+			{setSlice, 15, 0, 0x5e57},
+			{setService, 26, 0, 0x6792},
+			{setSlice, 26, 0, 0x4649},
+			{settle, 0, 0, 0x98d1},
+			{upgrade, 1, 0, 0x412f},
+			{failRequests, 0, 2, 0xed21},
+			{upheaval, 0, 0, 0xae81},
+		}},
+	},
+	{
+		// A Service was held, and lost what had landed of it, before the kernel was read.
+		"an answer is lost, and so is the read",
+		scenario{1722, []event{
+			{setService, 11, 0, 0xa432},
+			{setSlice, 11, 1, 0x3cf8},
+			{setService, 21, 0, 0x2536},
+			{slowRequests, 0, 1, 0xb4fa},
+			{settle, 1, 0, 0x806c},
+			{rejectMany, 3, 2, 0x173},
+			{setService, 11, 0, 0x78f4},
+			{failRequests, 0, 3, 0xc4cf},
+		}},
+	},
+	{
+		// The chain kept what others wanted of it, and not the chain that this leads to.
+		"others leave a chain that a restart has found",
+		scenario{1767, []event{
+			{setService, 6, 0, 0xc947},
+			{setService, 10, 0, 0x8e72},
+			{setSlice, 6, 0, 0xb638},
+			{pause, 0, 0, 0x2000},
+			{breakService, 6, 2, 0x5f42},
+			{upgrade, 1, 0, 0xfd17},
+			{pause, 0, 0, 0x4000},
+			{moveSlice, 7, 1, 0xe1ed},
+			{setService, 0, 0, 0xe53},
+		}},
+	},
+	{
+		// What had landed of a divided write was not known, and the outcome was busy: no read came first.
+		"a full buffer while another program changes tables",
+		scenario{3002, []event{
+			{setSlice, 11, 0, 0x2d96},
+			{setService, 11, 0, 0xf56c},
+			{setService, 8, 0, 0xd4f7},
+			{handOver, 0, 0, 0xce94},
+			{failRequests, 1, 3, 0x386b},
+			{pause, 0, 0, 0x4},
+			{handOver, 1, 0, 0x3da9},
+			{settle, 0, 0, 0x8c76},
+			{failRequests, 1, 1, 0xe48a},
+			{setService, 11, 0, 0x5a7},
+			{deleteElement, 1, 0, 0x296b},
+			{addForeignChain, 0, 0, 0xb27b},
+			{kill, 0, 0, 0x6b10},
+			{failRequests, 1, 1, 0xc737},
+			{stallService, 1, 8, 0xdb48},
+		}},
+	},
+	{
+		// The hairpin of a Service that was found went with another one that wanted the same.
+		"a neighbour of a broken Service goes after a restart",
+		scenario{3480, []event{
+			{setSlice, 11, 2, 0xddd8},
+			{rejectService, 12, 1, 0x6cba},
+			{setService, 0, 0, 0xc8da},
+			{setService, 17, 0, 0xdb7c},
+			{settle, 1, 0, 0x59a6},
+			{setService, 7, 0, 0x77b2},
+			{upheaval, 0, 0, 0xda6c},
+			{removeService, 0, 0, 0x588f},
+			{moveSlice, 6, 1, 0xd867},
+			{breakService, 17, 3, 0xb33b},
+			{setService, 2, 0, 0xa0ee},
+			{setService, 11, 0, 0xaa9a},
+			{restart, 0, 0, 0x916b},
+			{deleteChain, 1, 0, 0xb84e},
+			{setService, 12, 0, 0x3ef4},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
