@@ -87,7 +87,10 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	owners := map[service.Frontend]service.Key{}
 	config := Config{Pace: s.paceOf(d), Naming: addresses{},
-		Owner: func(f service.Frontend) (owner service.Key, known bool) { owner, known = owners[f]; return owner, known }}
+		Owner: func(f service.Frontend) (owner service.Key, known bool) {
+			owner, known = owners[f]
+			return owner, known
+		}}
 	var writer dataplane.Writer = ownersModel{m}
 	lasts := time.Duration(0)
 	for _, a := range d.CmdArgs {

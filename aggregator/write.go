@@ -128,7 +128,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 		}
 		return
 	}
-	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, unread: r.receipt.Outcome == dataplane.Unknown}
+	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, unread: m.failing.unread || r.receipt.Outcome == dataplane.Unknown}
 	if r.receipt.Took >= jobTimeout {
 		m.failing.times = failuresMax // three more would take too long
 	}

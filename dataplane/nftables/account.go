@@ -67,10 +67,9 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 		a.accountRefused(ctx, changes, refused)
 	case errors.As(failure, &notTaken):
 		a.receipt.Outcome = dataplane.Unknown
-		if isBusy(failure) {
-			a.receipt.Outcome = dataplane.Busy
+		if a.receipt.Certain = a.certain(ctx, changes); a.receipt.Certain != nil && isBusy(failure) {
+			a.receipt.Outcome = dataplane.Busy // otherwise an audit comes first
 		}
-		a.receipt.Certain = a.certain(ctx, changes)
 	case errors.As(failure, &unfinished):
 		a.receipt.Outcome = dataplane.Unknown
 		a.receipt.Certain = a.certain(ctx, changes)

@@ -60,7 +60,7 @@ var correctness = []mutation{
 	{
 		name:      "a search removes what it holds",
 		sentence:  "A search removes nothing.",
-		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.fallback())", "l.fold(a, nil)"),
+		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.fallback(), held)", "l.fold(a, nil, held)"),
 		campaigns: inMemory, short: true,
 	},
 	{
@@ -118,7 +118,7 @@ var correctness = []mutation{
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
-		edits:     edit("dataplane/ledger/frontend.go", "l.drop(a, object, a.keeps)", "_ = object"),
+		edits:     edit("dataplane/ledger/frontend.go", "l.drop(a, object, a.keeps())", "_ = object"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{

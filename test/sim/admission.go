@@ -121,7 +121,7 @@ func (w *world) beats(family service.Family, owners map[place]int, f service.Fro
 	if held := w.cluster.heldBack(n, family); held != w.cluster.heldBack(m, family) {
 		return !held
 	}
-	return keyOf(n).Compare(keyOf(m)) < 0
+	return keyOf(n).Compare(keyOf(m)) < 0 != w.later[family]
 }
 
 // frontends calls yield with the frontends of a Service in a family.

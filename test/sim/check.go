@@ -90,27 +90,35 @@ func (w *world) rejected(family service.Family) (keys []string) {
 	return keys
 }
 
+func (w *world) matchFamily(family service.Family) (there []served, err error) {
+	err, closest := fmt.Errorf("%v: no Service ever existed", family), -1
+	for _, choice := range w.choices(family) {
+		want, wrong := w.allowed(family, choice)
+		if wrong == nil {
+			wrong = w.stacks[family].compare(want)
+		}
+		if wrong == nil {
+			return choice, nil
+		}
+		if closest < 0 || len(wrong.Error()) < closest {
+			err, closest = wrong, len(wrong.Error())
+		}
+	}
+	return nil, err
+}
+
 // match finds out which states the kernels hold, and returns an error when they are none
 // that they have to hold.
 func (w *world) match() (service.PerFamily[[]served], error) {
 	var there service.PerFamily[[]served]
 	for _, family := range service.Families {
-		err, closest := fmt.Errorf("%v: no Service ever existed", family), -1
-		for _, choice := range w.choices(family) {
-			want, wrong := w.allowed(family, choice)
-			if wrong == nil {
-				wrong = w.stacks[family].compare(want)
+		var err error
+		if there[family], err = w.matchFamily(family); err != nil {
+			w.later[family] = !w.later[family]
+			var otherwise error
+			if there[family], otherwise = w.matchFamily(family); otherwise != nil {
+				return there, err
 			}
-			if wrong == nil {
-				err, there[family] = nil, choice
-				break
-			}
-			if closest < 0 || len(wrong.Error()) < closest {
-				err, closest = wrong, len(wrong.Error())
-			}
-		}
-		if err != nil {
-			return there, err
 		}
 	}
 	for _, family := range service.Families {

@@ -42,6 +42,9 @@ type world struct {
 	actorFaults *actorFaults
 	monitor     *monitor
 	rendered    atomic.Int64
+	// later is set if of two Services that keep a frontend which neither owns any more, the one with the larger
+	// key has it. Who does depends on who had it last.
+	later service.PerFamily[bool]
 	// before, when set, is called before a Service is rendered.
 	before func(*service.View)
 	log    func(string)
