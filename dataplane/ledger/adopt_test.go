@@ -135,6 +135,24 @@ func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
 	}
 }
 
+// They stay also if another Service wants them at the start, and leaves.
+func TestNamelessElementsOfAnHeirOutliveOthers(t *testing.T) {
+	l := New(nil, names{}, nil)
+	l.Want(fragment("other", 1, hairpin()))
+	l.Observe([]dataplane.Object{served(1, "late"), hairpin()})
+	l.Adopt([]service.Key{key("late")}, labels{})
+	l.Want(gone("other"))
+	if b := l.Plan(); b != nil && len(b.Changes) > 0 {
+		t.Fatalf("planned %q", changes(b))
+	}
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("late", 1, served(1, "late")))
+	l.Settle(l.Plan(), landed())
+	if got, want := changes(l.Plan()), "pod:>- "; got != want {
+		t.Errorf("once it has submitted: planned %q, want %q", got, want)
+	}
+}
+
 // Freeze leaves what the kernel has, though it is less than was applied.
 func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
 	l := New(nil, names{}, nil)

@@ -17,6 +17,8 @@ type inventory struct {
 	named     map[service.Key][]*dataplane.Object
 	unclaimed map[dataplane.ID]*dataplane.Object
 	parts     map[dataplane.ID][]dataplane.ID
+	// common are elements of no frontend that name nobody, and that some Service claims.
+	common []*dataplane.Object
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
 	// settled has the frontends at which something names the Service that has them by the API.
@@ -70,7 +72,12 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 
 // name lists a claimed object under the Service that it belongs to, unless that one claims it.
 func (e *inventory) name(o *dataplane.Object) {
-	if owner, ok := e.owner(o); ok && !e.l.claims(e.l.accounts[owner], o.ID) {
+	switch owner, ok := e.owner(o); {
+	case !ok && e.origin != nil && o.Kind == dataplane.Element:
+		if _, ofFrontend := e.l.naming.Frontend(o.ID); !ofFrontend {
+			e.common = append(e.common, o)
+		}
+	case ok && !e.l.claims(e.l.accounts[owner], o.ID):
 		e.named[owner] = append(e.named[owner], o)
 	}
 }
@@ -108,9 +115,14 @@ func (e *inventory) findSettled() {
 	}
 }
 
-// unattributed returns the unclaimed elements that may belong to any Service.
+// unattributed returns the elements that may belong to any Service, whether another one claims them or not.
 func (e *inventory) unattributed() *dataplane.Fragment {
 	var objects []dataplane.Object
+	for _, o := range e.common {
+		if !e.attributed(o) {
+			objects = append(objects, *o)
+		}
+	}
 	for _, o := range e.unclaimed {
 		if o.Kind == dataplane.Element && !e.attributed(o) {
 			objects = append(objects, *o)
@@ -120,7 +132,7 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 	return dataplane.NewFragment(service.Key{}, objects)
 }
 
-// attributed reports whether an unclaimed object belongs to a Service, or is in an object that a
+// attributed reports whether an object belongs to a Service, or is in an object that a
 // single Service wants or that is itself unclaimed.
 func (e *inventory) attributed(o *dataplane.Object) bool {
 	if _, ok := e.owner(o); ok {
