@@ -27,7 +27,8 @@ func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 		externalIPs := facts.externalIPs(spec, family)
 		for _, port := range before {
 			now := wanted[portKey{port.Port, port.Protocol}]
-			if now == nil || port.ClusterIP.IsValid() && port.ClusterIP != spec.ClusterIPs[family] {
+			ip := spec.ClusterIPs[family]
+			if now == nil || !ip.IsValid() || port.ClusterIP.IsValid() && port.ClusterIP != ip {
 				continue
 			}
 			if now.NodePort != port.NodePort {

@@ -305,6 +305,16 @@ func TestNewPicture(t *testing.T) {
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
+	for i := range view.Ports[service.IPv4] {
+		view.Ports[service.IPv4][i].ClusterIP = netip.Addr{} // another Service has it
+	}
+	want.ports[0].frontends = slices.Delete(want.ports[0].frontends, 1, 2)
+	want.ports[1].frontends = nil
+	want.openings = slices.Delete(want.openings, 2, 3)
+	got = newPicture(context.Background(), service.IPv4, &view)
+	if got.steps = 0; !reflect.DeepEqual(got, want) {
+		t.Errorf("without ClusterIPs: got %+v\nwant %+v", got, want)
+	}
 	if got := newPicture(context.Background(), service.IPv6, &view); len(got.ports) != 0 {
 		t.Errorf("in the other family: %+v", got)
 	}

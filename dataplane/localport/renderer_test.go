@@ -121,6 +121,10 @@ func TestRendererGoesByTheInternalPolicyOfAClusterIP(t *testing.T) {
 	if got := rendered(service.IPv4, elsewhere, facts); len(got) != 0 {
 		t.Errorf("got %q for a ClusterIP that this node does not serve", got)
 	}
+	denied := exposed(service.IPv4, func(p *service.PortView) { p.ClusterIP = netip.Addr{} })
+	if got := rendered(service.IPv4, denied, facts); len(got) != 0 {
+		t.Errorf("got %q for a ClusterIP that another Service has", got)
+	}
 }
 
 func TestRendererKeepsToItsFamily(t *testing.T) {

@@ -53,7 +53,7 @@ func (p *portDraft) renderAffinity() {
 	if !p.sticky() {
 		return
 	}
-	targets := externalTargets{policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0}
+	targets := externalTargets{policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0}
 	var lists []endpointList
 	if len(p.port.Cluster) > 0 {
 		targets.cluster = prefixServiceChain + p.base

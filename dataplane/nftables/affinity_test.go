@@ -120,23 +120,26 @@ func TestAReplacedEndpointWithAffinity(t *testing.T) {
 	}
 }
 
-// TestAStickyServiceHonoursTheRangesOfOthers: an older Service without endpoints may limit who
-// reaches a VIP that a younger one serves.
-func TestAStickyServiceHonoursTheRangesOfOthers(t *testing.T) {
-	vip := netip.MustParseAddr("192.0.2.1")
-	for _, vips := range [][]netip.Addr{nil, {vip}} {
+// TestAStickyServiceHonoursItsRanges at addresses of a load balancer. Without one of both it has none to honour.
+func TestAStickyServiceHonoursItsRanges(t *testing.T) {
+	vips, ranges := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+	for _, c := range []struct {
+		vips   []netip.Addr
+		ranges []netip.Prefix
+		want   bool
+	}{{nil, nil, false}, {vips, nil, false}, {nil, ranges, false}, {vips, ranges, true}} {
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "svc"}}
 		view.Ports[service.IPv4] = []service.PortView{{
 			Name: "http", Port: 80, HasAny: true, ClusterIP: netip.MustParseAddr("172.30.0.1"), AffinitySeconds: 60,
-			ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, LoadBalancerVIPs: vips,
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, LoadBalancerVIPs: c.vips, SourceRanges: c.ranges,
 			Cluster: []service.Endpoint{{AddrPort: netip.MustParseAddrPort("10.0.0.1:8080")}},
 		}}
 		asks := false
 		for _, o := range NewRenderer(service.IPv4, Options{}).Service(context.Background(), view, &service.NodeFacts{}) {
 			asks = asks || slices.Contains(o.Refs(), chainID(chainFirewallCheck))
 		}
-		if asks != (len(vips) > 0) {
-			t.Errorf("VIPs %v: asks for the source ranges: %v", vips, asks)
+		if asks != c.want {
+			t.Errorf("VIPs %v, ranges %v: asks for the source ranges: %v", c.vips, c.ranges, asks)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,6 +336,40 @@ func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
 		if s["sluice_actor_parks_total"] == 0 {
 			t.Error("no actor was parked")
 		}
+	})
+}
+
+// TestShadowedFrontendsAreCounted while another Service has them.
+func TestShadowedFrontendsAreCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		expect := func(shadowed float64) {
+			t.Helper()
+			w.settle()
+			w.scrape().expect(t, samples{"sluice_shadowed_frontends": shadowed})
+		}
+		wants := func(n int, external ...string) *service.Spec {
+			s := spec(n)
+			s.Ports[0].NodePort = 30080
+			for _, text := range external {
+				s.ExternalIPs[service.IPv4] = append(s.ExternalIPs[service.IPv4], netip.MustParseAddr(text))
+			}
+			return s
+		}
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		expect(0)
+		w.cache.SetSpec(wants(1, "192.0.2.1", "192.0.2.2"))
+		expect(0)
+		w.cache.SetSpec(wants(2, "192.0.2.1", "192.0.2.2", "192.0.2.3"))
+		expect(3) // a node port of both families is one
+		w.cache.SetSpec(wants(1, "192.0.2.2"))
+		expect(2)
+		w.cache.SetSpec(wants(3, "192.0.2.3"))
+		expect(4)
+		w.cache.RemoveSpec(serviceKey(1))
+		expect(2)
+		w.cache.RemoveSpec(serviceKey(2))
+		expect(0)
 	})
 }
 
