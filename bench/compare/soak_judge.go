@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 )
@@ -14,54 +15,71 @@ const warmSeconds = 300
 // heapMiB and tracked are the figures with rules of their own.
 const heapMiB, tracked = "heap, MiB", "conntrack entries"
 
+// figure is a number of a sample that must not grow.
+type figure struct {
+	what string
+	of   func(result.Sample) float64
+	// allowed is the growth from rest to rest, trend that of the line through the samples; negative if that is not
+	// judged.
+	allowed, trend float64
+}
+
+var figures = []figure{
+	{"goroutines", func(v result.Sample) float64 { return float64(v.Goroutines) }, 0, -1},
+	{"descriptors", func(v result.Sample) float64 { return float64(v.Descriptors) }, 0, -1},
+	{"chains", func(v result.Sample) float64 { return float64(v.Chains) }, 0, -1},
+	{"rules", func(v result.Sample) float64 { return float64(v.Rules) }, 0, -1},
+	{"sets", func(v result.Sample) float64 { return float64(v.Sets) }, 0, -1},
+	{"elements", func(v result.Sample) float64 { return float64(v.Elements) }, 0, -1},
+	{heapMiB, func(v result.Sample) float64 { return v.HeapMiB }, 0.05, -1},
+	{"resident, MiB", func(v result.Sample) float64 { return v.ResidentMiB }, -1, 0.05},
+	{"proportional, MiB", func(v result.Sample) float64 { return v.ProportionMiB }, -1, 0.05},
+	// The steady traffic's, which depend a little on how busy the machine is.
+	{tracked, func(v result.Sample) float64 { return float64(v.Conntrack) }, 0.1, -1},
+}
+
 // judge compares the quiet moment after the first minute with the one at the end, and looks for a
 // trend in between.
 func (s *soak) judge() {
 	o := s.out
-	add := func(c result.Check) { o.Checks = append(o.Checks, c) }
-	add(result.Check{What: "lost", First: "0", Last: fmt.Sprintf("%d of %d", o.Lost, o.Attempted), Allowed: "none",
+	o.Checks = append(o.Checks, result.Check{What: "lost", First: "0", Last: fmt.Sprintf("%d of %d", o.Lost, o.Attempted), Allowed: "none",
 		OK: o.Lost == 0 && o.Attempted > 0})
 	if len(o.Quiet) < 2 {
 		return
 	}
-	first, last := o.Quiet[0], o.Quiet[len(o.Quiet)-1]
-	for _, f := range []struct {
-		what string
-		of   func(result.Sample) float64
-		// allowed is the growth from rest to rest, trend that of the line through the samples.
-		allowed, trend float64
-	}{
-		{"goroutines", func(v result.Sample) float64 { return float64(v.Goroutines) }, 0, -1},
-		{"descriptors", func(v result.Sample) float64 { return float64(v.Descriptors) }, 0, -1},
-		{"chains", func(v result.Sample) float64 { return float64(v.Chains) }, 0, -1},
-		{"rules", func(v result.Sample) float64 { return float64(v.Rules) }, 0, -1},
-		{"sets", func(v result.Sample) float64 { return float64(v.Sets) }, 0, -1},
-		{"elements", func(v result.Sample) float64 { return float64(v.Elements) }, 0, -1},
-		{heapMiB, func(v result.Sample) float64 { return v.HeapMiB }, 0.05, -1},
-		{"resident, MiB", func(v result.Sample) float64 { return v.ResidentMiB }, -1, 0.05},
-		{"proportional, MiB", func(v result.Sample) float64 { return v.ProportionMiB }, -1, 0.05},
-		// The steady traffic's, which depend a little on how busy the machine is.
-		{tracked, func(v result.Sample) float64 { return float64(v.Conntrack) }, 0.1, -1},
-	} {
-		if f.allowed >= 0 {
-			a, b := f.of(first), f.of(last)
-			allowed := fmt.Sprintf("%+.0f %% at rest", 100*f.allowed)
-			ok := b <= a*(1+f.allowed)
-			switch {
-			case f.what == heapMiB:
-				allowed, ok = allowed+", or 1 MiB", ok || b <= a+1
-			case f.what == tracked && !s.restsLong():
-				continue // the kernel has not forgotten the work before
-			case f.allowed == 0 && s.restsLong():
-				allowed, ok = "equal at rest", a == b
-			}
-			add(result.Check{What: f.what, First: number(a), Last: number(b), Allowed: allowed, OK: ok})
+	o.Checks = append(o.Checks, s.atRest(o.Quiet[0], o.Quiet[len(o.Quiet)-1])...)
+	for _, f := range figures {
+		if f.trend < 0 {
 			continue
 		}
 		if c, enough := trend(o.Samples, f.what, f.of, f.trend); enough {
-			add(c)
+			o.Checks = append(o.Checks, c)
 		}
 	}
+}
+
+// atRest compares two quiet moments.
+func (s *soak) atRest(first, last result.Sample) (checks []result.Check) {
+	for _, f := range figures {
+		if f.allowed < 0 || f.what == tracked && !s.restsLong() { // the kernel has not forgotten the work before
+			continue
+		}
+		a, b := f.of(first), f.of(last)
+		allowed, ok := fmt.Sprintf("%+.0f %% at rest", 100*f.allowed), b <= a*(1+f.allowed)
+		switch {
+		case f.what == heapMiB:
+			allowed, ok = allowed+", or 1 MiB", ok || b <= a+1
+		case f.allowed == 0 && s.restsLong():
+			allowed, ok = "equal at rest", a == b
+		}
+		checks = append(checks, result.Check{What: f.what, First: number(a), Last: number(b), Allowed: allowed, OK: ok})
+	}
+	return checks
+}
+
+// grown reports whether a quiet moment has more than the first one.
+func (s *soak) grown(last result.Sample) bool {
+	return slices.ContainsFunc(s.atRest(s.out.Quiet[0], last), func(c result.Check) bool { return !c.OK })
 }
 
 // trend fits a line through the samples after the first minutes, and compares its two ends. Memory is

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 // restMax is longer than anything lasts by itself that is no work: a connection of net/http that
@@ -19,31 +21,58 @@ func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
 
 func (s *soak) restsLong() bool { return s.rest() == restMax }
 
-// quiet takes a sample at rest.
+// quiet adds a sample at rest. A short run does not rest as long as some connections last by themselves. Where it has
+// more than before, it rests again: what leaks stays.
 func (s *soak) quiet(ctx context.Context) error {
-	if !sleepUntil(ctx, time.Now().Add(s.rest())) {
-		return ctx.Err()
+	var sample result.Sample
+	for began := time.Now(); ; {
+		if !sleepUntil(ctx, time.Now().Add(s.rest())) {
+			return ctx.Err()
+		}
+		var err error
+		if sample, err = s.sampleAtRest(ctx); err != nil {
+			return err
+		}
+		progress("  at rest: %+v", sample)
+		if s.restsLong() || len(s.out.Quiet) == 0 || !s.grown(sample) || time.Since(began) > restMax {
+			break
+		}
 	}
+	s.out.Quiet = append(s.out.Quiet, sample)
+	if s.json == "" {
+		return nil
+	}
+	// Writing a profile makes garbage, so it comes last.
+	return s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)))
+}
+
+// sampleAtRest takes a sample after garbage has been collected. Of goroutines and descriptors it takes the least: the
+// server may not have closed the connection of the request before.
+func (s *soak) sampleAtRest(ctx context.Context) (v result.Sample, err error) {
+	const tries, pause = 5, 200 * time.Millisecond
 	if err := s.idle(ctx); err != nil {
-		return err
+		return v, err
 	}
 	// Two collections: what a pool held survives the first.
 	var heap float64
 	for range 2 {
-		var err error
 		if heap, err = s.metrics.collect(ctx); err != nil {
-			return err
+			return v, err
 		}
 	}
-	sample, err := s.sample(ctx, true)
-	sample.HeapMiB = heap / (1 << 20)
-	s.out.Quiet = append(s.out.Quiet, sample)
-	progress("  at rest: %+v", sample)
-	if err != nil || s.json == "" {
-		return err
+	if v, err = s.sample(ctx, true); err != nil {
+		return v, err
 	}
-	// Writing a profile makes garbage, so it comes last.
-	return s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)))
+	v.HeapMiB = heap / (1 << 20)
+	for range tries {
+		sleepUntil(ctx, time.Now().Add(pause))
+		again, err := s.sample(ctx, false)
+		if err != nil {
+			return v, err
+		}
+		v.Goroutines, v.Descriptors = min(v.Goroutines, again.Goroutines), min(v.Descriptors, again.Descriptors)
+	}
+	return v, nil
 }
 
 // keepProfiles writes down what a difference between two moments at rest may be due to.

@@ -116,22 +116,27 @@ func (h *handover) settle(ctx context.Context) {
 	if h.mode == config.ModeUserspace || !h.follows() || !h.node.MasqueradesNode() {
 		return
 	}
-	settle(ctx, h.former, settleMin, h.log)
+	settle(ctx, h.former, settleMin, false, h.log)
 }
 
-// settle waits for replies to clients of forwarders that no rule points to. The conntrack entry of an earlier
-// request would still lead a UDP client that reuses a source port here, so those entries are deleted first.
-func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, log *zap.Logger) {
+// settle waits for replies to clients of forwarders that no rule points to. conntrack entries would still lead a UDP
+// client that reuses a source port here: those of earlier requests, and those that a reply makes after the rules. So
+// they are deleted until there are none. Shared says that another process serves new clients at the same sockets, and
+// that they have entries, too.
+func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, shared bool, log *zap.Logger) {
 	began := time.Now()
 	wait(ctx, atLeast)
-	if err := former.Forget(ctx); err != nil {
-		log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
-	}
+	var failed error
 	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
-		wait(ctx, settleMin/10) // a datagram may not have been read yet
-		if former.Busy() == 0 {
-			return
+		wait(ctx, settleMin/10)   // a datagram may not have been read yet
+		busy := former.Busy() > 0 // asked before: the next reply makes another entry
+		var deleted int
+		if deleted, failed = former.Forget(ctx); !busy && (deleted == 0 || shared) {
+			break
 		}
+	}
+	if failed != nil {
+		log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(failed))
 	}
 }
 
@@ -145,7 +150,7 @@ func (h *handover) dismiss() {
 
 // leave ends former forwarders once nothing leads to them. Node ports were open all the time.
 func (h *handover) leave(ctx context.Context) {
-	settle(ctx, h.former, 0, h.log)
+	settle(ctx, h.former, 0, false, h.log)
 	if err := h.former.Leave(ctx); err != nil {
 		h.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
 	}
@@ -205,7 +210,7 @@ func (l *lifetime) passOn() {
 		l.log.Info("not all listening sockets were passed on", zap.Int("missed", missed), zap.Error(err))
 	}
 	l.forwarders.Drain()
-	settle(context.Background(), l.forwarders, settleMin, l.log.Logger)
+	settle(context.Background(), l.forwarders, settleMin, true, l.log.Logger)
 	if err := l.forwarders.Leave(context.Background()); err != nil {
 		l.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
 	}

@@ -303,24 +303,28 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOp
 // have translated: they would stay with an endpoint of then.
 func (f *Forwarders) Untranslate(ctx context.Context) error {
 	served := f.servedUDP()
-	return deleteUDP(ctx, func(d conntrack.Direction) bool { return d.Translated && served[d.To] })
+	_, err := deleteUDP(ctx, func(d conntrack.Direction) bool { return d.Translated && served[d.To] })
+	return err
 }
 
-// Forget makes the kernel forget the UDP flows to and from the forwarders: the rules then decide about
-// the next datagram of each client, also of one that uses a port again. An answer that comes later begins
-// another such flow, since the kernel takes it for a first datagram.
-func (f *Forwarders) Forget(ctx context.Context) error { return forget(ctx, f.servedUDP()) }
+// Forget makes the kernel forget the UDP flows to and from the forwarders, and returns how many there were: the
+// rules then decide about the next datagram of each client, also of one that uses a port again. An answer that
+// comes later begins another such flow, since the kernel takes it for a first datagram.
+func (f *Forwarders) Forget(ctx context.Context) (deleted int, err error) {
+	return forget(ctx, f.servedUDP())
+}
 
 // Leave closes the forwarders, and makes the kernel forget their UDP flows.
 func (f *Forwarders) Leave(ctx context.Context) error {
 	served := f.servedUDP()
 	f.Close()
-	return forget(ctx, served)
+	_, err := forget(ctx, served)
+	return err
 }
 
-func forget(ctx context.Context, served map[netip.AddrPort]bool) error {
+func forget(ctx context.Context, served map[netip.AddrPort]bool) (deleted int, err error) {
 	if len(served) == 0 {
-		return nil
+		return 0, nil
 	}
 	return deleteUDP(ctx, func(d conntrack.Direction) bool { return !d.Translated && (served[d.From] || served[d.To]) })
 }
@@ -336,13 +340,12 @@ func (f *Forwarders) servedUDP() map[netip.AddrPort]bool {
 	return served
 }
 
-func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) error {
-	var failed []error
+func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) (deleted int, err error) {
 	for _, family := range service.Families {
-		_, err := conntrack.DeleteUDP(ctx, family, stale, nil)
-		failed = append(failed, err)
+		n, failed := conntrack.DeleteUDP(ctx, family, stale, nil)
+		deleted, err = deleted+n, errors.Join(err, failed)
 	}
-	return errors.Join(failed...)
+	return deleted, err
 }
 
 // ReleaseAddresses removes those of some addresses that userspace mode has made local, if there are any. A Service that was
