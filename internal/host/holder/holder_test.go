@@ -3,6 +3,7 @@ package holder
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -111,4 +112,27 @@ func TestKernelWhoHasAnAddress(t *testing.T) {
 	if who := (socket{Inode: 1}).owner(time.Now().Add(time.Minute)); who != (Process{}) {
 		t.Errorf("nobody has the socket, and it is of %v", who)
 	}
+}
+
+// TestThisProcessIsFoundAtOnce: on a busy host, the time for a search may be over before it has begun.
+func TestThisProcessIsFoundAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	all, err := listeningTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.conflicts(at) {
+			if who := s.owner(time.Time{}); who.PID != os.Getpid() {
+				t.Errorf("%v has %v", who, at)
+			}
+			return
+		}
+	}
+	t.Errorf("nobody listens at %v", at)
 }

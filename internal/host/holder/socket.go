@@ -97,9 +97,12 @@ func (s socket) openIn(pid int) bool {
 }
 
 // owner returns the visible process that has the socket, or the zero Process. It searches the
-// descriptors of all processes until a deadline, which is slow: use it only if something is
-// wrong.
+// descriptors of this process, and then of all others until a deadline, which is slow: use it
+// only if something is wrong.
 func (s socket) owner(deadline time.Time) Process {
+	if s.openIn(os.Getpid()) {
+		return Self()
+	}
 	for _, pid := range Visible() {
 		if time.Now().After(deadline) {
 			break

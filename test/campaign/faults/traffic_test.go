@@ -70,7 +70,7 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 // machine that does many other things.
 var patience = slowly(4 * time.Second)
 
-// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets where
+// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-kernels sets where
 // the processor is emulated. What is counted stays the same: connections lost, receipts wrong.
 func slowly(bound time.Duration) time.Duration {
 	factor, err := strconv.Atoi(cmp.Or(os.Getenv("SLUICE_FAULTS_SLOW"), "1"))
