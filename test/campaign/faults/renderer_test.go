@@ -118,23 +118,30 @@ type defect struct {
 }
 
 var defects = []defect{
-	{"an interval that overlaps another Service's", unix.EEXIST, addOverlap},
+	{"an interval that overlaps another one", unix.EEXIST, addOverlap},
 	{"an element with a flag that no kernel knows", unix.EOPNOTSUPP, addFlag},
 	{"a rule with an expression that no kernel knows", unix.ENOENT, addExpression},
 }
 
 var allowedSources, frontends = "@" + nftables.SetName("allowed-sources"), "@" + nftables.SetName("frontends")
 
-// addOverlap adds a range that begins inside one of the Service external, and ends outside.
+// addOverlap adds two ranges of sources at a frontend of the Service: those of the Service external, and
+// one that begins inside and ends outside of it.
 func addOverlap(p *spoilingRenderer, family service.Family, objects []dataplane.Object) []dataplane.Object {
-	at := slices.IndexFunc(p.external, func(o dataplane.Object) bool { return o.ID.Container == allowedSources })
-	overlap := p.external[at]
-	name := []byte(overlap.ID.Name) // the first and the last value, each ending with the source's address
+	of := func(objects []dataplane.Object, container string) dataplane.Object {
+		return objects[slices.IndexFunc(objects, func(o dataplane.Object) bool { return o.ID.Container == container })]
+	}
+	frontend, one := of(objects, frontends).ID.Name, of(p.external, allowedSources)
+	name := []byte(one.ID.Name) // the first and the last value, each a frontend and the source's address
 	half := len(name) / 2
+	copy(name, frontend)
+	copy(name[half:], frontend)
+	another := one
+	one.ID.Name = string(name)
 	name[half-1] += 0x80
 	name[len(name)-family.Bits()/8]++
-	overlap.ID.Name = string(name)
-	return append(objects, overlap)
+	another.ID.Name = string(name)
+	return append(objects, one, another)
 }
 
 // addFlag spoils the element that leads to the Service.
