@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -121,7 +121,7 @@ func TestADeniedFrontendIsNotRendered(t *testing.T) {
 			losses int // in how many cases there is something to lose
 		}{
 			"iptables":  {iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), 8},
-			"nftables":  {nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}), 8},
+			"nftables":  {nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), 8},
 			"ipvs":      {ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}), 8},
 			"userspace": {userspace.NewRenderer(userspace.Addresses, family, userspace.Settings{}), 3},
 			"nodeports": {userspace.NewRenderer(userspace.NodePorts, family, userspace.Settings{}), 1},

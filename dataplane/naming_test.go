@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -42,7 +42,7 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 	for _, family := range service.Families {
 		for name, renderer := range map[string]dataplane.Renderer{
 			"iptables": iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}),
-			"nftables": nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}),
+			"nftables": nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}),
 		} {
 			served := service.Endpoint{AddrPort: netip.MustParseAddrPort(endpoints[family]), Local: true}
 			for what, port := range map[string]service.PortView{
@@ -65,7 +65,7 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 }
 
 // in returns the container of the elements of a set of nftables mode.
-func in(set string) string { return "@" + nftables.SetName(set) }
+func in(set string) string { return "@" + nftrender.SetName(set) }
 
 func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 	for _, id := range []dataplane.ID{
@@ -82,7 +82,7 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{Container: "forwarder", Name: "ready"},
 		{},
 	} {
-		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftables.Naming{}, ipvs.Naming{}, userspace.Naming{}} {
+		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftrender.Naming{}, ipvs.Naming{}, userspace.Naming{}} {
 			if f, ok := naming.Frontend(id); ok {
 				t.Errorf("%T: %q is told as %v", naming, id, f)
 			}
@@ -100,9 +100,9 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50"},
 		{ipvs.Naming{}, ipvs.ContainerServer, "tcp 192.0.2.1:80"},
 		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80"},
-		{nftables.Naming{}, in("frontends"), address + transport},
-		{nftables.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00"},
-		{nftables.Naming{}, in("allowed-sources"), address + transport + "\xcb\x00\x71\x00" + address + transport + "\xcb\x00\x71\x7f"},
+		{nftrender.Naming{}, in("frontends"), address + transport},
+		{nftrender.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00"},
+		{nftrender.Naming{}, in("allowed-sources"), address + transport + "\xcb\x00\x71\x00" + address + transport + "\xcb\x00\x71\x7f"},
 	} {
 		id := dataplane.ID{Container: c.container, Name: c.name}
 		var f service.Frontend
@@ -128,7 +128,7 @@ func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 		port.ExternalLocal, port.Local, port.SourceRanges = true, port.Cluster, ranges[family]
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 		view.Ports[family] = []service.PortView{port}
-		renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+		renderer := nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})
 		found := toldOf(t, renderer.Naming(), renderer.Service(context.Background(), view, &service.NodeFacts{}), &port)
 		expectTold(t, found, map[string]int{
 			in("frontends"): 3, in("nodeports"): 1, in("cluster-endpoints"): 3, in("local-endpoints"): 2,
@@ -176,7 +176,7 @@ func TestNamesTooShortAreNotTold(t *testing.T) {
 		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("nodeport-local-endpoints"), Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
 		{Container: in("firewalled")}, {Container: in("allowed-sources"), Name: ""}, {Container: in("allowed-sources"), Name: "x"}, {Container: in("frontends"), Name: "x"},
 	} {
-		if f, told := (nftables.Naming{}).Frontend(id); told {
+		if f, told := (nftrender.Naming{}).Frontend(id); told {
 			t.Errorf("%q is told as %v", id, f)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -67,7 +67,7 @@ func TestSizeIsWhatIsRendered(t *testing.T) {
 		// lists is what each entry of a list in a body contains.
 		lists string
 	}{
-		"nftables":  {nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), ""},
+		"nftables":  {nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), ""},
 		"ipvs":      {ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}), "line"},
 		"iptables":  {iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), "line"},
 		"userspace": {userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}), ":8080 /32"},
@@ -118,7 +118,7 @@ func TestRenderersPollTheirContext(t *testing.T) {
 	spec, facts := w.spec(), &service.NodeFacts{Name: "n"}
 	view := service.Resolve(spec.Key, spec, []*service.Slice{w.slice()}, facts)
 	for name, renderer := range map[string]dataplane.Renderer{
-		"nftables":  nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+		"nftables":  nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
 		"ipvs":      ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}),
 		"iptables":  iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
 		"userspace": userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}),

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -21,7 +22,7 @@ import (
 
 // brokenSocket fails some of its transactions with ENOBUFS.
 type brokenSocket struct {
-	nftables.Socket
+	nftkernel.Socket
 	fails func() bool
 }
 
@@ -68,8 +69,8 @@ func (c firstSync) fill(cache *source.Cache) {
 // domain returns a domain over a kernel for which the writes take 100 ms and fail as described.
 func (c firstSync) domain(kernel *nftmodel.Kernel) proxy.Domain {
 	commits := 0
-	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{TransactionBytes: c.transactionBytes,
-		Open: func() (nftables.Socket, error) {
+	writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{TransactionBytes: c.transactionBytes,
+		Open: func() (nftkernel.Socket, error) {
 			socket, err := kernel.Open()
 			return brokenSocket{socket, func() bool {
 				commits++
@@ -124,7 +125,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 		}
 		kernel.SetVague(c.vague)
 		kernel.SetRefused(func(e nftmodel.Name) bool {
-			return e.Set == nftables.SetName("frontends") && len(e.Key) > 4 && rejected[e.Key[:4]]
+			return e.Set == nftrender.SetName("frontends") && len(e.Key) > 4 && rejected[e.Key[:4]]
 		})
 		d, quit := c.domain(kernel), make(chan struct{})
 		hung := map[service.Key]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -149,7 +149,7 @@ func frontends(t *testing.T, writer dataplane.Writer) (found []dataplane.Object)
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.ID.Container == "@"+nftables.SetName("frontends") {
+		if o.ID.Container == "@"+nftrender.SetName("frontends") {
 			found = append(found, o)
 		}
 	}

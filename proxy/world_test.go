@@ -9,7 +9,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -18,10 +19,10 @@ import (
 
 // memoryDomain is a domain over a kernel in memory that is not audited by itself.
 func memoryDomain(kernel *nftmodel.Kernel) proxy.Domain {
-	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
+	writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: kernel.Open})
 	return proxy.Domain{
 		Name: "memory/IPv4", Family: service.IPv4,
-		Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+		Renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
 		Writer:   unwatched{writer, writer},
 		Pace:     aggregator.Pace{Audit: 24 * time.Hour},
 	}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -22,9 +23,9 @@ import (
 // tables is our table in a namespace, with both encoders connected to it.
 type tables struct {
 	*testing.B
-	renderer *nftables.Renderer
+	renderer *nftrender.Renderer
 	facts    service.NodeFacts
-	writer   *nftables.Writer
+	writer   *nftkernel.Writer
 	google   *google.Conn
 	// written are the objects that elements refer to.
 	written map[dataplane.ID]bool
@@ -35,8 +36,8 @@ func newTables(b *testing.B) *tables {
 	node := netnstest.New(b, "node")
 	t := &tables{
 		B:        b,
-		renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
-		writer:   nftables.NewWriter(service.IPv4, nftables.WriterConfig{Inside: node.Do}),
+		renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
+		writer:   nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Inside: node.Do}),
 		written:  map[dataplane.ID]bool{},
 	}
 	b.Cleanup(func() { check(b, t.writer.Close()) })
@@ -134,7 +135,7 @@ const messageElements = 400
 
 // groups translates objects for the library.
 func groups(objects []dataplane.Object) []group {
-	table := &google.Table{Name: nftables.TableName, Family: google.TableFamilyIPv4}
+	table := &google.Table{Name: nftrender.TableName, Family: google.TableFamilyIPv4}
 	open := map[string]int{}
 	var all []group
 	for _, o := range objects {
@@ -261,7 +262,7 @@ func BenchmarkNftablesRead(b *testing.B) {
 
 func (t *tables) libraryRead() (count int) {
 	t.Helper()
-	table := &google.Table{Name: nftables.TableName, Family: google.TableFamilyIPv4}
+	table := &google.Table{Name: nftrender.TableName, Family: google.TableFamilyIPv4}
 	sets, err := t.google.GetSets(table)
 	check(t, err)
 	for _, s := range sets {

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -32,8 +33,8 @@ type world struct {
 	plan
 	family             service.Family
 	client, node, pods *netns.Namespace
-	renderer           *nftables.Renderer
-	writer             *nftables.Writer
+	renderer           *nftrender.Renderer
+	writer             *nftkernel.Writer
 	ledger             *ledger.Ledger
 	facts              service.NodeFacts
 	sequence           uint64
@@ -97,8 +98,8 @@ func newWorld(t testing.TB, family service.Family) *world {
 	t.Helper()
 	w := &world{TB: t, plan: plans[family], family: family, grace: -1}
 	w.build()
-	w.renderer = nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
-	w.writer = nftables.NewWriter(family, nftables.WriterConfig{Inside: w.node.Do})
+	w.renderer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})
+	w.writer = nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: w.node.Do})
 	t.Cleanup(func() { w.check(w.writer.Close()) })
 	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
 	w.facts.Name = "n1"

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -62,10 +63,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	facts := service.NodeFacts{Name: "n1"}
 	facts.NodeIPs[c.family] = c.own()
 	facts.NodePorts[c.family] = on
-	rules := nftables.NewWriter(c.family, nftables.WriterConfig{Inside: c.node.Do})
+	rules := nftkernel.NewWriter(c.family, nftkernel.WriterConfig{Inside: c.node.Do})
 	c.Cleanup(func() { check(c, rules.Close()) })
 	c.rules = writertest.NewPipeline(writertest.Harness{
-		Renderer: nftables.NewRenderer(c.family, nftables.Options{MasqueradeBit: 14}),
+		Renderer: nftrender.NewRenderer(c.family, nftrender.Options{MasqueradeBit: 14}),
 	}, rules, facts)
 	c.listeners = writertest.NewPipeline(writertest.Harness{
 		Renderer: localport.NewRenderer(c.family),

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -24,7 +24,7 @@ func eachGuarded(t *testing.T, test func(*world)) {
 			check(t, w.writer.Close())
 			w.writer = w.newWriter()
 			test(w)
-			_, err := nftables.RemoveGuard(w.Context(), family, false, w.node.Do)
+			_, err := nftkernel.RemoveGuard(w.Context(), family, false, w.node.Do)
 			check(t, err)
 		})
 	}

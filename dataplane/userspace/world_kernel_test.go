@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -100,7 +100,7 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 func (w *world) newWriter() *userspace.Writer {
 	var guard userspace.Guard
 	if w.guarded {
-		table, err := nftables.NewGuard(w.family, w.node.Do)
+		table, err := nftkernel.NewGuard(w.family, w.node.Do)
 		check(w, err)
 		guard = table
 	}

@@ -4,7 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -16,7 +17,7 @@ type nftRules struct {
 }
 
 func newNFTRules(family service.Family, objects []dataplane.Object, local func(netip.Addr) bool) (*nftRules, error) {
-	ruleset, err := nftables.Ruleset(family, objects, local)
+	ruleset, err := nftrender.Ruleset(family, objects, local)
 	r := &nftRules{Ruleset: ruleset, objects: make(map[dataplane.ID]*dataplane.Object, len(objects))}
 	for i := range objects {
 		r.objects[objects[i].ID] = &objects[i]
@@ -25,7 +26,7 @@ func newNFTRules(family service.Family, objects []dataplane.Object, local func(n
 }
 
 // remember adds a client to a map of clients.
-func (r *nftRules) remember(name string, client netip.Addr, what nftables.Recollection) {
+func (r *nftRules) remember(name string, client netip.Addr, what nftkernel.Recollection) {
 	if what.Left > 0 {
 		key := string(client.AsSlice())
 		r.Sets[name].Elements[key] = &rules.Element{Key: key, Data: string(what.Endpoint.AsSlice())}
@@ -36,7 +37,7 @@ func (r *nftRules) remember(name string, client netip.Addr, what nftables.Recoll
 func (r *nftRules) clientMaps() []string {
 	var names []string
 	for name := range r.Sets {
-		if nftables.IsClientsMap(name) {
+		if nftrender.IsClientsMap(name) {
 			names = append(names, name)
 		}
 	}
@@ -73,9 +74,9 @@ func (r *nftRules) step(s *rules.Step) (step Step, err error) {
 		return step, err
 	}
 	step.Set = s.Set
-	step.recalls = nftables.IsLiveSet(s.Set)
-	if element := r.objects[nftables.ElementID(s.Set, s.Element.Key)]; element != nil {
-		step.Element, err = nftables.ElementText(r.Family, element)
+	step.recalls = nftrender.IsLiveSet(s.Set)
+	if element := r.objects[nftrender.ElementID(s.Set, s.Element.Key)]; element != nil {
+		step.Element, err = nftrender.ElementText(r.Family, element)
 	} else if client, ok := netip.AddrFromSlice([]byte(s.Element.Key)); ok {
 		step.Element = client.String() // a packet added it
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -44,7 +44,7 @@ func newState(mode string, services ...*serviceMade) *State {
 			case IPTables:
 				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14, Accounting: true}), iptables.NewLayout(family)
 			}
-			return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}), nil
+			return nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), nil
 		},
 	}
 }

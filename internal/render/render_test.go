@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
@@ -50,8 +50,8 @@ func facts() *service.NodeFacts {
 
 // TestTheOlderServiceHasWhatBothClaim, in whatever order they are filed.
 func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
-	elements := Objects(nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), nil, Views(rivals("a", "old"), facts()), facts())
-	text, err := nftables.Text(service.IPv4, elements)
+	elements := Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), nil, Views(rivals("a", "old"), facts()), facts())
+	text, err := nftrender.Text(service.IPv4, elements)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 // filed nor the walk over a map shows.
 func TestEqualPicturesGiveEqualObjects(t *testing.T) {
 	picture := func() []dataplane.Object {
-		return Objects(nftables.NewRenderer(service.IPv4, nftables.Options{}), nil, Views(rivals("a", "old", "b", "c"), facts()), facts())
+		return Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, Views(rivals("a", "old", "b", "c"), facts()), facts())
 	}
 	same := func(a, b dataplane.Object) bool { return dataplane.Same(&a, &b) }
 	first := picture()

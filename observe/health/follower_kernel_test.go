@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -57,7 +57,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
-			Name: "memory/IPv4", Family: service.IPv4, Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+			Name: "memory/IPv4", Family: service.IPv4, Renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
 			Writer: writer,
 			Pace:   aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
 		}},

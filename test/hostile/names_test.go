@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -133,9 +134,9 @@ var plainForms = sync.OnceValue(func() map[bool]forms {
 })
 
 func forNFT(cache *source.Cache) ([]dataplane.Object, string, error) {
-	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
+	renderer := nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14})
 	objects := render.Objects(renderer, nil, render.Views(cache, nodeFacts()), nodeFacts())
-	text, err := nftables.Text(service.IPv4, objects)
+	text, err := nftrender.Text(service.IPv4, objects)
 	return objects, text, err
 }
 
@@ -158,7 +159,7 @@ func checkNFTables(t *testing.T, n names, cache *source.Cache, wanted string) {
 		t.Errorf("the rules of %q have another form than those of plain names:\n%s", n, text)
 	}
 	kernel := nftmodel.NewKernel()
-	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
+	writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: kernel.Open})
 	batch := &dataplane.Batch{}
 	for i := range objects {
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i]})

@@ -14,7 +14,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -28,10 +29,10 @@ func BenchmarkKernelSizes(b *testing.B) {
 	for _, l := range sizes {
 		b.Run(l.name, func(b *testing.B) {
 			node := netnstest.New(b, "node")
-			renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
+			renderer := nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14})
 			book := ledger.New(nil, renderer.Naming(), nil)
 			var parts int
-			writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Inside: node.Do, Progress: func(int, int) { parts++ }})
+			writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Inside: node.Do, Progress: func(int, int) { parts++ }})
 			defer writer.Close() //nolint:errcheck // the namespace goes too
 			write := func(view *service.View) time.Duration {
 				book.Want(dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, nodeFacts())))

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
@@ -122,7 +122,7 @@ func TestSizes(t *testing.T) {
 				most     int
 			}{
 				// At most two thirds of the slots are empty; each endpoint has a hairpin.
-				{"nftables", nftables.NewRenderer(service.IPv4, nftables.Options{}), nil, 60 + 8*frontends + l.ranges + (frontends+4)*reachable/l.ports},
+				{"nftables", nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, 60 + 8*frontends + l.ranges + (frontends+4)*reachable/l.ports},
 				{"iptables", iptables.NewRenderer(service.IPv4, iptables.Options{}), iptables.NewLayout(service.IPv4), 200 + 8*frontends + l.ranges + 2*reachable},
 				{"ipvs", ipvs.NewRenderer(service.IPv4, ipvs.Options{}), nil, 200 + 6*frontends + l.ranges + 2*reachable},
 			} {

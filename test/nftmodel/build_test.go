@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
@@ -40,7 +40,7 @@ const (
 
 // inTable begins with the name of the table.
 func inTable(kind, flags uint16, in ...[]byte) message {
-	return message{kind, flags, append(text(1, nftables.TableName), slices.Concat(in...)...)}
+	return message{kind, flags, append(text(1, nftrender.TableName), slices.Concat(in...)...)}
 }
 
 func addTable() message { return inTable(unix.NFT_MSG_NEWTABLE, create, u32(unix.NFTA_TABLE_FLAGS, 0)) }

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -22,8 +23,8 @@ import (
 // side is one of the two kernels.
 type side struct {
 	name   string
-	socket nftables.Socket
-	writer *nftables.Writer
+	socket nftkernel.Socket
+	writer *nftkernel.Writer
 }
 
 // bothKernels returns the real kernel, in a namespace of its own, and the model.
@@ -33,8 +34,8 @@ func bothKernels(t *testing.T, family service.Family) (real, model *side) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func() (nftables.Socket, error) {
-		var s nftables.Socket
+	open := func() (nftkernel.Socket, error) {
+		var s nftkernel.Socket
 		err := n.Do(func() (err error) {
 			s, err = wire.Open()
 			return err
@@ -50,9 +51,9 @@ func bothKernels(t *testing.T, family service.Family) (real, model *side) {
 	return real, model
 }
 
-func newSide(t *testing.T, name string, family service.Family, open func() (nftables.Socket, error)) *side {
+func newSide(t *testing.T, name string, family service.Family, open func() (nftkernel.Socket, error)) *side {
 	t.Helper()
-	s := &side{name: name, writer: nftables.NewWriter(family, nftables.WriterConfig{Open: open})}
+	s := &side{name: name, writer: nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: open})}
 	var err error
 	if s.socket, err = open(); err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
 	for _, s := range []*side{real, model} {
 		s.commit(t, standing...)
 	}
-	ours := text(1, nftables.TableName)
+	ours := text(1, nftrender.TableName)
 	set := append(slices.Clone(ours), text(2, rangeSet)...)
 	for _, q := range []struct {
 		name  string
@@ -270,7 +271,7 @@ func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			real, model := bothKernels(t, family)
-			harness := writertest.Harness{Family: family, Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
+			harness := writertest.Harness{Family: family, Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})}
 			world := writertest.NewFixture(family)
 			p := writertest.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
 			p.Converge(t)

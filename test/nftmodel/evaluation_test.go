@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
@@ -84,7 +84,7 @@ func (p *pair) render() {
 		}
 	}
 	bit := uint(p.r.IntN(32))
-	objects := render.Objects(nftables.NewRenderer(w.Family, nftables.Options{MasqueradeBit: bit}), nil, each, &facts)
+	objects := render.Objects(nftrender.NewRenderer(w.Family, nftrender.Options{MasqueradeBit: bit}), nil, each, &facts)
 	p.kernel = NewKernel()
 	p.kernel.SetAddresses(w.Node, w.Second)
 	batch := dataplane.Batch{Number: 1}
@@ -95,7 +95,7 @@ func (p *pair) render() {
 		p.t.Fatalf("the model: %v", receipt)
 	}
 	var err error
-	p.ruleset, err = nftables.Ruleset(w.Family, objects, func(a netip.Addr) bool {
+	p.ruleset, err = nftrender.Ruleset(w.Family, objects, func(a netip.Addr) bool {
 		return a.IsLoopback() || a == w.Node || a == w.Second
 	})
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *pair) slice(spec *service.Spec) *service.Slice {
 // remember lets both remember some clients, at endpoints that may be gone.
 func (p *pair) remember() {
 	for name, set := range p.ruleset.Sets {
-		if !nftables.IsClientsMap(name) {
+		if !nftrender.IsClientsMap(name) {
 			continue
 		}
 		for _, client := range p.sources {
@@ -212,7 +212,7 @@ func (p *pair) remember() {
 			}
 			key, endpoint := string(client.AsSlice()), string(one(p.r, p.sources).AsSlice())
 			set.Elements[key] = &rules.Element{Key: key, Data: endpoint}
-			p.kernel.Remember(Name{Family: p.world.Family, Table: nftables.TableName, Set: name, Key: key}, endpoint, time.Minute)
+			p.kernel.Remember(Name{Family: p.world.Family, Table: nftrender.TableName, Set: name, Key: key}, endpoint, time.Minute)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -248,7 +248,7 @@ func TestMemoryBetweenRules(t *testing.T) {
 	if got := k.Trace(p, never); got.Verdict != Untouched || got.To.String() != "10.0.0.9:80" {
 		t.Errorf("a new client: %v to %v", got.Verdict, got.To)
 	}
-	name := Name{Family: service.IPv4, Table: nftables.TableName, Set: clients, Key: "\x0a\x01\x00\x01"}
+	name := Name{Family: service.IPv4, Table: nftrender.TableName, Set: clients, Key: "\x0a\x01\x00\x01"}
 	for _, table := range k.tables {
 		if data := table.sets[clients].elements[name.Key].data; data != addr+"\x08" {
 			t.Errorf("remembered %x, want what was there first", data)

@@ -44,7 +44,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -116,7 +116,7 @@ func (k *Kernel) SetVague(vague bool) {
 }
 
 // Open opens a socket, as WriterConfig.Open does. It never fails.
-func (k *Kernel) Open() (nftables.Socket, error) {
+func (k *Kernel) Open() (nftkernel.Socket, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ports++
@@ -134,14 +134,14 @@ func (k *Kernel) Generation() uint32 {
 // local reports whether an address is the node's own.
 func (k *Kernel) local(a netip.Addr) bool { return a.IsLoopback() || k.locals[a] }
 
-// socket implements [nftables.Socket].
+// socket implements [nftkernel.Socket].
 type socket struct {
 	kernel *Kernel
 	port   uint32
 	closed bool
 }
 
-var _ nftables.Socket = (*socket)(nil)
+var _ nftkernel.Socket = (*socket)(nil)
 
 // roomBytes is the size of the largest transaction that a privileged process can send.
 const roomBytes = 128 << 20
@@ -305,10 +305,10 @@ func (b *batch) rollBack() {
 // Writer returns the nftables backend's writer for one family, connected to the kernel.
 // The kernel announces nothing to it.
 func (k *Kernel) Writer(family service.Family) dataplane.Writer {
-	return silentWriter{nftables.NewWriter(family, nftables.WriterConfig{Open: k.Open})}
+	return silentWriter{nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: k.Open})}
 }
 
-type silentWriter struct{ *nftables.Writer }
+type silentWriter struct{ *nftkernel.Writer }
 
 // Watch hears nothing until the context ends.
 func (silentWriter) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {

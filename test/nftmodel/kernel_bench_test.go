@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -18,7 +19,7 @@ import (
 func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	tb.Helper()
 	world := writertest.NewFixture(service.IPv4)
-	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
+	renderer := nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14})
 	facts := world.Facts()
 	spec, addrs := world.Spec(), []netip.Addr{}
 	for addr := world.B; len(addrs) < endpoints; addr = addr.Next() {
@@ -32,7 +33,7 @@ func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	for i := range fragment.Objects {
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: fragment.Objects[i].ID, After: &fragment.Objects[i]})
 	}
-	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open})
+	writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: k.Open})
 	if got := writer.Write(tb.Context(), batch); got.Outcome != dataplane.Landed {
 		tb.Fatal(got)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -117,7 +117,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	damages := map[string]func(*stack) error{
 		"is missing": func(s *stack) error {
-			return remove(s, func(i nftmodel.Item) bool { return i.Table == nftables.TableName && isElement(i) })
+			return remove(s, func(i nftmodel.Item) bool { return i.Table == nftrender.TableName && isElement(i) })
 		},
 		"is not wanted": func(s *stack) error { return s.change(event{do: addStray}) },
 		"another program's is\n": func(s *stack) error {
@@ -159,7 +159,7 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 		sizes, refuses := map[string]int{}, map[string]bool{}
 		for _, item := range s.ours(isElement) {
 			sizes[item.Set]++
-			if item.Set == nftables.SetName("no-local-endpoints") {
+			if item.Set == nftrender.SetName("no-local-endpoints") {
 				refuses[item.Key] = true
 			}
 		}
@@ -169,9 +169,9 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 			// endpoint anew stays with it.
 			// Without local endpoints, packets from outside are refused after all translations, with or
 			// without the frontend.
-			if item.Set == nftables.SetName("frontends") && refuses[item.Key] ||
-				nftables.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{nftables.SetName("allowed-sources"), hairpins, nftables.SetName("active-cluster-ips")}, item.Set) ||
-				(item.Set == nftables.SetName("no-endpoints") && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
+			if item.Set == nftrender.SetName("frontends") && refuses[item.Key] ||
+				nftrender.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{nftrender.SetName("allowed-sources"), hairpins, nftrender.SetName("active-cluster-ips")}, item.Set) ||
+				(item.Set == nftrender.SetName("no-endpoints") && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
 				continue
 			}
 			s.without(t, item, func() {
@@ -214,7 +214,7 @@ func (s *stack) write(t *testing.T, messages ...message) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusals, err := socket.Commit(s.transaction(nftables.TableName, messages...))
+	refusals, err := socket.Commit(s.transaction(nftrender.TableName, messages...))
 	if err != nil || len(refusals) > 0 {
 		t.Fatal(err, refusals)
 	}
@@ -229,12 +229,12 @@ func TestTheGuardMissesWhatAWriteTakesAway(t *testing.T) {
 		s.guard.object = func(error) { objections++ }
 		for _, item := range s.kernel.Items(service.IPv4) {
 			remove, add := s.removal(item)
-			if remove == nil || item.Table != nftables.TableName {
+			if remove == nil || item.Table != nftrender.TableName {
 				continue
 			}
 			byAnother := func(messages []message) {
 				t.Helper()
-				if err := s.guard.tamper(func() error { return s.commit(nftables.TableName, messages...) }); err != nil {
+				if err := s.guard.tamper(func() error { return s.commit(nftrender.TableName, messages...) }); err != nil {
 					t.Fatal(err)
 				}
 			}

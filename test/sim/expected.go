@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -28,7 +29,7 @@ func serve(n int, s state) served { return served{n, s, s.view(keyOf(n))} }
 func (w *world) expectedItems(
 	family service.Family, all []served, translate func([]dataplane.Object) []dataplane.Object,
 ) (map[nftmodel.Name]string, error) {
-	render := nftables.NewRenderer(family, w.settings.options)
+	render := nftrender.NewRenderer(family, w.settings.options)
 	var objects []dataplane.Object
 	owners := map[dataplane.ID]service.Key{}
 	claim := func(owner service.Key, rendered []dataplane.Object) {
@@ -51,7 +52,7 @@ func (w *world) expectedItems(
 	for i := range objects {
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: owners[objects[i].ID]})
 	}
-	writer := nftables.NewWriter(family, nftables.WriterConfig{Open: kernel.Open})
+	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: kernel.Open})
 	if receipt := writer.Write(context.Background(), batch); receipt.Outcome != dataplane.Landed {
 		return nil, fmt.Errorf("the expected table cannot be written: %v", receipt.Err)
 	}
@@ -77,7 +78,7 @@ func (w *world) heldLast(family service.Family, all []served) []served {
 // hairpins is the set of endpoints that reach themselves. Its elements bear no Service's
 // name: those of a former process stay while a Service is held back that they may belong
 // to, unless a Service that has them as well gives them up.
-var hairpins = nftables.SetName("hairpins")
+var hairpins = nftrender.SetName("hairpins")
 
 // choices returns every combination of what may be in a family's kernel; usually there is
 // one. Services that are held back may have left one of several states.
@@ -106,20 +107,20 @@ func (w *world) choices(family service.Family) [][]served {
 // reading is what the kernel holds for a family, as the proxy's objects.
 type reading struct {
 	family  service.Family
-	render  *nftables.Renderer
+	render  *nftrender.Renderer
 	objects []dataplane.Object
 	// named has the elements that bear a Service's name.
 	named map[service.Key][]*dataplane.Object
 }
 
 func newReading(w *world, family service.Family) *reading {
-	writer := nftables.NewWriter(family, nftables.WriterConfig{Open: w.kernel.Open})
+	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: w.kernel.Open})
 	objects, err := writer.Read(context.Background())
 	if err != nil {
 		w.monitor.object(err)
 	}
 	r := &reading{
-		family: family, render: nftables.NewRenderer(family, w.settings.options), objects: objects,
+		family: family, render: nftrender.NewRenderer(family, w.settings.options), objects: objects,
 		named: map[service.Key][]*dataplane.Object{},
 	}
 	for i := range objects {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -62,7 +62,7 @@ func (d *defects) broken(port uint16) bool  { return d.between(port, brokenPorts
 // frontendSets are those whose keys are frontends. Every Service has an element for each
 // of its ports in one of them.
 var frontendSets = []string{
-	nftables.SetName("frontends"), nftables.SetName("no-endpoints"), nftables.SetName("no-local-endpoints"),
+	nftrender.SetName("frontends"), nftrender.SetName("no-endpoints"), nftrender.SetName("no-local-endpoints"),
 }
 
 // portOf returns the port of a frontend's element; 0 for other elements. The key of a frontend
@@ -70,7 +70,7 @@ var frontendSets = []string{
 func portOf(element nftmodel.Name) uint16 {
 	const wordBytes = 4
 	at := len(element.Key) - wordBytes
-	if element.Table != nftables.TableName || !slices.Contains(frontendSets, element.Set) || at <= 0 {
+	if element.Table != nftrender.TableName || !slices.Contains(frontendSets, element.Set) || at <= 0 {
 		return 0
 	}
 	return uint16(element.Key[at])<<8 | uint16(element.Key[at+1])

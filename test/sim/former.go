@@ -3,7 +3,7 @@ package sim
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
@@ -16,7 +16,7 @@ func (s *stack) formerScaffold() error {
 		{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, called)},
 		{kind: unix.NFT_MSG_DELRULE, attrs: chain},
 	}, chainMessages("filter-forward", unix.NF_INET_FORWARD, 0, 0)...)
-	return s.commit(nftables.TableName, append(messages, jumpMessage("filter-forward", called))...)
+	return s.commit(nftrender.TableName, append(messages, jumpMessage("filter-forward", called))...)
 }
 
 // jumpMessage adds a rule that jumps to another chain.

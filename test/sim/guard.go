@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -175,18 +175,18 @@ func (g *guard) setHosts(addresses []netip.Addr) {
 }
 
 // openSocket returns a socket whose requests fail as the faults say, and are judged.
-func (g *guard) openSocket() (nftables.Socket, error) {
+func (g *guard) openSocket() (nftkernel.Socket, error) {
 	s, err := g.kernel.Open()
 	return &socket{s, g}, err
 }
 
 // socket is a writer's connection to the kernel.
 type socket struct {
-	nftables.Socket
+	nftkernel.Socket
 	guard *guard
 }
 
-// Commit implements nftables.Socket.
+// Commit implements nftkernel.Socket.
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	g := s.guard
 	fault := g.faults.next(false)
@@ -235,7 +235,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Ask implements nftables.Socket. A fault that is an error strikes after the first message.
+// Ask implements nftkernel.Socket. A fault that is an error strikes after the first message.
 func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error {
 	fault := s.guard.faults.next(true)
 	if err := wait(ctx, fault.delay); err != nil {

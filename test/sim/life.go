@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -129,12 +129,12 @@ func (l *life) count(by int) {
 
 // mortal is a socket of a process that may be killed.
 type mortal struct {
-	nftables.Socket
+	nftkernel.Socket
 	life   *life
 	family service.Family
 }
 
-// Commit implements nftables.Socket.
+// Commit implements nftkernel.Socket.
 func (s *mortal) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	last, err := s.life.begin(s.family, false)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *mortal) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.Socket.Commit(t)
 }
 
-// Ask implements nftables.Socket.
+// Ask implements nftkernel.Socket.
 func (s *mortal) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error {
 	last, err := s.life.begin(s.family, true)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *mortal) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 	return s.Socket.Ask(ctx, kind, family, all, attrs, each)
 }
 
-// Close implements nftables.Socket.
+// Close implements nftkernel.Socket.
 func (s *mortal) Close() error {
 	s.life.count(-1)
 	return s.Socket.Close()

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -97,7 +98,7 @@ func (w *world) start(past int, spread time.Duration) error {
 
 func (w *world) domain(family service.Family, life *life) proxy.Domain {
 	config := w.settings.writer
-	config.Open = func() (nftables.Socket, error) {
+	config.Open = func() (nftkernel.Socket, error) {
 		socket, err := w.stacks[family].guard.openSocket()
 		if err == nil {
 			life.count(1)
@@ -108,7 +109,7 @@ func (w *world) domain(family service.Family, life *life) proxy.Domain {
 		Family: family,
 		Name:   family.String(),
 		Renderer: renderer{
-			Renderer: nftables.NewRenderer(family, w.settings.options),
+			Renderer: nftrender.NewRenderer(family, w.settings.options),
 			defects:  w.cluster.defects, rendered: &w.rendered,
 			before: func(view *service.View) {
 				if w.before != nil {
@@ -117,7 +118,7 @@ func (w *world) domain(family service.Family, life *life) proxy.Domain {
 			},
 		},
 		Writer: &checkedWriter{
-			Writer: nftables.NewWriter(family, config), stack: w.stacks[family], report: w.monitor.object,
+			Writer: nftkernel.NewWriter(family, config), stack: w.stacks[family], report: w.monitor.object,
 		},
 		Pace: w.settings.pace,
 	}

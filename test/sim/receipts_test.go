@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -68,7 +69,7 @@ func newCrowd(t *testing.T, name string) *crowd {
 		}
 		s.reaches = func(p nftmodel.Packet) bool { return delivers(k.Outcomes(p)) }
 		s.writer = func() dataplane.Writer {
-			return nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open, TransactionBytes: bytes})
+			return nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: k.Open, TransactionBytes: bytes})
 		}
 	case "proven":
 		k := &objectKernel{objects: map[dataplane.ID]dataplane.Object{}}
@@ -113,7 +114,7 @@ func (s *crowd) open(blamed bool) {
 		Node: proxy.NodeSettings{Name: thisNode},
 		Domains: []proxy.Domain{{
 			Name:     s.name,
-			Renderer: rejectedRenderer{nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), s},
+			Renderer: rejectedRenderer{nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), s},
 			Writer:   judgedWriter{s.writer(), s, blamed},
 		}},
 		Source: func(ctx context.Context, cache *source.Cache) error {
@@ -333,7 +334,7 @@ func (k *objectKernel) Read(context.Context) ([]dataplane.Object, error) {
 // reaches reports whether the frontend is there; what belongs to it came with it.
 func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 	for id := range k.objects {
-		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@"+nftables.SetName("frontends") && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
+		if f, ok := (nftrender.Naming{}).Frontend(id); ok && id.Container == "@"+nftrender.SetName("frontends") && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
 			return true
 		}
 	}

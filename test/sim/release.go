@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 )
 
@@ -33,7 +34,7 @@ func translated(objects []dataplane.Object) []dataplane.Object {
 		switch o.ID.Container {
 		case "chain":
 			o.ID.Name, o.Body = renamedChain(o.ID.Name), rename(o.Body)
-		case "@" + nftables.SetName("frontends"), "@" + nftables.SetName("nodeports"):
+		case "@" + nftrender.SetName("frontends"), "@" + nftrender.SetName("nodeports"):
 			o.Body = rename(o.Body)
 		}
 		var refs []dataplane.ID
@@ -63,12 +64,12 @@ func (s *stack) toOtherRelease() error {
 	if len(s.ours(isTable)) == 0 {
 		return nil
 	}
-	writer := nftables.NewWriter(s.family, nftables.WriterConfig{Open: s.kernel.Open})
+	writer := nftkernel.NewWriter(s.family, nftkernel.WriterConfig{Open: s.kernel.Open})
 	objects, err := writer.Read(context.Background())
 	if err != nil {
 		return err
 	}
-	if err := s.commit(nftables.TableName, message{kind: unix.NFT_MSG_DELTABLE}); err != nil {
+	if err := s.commit(nftrender.TableName, message{kind: unix.NFT_MSG_DELTABLE}); err != nil {
 		return err
 	}
 	batch := &dataplane.Batch{}
@@ -78,7 +79,7 @@ func (s *stack) toOtherRelease() error {
 		}
 		batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, After: &o})
 	}
-	writer = nftables.NewWriter(s.family, nftables.WriterConfig{Open: s.kernel.Open})
+	writer = nftkernel.NewWriter(s.family, nftkernel.WriterConfig{Open: s.kernel.Open})
 	if receipt := writer.Write(context.Background(), batch); receipt.Outcome != dataplane.Landed {
 		return fmt.Errorf("%v: %v", receipt, receipt.Err)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -288,8 +289,8 @@ func (g *generator) rest() {
 type settings struct {
 	node    proxy.NodeSettings
 	pace    aggregator.Pace
-	options nftables.Options
-	writer  nftables.WriterConfig
+	options nftrender.Options
+	writer  nftkernel.WriterConfig
 	blame   blame
 	// announced is set if the kernel announces what other programs change. Otherwise only
 	// audits find it.
@@ -313,7 +314,7 @@ func settingsOf(seed uint64) settings {
 	s := settings{
 		node:    proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
 		pace:    paceOf(d),
-		options: nftables.Options{MasqueradeBit: uint(14 * d.IntN(2))},
+		options: nftrender.Options{MasqueradeBit: uint(14 * d.IntN(2))},
 	}
 	_ = d.percent(30) // of a setting that is gone: what a seed draws stays the same
 	s.blame, s.announced = blame(d.IntN(int(blames))), d.percent(70)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -77,7 +77,7 @@ func (s *stack) change(e event) error {
 	switch e.do {
 	case deleteTable:
 		if len(s.ours(isTable)) > 0 {
-			return s.commit(nftables.TableName, message{kind: unix.NFT_MSG_DELTABLE})
+			return s.commit(nftrender.TableName, message{kind: unix.NFT_MSG_DELTABLE})
 		}
 	case deleteChain:
 		if chain, ok := pick(d, s.ours(isChain)); ok {
@@ -85,7 +85,7 @@ func (s *stack) change(e event) error {
 		}
 	case deleteElement:
 		if element, ok := pick(d, s.ours(isElement)); ok {
-			return s.commit(nftables.TableName, elementMessage(unix.NFT_MSG_DELSETELEM, element, keyOnly(element)))
+			return s.commit(nftrender.TableName, elementMessage(unix.NFT_MSG_DELSETELEM, element, keyOnly(element)))
 		}
 	case addForeignChain:
 		return s.addForeignChain(d)
@@ -108,7 +108,7 @@ func isElement(i nftmodel.Item) bool { return i.Key != "" }
 // ours lists the proxy's items of a kind.
 func (s *stack) ours(kind func(nftmodel.Item) bool) []nftmodel.Item {
 	return slices.DeleteFunc(s.kernel.Items(s.family), func(i nftmodel.Item) bool {
-		return i.Table != nftables.TableName || !kind(i)
+		return i.Table != nftrender.TableName || !kind(i)
 	})
 }
 
@@ -161,10 +161,10 @@ func (s *stack) commit(table string, messages ...message) error {
 // deleteChain deletes the rules of a chain, and the chain if nothing leads there.
 func (s *stack) deleteChain(chain nftmodel.Item) error {
 	rules := message{kind: unix.NFT_MSG_DELRULE, attrs: netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, chain.Chain)}
-	if err := s.commit(nftables.TableName, rules); err != nil {
+	if err := s.commit(nftrender.TableName, rules); err != nil {
 		return err
 	}
-	err := s.commit(nftables.TableName, message{
+	err := s.commit(nftrender.TableName, message{
 		kind: unix.NFT_MSG_DELCHAIN, attrs: netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, chain.Chain),
 	})
 	if errors.Is(err, unix.EBUSY) {
@@ -240,7 +240,7 @@ func (s *stack) addForeignChain(d random) error {
 // addForeignSet adds a set of two elements to another program's table. It has the name of
 // one of ours.
 func (s *stack) addForeignSet(d random) error {
-	item := nftmodel.Item{Name: nftmodel.Name{Set: []string{nftables.SetName("frontends"), hairpins, "other"}[d.IntN(3)]}}
+	item := nftmodel.Item{Name: nftmodel.Name{Set: []string{nftrender.SetName("frontends"), hairpins, "other"}[d.IntN(3)]}}
 	messages := []message{setMessage(item.Set)}
 	for range 2 {
 		key := netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY,
@@ -267,7 +267,7 @@ func (s *stack) alterRules(d random) error {
 		if !ok {
 			return nil
 		}
-		return s.commit(nftables.TableName, ruleMessage(chain.Chain, 0))
+		return s.commit(nftrender.TableName, ruleMessage(chain.Chain, 0))
 	}
 	elements := s.ours(isElement)
 	element, ok := pick(d, elements)
@@ -276,7 +276,7 @@ func (s *stack) alterRules(d random) error {
 	}
 	other, _ := pick(d, slices.DeleteFunc(elements, func(i nftmodel.Item) bool { return i.Set != element.Set }))
 	data := netlink.Find([]byte(other.Body), unix.NFTA_SET_ELEM_DATA).Data
-	return s.commit(nftables.TableName,
+	return s.commit(nftrender.TableName,
 		elementMessage(unix.NFT_MSG_DELSETELEM, element, keyOnly(element)),
 		elementMessage(unix.NFT_MSG_NEWSETELEM, element, netlink.AppendBytes(keyOnly(element), unix.NFTA_SET_ELEM_DATA, data)))
 }
@@ -289,13 +289,13 @@ func (s *stack) addStray(d random) error {
 	name := fmt.Sprintf("stray-%d", d.IntN(1000))
 	switch d.IntN(3) {
 	case 0:
-		return s.commit(nftables.TableName, message{
+		return s.commit(nftrender.TableName, message{
 			unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, "endpoint-"+name),
 		})
 	case 1:
-		return s.commit(nftables.TableName, setMessage(name))
+		return s.commit(nftrender.TableName, setMessage(name))
 	default:
-		return s.commit(nftables.TableName, chainMessages(name, unix.NF_INET_FORWARD, 7, 1)...)
+		return s.commit(nftrender.TableName, chainMessages(name, unix.NF_INET_FORWARD, 7, 1)...)
 	}
 }
 

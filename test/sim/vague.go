@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -33,7 +33,7 @@ func (w *world) vagueNumbers(family service.Family) []int {
 func (w *world) vagueIsDamaged() bool {
 	for family, s := range w.stacks {
 		for name := range s.guard.damaged() {
-			if name.Table == nftables.TableName && len(w.vagueNumbers(service.Family(family))) > 0 {
+			if name.Table == nftrender.TableName && len(w.vagueNumbers(service.Family(family))) > 0 {
 				return true
 			}
 		}
@@ -144,7 +144,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 // withoutFrontends leaves out what belongs to a frontend.
 func withoutFrontends(objects []dataplane.Object) []dataplane.Object {
 	return slices.DeleteFunc(objects, func(o dataplane.Object) bool {
-		_, is := nftables.Naming{}.Frontend(o.ID)
+		_, is := nftrender.Naming{}.Frontend(o.ID)
 		return is
 	})
 }
@@ -250,7 +250,7 @@ func (s *stack) compare(want contents) error {
 		body, wanted := want.present[0][item.Name]
 		foreign, theirs := s.foreign[item.Name]
 		switch {
-		case item.Table != nftables.TableName && !theirs:
+		case item.Table != nftrender.TableName && !theirs:
 			wrong(item.Name, "the proxy has put this into another program's table")
 		case theirs && item.Body != foreign:
 			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)

@@ -8,6 +8,7 @@ import (
 
 // Header is what differs between the families in rules.
 type Header struct {
+	Family service.Family
 	// Name is nft's name of the family and of its header.
 	Name string
 	// Protocol is NFPROTO_IPV4 or NFPROTO_IPV6.
@@ -23,10 +24,10 @@ type Header struct {
 // Headers are those of both families.
 var Headers = service.PerFamily[Header]{
 	service.IPv4: {
-		Name: "ip", Protocol: unix.NFPROTO_IPV4, AddrBytes: 4, Saddr: 12, Daddr: 16, PortUnreachable: 3, OriginalDaddr: 20,
+		Family: service.IPv4, Name: "ip", Protocol: unix.NFPROTO_IPV4, AddrBytes: 4, Saddr: 12, Daddr: 16, PortUnreachable: 3, OriginalDaddr: 20,
 	},
 	service.IPv6: {
-		Name: "ip6", Protocol: unix.NFPROTO_IPV6, AddrBytes: 16, Saddr: 8, Daddr: 24, PortUnreachable: 4, OriginalDaddr: 22,
+		Family: service.IPv6, Name: "ip6", Protocol: unix.NFPROTO_IPV6, AddrBytes: 16, Saddr: 8, Daddr: 24, PortUnreachable: 4, OriginalDaddr: 22,
 	},
 }
 

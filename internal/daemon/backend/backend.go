@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -47,7 +47,7 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 		return asked, domains, err
 	}
 	domains, err := by.NFTables(asked == config.ModeBest)
-	_, lacks := errors.AsType[*nftables.MissingError](err)
+	_, lacks := errors.AsType[*nftkernel.MissingError](err)
 	switch {
 	case lacks && asked == config.ModeBest:
 		instead, insteadErr := by.IPTables()

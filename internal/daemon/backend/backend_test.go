@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -60,8 +60,8 @@ func (b *builders) families(name string, count int, err error) ([]proxy.Domain, 
 }
 
 func TestBuild(t *testing.T) {
-	old := &nftables.MissingError{Family: service.IPv4, Feature: "ranges in concatenations", Need: "Linux 5.6", Err: unix.EOPNOTSUPP}
-	old6 := &nftables.MissingError{Family: service.IPv6, Feature: "fib", Need: "CONFIG_NFT_FIB_IPV6", Err: unix.ENOENT}
+	old := &nftkernel.MissingError{Family: service.IPv4, Feature: "ranges in concatenations", Need: "Linux 5.6", Err: unix.EOPNOTSUPP}
+	old6 := &nftkernel.MissingError{Family: service.IPv6, Feature: "fib", Need: "CONFIG_NFT_FIB_IPV6", Err: unix.ENOENT}
 	none := errors.New("no iptables")
 	for name, c := range map[string]struct {
 		asked                            config.Mode
@@ -112,7 +112,7 @@ func TestBuild(t *testing.T) {
 
 // TestEachFamily: whole makes a lack of one family an error, unless the node has no IPv6.
 func TestEachFamily(t *testing.T) {
-	lacks := func(family service.Family, err error) error { return &nftables.MissingError{Family: family, Err: err} }
+	lacks := func(family service.Family, err error) error { return &nftkernel.MissingError{Family: family, Err: err} }
 	off := &sysctl.NoIPv6Error{What: "off", Need: "on"}
 	for name, c := range map[string]struct {
 		errs  service.PerFamily[error]
@@ -128,7 +128,7 @@ func TestEachFamily(t *testing.T) {
 		"of which IPv4 is bad": {errs: service.PerFamily[error]{lacks(service.IPv4, unix.ENOENT), lacks(service.IPv6, off)}, whole: true, lines: 1},
 	} {
 		core, lines := observer.New(zap.InfoLevel)
-		domains, err := eachFamily[*nftables.MissingError](zap.New(core), c.whole, func(family service.Family) (proxy.Domain, error) {
+		domains, err := eachFamily[*nftkernel.MissingError](zap.New(core), c.whole, func(family service.Family) (proxy.Domain, error) {
 			return proxy.Domain{Family: family}, c.errs[family]
 		})
 		if len(domains) != c.want || (err == nil) != (c.want > 0) || lines.Len() != c.lines {
@@ -186,7 +186,7 @@ func TestHasFamily(t *testing.T) {
 	if err := hasFamily(service.IPv4, files); err != nil {
 		t.Errorf("IPv4: %v", err)
 	}
-	missing, ok := errors.AsType[*nftables.MissingError](hasFamily(service.IPv6, files))
+	missing, ok := errors.AsType[*nftkernel.MissingError](hasFamily(service.IPv6, files))
 	if !ok || missing.Family != service.IPv6 || missing.Need == "" {
 		t.Errorf("IPv6 without: %+v", missing)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -122,12 +122,12 @@ func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error 
 
 // HoldConnections keeps open connections as they are while rules come or go: those that rules have
 // translated, and those that none has.
-func HoldConnections() error { return eachTable(nftables.Hold) }
+func HoldConnections() error { return eachTable(nftkernel.Hold) }
 
 // ReleaseConnections ends what HoldConnections began.
 func ReleaseConnections() error {
 	return eachTable(func(family service.Family, inside func(func() error) error) error {
-		_, err := nftables.Release(family, inside)
+		_, err := nftkernel.Release(family, inside)
 		return err
 	})
 }

@@ -10,7 +10,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -37,8 +38,8 @@ type NFTablesOptions struct {
 // A node without one family is served in the other; see Whole. If neither works, the error names each
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
-	starts := nftables.NewStarts()
-	domains, err := eachFamily[*nftables.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
+	starts := nftkernel.NewStarts()
+	domains, err := eachFamily[*nftkernel.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
 		probe := HasNFTables
 		if o.DryRun {
 			probe = checkNFTables
@@ -59,7 +60,7 @@ func HasNFTables(family service.Family) error {
 	if err := hasFamily(family, sysctl.Files{}); err != nil {
 		return err
 	}
-	return nftables.Probe(family, nil)
+	return nftkernel.Probe(family, nil)
 }
 
 // checkNFTables is HasNFTables for a process that writes nothing.
@@ -67,7 +68,7 @@ func checkNFTables(family service.Family) error {
 	if err := hasFamily(family, sysctl.Files{}); err != nil {
 		return err
 	}
-	return nftables.Check(family)
+	return nftkernel.Check(family)
 }
 
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6
@@ -78,7 +79,7 @@ func hasFamily(family service.Family, files sysctl.Files) error {
 	}
 	err := files.IPv6()
 	if missing, ok := errors.AsType[*sysctl.NoIPv6Error](err); ok {
-		return &nftables.MissingError{Family: family, Feature: "IPv6", Need: missing.Need, Err: err}
+		return &nftkernel.MissingError{Family: family, Feature: "IPv6", Need: missing.Need, Err: err}
 	}
 	return err
 }
@@ -88,14 +89,14 @@ func hasFamily(family service.Family, files sysctl.Files) error {
 // unforeseen. During an audit nothing is written: 0.3 s for 100,000 elements.
 const auditPause = 5 * time.Minute
 
-func nftablesDomain(family service.Family, starts *nftables.Starts, o NFTablesOptions) proxy.Domain {
+func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesOptions) proxy.Domain {
 	name := fmt.Sprintf("nftables/%s", family)
 	return proxy.Domain{
 		Name:     name,
 		Family:   family,
 		Pace:     aggregator.Pace{Audit: auditPause},
-		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit}),
-		Writer: nftables.NewWriter(family, nftables.WriterConfig{
+		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit}),
+		Writer: nftkernel.NewWriter(family, nftkernel.WriterConfig{
 			Starts: starts,
 			Progress: func(landed, all int) {
 				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
@@ -112,9 +113,9 @@ func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) e
 		var removed bool
 		var err error
 		if dry {
-			removed, err = nftables.Exists(context.Background(), family)
+			removed, err = nftkernel.Exists(context.Background(), family)
 		} else {
-			removed, err = nftables.Cleanup(family, nil)
+			removed, err = nftkernel.Cleanup(family, nil)
 		}
 		told(family, removed)
 		failed = append(failed, err)

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -247,7 +247,7 @@ func guardFor(part userspace.Part, family service.Family, o UserspaceOptions) (u
 	if part == userspace.NodePorts { // which are at addresses of the host itself
 		return nil, nil
 	}
-	guard, err := nftables.NewGuard(family, nil)
+	guard, err := nftkernel.NewGuard(family, nil)
 	if err != nil {
 		return nil, o.withoutGuard(err)
 	}
@@ -256,7 +256,7 @@ func guardFor(part userspace.Part, family service.Family, o UserspaceOptions) (u
 
 // withoutGuard returns what keeps the mode from starting if there is no guard for a reason; nil if it may start.
 func (o *UserspaceOptions) withoutGuard(err error) error {
-	_, lacks := errors.AsType[*nftables.MissingError](err)
+	_, lacks := errors.AsType[*nftkernel.MissingError](err)
 	switch {
 	case !lacks:
 		return err
@@ -377,7 +377,7 @@ func CleanUpUserspace(ctx context.Context, dry bool, told func(service.Family, U
 		var left UserspaceLeft
 		var err error
 		if left.Addresses, err = userspace.CleanUp(ctx, family, dry); err == nil {
-			left.Guard, err = nftables.RemoveGuard(ctx, family, dry, nil)
+			left.Guard, err = nftkernel.RemoveGuard(ctx, family, dry, nil)
 		}
 		told(family, left)
 		failed = append(failed, err)

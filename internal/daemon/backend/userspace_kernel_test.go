@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -164,7 +164,7 @@ func TestKernelServerAddressIsReleased(t *testing.T) {
 // TestUserspaceWithoutGuard: a kernel without nf_tables keeps the mode from starting, and the error says what to
 // do, unless the configuration accepts open ports of the host. Another error is final in any case.
 func TestUserspaceWithoutGuard(t *testing.T) {
-	lacks, other := &nftables.MissingError{Family: service.IPv4, Err: syscall.EPROTONOSUPPORT}, syscall.EPERM
+	lacks, other := &nftkernel.MissingError{Family: service.IPv4, Err: syscall.EPROTONOSUPPORT}, syscall.EPERM
 	for name, c := range map[string]struct {
 		expose         bool
 		err            error

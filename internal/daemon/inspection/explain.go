@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
@@ -132,15 +132,15 @@ func (m *kernelMemory) close() {
 }
 
 // InMap implements explain.Memory.
-func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftables.Recollection, bool, error) {
+func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftkernel.Recollection, bool, error) {
 	if m.socket == nil {
 		opened, err := wire.Open()
 		if err != nil {
-			return nftables.Recollection{}, false, err
+			return nftkernel.Recollection{}, false, err
 		}
 		m.socket = opened
 	}
-	return nftables.Remembered(m.ctx, m.socket, family, name, client)
+	return nftkernel.Remembered(m.ctx, m.socket, family, name, client)
 }
 
 // InList implements explain.Memory.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -195,7 +195,7 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 func (i *Inspection) objectName(n int, h *ledger.Holding) string {
 	id := h.Object.ID
 	if i.Backend.Mode == config.ModeNFTables {
-		if _, text, err := nftables.Element(i.Backend.Domains[n].Family, id.Name, id.Container); err == nil {
+		if _, text, err := nftrender.Element(i.Backend.Domains[n].Family, id.Name, id.Container); err == nil {
 			return text
 		}
 	}

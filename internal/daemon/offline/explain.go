@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
@@ -72,7 +72,7 @@ func explainDomain(mode config.Mode, o *setup.Options, liberal bool) func(servic
 			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
 			return iptables.NewRenderer(family, options), iptables.NewLayout(family)
 		default:
-			return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: bit}), nil
+			return nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: bit}), nil
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -130,8 +130,8 @@ func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Add
 // nftables returns one table for nft, after two lines that delete a table of that name. It
 // has to exist to be deleted.
 func (s *offlineState) nftables(family service.Family) (string, error) {
-	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: s.options.MasqueradeBit()})
-	text, err := nftables.Text(family, render.Objects(renderer, nil, render.Views(s.cache, s.facts), s.facts))
+	renderer := nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: s.options.MasqueradeBit()})
+	text, err := nftrender.Text(family, render.Objects(renderer, nil, render.Views(s.cache, s.facts), s.facts))
 	if err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
@@ -245,7 +245,7 @@ func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, 
 	if p.backend.Mode != config.ModeNFTables {
 		return TextLines
 	}
-	return func(o *dataplane.Object) (string, []string) { return nftables.Lines(family, o) }
+	return func(o *dataplane.Object) (string, []string) { return nftrender.Lines(family, o) }
 }
 
 func (p *preview) leavesOut() func(*dataplane.Change) bool {

@@ -10,7 +10,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -81,11 +82,11 @@ func (p *preflight) leftovers(ctx context.Context) {
 		p.add("rules", OK, "", "%s: %s", what, fate)
 	}
 	for _, family := range service.Families {
-		switch exists, err := nftables.Exists(ctx, family); {
+		switch exists, err := nftkernel.Exists(ctx, family); {
 		case err != nil:
 			p.add("rules", Warn, "", "%v", err)
 		case exists:
-			tell(p.backend.Mode == config.ModeNFTables, "table "+nftables.TableName+" of nftables, "+family.String())
+			tell(p.backend.Mode == config.ModeNFTables, "table "+nftrender.TableName+" of nftables, "+family.String())
 		}
 	}
 	for _, f := range backend.FindFormer(ctx) {

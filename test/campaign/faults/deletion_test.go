@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -62,9 +62,9 @@ func (p *proxyNode) routes(family service.Family) routes {
 		if to.family != family {
 			continue
 		}
-		m, key := nftables.SetName("frontends"), fmt.Sprintf("%s . %s . %d", to.addr().Addr(), to.protocol, to.addr().Port())
+		m, key := nftrender.SetName("frontends"), fmt.Sprintf("%s . %s . %d", to.addr().Addr(), to.protocol, to.addr().Port())
 		if to.kind == nodePort {
-			m, key = nftables.SetName("nodeports"), fmt.Sprintf("%s . %d", to.protocol, to.addr().Port())
+			m, key = nftrender.SetName("nodeports"), fmt.Sprintf("%s . %d", to.protocol, to.addr().Port())
 		}
 		said := p.ask(fmt.Sprintf("get element %s %s { %s }", table(family), m, key))
 		_, chain, found := strings.Cut(said, "goto ")
@@ -103,8 +103,8 @@ func (r routes) sharing(with target) func(target) bool {
 func (r routes) deletions(family service.Family) []deletion {
 	pairIP := target{pair, family, "tcp", clusterIP}
 	one := fmt.Sprintf("%s . tcp . 80", pairIP.addr().Addr())
-	chain, endpoints := r[pairIP], nftables.SetName("cluster-endpoints")+"-"+r.shard(pairIP)
-	frontends := nftables.SetName("frontends")
+	chain, endpoints := r[pairIP], nftrender.SetName("cluster-endpoints")+"-"+r.shard(pairIP)
+	frontends := nftrender.SetName("frontends")
 	stickyChain := r[target{sticky, family, "tcp", clusterIP}]
 	only := func(s liveService) func(target) bool { return func(to target) bool { return to.service == s } }
 	return []deletion{
@@ -117,7 +117,7 @@ func (r routes) deletions(family service.Family) []deletion {
 		{name: "endpoints, flushed", commands: "flush map TABLE " + endpoints, hits: r.sharing(pairIP)},
 		{name: "one frontend", commands: "delete element TABLE " + frontends + " { " + one + " }", hits: only(pair)},
 		{name: "one endpoint", commands: "delete element TABLE " + endpoints + " { " + one + " . 0 }", hits: only(pair)},
-		{name: "a set that decides nothing here", commands: "flush set TABLE " + nftables.SetName("active-cluster-ips"), hits: nobody},
+		{name: "a set that decides nothing here", commands: "flush set TABLE " + nftrender.SetName("active-cluster-ips"), hits: nobody},
 		{name: "one frontend of each family", commands: r.oneOfEach(), hits: only(pair), both: true},
 		{name: "the table", commands: "delete table TABLE", hits: everyone},
 		{name: "the ruleset", commands: "flush ruleset", hits: everyone, both: true, ruleset: true},
@@ -130,7 +130,7 @@ func (r routes) oneOfEach() string {
 	var all []string
 	for _, family := range service.Families {
 		to := target{pair, family, "tcp", clusterIP}
-		all = append(all, fmt.Sprintf("delete element %s %s { %s . tcp . 80 }", table(family), nftables.SetName("frontends"), to.addr().Addr()))
+		all = append(all, fmt.Sprintf("delete element %s %s { %s . tcp . 80 }", table(family), nftrender.SetName("frontends"), to.addr().Addr()))
 	}
 	return strings.Join(all, "; ")
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/observe"
@@ -32,7 +33,7 @@ type proxyNode struct {
 	network *network
 	// monitors and readers are apart from the proxy.
 	monitors service.PerFamily[*monitor]
-	readers  service.PerFamily[*nftables.Writer]
+	readers  service.PerFamily[*nftkernel.Writer]
 	// foreignWrites counts the writes of other programs, twice each: when one begins and when it
 	// ends.
 	foreignWrites atomic.Int64
@@ -58,7 +59,7 @@ func newProxyNode(t *testing.T) *proxyNode {
 	p := &proxyNode{T: t, network: newNetwork(t), quiet: quietServices}
 	for _, family := range service.Families {
 		p.monitors[family] = newMonitor(t, p.network.node, family)
-		reader := nftables.NewWriter(family, nftables.WriterConfig{Inside: p.network.node.Do})
+		reader := nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: p.network.node.Do})
 		p.readers[family] = reader
 		t.Cleanup(func() { check(t, reader.Close()) })
 	}
@@ -96,7 +97,7 @@ func (p *proxyNode) read(family service.Family) []dataplane.Object {
 }
 
 // readWhole reads until no write comes in between.
-func readWhole(ctx context.Context, reader *nftables.Writer) ([]dataplane.Object, error) {
+func readWhole(ctx context.Context, reader *nftkernel.Writer) ([]dataplane.Object, error) {
 	for {
 		objects, err := reader.Read(ctx)
 		if !errors.Is(err, netlink.ErrInterrupted) {
@@ -146,7 +147,7 @@ func (p *proxyNode) mustNFT(commands string) string {
 
 // table is a family's table in nft's words.
 func table(family service.Family) string {
-	return service.PerFamily[string]{service.IPv4: "ip ", service.IPv6: "ip6 "}[family] + nftables.TableName
+	return service.PerFamily[string]{service.IPv4: "ip ", service.IPv6: "ip6 "}[family] + nftrender.TableName
 }
 
 // checkAdopted ends the proxy and starts another one over its rules. If that finds any difference,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -123,7 +123,7 @@ var defects = []defect{
 	{"a rule with an expression that no kernel knows", unix.ENOENT, addExpression},
 }
 
-var allowedSources, frontends = "@" + nftables.SetName("allowed-sources"), "@" + nftables.SetName("frontends")
+var allowedSources, frontends = "@" + nftrender.SetName("allowed-sources"), "@" + nftrender.SetName("frontends")
 
 // addOverlap adds two ranges of sources at a frontend of the Service: those of the Service external, and
 // one that begins inside and ends outside of it.

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -144,9 +145,9 @@ func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 	p.start()
 	var domains []proxy.Domain
 	for _, family := range service.Families {
-		writer := nftables.NewWriter(family, nftables.WriterConfig{Inside: p.network.node.Do})
+		writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: p.network.node.Do})
 		domains = append(domains, proxy.Domain{Name: "rival/" + family.String(), Family: family, Writer: writer,
-			Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 11})})
+			Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 11})})
 	}
 	heard := &eventLog{}
 	rival, err := proxy.New(proxy.Config{

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -24,7 +24,7 @@ type socket struct {
 	gate *socketGate
 }
 
-var _ nftables.Socket = (*socket)(nil)
+var _ nftkernel.Socket = (*socket)(nil)
 
 // socketGate decides which transactions of a domain reach the kernel.
 type socketGate struct {
@@ -36,8 +36,8 @@ type socketGate struct {
 	sockets []*wire.Socket
 }
 
-// open is for nftables.WriterConfig.
-func (b *socketGate) open() (nftables.Socket, error) {
+// open is for nftkernel.WriterConfig.
+func (b *socketGate) open() (nftkernel.Socket, error) {
 	s, err := wire.Open()
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (b *socketGate) open() (nftables.Socket, error) {
 	return &socket{s, b}, nil
 }
 
-// Close implements nftables.Socket.
+// Close implements nftkernel.Socket.
 func (s *socket) Close() error {
 	s.gate.mu.Lock()
 	s.gate.sockets = slices.DeleteFunc(s.gate.sockets, func(open *wire.Socket) bool { return open == s.Socket })
@@ -63,7 +63,7 @@ func (b *socketGate) set(decide func() error) {
 	b.decide = decide
 }
 
-// Commit implements nftables.Socket.
+// Commit implements nftkernel.Socket.
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	s.gate.mu.Lock()
 	decide := s.gate.decide

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -20,9 +21,9 @@ import (
 // API asked for it: of a Service that the kernel held wholly, everything stays as long as its
 // rendering does. Of one that the kernel refuses, the last good rendering stays.
 type checkingWriter struct {
-	*nftables.Writer
+	*nftkernel.Writer
 	// reader is a second connection to the same table.
-	reader *nftables.Writer
+	reader *nftkernel.Writer
 	// foreignWrites counts the writes of other programs. A receipt is not compared if the number
 	// has changed during its write.
 	foreignWrites *atomic.Int64
@@ -178,7 +179,7 @@ func (w *checkingWriter) find(ctx context.Context) (b before) {
 }
 
 // contentsNow reads once. It returns false when another program writes at the same time.
-func contentsNow(ctx context.Context, reader *nftables.Writer) (contents, bool) {
+func contentsNow(ctx context.Context, reader *nftkernel.Writer) (contents, bool) {
 	objects, err := reader.Read(context.WithoutCancel(ctx))
 	return contentsOf(objects), err == nil
 }
@@ -239,7 +240,7 @@ type domain struct {
 func (p *proxyNode) newDomain(family service.Family) *domain {
 	p.Helper()
 	inside := p.network.node.Do
-	check(p, nftables.Probe(family, inside))
+	check(p, nftkernel.Probe(family, inside))
 	striking := func() *interrupter {
 		if i := p.interrupter.Load(); i != nil && i.family == family {
 			return i
@@ -247,7 +248,7 @@ func (p *proxyNode) newDomain(family service.Family) *domain {
 		return nil
 	}
 	sockets := &socketGate{}
-	writer := nftables.NewWriter(family, nftables.WriterConfig{
+	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{
 		Inside: inside, Open: sockets.open,
 		TransactionBytes: p.transactionBytes, Progress: func(landed, all int) {
 			if i := striking(); i != nil {
@@ -255,7 +256,7 @@ func (p *proxyNode) newDomain(family service.Family) *domain {
 			}
 		},
 	})
-	renderer := newSpoilingRenderer(nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}))
+	renderer := newSpoilingRenderer(nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}))
 	if p.process != nil {
 		renderer.external = p.domains[slices.Index(service.Families[:], family)].renderer.external
 	}
@@ -265,7 +266,7 @@ func (p *proxyNode) newDomain(family service.Family) *domain {
 	return &domain{
 		name: "nftables/" + family.String(), sockets: sockets, renderer: renderer,
 		writer: &checkingWriter{
-			Writer: writer, reader: nftables.NewWriter(family, nftables.WriterConfig{Inside: inside}),
+			Writer: writer, reader: nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: inside}),
 			foreignWrites: &p.foreignWrites, compared: map[dataplane.Outcome]int{}, expected: renderer.expected, each: max(1, p.watchEach),
 			foreign: func() int64 { return p.foreignWrites.Load() + p.strikes.Load() },
 			before: func(ctx context.Context) context.Context {

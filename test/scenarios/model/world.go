@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -92,7 +92,7 @@ func (w *World) Start() error {
 	for _, family := range service.Families {
 		domains = append(domains, proxy.Domain{
 			Name: Mode + "/" + family.String(), Family: family,
-			Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: masqueradeBit}),
+			Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: masqueradeBit}),
 			Writer:   w.kernel.Writer(family),
 		})
 	}

@@ -1,0 +1,59 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+)
+
+var _ dataplane.ReaderAhead = (*Writer)(nil)
+
+// ahead is the table as it was at a generation of the kernel's tables.
+type ahead struct {
+	objects    []dataplane.Object
+	generation uint32
+}
+
+// ReadAhead reads the table for the next Read.
+func (w *Writer) ReadAhead(ctx context.Context) {
+	socket, err := w.open()
+	if err != nil {
+		return
+	}
+	r := w.reader(socket)
+	a := &ahead{}
+	if a.generation, err = r.generation(ctx); err != nil {
+		return
+	}
+	if a.objects, err = r.once(ctx); err == nil {
+		w.ahead = a
+	}
+}
+
+// Read returns all objects in the table, in no order, and none if there is no table.
+func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	socket, err := w.open()
+	if err != nil {
+		return nil, w.readError(err)
+	}
+	r := w.reader(socket)
+	if a := w.ahead; a != nil {
+		w.ahead = nil
+		// If no transaction has landed since before the reading, it was of one moment, and
+		// that moment lasts.
+		if now, err := r.generation(ctx); err == nil && now == a.generation {
+			return a.objects, nil
+		}
+	}
+	objects, err := r.all(ctx)
+	if err != nil {
+		return nil, w.readError(err)
+	}
+	return objects, nil
+}
+
+func (w *Writer) readError(err error) error {
+	return fmt.Errorf("read the %s table %s: %w", w.d.Family, render.TableName, err)
+}

@@ -1,0 +1,251 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// guardTable is the table of userspace mode. That mode makes addresses of Services local to the host, so
+// a program that listens on all addresses of the host would answer at them. The table rejects new
+// clients of these addresses, but for those of frontends, in a chain that sees what arrives for the host:
+//
+//	@guarded              addresses of Services
+//	@frontends            address, protocol and port that the proxy listens at
+//	@health-check-ports   TCP ports that answer at all of these addresses
+//
+// It tracks no connections. It rejects TCP packets that can open a connection, and no others, so
+// connections go on when their frontend goes.
+const guardTable = "sluice-guard"
+
+// guardPart bounds the elements of one transaction, which has to fit into the socket's buffer.
+const guardPart = 2000
+
+// Guard writes and reads the table of one family that keeps ports of the host from answering at
+// addresses of Services. An element is a [service.Frontend]: without a port it is an address to
+// guard, without an address a health check port. Use it from one goroutine at a time; Watch may
+// run concurrently.
+type Guard struct {
+	d      *rules.Header
+	inside func(func() error) error
+	socket Socket
+	// intact is set while the table is known to have our chain and sets.
+	intact bool
+}
+
+// NewGuard opens a guard, and changes nothing. It returns a *MissingError if the kernel lacks what it
+// needs. inside is that of WriterConfig.
+func NewGuard(family service.Family, inside func(func() error) error) (*Guard, error) {
+	if inside == nil {
+		inside = here
+	}
+	g := &Guard{d: &rules.Headers[family], inside: inside}
+	lacks := func(err error) error {
+		return &MissingError{Family: family, Feature: "a table that guards ports of the host", Need: "CONFIG_NF_TABLES, CONFIG_NFT_REJECT", Err: err}
+	}
+	err := inside(func() error {
+		socket, err := wire.Open()
+		if err == nil {
+			g.socket = socket
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
+		return nil, lacks(err)
+	case err != nil:
+		return nil, err
+	}
+	if err = g.try(); isBusy(err) || errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("probe the kernel: %w", err)
+	} else if err != nil {
+		err = lacks(err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.socket.Close())
+	}
+	return g, nil
+}
+
+// Close closes the socket. The table stays.
+func (g *Guard) Close() error { return g.socket.Close() }
+
+// try adds sets and rules in a table of the probe, and removes them in the same transaction.
+func (g *Guard) try() error {
+	p := &prober{d: g.d, socket: g.socket}
+	e := p.emitter()
+	for _, s := range render.GuardSets(g.d.Family) {
+		e.addSet(s.ID.Name, s.Body)
+	}
+	c := render.GuardChain(g.d.Family)
+	c.Base = nil
+	e.addWhole(c)
+	e.deleteTable()
+	return p.commit(e)
+}
+
+// addressesLast sorts addresses behind everything that answers at them.
+func addressesLast(elements []service.Frontend) []service.Frontend {
+	sorted := slices.Clone(elements)
+	rank := func(f service.Frontend) int {
+		if f.Addr.IsValid() && f.Port == 0 {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(sorted, func(a, b service.Frontend) int { return rank(a) - rank(b) })
+	return sorted
+}
+
+// Add adds elements, and the table if it is not there: frontends before the addresses that they
+// are at. One that exists is success. After an error, some may have been added.
+func (g *Guard) Add(elements []service.Frontend) error {
+	for part := range slices.Chunk(addressesLast(elements), guardPart) {
+		if err := g.change(part, unix.NFT_MSG_NEWSETELEM); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove removes elements: addresses before the frontends at them. One that does not exist is success.
+// After an error, some may have been removed.
+func (g *Guard) Remove(elements []service.Frontend) error {
+	sorted := addressesLast(elements)
+	slices.Reverse(sorted)
+	for part := range slices.Chunk(sorted, guardPart) {
+		// The kernel refuses to delete what is not there, and accepts what is there already.
+		if err := g.change(part, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change sends one transaction with a message of each kind for each element.
+func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
+	e := newEmitter(g.d)
+	e.table = guardTable
+	if !g.intact {
+		g.build(e)
+	}
+	for _, kind := range kinds {
+		for _, f := range elements {
+			e.element(kind, render.GuardElement(f), "", 0)
+		}
+	}
+	if err := g.commit(e); err != nil {
+		g.intact = false
+		return err
+	}
+	g.intact = true
+	return nil
+}
+
+// build adds the table, or gives one that is there our rules. Its elements stay.
+func (g *Guard) build(e *emitter) {
+	e.addTable("")
+	for _, s := range render.GuardSets(g.d.Family) {
+		e.addSet(s.ID.Name, s.Body)
+	}
+	c := render.GuardChain(g.d.Family)
+	body := string(c.Encode())
+	e.addChain(c.Name, body)
+	e.flushChain(c.Name)
+	e.addRules(c.Name, body)
+}
+
+func (g *Guard) commit(e *emitter) error {
+	e.finish()
+	refusals, err := g.socket.Commit(e.t)
+	if err == nil && len(refusals) > 0 {
+		err = refusals[0]
+	}
+	if err != nil {
+		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)
+	}
+	return nil
+}
+
+// Read returns all elements; none if the table is missing or does not have our rules.
+func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) {
+	r := &reader{d: g.d, socket: g.socket}
+	g.intact = false
+	chain := render.GuardChain(g.d.Family)
+	read := func() error {
+		found = nil
+		switch body, err := r.chainOf(ctx, guardTable, chain.Name); {
+		case errors.Is(err, unix.ENOENT):
+			return nil
+		case err != nil:
+			return err
+		case string(body) != string(chain.Encode()):
+			return nil // the next change puts it right
+		}
+		for _, s := range render.GuardSets(g.d.Family) {
+			err := r.elements(ctx, true, within(guardTable, unix.NFTA_SET_ELEM_LIST_SET, s.ID.Name), func(attrs []byte) {
+				key := netlink.Find(netlink.Find(attrs, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data
+				if f, ok := render.ParseGuardElement(s.ID.Name, key); ok {
+					found = append(found, f)
+				}
+			})
+			if err != nil {
+				return goneMeanwhile(err)
+			}
+		}
+		g.intact = true
+		return nil
+	}
+	if err := r.steadily(ctx, read); err != nil {
+		return nil, fmt.Errorf("read the %s table %s: %w", g.d.Family, guardTable, err)
+	}
+	return found, nil
+}
+
+// Watch calls changed when another program has changed the table, until the context ends.
+func (g *Guard) Watch(ctx context.Context, changed func()) error {
+	var listener *netlink.TableListener
+	err := g.inside(func() (err error) {
+		listener, err = netlink.ListenTables(g.d.Protocol, g.socket.Port())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("watch the %s table %s: %w", g.d.Family, guardTable, err)
+	}
+	each := func(m netlink.Netfilter) {
+		if isAbout(g.d, m, guardTable) {
+			changed()
+		}
+	}
+	return errors.Join(listener.Run(ctx, each, changed), listener.Close())
+}
+
+// RemoveGuard removes the guard of a family, and reports whether there was one. With dry it only looks.
+// inside is that of WriterConfig.
+func RemoveGuard(ctx context.Context, family service.Family, dry bool, inside func(func() error) error) (there bool, err error) {
+	d := &rules.Headers[family]
+	err = commanding(inside, func(socket Socket) (err error) {
+		if !dry {
+			there, err = deleteTable(socket, d, guardTable)
+			return err
+		}
+		err = (&reader{d: d, socket: socket}).ask(ctx, unix.NFT_MSG_GETTABLE, false, within(guardTable, 0, ""), func([]byte) { there = true })
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return there, fmt.Errorf("remove the %s table %s: %w", family, guardTable, err)
+	}
+	return there, nil
+}

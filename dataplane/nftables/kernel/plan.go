@@ -1,0 +1,277 @@
+package kernel
+
+import (
+	"cmp"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// step is what a transaction does with one object, in the order in which the kernel can do
+// it: containers, contents, references, and the reverse for what goes.
+type step uint8
+
+const (
+	stepTable step = iota
+	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
+	// the order of creation, once for each message about its elements, and each Service with
+	// affinity has sets of its own.
+	stepNewSharedSet
+	stepNewSet
+	stepDeleteBaseChain
+	stepNewChain
+	// stepFlushChain also goes before the deletion of a base chain, by a transaction. nf_tables_commit
+	// (Linux 6.18) makes the new rules of all chains that stay visible, but leaves those of deleted
+	// ones. Until their hooks are unregistered, a millisecond later, they jump into chains that
+	// already have their new rules.
+	stepFlushChain
+	stepDeleteElement
+	stepNewElement
+	stepRules
+	stepNewVerdict
+	stepDeleteSet
+	// stepGoWithSet is for an element whose set goes. It needs no message.
+	stepGoWithSet
+	stepDeleteChain
+	stepDeleteTable
+)
+
+// operation is one step with one object. number is the index of the change.
+type operation struct {
+	step   step
+	number int
+}
+
+// steps adds what a change needs. ending has the containers of sets that go.
+func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
+	switch {
+	case c.Unsure && c.ID.Container == render.ContainerTable && c.After != nil:
+		// Also if it is there: the scaffold as a whole is unsure when a control write has to show
+		// whether the kernel refuses everything.
+		return append(list, stepTable)
+	case dataplane.Same(c.Before, c.After):
+		return list
+	case c.ID.Container == render.ContainerTable && c.After == nil:
+		return append(list, stepDeleteTable)
+	case c.ID.Container == render.ContainerTable:
+		return append(list, stepTable)
+	case c.ID.Container == render.ContainerSet && c.After == nil:
+		return append(list, stepDeleteSet)
+	case c.ID.Container == render.ContainerSet && render.IsShared(c.ID.Name):
+		return append(list, stepNewSharedSet)
+	case c.ID.Container == render.ContainerSet:
+		return append(list, stepNewSet)
+	case c.ID.Container == render.ContainerChain:
+		return chainSteps(list, c)
+	case c.After == nil && ending[c.ID.Container]:
+		return append(list, stepGoWithSet)
+	case c.After == nil:
+		return append(list, stepDeleteElement)
+	}
+	if c.Before != nil {
+		list = append(list, stepDeleteElement)
+	}
+	if isVerdict(c.After) {
+		return append(list, stepNewVerdict)
+	}
+	return append(list, stepNewElement)
+}
+
+func chainSteps(list []step, c *dataplane.Change) []step {
+	switch {
+	case c.After == nil:
+		return append(list, stepFlushChain, stepDeleteChain)
+	case c.Before == nil:
+		return append(list, stepNewChain, stepRules)
+	case baseOf(c.Before) != baseOf(c.After):
+		// The hook of a base chain cannot be changed. Nothing refers to a base chain, so
+		// it can be deleted and added again.
+		return append(list, stepDeleteBaseChain, stepNewChain, stepRules)
+	default:
+		return append(list, stepFlushChain, stepRules)
+	}
+}
+
+func baseOf(o *dataplane.Object) string {
+	base, _ := rules.Parts([]byte(o.Body))
+	return string(base)
+}
+
+// isBase reports whether a chain is a base chain.
+func isBase(o *dataplane.Object) bool { return baseOf(o) != "" }
+
+// isVerdict reports whether an element maps to a chain.
+func isVerdict(o *dataplane.Object) bool {
+	data := netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
+	return netlink.Find(data, unix.NFTA_DATA_VERDICT).Data != nil
+}
+
+// plan is a batch as the writer carries it out.
+type plan struct {
+	d       *rules.Header
+	changes []dataplane.Change
+	// parts are the operations of each transaction.
+	parts [][]operation
+	// encoded is the last transaction.
+	encoded *wire.Transaction
+	// ordered is set if the changes are in the order of their identities, so that their
+	// numbers compare likewise.
+	ordered bool
+	// losers are the Services that lose something; see stageChanged.
+	losers map[service.Key]bool
+	// first and last are, for each change, the parts in which it begins and is complete.
+	// first is noPart for a change without a step.
+	first, last []int32
+	// completes counts the changes that each part completes.
+	completes []int
+}
+
+// noPart is the first part of a change that needs nothing done.
+const noPart = -1
+
+// newPlan orders the changes and divides them into transactions of about bytesMax at most.
+// Changes of one Service stay together, so that each transaction leaves every Service as it
+// was or as it is wanted.
+//
+// The last transactions delete base chains and do nothing else; see stepFlushChain.
+func newPlan(d *rules.Header, changes []dataplane.Change, bytesMax int) *plan {
+	p := &plan{d: d, changes: changes, ordered: slices.IsSortedFunc(changes, func(a, b dataplane.Change) int {
+		return a.ID.Compare(b.ID)
+	})}
+	all := make([]operation, 0, len(changes))
+	var late []operation
+	var buf [4]step
+	total := 0
+	ending := endingSets(changes)
+	for i := range changes {
+		for _, s := range steps(buf[:0], &changes[i], ending) {
+			if s == stepDeleteChain && isBase(changes[i].Before) {
+				late = append(late, operation{s, i})
+			} else {
+				all = append(all, operation{s, i})
+			}
+		}
+		total += cost(&changes[i])
+	}
+	switch {
+	case len(all) == 0:
+	case total <= bytesMax:
+		p.parts = [][]operation{all}
+	default:
+		p.divide(all, bytesMax)
+	}
+	if len(late) > 0 {
+		p.divide(late, bytesMax)
+	}
+	for _, part := range p.parts {
+		slices.SortFunc(part, p.compare)
+	}
+	p.note()
+	return p
+}
+
+// endingSets returns the containers of sets whose elements go with them. In a divided batch
+// that is at the end: until then, the rules in force refer to them.
+func endingSets(changes []dataplane.Change) map[string]bool {
+	var ending map[string]bool
+	for i := range changes {
+		c := &changes[i]
+		if c.ID.Container == render.ContainerSet && c.After == nil {
+			if ending == nil {
+				ending = make(map[string]bool)
+			}
+			ending[render.ContainerOf(c.ID.Name)] = true
+		}
+	}
+	return ending
+}
+
+// note records in which parts each change is carried out.
+func (p *plan) note() {
+	p.first, p.last = make([]int32, len(p.changes)), make([]int32, len(p.changes))
+	for i := range p.first {
+		p.first[i] = noPart
+	}
+	for i, part := range p.parts {
+		for _, o := range part {
+			if p.first[o.number] == noPart {
+				p.first[o.number] = int32(i)
+			}
+			p.last[o.number] = int32(i)
+		}
+	}
+	p.noteGoing()
+	p.completes = make([]int, len(p.parts))
+	for i := range p.changes {
+		if p.first[i] != noPart {
+			p.completes[p.last[i]]++
+		}
+	}
+}
+
+// noteGoing records that elements that go with their set go in the set's part, wherever
+// their own steps are.
+func (p *plan) noteGoing() {
+	ends := make(map[string]int32)
+	for i, part := range p.parts {
+		for _, o := range part {
+			if o.step == stepDeleteSet {
+				ends[render.ContainerOf(p.changes[o.number].ID.Name)] = int32(i)
+			}
+		}
+	}
+	for _, part := range p.parts {
+		for _, o := range part {
+			if end, ok := ends[p.changes[o.number].ID.Container]; ok && o.step == stepGoWithSet {
+				p.first[o.number], p.last[o.number] = end, end
+			}
+		}
+	}
+}
+
+// certain returns what is in the kernel once some of the parts have landed and the others
+// have not been begun. What is half done is missing.
+func (p *plan) certain(landed int) map[dataplane.ID]*dataplane.Object {
+	certain := make(map[dataplane.ID]*dataplane.Object, len(p.changes))
+	for i := range p.changes {
+		switch c := &p.changes[i]; {
+		case p.first[i] == noPart, int(p.last[i]) < landed:
+			certain[c.ID] = c.After
+		case int(p.first[i]) >= landed:
+			certain[c.ID] = c.Before
+		}
+	}
+	return certain
+}
+
+// cost estimates the bytes of a change.
+func cost(c *dataplane.Change) int {
+	const perObject = 64
+	size := perObject
+	for _, o := range []*dataplane.Object{c.Before, c.After} {
+		if o != nil {
+			size += len(o.ID.Name) + len(o.Body)
+		}
+	}
+	return size
+}
+
+// compare orders operations within a transaction.
+func (p *plan) compare(a, b operation) int {
+	if c := cmp.Compare(a.step, b.step); c != 0 {
+		return c
+	}
+	if !p.ordered {
+		if c := p.changes[a.number].ID.Compare(p.changes[b.number].ID); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(a.number, b.number)
+}

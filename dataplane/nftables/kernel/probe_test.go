@@ -1,0 +1,116 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestTryingWhatNoKernelCan: the kernel refuses a missing feature, and nothing is left.
+func TestTryingWhatNoKernelCan(t *testing.T) {
+	node, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	err = node.Do(func() error {
+		socket, err := wire.Open()
+		if err != nil {
+			return err
+		}
+		p := &prober{d: &rules.Headers[service.IPv4], socket: socket}
+		future := render.Feature{Chain: rules.Chain{
+			Name: "probe", Rules: []rules.Rule{{Exprs: []rules.Expr{&rules.Unknown{Name: "teleport"}}}},
+		}}
+		if err := p.try(future); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("got %v, want that there is no such expression", err)
+		}
+		if removed, err := deleteTableOf(p); removed {
+			t.Errorf("the table is left: %v", err)
+		}
+		return socket.Close()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// deleteTableOf reports whether the probe's table existed.
+func deleteTableOf(p *prober) (bool, error) {
+	e := newEmitter(p.d)
+	e.table = probeTable
+	e.deleteTable()
+	err := p.commit(e)
+	return err == nil, err
+}
+
+// TestKernelWithoutNetfilter: a kernel without such a socket lacks something. It is not a
+// failure that may pass.
+func TestKernelWithoutNetfilter(t *testing.T) {
+	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
+	err := Probe(service.IPv6, func(func() error) error { return lacking })
+	missing, ok := errors.AsType[*MissingError](err)
+	if !ok || missing.Family != service.IPv6 || !errors.Is(err, unix.EPROTONOSUPPORT) {
+		t.Errorf("got %v, want that the kernel lacks something for IPv6", err)
+	}
+	if err := Probe(service.IPv6, func(func() error) error { return unix.EMFILE }); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("got %v, want too many open files", err)
+	} else if _, ok := errors.AsType[*MissingError](err); ok {
+		t.Error("too many open files are taken for a kernel that lacks something")
+	}
+}
+
+// without is a socket of a kernel that refuses each transaction from the given one on.
+type without struct {
+	Socket
+	from    int
+	errno   unix.Errno
+	commits int
+}
+
+func (s *without) Commit(*wire.Transaction) ([]*wire.Refusal, error) {
+	if s.commits++; s.commits <= s.from {
+		return nil, nil
+	}
+	return []*wire.Refusal{{Errno: s.errno}}, nil
+}
+
+// TestWithoutTablesOneLineSaysIt: the other features would be missing too. Without one of these,
+// each is named.
+func TestWithoutTablesOneLineSaysIt(t *testing.T) {
+	for _, family := range service.Families {
+		features := render.Features(family)
+		for landed, lines := range map[int]int{0: 1, 1: len(features) - 1, len(features): 0} {
+			socket := &without{from: landed, errno: unix.EOPNOTSUPP}
+			err := (&prober{d: &rules.Headers[family], socket: socket}).check()
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if got := strings.Count(text, "cannot be used"); got != lines {
+				t.Errorf("%s, %d features: %d lines, want %d: %s", family, landed, got, lines, text)
+			}
+			if landed == 0 && (socket.commits != 1 || !strings.Contains(text, "nf_tables for the family") || !errors.Is(err, unix.EOPNOTSUPP)) {
+				t.Errorf("%s: after %d tries: %s", family, socket.commits, text)
+			}
+		}
+		denied := &without{errno: unix.EPERM}
+		err := (&prober{d: &rules.Headers[family], socket: denied}).check()
+		if _, lacks := errors.AsType[*MissingError](err); lacks || !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v is taken for a kernel that lacks something", family, err)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// refusedError means that the kernel refused a transaction, which therefore changed
+// nothing.
+type refusedError struct {
+	refusals []*wire.Refusal
+	changes  []dataplane.Change
+}
+
+// refusalsShown bounds the text: one cause may have many refusals.
+const refusalsShown = 3
+
+// Error returns the kernel's reasons with the objects that they are about.
+func (e *refusedError) Error() string {
+	var texts []string
+	for _, r := range e.refusals[:min(len(e.refusals), refusalsShown)] {
+		text := r.Error()
+		if len(r.About) > 0 {
+			c := &e.changes[r.About[0]]
+			text = fmt.Sprintf("%s (of %s): %s", describeID(c.ID), c.Owner, text)
+		}
+		texts = append(texts, text)
+	}
+	if more := len(e.refusals) - refusalsShown; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the first reason.
+func (e *refusedError) Unwrap() error { return e.refusals[0] }
+
+// unfinishedError means that the context ended between two transactions.
+type unfinishedError struct{ cause error }
+
+// Error returns the cause.
+func (e *unfinishedError) Error() string {
+	return fmt.Sprintf("stopped between two transactions: %v", e.cause)
+}
+
+// Unwrap returns the cause.
+func (e *unfinishedError) Unwrap() error { return e.cause }
+
+// account turns a failure into a receipt: its kind, and what is in the kernel now.
+func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
+	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.Family, failure)
+	var refused *refusedError
+	var notTaken *netlink.NotSentError
+	var unfinished *unfinishedError
+	switch {
+	case errors.As(failure, &refused):
+		a.accountRefused(ctx, changes, refused)
+	case errors.As(failure, &notTaken):
+		a.receipt.Outcome = dataplane.Unknown
+		if a.receipt.Certain = a.certain(ctx, changes); a.receipt.Certain != nil && isBusy(failure) {
+			a.receipt.Outcome = dataplane.Busy // otherwise an audit comes first
+		}
+	case errors.As(failure, &unfinished):
+		a.receipt.Outcome = dataplane.Unknown
+		a.receipt.Certain = a.certain(ctx, changes)
+	default:
+		a.receipt.Outcome = dataplane.Unknown
+	}
+}
+
+// certain returns what is known of the batch's objects after a failure that left no
+// transaction of unknown outcome. It is nothing if somebody else has changed tables since
+// the first of several transactions: the change may be to what that transaction made.
+func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
+	switch {
+	case a.plan == nil:
+		return untouched(changes)
+	case a.landed > 0 && !a.undisturbed(ctx):
+		return nil
+	default:
+		return a.plan.certain(a.landed)
+	}
+}
+
+// undisturbed reports whether the tables changed only as often as transactions of this
+// batch landed.
+func (a *attempt) undisturbed(ctx context.Context) bool {
+	now, err := a.reader.generation(context.WithoutCancel(ctx))
+	return err == nil && now == a.generation+uint32(a.landed)
+}
+
+// accountRefused looks the objects up: a refusal may follow from the kernel's holding
+// something else than the ledger believes.
+func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change, refused *refusedError) {
+	ids := make([]dataplane.ID, 0, len(changes))
+	for i := range changes {
+		ids = append(ids, changes[i].ID)
+	}
+	there, err := a.lookUp(ctx, ids)
+	if err != nil {
+		a.receipt.Outcome = dataplane.Unknown
+		a.receipt.Err = errors.Join(a.receipt.Err, fmt.Errorf("read back what landed: %w", err))
+		return
+	}
+	a.receipt.Certain = make(map[dataplane.ID]*dataplane.Object, len(ids))
+	for _, id := range ids {
+		a.receipt.Certain[id] = there[id]
+	}
+	a.receipt.Outcome = dataplane.Rejected
+	unexplained := a.unexplained(ctx, refused, there)
+	switch {
+	case len(unexplained) == 0:
+		// Somebody else has changed the table. An audit must read all of it, and no
+		// Service is to blame.
+		a.receipt.Outcome = dataplane.Unknown
+	case isBusy(unexplained[0]):
+		a.receipt.Outcome = dataplane.Busy
+	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
+		a.receipt.Outcome = dataplane.Unsupported
+	}
+	a.receipt.Suspects = suspects(unexplained, refused.changes)
+}
+
+// unexplained returns the refusals that do not follow from the kernel's holding something
+// else than the ledger believes.
+func (a *attempt) unexplained(
+	ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object,
+) []*wire.Refusal {
+	b := &belief{attempt: a, there: there, believed: a.plan.certain(a.landed), inBatch: make(map[dataplane.ID]bool)}
+	for i := range refused.changes {
+		b.inBatch[refused.changes[i].ID] = true
+	}
+	sound := func(number int) bool { return !b.shaken(ctx, &refused.changes[number]) }
+	return slices.DeleteFunc(slices.Clone(refused.refusals), func(r *wire.Refusal) bool {
+		return len(r.About) > 0 && !slices.ContainsFunc(r.About, sound)
+	})
+}
+
+// belief is what the refused transaction was built on, and what the kernel holds.
+type belief struct {
+	*attempt
+	// believed is what the batch's objects should be after the transactions that landed.
+	// Those that are half done are missing.
+	believed, there map[dataplane.ID]*dataplane.Object
+	inBatch         map[dataplane.ID]bool
+}
+
+// shaken reports whether a change builds on something that the kernel does not hold.
+func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
+	if before, whole := b.believed[c.ID]; whole && !dataplane.Same(before, b.there[c.ID]) {
+		return true
+	}
+	if b.gone(ctx, c.ID) {
+		return true
+	}
+	return c.After != nil && slices.ContainsFunc(c.After.Refs(), func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
+}
+
+// gone reports whether an object is missing that should exist, at least half done. An
+// object that is not in the batch should exist, since the batch does not add it.
+func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
+	if b.inBatch[id] {
+		believed, whole := b.believed[id]
+		return b.there[id] == nil && (!whole || believed != nil)
+	}
+	object, err := b.reader.one(ctx, id)
+	return err == nil && object == nil
+}
+
+// suspects returns the owners of what was refused.
+func suspects(refusals []*wire.Refusal, changes []dataplane.Change) []service.Key {
+	var keys []service.Key
+	for _, r := range refusals {
+		for _, number := range r.About {
+			if key := changes[number].Owner; key != service.Node && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// describeID names an object for people.
+func describeID(id dataplane.ID) string {
+	if _, isElement := render.SetOf(id.Container); isElement {
+		return fmt.Sprintf("element %x of %s", id.Name, id.Container)
+	}
+	return id.Container + " " + id.Name
+}

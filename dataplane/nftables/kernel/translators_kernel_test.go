@@ -1,0 +1,219 @@
+package kernel_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// theirRules are the rules of other programs that translate, at the priority that all of them use:
+// a CNI plugin with host ports 80, 81, 30080 and 30081 of the node, and another proxy with a
+// ClusterIP in our ServiceCIDR.
+const theirRules = `table ip theirs {
+	chain translate {
+		ip daddr 203.0.113.1 tcp dport { 80, 81, 30080, 30081 } dnat to 10.244.1.10:8080
+		ip daddr 172.20.0.9 tcp dport 80 dnat to 10.244.1.10:8080
+	}
+	chain pre { type nat hook prerouting priority -100; jump translate; }
+	chain out { type nat hook output priority -100; jump translate; }
+}`
+
+// translators is a node between a client and a pod, whose Services use addresses and ports that
+// other programs translate.
+type translators struct {
+	*world
+	client, pod *netns.Namespace
+}
+
+func newTranslators(t *testing.T) *translators {
+	t.Helper()
+	const podPort = 8080
+	pod := netip.AddrPortFrom(netip.MustParseAddr("10.244.1.10"), podPort)
+	n := netnstest.Build(t, netns.Plan{
+		Cables: []netns.Cable{
+			{Router: "node", Leaf: "client", Port: "to-client", AtRouter: netns.Prefixes("203.0.113.1/24"), AtLeaf: netns.Prefixes("203.0.113.10/24")},
+			{Router: "node", Leaf: "pod", Port: "to-pod", AtRouter: netns.Prefixes("10.244.1.1/24"), AtLeaf: netns.Prefixes("10.244.1.10/24")},
+		},
+		Servers: []netns.Server{{Name: "pod", Host: "pod", At: pod}},
+	})
+	x := &translators{newWorldOn(t, n.Hosts["node"], service.IPv4, kernel.WriterConfig{}), n.Hosts["client"], n.Hosts["pod"]}
+	// What no rule translates or refuses goes to the pod, which answers to none of these addresses.
+	check(t, x.node.AddRoute(netip.MustParsePrefix("172.16.0.0/12"), pod.Addr()))
+	endpoints := []service.Endpoint{{AddrPort: pod}}
+	x.serveOne("served", service.PortView{ClusterIP: netip.MustParseAddr("172.16.0.1"), HasAny: true, Cluster: endpoints})
+	nodeIP := netip.MustParseAddr("203.0.113.1")
+	x.serveOne("empty", service.PortView{
+		ClusterIP: netip.MustParseAddr("172.16.0.2"), ExternalIPs: []netip.Addr{nodeIP}, NodePort: 30080,
+	})
+	x.serveOne("elsewhere", service.PortView{
+		ClusterIP: netip.MustParseAddr("172.16.0.3"), LoadBalancerVIPs: []netip.Addr{nodeIP}, NodePort: 30081, Port: 81,
+		HasAny: true, Cluster: endpoints, ExternalLocal: true,
+	})
+	return x
+}
+
+func (x *translators) serveOne(name string, port service.PortView) {
+	port.Name = "http"
+	if port.Port == 0 {
+		port.Port = 80
+	}
+	view := &service.View{Key: service.Key{Namespace: "ns", Name: name}}
+	view.Ports[service.IPv4] = []service.PortView{port}
+	x.serve(view)
+}
+
+// ask says what becomes of a connection.
+func (x *translators) ask(from *netns.Namespace, to string) string {
+	x.Helper()
+	ctx, cancel := context.WithTimeout(x.Context(), 400*time.Millisecond)
+	defer cancel()
+	answer, err := from.Ask(ctx, "tcp", netip.MustParseAddrPort(to))
+	switch {
+	case err == nil:
+		return "served by " + answer.Backend
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "refused"
+	default:
+		return "silence"
+	}
+}
+
+// TestOtherTranslatorsAreNotRefused: a frontend that we would refuse is served by the program that
+// translates it, whichever of the two loaded its rules first. The kernel calls base chains of one
+// priority in the reverse order of registration. (The program that loaded its rules last won.)
+func TestOtherTranslatorsAreNotRefused(t *testing.T) {
+	for name, theirsFirst := range map[string]bool{"theirs first": true, "ours first": false} {
+		t.Run(name, func(t *testing.T) {
+			x := newTranslators(t)
+			if theirsFirst {
+				x.nft(theirRules, "-f", "-")
+			}
+			x.commit()
+			if !theirsFirst {
+				x.nft(theirRules, "-f", "-")
+			}
+			for _, to := range []string{
+				"203.0.113.1:80", "203.0.113.1:81", "203.0.113.1:30080", "203.0.113.1:30081", "172.20.0.9:80", "172.16.0.1:80",
+			} {
+				for _, from := range []*netns.Namespace{x.client, x.node} {
+					if got := x.ask(from, to); got != "served by pod" {
+						t.Errorf("from %s to %s: %s", from.Name(), to, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRefusalsWithoutOtherTranslators: where no other program translates, we refuse.
+func TestRefusalsWithoutOtherTranslators(t *testing.T) {
+	x := newTranslators(t)
+	x.commit()
+	for to, want := range map[string]struct{ client, node string }{
+		"172.16.0.1:80":     {"served by pod", "served by pod"},
+		"172.16.0.1:81":     {"refused", "refused"},
+		"172.16.0.2:80":     {"refused", "refused"},
+		"172.20.0.9:80":     {"silence", "silence"},
+		"203.0.113.1:80":    {"refused", "refused"},
+		"203.0.113.1:81":    {"silence", "served by pod"}, // the node may use endpoints elsewhere
+		"203.0.113.1:30080": {"refused", "refused"},
+		"203.0.113.1:30081": {"silence", "served by pod"},
+		"203.0.113.1:9":     {"refused", "refused"}, // by the node, which has no such port
+	} {
+		if got := x.ask(x.client, to); got != want.client {
+			t.Errorf("from the client to %s: %s, want %s", to, got, want.client)
+		}
+		if got := x.ask(x.node, to); got != want.node {
+			t.Errorf("from the node to %s: %s, want %s", to, got, want.node)
+		}
+	}
+}
+
+// TestAFlowOlderThanTheRulesIsNotSentElsewhere: the kernel tracks a flow, because of a firewall, and
+// the first chain of type nat comes later. It never translates that flow. So no rule may rewrite its
+// packets' destination, nor refuse what a rule serves. (With ClientIP affinity, the datagrams went to
+// the pod, at the port of the frontend.)
+func TestAFlowOlderThanTheRulesIsNotSentElsewhere(t *testing.T) {
+	const port = 9000
+	x := newTranslators(t)
+	x.nft(`table inet firewall { chain forward { type filter hook forward priority 0; ct state new counter; }; }`, "-f", "-")
+	pod := netip.AddrPortFrom(netip.MustParseAddr("10.244.1.10"), 9001)
+	endpoints := []service.Endpoint{{AddrPort: pod}}
+	vips := map[string]int{"172.16.0.21": 600, "172.16.0.22": 0}
+	for vip, seconds := range vips {
+		x.serveOne(vip, service.PortView{
+			ClusterIP: netip.MustParseAddr(vip), Port: port, Protocol: service.UDP, HasAny: true, Cluster: endpoints, AffinitySeconds: seconds,
+		})
+	}
+	atPod, err := x.pod.ListenPacket("udp", netip.AddrPortFrom(pod.Addr(), port).String())
+	check(t, err)
+	t.Cleanup(func() { check(t, atPod.Close()) })
+	flows := map[string]*netns.Flow{}
+	for vip := range vips {
+		flows[vip], err = x.client.OpenFlow(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(vip), port))
+		check(t, err)
+		t.Cleanup(func() { check(t, flows[vip].Close()) })
+		check(t, flows[vip].Send())
+	}
+	x.commit()
+	for range 5 {
+		for vip, flow := range flows {
+			if err := flow.Send(); err != nil { // the error of the datagram before
+				t.Errorf("a flow to %s: %v", vip, err)
+			}
+		}
+	}
+	check(t, atPod.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	if n, from, err := atPod.ReadFrom(make([]byte, 16)); err == nil {
+		t.Errorf("%d bytes from %v came to port %d of the pod, where no Service sends", n, from, port)
+	}
+}
+
+// TestAffinityOfANodesOwnEndpoints: a host-network endpoint has the address and port of a frontend,
+// and another one the same address. (The packets of a connection to that frontend left the node for
+// an address of 240.0.0.0/4 whenever the first endpoint was chosen: the kernel does not translate what
+// already goes there.)
+func TestAffinityOfANodesOwnEndpoints(t *testing.T) {
+	x := newTranslators(t)
+	nodeIP := netip.MustParseAddr("203.0.113.1")
+	endpoints := []service.Endpoint{{AddrPort: netip.AddrPortFrom(nodeIP, 8000)}, {AddrPort: netip.AddrPortFrom(nodeIP, 8001)}}
+	for i, e := range endpoints {
+		netnstest.Serve(t, x.node, string('a'+rune(i)), e.AddrPort)
+	}
+	x.serveOne("own", service.PortView{
+		ClusterIP: netip.MustParseAddr("172.16.0.31"), ExternalIPs: []netip.Addr{nodeIP}, Port: 8000, NodePort: 8001,
+		HasAny: true, Cluster: endpoints, AffinitySeconds: 600,
+	})
+	x.commit()
+	served := map[string]int{}
+	for range 24 {
+		x.nft("", "flush", "map", "ip", render.TableName, render.SetName("clients")+"-"+x.chain("service-", "/own/"))
+		served[x.ask(x.client, "203.0.113.1:8000")]++
+	}
+	if served["served by a"] == 0 || served["served by b"] == 0 || len(served) != 2 {
+		t.Errorf("24 connections were %v, want some to each endpoint and no others", served)
+	}
+}
+
+// chain returns the chain whose name has a beginning and a part.
+func (x *translators) chain(beginning, part string) string {
+	x.Helper()
+	for _, o := range x.read() {
+		if o.ID.Container == "chain" && strings.HasPrefix(o.ID.Name, beginning) && strings.Contains(o.ID.Name, part) {
+			return o.ID.Name
+		}
+	}
+	x.Fatalf("no chain begins with %s and has %s", beginning, part)
+	return ""
+}

@@ -1,0 +1,192 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+)
+
+// Starts is what the writers of one process share. As long as anybody listens, in any network
+// namespace (netlink_has_listeners), the kernel describes each element of each transaction.
+// That is a third of what the first write of a node costs it. So no writer listens before all
+// have written for the first time. What other programs have changed until then shows in the
+// number of transactions.
+type Starts struct {
+	// begun and ended count the transactions of all writers, landed those that landed. One
+	// with an unknown outcome never ends.
+	begun, ended, landed atomic.Uint32
+
+	mu      sync.Mutex
+	writers int // that have not written
+	all     chan struct{}
+}
+
+// NewStarts returns what writers share that are made with it.
+func NewStarts() *Starts { return &Starts{all: make(chan struct{})} }
+
+// start is one writer's part of Starts. ended is closed at the end of the first Write.
+type start struct {
+	of    *Starts
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (s *Starts) add() *start {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writers++
+	return &start{of: s, ended: make(chan struct{})}
+}
+
+// end notes that the writer has written.
+func (s *start) end() {
+	s.once.Do(func() {
+		close(s.ended)
+		s.of.mu.Lock()
+		defer s.of.mu.Unlock()
+		if s.of.writers--; s.of.writers == 0 {
+			close(s.of.all)
+		}
+	})
+}
+
+// othersMax bounds how long a writer that has written waits for the others.
+const othersMax = 10 * time.Second
+
+// await waits until all have written.
+func (s *start) await(ctx context.Context) {
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-s.of.all:
+	case <-time.After(othersMax):
+	case <-ctx.Done():
+	}
+}
+
+// commit commits and counts a transaction.
+func (s *Starts) commit(socket Socket, t *wire.Transaction) ([]*wire.Refusal, error) {
+	if t.Messages() == 0 {
+		return socket.Commit(t)
+	}
+	s.begun.Add(1)
+	refusals, err := socket.Commit(t)
+	_, notSent := errors.AsType[*netlink.NotSentError](err)
+	switch {
+	case err == nil && len(refusals) == 0:
+		s.landed.Add(1)
+	case err != nil && !notSent:
+		return refusals, err
+	}
+	s.ended.Add(1)
+	return refusals, err
+}
+
+// others returns the number of transactions of other processes, from an arbitrary beginning.
+// It fails if it meets a transaction of ours each time it looks.
+func (s *Starts) others(ctx context.Context, r *reader) (uint32, error) {
+	const looks, pause = 20, 5 * time.Millisecond
+	for range looks {
+		begun := s.begun.Load()
+		if s.ended.Load() == begun {
+			landed := s.landed.Load()
+			generation, err := r.generation(ctx)
+			if err != nil || s.begun.Load() == begun {
+				return generation - landed, err
+			}
+		}
+		time.Sleep(pause)
+	}
+	return 0, errors.New("transactions all the time")
+}
+
+// awaitStart returns at once if the table exists. Otherwise it waits for the first writes, and
+// returns the number of others' transactions before them.
+func (w *Writer) awaitStart(ctx context.Context) (before uint32, cold bool) {
+	before, err := w.others(ctx)
+	if err != nil {
+		return 0, false
+	}
+	err = w.aside(func(r *reader) error {
+		table, err := r.table(ctx)
+		cold = err == nil && table == nil
+		return err
+	})
+	if err != nil || !cold {
+		return 0, false
+	}
+	w.start.await(ctx)
+	return before, true
+}
+
+// others is that of Starts.
+func (w *Writer) others(ctx context.Context) (others uint32, err error) {
+	err = w.aside(func(r *reader) (err error) {
+		others, err = w.config.Starts.others(ctx, r)
+		return err
+	})
+	return others, err
+}
+
+// aside asks the kernel by a socket of its own: Write and Read may be using the other one.
+func (w *Writer) aside(ask func(*reader) error) error {
+	return w.config.Inside(func() error {
+		socket, err := w.config.Open()
+		if err != nil {
+			return fmt.Errorf("open a second socket: %w", err)
+		}
+		return errors.Join(ask(&reader{d: w.d, socket: socket}), socket.Close())
+	})
+}
+
+// Watch calls changed when somebody else has changed our table, with the process that the
+// kernel names, and when the kernel lost announcements. It returns the context's error when
+// that ends. What packets do to the maps of clients is not a change.
+//
+// The kernel names the process at the end of a transaction, so Watch calls changed once for
+// each transaction, however much that changes.
+//
+// If there is no table, it begins to listen once the first Write has ended; see Starts.
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	socket, err := w.open()
+	if err != nil {
+		return err
+	}
+	before, cold := w.awaitStart(ctx)
+	var listener *netlink.TableListener
+	err = w.config.Inside(func() error {
+		var err error
+		listener, err = netlink.ListenTables(w.d.Protocol, socket.Port())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if cold {
+		// What came before the listener was announced to nobody.
+		if now, err := w.others(ctx); err != nil || now != before {
+			changed(dataplane.Stranger{})
+		}
+	}
+	touched := false
+	each := func(m netlink.Netfilter) {
+		if pid, command, ends := netlink.Generation(m); !ends {
+			touched = touched || concerns(w.d, m)
+		} else if touched {
+			touched = false
+			changed(dataplane.Stranger{PID: pid, Command: command})
+		}
+	}
+	err = listener.Run(ctx, each, func() { changed(dataplane.Stranger{}) })
+	return errors.Join(err, listener.Close())
+}

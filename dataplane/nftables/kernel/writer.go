@@ -1,0 +1,323 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Writer writes batches into one family's table, each in one transaction of netlink
+// messages, a very large one in several. It implements [dataplane.Writer],
+// [dataplane.Watcher] and [dataplane.Origin].
+//
+// The messages of a change depend on that change alone. A batch that lands lists nothing.
+// Objects of unsure state, and those of a refused batch, are looked up one by one. Use Write
+// and Read from one goroutine at a time. Watch may run beside them.
+type Writer struct {
+	render.Origin
+	d      *rules.Header
+	config WriterConfig
+	// opening guards socket. The first call that needs it opens it; only Write and Read
+	// use it.
+	opening sync.Mutex
+	socket  Socket
+	// ahead is what ReadAhead has read, until the next Read.
+	ahead *ahead
+	// start ends with the first Write.
+	start *start
+}
+
+// Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
+// and documents the methods.
+type Socket interface {
+	Commit(*wire.Transaction) ([]*wire.Refusal, error)
+	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(netlink.Netfilter)) error
+	Port() uint32
+	Room() int
+	Close() error
+}
+
+// WriterConfig tunes a Writer; the zero value is the default.
+type WriterConfig struct {
+	// TransactionBytes bounds a transaction; one Service may exceed it. Default 4 MiB, or
+	// what the socket takes if that is less (net.core.wmem_max in an unprivileged user
+	// namespace).
+	TransactionBytes int
+	// Starts is shared by the writers of one process. Default: one of its own.
+	Starts *Starts
+	// Progress is called after each transaction of a batch that needs several, with the
+	// number of changes that have landed and of all.
+	Progress func(landed, all int)
+	// Inside runs a function on a thread in the network namespace to work in. Default: the
+	// process's own namespace.
+	Inside func(func() error) error
+	// Open opens the socket, on a thread in that namespace. Default: wire.Open. Tests of
+	// failures replace it.
+	Open func() (Socket, error)
+}
+
+const transactionBytesDefault = 4 << 20
+
+// here runs a function in the process's own network namespace.
+func here(f func() error) error { return f() }
+
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+)
+
+// NewWriter returns a writer for one family.
+func NewWriter(family service.Family, config WriterConfig) *Writer {
+	if config.TransactionBytes <= 0 {
+		config.TransactionBytes = transactionBytesDefault
+	}
+	if config.Progress == nil {
+		config.Progress = func(int, int) {}
+	}
+	if config.Starts == nil {
+		config.Starts = NewStarts()
+	}
+	if config.Inside == nil {
+		config.Inside = here
+	}
+	if config.Open == nil {
+		config.Open = func() (Socket, error) { return wire.Open() }
+	}
+	return &Writer{d: &rules.Headers[family], config: config, start: config.Starts.add()}
+}
+
+// Close closes the socket. The rules stay. The next call opens a new socket.
+func (w *Writer) Close() error {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if w.socket == nil {
+		return nil
+	}
+	err := w.socket.Close()
+	w.socket = nil
+	return err
+}
+
+// open returns the socket.
+func (w *Writer) open() (Socket, error) {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if w.socket != nil {
+		return w.socket, nil
+	}
+	err := w.config.Inside(func() error {
+		socket, err := w.config.Open()
+		if err == nil {
+			w.socket = socket
+		}
+		return err
+	})
+	return w.socket, err
+}
+
+// reader returns a reader that uses a socket.
+func (w *Writer) reader(socket Socket) *reader {
+	r := &reader{d: w.d, socket: socket}
+	if real, ok := socket.(interface {
+		Listen() (*netlink.TableListener, error)
+	}); ok {
+		r.listen = func() (listener *netlink.TableListener, err error) {
+			err = w.config.Inside(func() error {
+				listener, err = real.Listen()
+				return err
+			})
+			return listener, err
+		}
+	}
+	return r
+}
+
+// Write makes one attempt. A transaction cannot be interrupted; the context counts between
+// transactions.
+func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	defer w.start.end()
+	if ctx.Err() != nil {
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
+	}
+	socket, err := w.open()
+	if err != nil {
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
+	}
+	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
+	changes, err := a.makeSure(ctx, batch.Changes)
+	if err == nil {
+		err = a.carryOut(ctx, changes)
+	}
+	if err != nil {
+		a.account(ctx, batch.Changes, err)
+	}
+	return a.receipt
+}
+
+// untouched returns what was known before a batch that did not begin.
+func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
+	certain := make(map[dataplane.ID]*dataplane.Object)
+	for i := range changes {
+		if c := &changes[i]; !c.Unsure {
+			certain[c.ID] = c.Before
+		}
+	}
+	return certain
+}
+
+// attempt is one Write.
+type attempt struct {
+	w       *Writer
+	socket  Socket
+	reader  *reader
+	receipt dataplane.Receipt
+	// plan is nil until the batch is planned. landed counts the parts that landed.
+	plan   *plan
+	landed int
+	// generation is that of the kernel's tables before the first of several transactions.
+	generation uint32
+}
+
+// lookUpMax is the number of unsure objects up to which each is looked up by itself. For
+// more, the table is read.
+const lookUpMax = 2000
+
+// makeSure looks up the objects of unsure state, so that the changes start from what exists.
+func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]dataplane.Change, error) {
+	var unsure []dataplane.ID
+	for i := range changes {
+		if changes[i].Unsure {
+			unsure = append(unsure, changes[i].ID)
+		}
+	}
+	if len(unsure) == 0 {
+		return changes, nil
+	}
+	there, err := a.lookUp(ctx, unsure)
+	if err != nil {
+		return nil, &netlink.NotSentError{Err: fmt.Errorf("look up objects: %w", err)}
+	}
+	sure := slices.Clone(changes)
+	for i := range sure {
+		if sure[i].Unsure {
+			sure[i].Before = there[sure[i].ID]
+		}
+	}
+	return sure, nil
+}
+
+// lookUp returns the present state of objects. Those that do not exist are missing from the
+// result or nil in it.
+func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane.ID]*dataplane.Object, error) {
+	there := make(map[dataplane.ID]*dataplane.Object, len(ids))
+	if len(ids) > lookUpMax {
+		objects, err := a.reader.all(ctx)
+		for i := range objects {
+			there[objects[i].ID] = &objects[i]
+		}
+		return there, err
+	}
+	err := a.reader.steadily(ctx, func() error {
+		for _, id := range ids {
+			object, err := a.reader.one(ctx, id)
+			if err != nil {
+				return err
+			}
+			there[id] = object
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return there, nil
+}
+
+// carryOut plans and commits.
+func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) error {
+	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2))
+	a.plan = p
+	if len(p.parts) > 1 {
+		var err error
+		if a.generation, err = a.reader.generation(ctx); err != nil {
+			return &netlink.NotSentError{Err: err}
+		}
+	}
+	complete := 0
+	for i, part := range p.parts {
+		if i > 0 && ctx.Err() != nil {
+			return &unfinishedError{context.Cause(ctx)}
+		}
+		if err := a.commit(p, part); err != nil {
+			return err
+		}
+		a.landed++
+		if complete += p.completes[i]; len(p.parts) > 1 {
+			a.w.config.Progress(complete, len(changes))
+		}
+	}
+	a.receipt.Written.Objects = len(changes)
+	return nil
+}
+
+// commit writes one transaction.
+func (a *attempt) commit(p *plan, part []operation) error {
+	t := p.transaction(part)
+	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{
+		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
+	})
+	refusals, err := a.w.config.Starts.commit(a.socket, t)
+	if errors.Is(err, unix.EMSGSIZE) {
+		refusals, err = []*wire.Refusal{tooLarge(p, part)}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(refusals) > 0 {
+		return &refusedError{refusals: refusals, changes: p.changes}
+	}
+	return nil
+}
+
+// tooLarge refuses a transaction that does not fit into the socket's buffer, and never will.
+// The plan fills at most half of the buffer before it adds the last Service, so that Service
+// is too large: the one with the most bytes.
+func tooLarge(p *plan, part []operation) *wire.Refusal {
+	bytes := make(map[service.Key]int)
+	var largest service.Key
+	for _, o := range part {
+		c := &p.changes[o.number]
+		bytes[c.Owner] += cost(c)
+		if bytes[c.Owner] > bytes[largest] {
+			largest = c.Owner
+		}
+	}
+	r := &wire.Refusal{Errno: unix.EMSGSIZE}
+	for _, o := range part {
+		if p.changes[o.number].Owner == largest {
+			r.About = append(r.About, o.number)
+		}
+	}
+	return r
+}
+
+// isBusy reports whether the same transaction may work later.
+func isBusy(err error) bool {
+	for _, errno := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package render
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A service port with ClientIP affinity has chains and sets of its own, for each list of endpoints
+// (Cluster and Local):
+//
+//	external-… ─► service-…, local-… ─► remember-…
+//	                └─ known-… ────────────┘
+//
+//	clients-…   client ─► endpoint; packets write it, and the kernel forgets
+//	slots-…     slot ─► endpoint
+//	live-…      the endpoints of the list
+//	targets-…   endpoint ─► address and port, for both lists
+//
+//	remembered-… the clients of all lists that share it, to bound their number
+//
+// The chain of a list looks the client up, in its own map and in that of the other list. If it is
+// known and its endpoint is live in this list, it goes there; otherwise a random slot decides.
+// The remember chain notes the choice and translates. What a packet passes and what a change
+// writes does not grow with the endpoints. An endpoint that goes leaves its clients behind:
+// nothing follows them, and they choose anew.
+//
+// Rules hand the endpoint on in the packet's destination address, which is about to be replaced
+// anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
+// (docs/adr/0033-affinity.md). So a packet whose destination was replaced never leaves such a chain
+// untranslated. Packets of connections that the kernel does not translate turn back at once.
+
+// affinityDraft renders the affinity of one service port.
+type affinityDraft struct {
+	*portDraft
+	// ids are what stands for each endpoint.
+	ids map[netip.AddrPort]netip.Addr
+}
+
+// endpointList is one list of endpoints, with the name of its chain.
+type endpointList struct {
+	chain     string
+	endpoints []service.Endpoint
+}
+
+func (p *portDraft) renderAffinity() {
+	if !p.sticky() {
+		return
+	}
+	targets := externalTargets{policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0}
+	var lists []endpointList
+	if len(p.port.Cluster) > 0 {
+		targets.cluster = prefixServiceChain + p.base
+		lists = append(lists, endpointList{targets.cluster, p.port.Cluster})
+	}
+	if p.port.UsesLocal() && len(p.port.Local) > 0 {
+		local := endpointList{prefixLocalChain + p.base, p.port.Local}
+		lists = append(lists, local)
+		if p.port.ExternalLocal {
+			targets.local = local.chain
+		}
+	}
+	if len(lists) > 0 {
+		endpoints := p.port.Reachable()
+		a := &affinityDraft{p, endpointIDs(endpoints, p.port)}
+		a.renderTargets(endpoints)
+		for _, list := range lists {
+			a.renderList(list, lists)
+		}
+	}
+	if p.port.ExternallyAccessible() && p.port.HasAny {
+		external := newChain(prefixExternalChain + p.base)
+		targets.fill(external, p.r, p.facts.Detect[p.r.d.Family])
+		p.own(external.object())
+	}
+}
+
+// renderTargets renders what the lists of the port share.
+func (a *affinityDraft) renderTargets(endpoints []service.Endpoint) {
+	targets := targetsMap(a.base)
+	a.own(targets.object(a.r.d))
+	for _, e := range endpoints {
+		key := a.put(func(b []byte) []byte { return appendAddr(b, a.ids[e.AddrPort]) })
+		body := a.put(func(b []byte) []byte {
+			return appendData(b, appendPort(appendAddr(nil, e.AddrPort.Addr()), e.AddrPort.Port()))
+		})
+		a.elementOf(targets, key, body)
+	}
+}
+
+// renderList renders the choice among the endpoints of one list.
+func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
+	d := a.r.d
+	clients, live, slotted := clientsMap(list.chain), liveSet(list.chain), slotsMap(list.chain)
+	remember := a.rememberChain(list.chain)
+	known := newChain(prefixKnownChain + list.chain).
+		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.Name)).
+		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
+	out := newChain(list.chain).
+		add(newRule(d).confirmed().leave()) // nobody would translate it
+	recall := func(from endpointList) {
+		name := clientsMap(from.chain).name
+		out.add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.Name))
+	}
+	recall(list)
+	for _, other := range all {
+		if other.chain != list.chain {
+			recall(other)
+		}
+	}
+	for _, modulus := range moduli(slots.Size(len(list.endpoints))) {
+		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember.Name))
+	}
+	a.own(clients.object(d), live.object(d), slotted.object(d), remember.object(), known.object(), out.object())
+	for i, slot := range slots.Assign(list.endpoints) {
+		id := appendAddr(nil, a.ids[list.endpoints[i].AddrPort])
+		a.elementOf(live, a.put(func(b []byte) []byte { return append(b, id...) }), span{})
+		a.elementOf(slotted, a.put(func(b []byte) []byte { return appendSlot(b, slot) }),
+			a.put(func(b []byte) []byte { return appendData(b, id) }))
+	}
+}
+
+// rememberChain notes the endpoint in the packet's destination address and sends the packet there.
+func (a *affinityDraft) rememberChain(list string) *chain {
+	d := a.r.d
+	clients, targets, memory := clientsMap(list).name, targetsMap(a.base).name, memoryOf(a.base)
+	milliseconds := uint64(a.port.AffinitySeconds) * 1000
+	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false) // nft -f wants it
+	return newChain(prefixRememberChain + list).
+		add(newRule(d).account(memory, milliseconds).remember(clients, milliseconds)).
+		add(translate.fields([]field{fieldDaddr}).dnatBy(targets)).
+		add(newRule(d).drop())
+}
+
+// elementOf adds an element of a set of the port's own.
+func (a *affinityDraft) elementOf(s set, key, body span) {
+	a.element(ContainerOf(s.name), key, body, dataplane.LinkTo(setID(s.name)))
+}
+
+// endpointIDs returns what stands for each endpoint of a service port, in the kernel's memory
+// and in packets between two rules: its address, unless another endpoint has the same one.
+// Then it is an address made of the endpoint's hash, in a range that no packet is sent to.
+//
+// Of endpoints with one address, one that is a frontend of the port itself keeps the address. A
+// connection to that frontend may be sent where it goes anyway. The kernel leaves the header of its
+// packets alone, so the destination that the rules have written must be the right one.
+func endpointIDs(endpoints []service.Endpoint, port *service.PortView) map[netip.AddrPort]netip.Addr {
+	ids := make(map[netip.AddrPort]netip.Addr, len(endpoints))
+	uses := make(map[netip.Addr]int, len(endpoints))
+	keeps := make(map[netip.Addr]netip.AddrPort)
+	for _, e := range endpoints {
+		at := e.AddrPort
+		uses[at.Addr()]++
+		if isFrontend(port, at) || at.Port() == port.NodePort && !keeps[at.Addr()].IsValid() {
+			keeps[at.Addr()] = at
+		}
+	}
+	var shared []netip.AddrPort
+	for _, e := range endpoints {
+		if at := e.AddrPort; uses[at.Addr()] == 1 || keeps[at.Addr()] == at {
+			ids[at] = at.Addr()
+		} else {
+			shared = append(shared, at)
+		}
+	}
+	slices.SortFunc(shared, netip.AddrPort.Compare)
+	for _, e := range shared {
+		id := hashedID(e)
+		for uses[id] > 0 {
+			id = id.Next()
+		}
+		uses[id]++
+		ids[e] = id
+	}
+	return ids
+}
+
+// isFrontend reports whether a service port answers at an address and port, node ports aside.
+func isFrontend(port *service.PortView, at netip.AddrPort) bool {
+	return at.Port() == port.Port && (at.Addr() == port.ClusterIP ||
+		slices.Contains(port.ExternalIPs, at.Addr()) || slices.Contains(port.LoadBalancerVIPs, at.Addr()))
+}
+
+// hashedID returns an address of 240.0.0.0/4 (reserved, RFC 1112) or 100::/64 (discard only,
+// RFC 6666).
+func hashedID(e netip.AddrPort) netip.Addr {
+	sum := sha256.Sum256([]byte(e.String()))
+	if e.Addr().Is4() {
+		return netip.AddrFrom4([4]byte{0xf0 | sum[0]>>4, sum[1], sum[2], sum[3] &^ 0x80})
+	}
+	id := [16]byte{0: 1}
+	copy(id[8:], sum[:8])
+	id[15] &^= 0x80 // room for Next
+	return netip.AddrFrom16(id)
+}

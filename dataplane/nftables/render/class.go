@@ -1,0 +1,167 @@
+package render
+
+import (
+	"strconv"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// class is what the frontends that share a chain have in common: the number of slots in
+// their tables, and the policy. Its chain exists while a Service claims it.
+type class struct {
+	kind classKind
+	// nodePort is set if the frontend is a node port, on whatever address.
+	nodePort bool
+	// cluster and local are numbers of slots, 0 for none.
+	cluster, local int
+	// shard selects the map of the Cluster endpoints. It is empty for node ports and if
+	// there are no such endpoints.
+	shard string
+	// detect is set for classes that treat local pods specially.
+	detect service.LocalDetector
+}
+
+type classKind uint8
+
+const (
+	// classCluster picks among the Cluster endpoints, classLocal among the Local ones.
+	// Marked packets are masqueraded.
+	classCluster classKind = iota
+	classLocal
+	// classExternal masquerades and picks among the Cluster endpoints.
+	classExternal
+	// classExternalLocal picks among the Local endpoints, except for pods and processes of
+	// this node, which get the Cluster endpoints.
+	classExternalLocal
+)
+
+// name returns the name of the class's chain.
+func (c class) name() string {
+	prefix := ""
+	if c.nodePort {
+		prefix = "nodeport-"
+	}
+	switch c.kind {
+	case classCluster:
+		return prefix + "cluster-" + strconv.Itoa(c.cluster) + c.shard
+	case classLocal:
+		return prefix + "local-" + strconv.Itoa(c.local)
+	case classExternal:
+		return prefix + prefixExternalChain + strconv.Itoa(c.cluster) + c.shard
+	default:
+		return prefix + prefixExternalChain + strconv.Itoa(c.cluster) + c.shard + "-local-" + strconv.Itoa(c.local)
+	}
+}
+
+// picks returns the classes that make the choice for an external class.
+func (c class) picks() (cluster, local class) {
+	return class{kind: classCluster, nodePort: c.nodePort, cluster: c.cluster, shard: c.shard},
+		class{kind: classLocal, nodePort: c.nodePort, local: c.local}
+}
+
+// render returns the class's chain, followed by those that it leads to.
+func (c class) render(r *Renderer) []dataplane.Object {
+	switch c.kind {
+	case classCluster, classLocal:
+		return []dataplane.Object{c.pickChain(r.d).object()}
+	}
+	cluster, local := c.picks()
+	out := newChain(c.name())
+	var others []dataplane.Object
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort}
+	if c.cluster > 0 {
+		targets.cluster = cluster.name()
+		others = append(others, r.class(cluster)...)
+	}
+	if c.local > 0 {
+		targets.local = local.name()
+		others = append(others, r.class(local)...)
+	}
+	targets.fill(out, r, c.detect)
+	return append([]dataplane.Object{out.object()}, others...)
+}
+
+// pickChain returns a chain that tries random slots, and slot 0 in the end; see package
+// slots.
+func (c class) pickChain(d *dialect) *chain {
+	size, name, key := c.cluster, clusterMap(c.shard), frontendKey
+	if c.nodePort {
+		key = nodePortKey
+	}
+	switch {
+	case c.kind == classLocal && c.nodePort:
+		size, name = c.local, mapNodePortLocal.name
+	case c.kind == classLocal:
+		size, name = c.local, mapLocal.name
+	}
+	out := newChain(c.name())
+	for _, modulus := range moduli(size) {
+		out.add(newRule(d).fields(key).numgen(modulus).dnatBy(name))
+	}
+	return out
+}
+
+// moduli returns the bounds of the random numbers that a chain draws for a table, one after
+// the other.
+func moduli(size int) []int {
+	var drawn []int
+	for range slots.Tries(size) {
+		drawn = append(drawn, size)
+	}
+	if !slots.AlwaysFull(size) {
+		drawn = append(drawn, 1)
+	}
+	return drawn
+}
+
+// externalTargets are the chains that external traffic goes on to.
+type externalTargets struct {
+	policyLocal bool
+	// guarded is set if a frontend may have source ranges.
+	guarded bool
+	// cluster and local are empty if there is no endpoint.
+	cluster, local string
+}
+
+// fill adds the rules for external traffic to a chain. What they do not serve is refused later; see
+// Renderer.refusing.
+func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
+	d := r.d
+	if t.guarded {
+		out.add(newRule(d).jump(chainFirewallCheck))
+	}
+	next := t.local
+	switch {
+	case !t.policyLocal:
+		out.add(newRule(d).mark(r.mark).says("masquerade"))
+		next = t.cluster
+	case t.cluster != "":
+		if pods := localPods(d, detect, false); pods != nil {
+			out.add(pods.goTo(t.cluster).says("short-circuit pod traffic"))
+		}
+		out.add(newRule(d).local(fieldSaddr, false).mark(r.mark).says("masquerade local traffic"))
+		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
+	}
+	if next != "" {
+		out.add(newRule(d).goTo(next))
+	}
+}
+
+// localPods begins a rule for packets of local pods, or of all others if negated. It
+// returns nil if there are none.
+func localPods(d *dialect, detect service.LocalDetector, negated bool) *rule {
+	r := newRule(d)
+	prefix, any := cutPlus(detect.Interface)
+	switch {
+	case detect.CIDR.IsValid() && detect.CIDR.Bits() > 0:
+		return r.within(fieldSaddr, detect.CIDR, negated)
+	case detect.Interface != "" && !(any && prefix == ""):
+		return r.from(detect.Interface, negated)
+	case detect.Configured() != negated:
+		return r // everything is local
+	default:
+		return nil
+	}
+}

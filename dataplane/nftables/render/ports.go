@@ -1,0 +1,271 @@
+package render
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// portDraft renders one service port.
+type portDraft struct {
+	*draft
+	r     *Renderer
+	facts *service.NodeFacts
+	key   service.Key
+	port  *service.PortView
+	// base names the chains of a port with affinity. It is empty without affinity.
+	base string
+	// comment is the comment of the port's elements, as an attribute.
+	comment span
+	// cluster and local are the tables of endpoints. Both are empty with affinity, whose
+	// tables belong to the port alone.
+	cluster, local slotTable
+}
+
+// slotTable is a table of slots, with the data of each endpoint in the buffer.
+type slotTable struct {
+	// size is 0 for an empty table.
+	size  int
+	slots []int
+	data  []span
+}
+
+func newPortDraft(
+	draft *draft, r *Renderer, facts *service.NodeFacts, key service.Key, port *service.PortView,
+) *portDraft {
+	p := &portDraft{draft: draft, r: r, facts: facts, key: key, port: port}
+	text := key.PortString(port.Name)
+	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
+	if port.AffinitySeconds > 0 {
+		p.base = portBase(key, port)
+		return p
+	}
+	p.cluster = p.table(port.Cluster)
+	if port.UsesLocal() {
+		p.local = p.table(port.Local)
+	}
+	return p
+}
+
+func (p *portDraft) sticky() bool { return p.port.AffinitySeconds > 0 }
+
+func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
+	if len(endpoints) == 0 {
+		return slotTable{}
+	}
+	t := slotTable{
+		size: slots.Size(len(endpoints)), slots: slots.Assign(endpoints), data: make([]span, len(endpoints)),
+	}
+	var data []byte
+	for i, e := range endpoints {
+		data = appendPort(appendAddr(data[:0], e.AddrPort.Addr()), e.AddrPort.Port())
+		t.data[i] = p.commented(func(b []byte) []byte { return appendData(b, data) })
+	}
+	return t
+}
+
+// commented adds a body that ends with the port's comment.
+func (p *portDraft) commented(fill func([]byte) []byte) span {
+	return p.put(func(b []byte) []byte {
+		return append(fill(b), p.bytes[p.comment.from:p.comment.to]...)
+	})
+}
+
+// frontend is an address and port, or a node port, which has no address.
+type frontend struct {
+	addr netip.Addr
+	port uint16
+}
+
+func (f frontend) nodePort() bool { return !f.addr.IsValid() }
+
+// appendFrontend adds the frontend's key to a buffer.
+func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
+	if !f.nodePort() {
+		b = appendAddr(b, f.addr)
+	}
+	return appendPort(appendProtocol(b, p.port.Protocol.Number()), f.port)
+}
+
+// named adds an element whose key is a frontend.
+func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
+	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
+	links := setLinks[set]
+	if len(target) > 0 {
+		links = dataplane.LinkTo(append(target, links.Refs...)...)
+	}
+	p.element(containers[set], name, body, links)
+}
+
+// dispatch leads a frontend to a chain.
+func (p *portDraft) dispatch(f frontend, chain string) {
+	set := mapFrontends.name
+	if f.nodePort() {
+		set = mapNodePorts.name
+	}
+	body := p.commented(func(b []byte) []byte { return appendGoto(b, chain) })
+	p.named(set, f, body, chainID(chain))
+}
+
+// fill adds the endpoints of a table to a map, for a frontend.
+func (p *portDraft) fill(set string, f frontend, t slotTable) {
+	for i, slot := range t.slots {
+		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
+		p.element(containers[set], name, t.data[i], setLinks[set])
+	}
+}
+
+// refuse adds a frontend that is not served: rejected if no endpoint exists anywhere,
+// dropped if there is one that the policy rules out.
+func (p *portDraft) refuse(f frontend) {
+	var set string
+	switch {
+	case f.nodePort() && p.port.HasAny:
+		set = setNodePortNoLocal.name
+	case f.nodePort():
+		set = setNodePortNone.name
+	case p.port.HasAny:
+		set = setNoLocal.name
+	default:
+		set = setNoEndpoints.name
+	}
+	p.named(set, f, p.comment)
+}
+
+// renderInternal serves the ClusterIP.
+func (p *portDraft) renderInternal() {
+	if !p.port.ClusterIP.IsValid() {
+		return
+	}
+	f := frontend{p.port.ClusterIP, p.port.Port}
+	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
+	// All ports of the Service share this element, so it names none of them.
+	owner := p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
+	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
+	switch {
+	case !p.port.ServesInternal():
+		p.refuse(f)
+	case p.sticky() && p.port.InternalLocal:
+		p.dispatch(f, prefixLocalChain+p.base)
+	case p.sticky():
+		p.dispatch(f, prefixServiceChain+p.base)
+	case p.port.InternalLocal:
+		p.serve(f, class{kind: classLocal, local: p.local.size})
+		p.fill(mapLocal.name, f, p.local)
+	default:
+		p.serve(f, class{kind: classCluster, cluster: p.cluster.size})
+		p.fill(clusterMap(shardOf(f)), f, p.cluster)
+	}
+}
+
+// serve leads a frontend to its class.
+func (p *portDraft) serve(f frontend, c class) {
+	c.nodePort = f.nodePort()
+	if !c.nodePort && c.cluster > 0 {
+		c.shard = shardOf(f)
+	}
+	p.own(p.r.class(c)...)
+	p.dispatch(f, c.name())
+}
+
+// externalFrontends returns all frontends except the ClusterIP.
+func (p *portDraft) externalFrontends() []frontend {
+	var all []frontend
+	for _, addrs := range [][]netip.Addr{p.port.ExternalIPs, p.port.LoadBalancerVIPs} {
+		for _, addr := range addrs {
+			all = append(all, frontend{addr, p.port.Port})
+		}
+	}
+	if p.port.NodePort != 0 {
+		all = append(all, frontend{port: p.port.NodePort})
+	}
+	return all
+}
+
+// renderExternal serves the other frontends. With policy Local and no endpoint on this node,
+// it serves a frontend to the node's own clients and refuses others.
+func (p *portDraft) renderExternal() {
+	for _, f := range p.externalFrontends() {
+		if p.ctx.Err() != nil {
+			return
+		}
+		if p.port.HasAny {
+			p.serveExternal(f)
+		}
+		if !p.port.ServesExternal() {
+			p.refuse(f)
+		}
+	}
+}
+
+func (p *portDraft) serveExternal(f frontend) {
+	if p.sticky() {
+		p.dispatch(f, prefixExternalChain+p.base)
+		return
+	}
+	c := class{kind: classExternal, cluster: p.cluster.size}
+	if p.port.ExternalLocal {
+		c = class{
+			kind: classExternalLocal, cluster: p.cluster.size, local: p.local.size,
+			detect: p.facts.Detect[p.r.d.Family],
+		}
+	}
+	p.serve(f, c)
+	shard, local := "", mapNodePortLocal.name
+	if !f.nodePort() {
+		shard, local = shardOf(f), mapLocal.name
+	}
+	p.fill(clusterMap(shard), f, p.cluster)
+	if p.port.ExternalLocal {
+		p.fill(local, f, p.local)
+	}
+}
+
+// renderHairpins adds the endpoints that may reach themselves: those of this node. It is a
+// fact about a pod that several Services may state, so the element names none of them.
+func (p *portDraft) renderHairpins() {
+	for _, e := range p.port.Reachable() {
+		if !e.Local {
+			continue
+		}
+		name := p.put(func(b []byte) []byte {
+			b = appendAddr(appendAddr(b, e.AddrPort.Addr()), e.AddrPort.Addr())
+			return appendPort(appendProtocol(b, p.port.Protocol.Number()), e.AddrPort.Port())
+		})
+		p.element(containers[setHairpins.name], name, span{}, setLinks[setHairpins.name])
+	}
+}
+
+// renderFirewall limits the load balancer VIPs to the source ranges.
+func (p *portDraft) renderFirewall() {
+	if len(p.port.SourceRanges) == 0 {
+		return
+	}
+	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel refuses ranges that overlap
+	for _, vip := range p.port.LoadBalancerVIPs {
+		f := frontend{vip, p.port.Port}
+		p.named(setFirewalled.name, f, p.comment)
+		for _, prefix := range allowed {
+			name := p.put(func(b []byte) []byte {
+				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
+				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+			})
+			p.element(containers[setAllowed.name], name, p.comment, setLinks[setAllowed.name])
+		}
+	}
+}
+
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}

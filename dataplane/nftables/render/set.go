@@ -1,0 +1,416 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// set is the definition of a set or a map.
+type set struct {
+	name string
+	key  []field
+	// data makes it a map to endpoints, verdict a map to verdicts.
+	data    []field
+	verdict bool
+	// ranges lets the last field of a key be a range.
+	ranges bool
+	// remembers is how many elements it has at most if rules add clients to it, for a time. It is 0 for
+	// other sets.
+	remembers uint32
+	// role is what the elements of a shared set are to a frontend.
+	role role
+}
+
+// clientsMax is how many clients of a list of endpoints are remembered, and how many of all lists that
+// share a ledger of clients (see memorySet). Further ones have no affinity. The kernel takes the lower
+// 16 bits as a hint of what to allocate at once.
+const clientsMax = 1 << 18
+
+// flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
+const flagConcat = 0x80
+
+// descConcat is NFTA_SET_DESC_CONCAT (Linux 5.6).
+const descConcat = 2
+
+// setFieldLen is NFTA_SET_FIELD_LEN (Linux 5.6).
+const setFieldLen = 1
+
+var (
+	frontendKey = []field{fieldDaddr, fieldProtocol, fieldPort}
+	nodePortKey = []field{fieldProtocol, fieldPort}
+	slotKey     = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSlot}
+	nodeSlotKey = []field{fieldProtocol, fieldPort, fieldSlot}
+	sourceKey   = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}
+	hairpinKey  = []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}
+	endpointOf  = []field{fieldDaddr, fieldPort}
+)
+
+// The shared sets and maps, with elements of all Services.
+var (
+	mapFrontends         = set{key: frontendKey, verdict: true, role: ofFrontend}.named("frontends")
+	mapNodePorts         = set{key: nodePortKey, verdict: true, role: ofFrontend}.named("nodeports")
+	mapCluster           = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
+	mapLocal             = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
+	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
+	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
+	setNoEndpoints       = set{key: frontendKey, role: ofFrontend}.named("no-endpoints")
+	setNoLocal           = set{key: frontendKey, role: ofFrontend}.named("no-local-endpoints")
+	setNodePortNone      = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-endpoints")
+	setNodePortNoLocal   = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-local-endpoints")
+	setClusterIPs        = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
+	setNodePortAddresses = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
+	setHairpins          = set{key: hairpinKey, role: shared}.named("hairpins")
+	setFirewalled        = set{key: frontendKey, role: ofFrontend}.named("firewalled")
+	setAllowed           = set{key: sourceKey, ranges: true, role: ofFrontend}.named("allowed-sources")
+	// setMemories bound what a node remembers of clients. They have an element for each client of a
+	// frontend whose affinity belongs to them, and a client that finds no place is not remembered.
+	// The key is the client and the frontend: what is in any map of clients is in one of them as well.
+	setMemories = set{key: hairpinKey, remembers: clientsMax, role: shared}.named("remembered")
+)
+
+// sharedSets are all of them. Shards and memories divide one each.
+var sharedSets = func() []set {
+	all := []set{
+		mapFrontends, mapNodePorts, mapLocal, mapNodePortCluster, mapNodePortLocal, setNoEndpoints, setNoLocal,
+		setNodePortNone, setNodePortNoLocal, setClusterIPs, setNodePortAddresses, setHairpins, setFirewalled, setAllowed,
+	}
+	for i := range len(shards) {
+		all = append(all, mapCluster.of(shards[i:i+1]))
+	}
+	for i := range len(memories) {
+		all = append(all, memorySet(memories[i:i+1]))
+	}
+	return all
+}()
+
+func init() {
+	for i, s := range sharedSets {
+		containers[s.name] = elementsOf + s.name
+		setIn[containers[s.name]] = &sharedSets[i]
+		setLinks[s.name] = dataplane.LinkTo(setID(s.name))
+	}
+}
+
+// The containers of elements and what their elements refer to, allocated once.
+var (
+	containers = map[string]string{}
+	setLinks   = map[string]*dataplane.Links{}
+)
+
+// The sets of a service port with affinity, by what their names begin with; see affinity.go. The
+// elements of clients-… have timeouts of their own, so that a new timeout does not redefine the map.
+var (
+	clientsMaps = set{key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}.named("clients")
+	targetsMaps = set{key: []field{fieldDaddr}, data: endpointOf}.named("targets")
+	slotsMaps   = set{key: []field{fieldSlot}, data: []field{fieldDaddr}}.named("slots")
+	liveSets    = set{key: []field{fieldDaddr}}.named("live")
+
+	affinitySets = []set{clientsMaps, targetsMaps, slotsMaps, liveSets}
+)
+
+func memorySet(memory string) set { return setMemories.of(memory) }
+
+func clientsMap(chain string) set { return clientsMaps.of(chain) }
+func targetsMap(base string) set  { return targetsMaps.of(base) }
+func slotsMap(chain string) set   { return slotsMaps.of(chain) }
+func liveSet(chain string) set    { return liveSets.of(chain) }
+
+// The kernel cannot redefine a set. So a name has a digest of the definition in both families:
+// another definition, by another release, is another set. The plan adds the one that is wanted, makes
+// the rules refer to it and deletes the other one, as it does with any object. kube-proxy uses no
+// such names.
+
+// named returns the set with a name that begins with a word and the digest of its definition.
+func (s set) named(word string) set {
+	const digestBytes = 3
+	definitions := append(s.body(dialects[service.IPv4]), s.body(dialects[service.IPv6])...)
+	s.name = fmt.Sprintf("%s-%x", word, sha256.Sum256(definitions))[:len(word)+1+2*digestBytes]
+	names[word] = s.name
+	return s
+}
+
+// of returns a set of the same definition. The rest ends its name.
+func (s set) of(rest string) set {
+	s.name += "-" + rest
+	return s
+}
+
+// SetName returns the name of a set or map by the word that it begins with, such as "frontends". Of
+// several of one definition, it is what all their names begin with.
+func SetName(word string) string { return names[word] }
+
+// names are what SetName returns.
+var names = map[string]string{}
+
+// object returns the set's object.
+func (s set) object(d *dialect) dataplane.Object {
+	o := ownedObject(setID(s.name), s.body(d))
+	o.Links = dataplane.LinkTo(tableID)
+	return o
+}
+
+// body returns the definition as attributes of a set, in ascending order.
+func (s set) body(d *dialect) []byte {
+	var b []byte
+	if flags := s.flags(); flags != 0 {
+		b = netlink.AppendUint32(b, unix.NFTA_SET_FLAGS, flags)
+	}
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, nftType(d, s.key))
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, uint32(keyBytes(d, s.key)))
+	switch {
+	case s.verdict:
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+	case s.data != nil:
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
+	}
+	if s.ranges || s.remembers > 0 {
+		mark := 0
+		b, mark = netlink.Nest(b, unix.NFTA_SET_DESC)
+		b = s.description(b, d)
+		b = netlink.End(b, mark)
+	}
+	return netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+}
+
+func (s set) flags() uint32 {
+	flags := uint32(0)
+	if s.verdict || s.data != nil {
+		flags |= unix.NFT_SET_MAP
+	}
+	if s.ranges {
+		flags |= unix.NFT_SET_INTERVAL | flagConcat
+	}
+	if s.remembers > 0 {
+		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
+	}
+	return flags
+}
+
+// description adds what the kernel chooses the set's algorithm by.
+func (s set) description(b []byte, d *dialect) []byte {
+	if s.remembers > 0 {
+		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, s.remembers)
+	}
+	mark := 0
+	b, mark = netlink.Nest(b, descConcat)
+	for _, f := range s.key {
+		element := 0
+		b, element = netlink.Nest(b, unix.NFTA_LIST_ELEM)
+		b = netlink.AppendUint32(b, setFieldLen, uint32(unpadded(d, f)))
+		b = netlink.End(b, element)
+	}
+	return netlink.End(b, mark)
+}
+
+// unpadded returns the size of a field without padding.
+func unpadded(d *dialect, f field) int {
+	switch f {
+	case fieldProtocol:
+		return 1
+	case fieldPort:
+		return 2
+	default:
+		return f.bytes(d)
+	}
+}
+
+// userData returns what nft 1.0.6 stores with such a set and needs to list it. For a map of
+// verdicts there are no expressions: nft 0.9.8 crashes on those, whatever it was asked for.
+func (s set) userData(d *dialect) []byte {
+	const (
+		keyByteOrder, dataByteOrder = 0, 1
+		keyTypeof, dataTypeof       = 3, 4
+		dataInterval                = 6
+		hostOrder, networkOrder     = 1, 2
+		concatenation               = 13
+	)
+	orderOf := func(fields []field) uint32 {
+		switch {
+		case len(fields) != 1:
+			return 0 // none for a concatenation, nor for a verdict
+		case fields[0] == fieldSlot:
+			return hostOrder
+		default:
+			return networkOrder
+		}
+	}
+	b := udataUint32(nil, keyByteOrder, orderOf(s.key))
+	if s.verdict {
+		b = udataUint32(b, dataByteOrder, 0)
+		b = udata(b, keyTypeof, typeofNode(concatenation, nil))
+		return udataUint32(b, dataInterval, 0)
+	}
+	if s.data == nil {
+		if len(s.key) > 1 {
+			b = udata(b, keyTypeof, typeofNode(concatenation, nil))
+		}
+		return b
+	}
+	b = udataUint32(b, dataByteOrder, orderOf(s.data))
+	b = udata(b, keyTypeof, typeofFields(d, s.key))
+	b = udata(b, dataTypeof, typeofFields(d, s.data))
+	return udataUint32(b, dataInterval, 0)
+}
+
+// definition returns the set with a name.
+func definition(name string) (set, error) {
+	for _, s := range sharedSets {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	for _, s := range affinitySets {
+		if rest, ok := strings.CutPrefix(name, s.name+"-"); ok {
+			return s.of(rest), nil
+		}
+	}
+	return set{}, fmt.Errorf("no set of ours has the name %q", name)
+}
+
+// FoundSet returns the object of a set that the kernel has. A name of ours stands for the definition:
+// another kernel may describe the set in another form, and each release of nft that loads a set
+// writes other user data. A set of another name is not wanted, whatever it is.
+func FoundSet(family service.Family, name string) dataplane.Object {
+	s, err := definition(name)
+	if err != nil {
+		return ownedObject(setID(name), nil)
+	}
+	return ownedObject(setID(name), s.body(dialects[family]))
+}
+
+// HasElements reports whether a set's elements are objects of ours.
+func HasElements(set string) bool {
+	s, err := definition(set)
+	return err == nil && s.remembers == 0
+}
+
+func ownedObject(id dataplane.ID, body []byte) dataplane.Object {
+	return dataplane.Object{ID: id, Kind: dataplane.Owned, Body: string(body)}
+}
+
+// field is a part of a set's key, or of a map's data.
+type field uint8
+
+const (
+	fieldDaddr field = iota
+	fieldSaddr
+	fieldProtocol // of the transport layer, 1 byte
+	fieldPort     // destination port, network byte order
+	fieldSlot     // a random number, host byte order
+)
+
+// registerBytes is the unit of the kernel's registers. Fields are padded to it.
+const registerBytes = 4
+
+// bytes returns the field's size in a key.
+func (f field) bytes(d *dialect) int {
+	if f == fieldDaddr || f == fieldSaddr {
+		return d.AddrBytes
+	}
+	return registerBytes
+}
+
+// typeMark is nft's number of the type of packet marks, which we write for a slot. The kernel ignores
+// it. An integer has no size of its own: nft 0.9.8 aborts when it sorts keys that end in one. Later
+// releases of nft go by the user data.
+const typeMark = 19
+
+// keyBytes returns the size of a key of several fields.
+func keyBytes(d *dialect, fields []field) int {
+	size := 0
+	for _, f := range fields {
+		size += f.bytes(d)
+	}
+	return size
+}
+
+// nftType packs nft's numbers for the types of several fields as nft does, 6 bits each.
+func nftType(d *dialect, fields []field) uint32 {
+	types := [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: typeMark}
+	packed := uint32(0)
+	for _, f := range fields {
+		packed = packed<<6 | types[f]
+	}
+	return packed
+}
+
+// The parts of keys and data, padded as the kernel's registers hold them.
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	sixteen := a.As16()
+	return append(b, sixteen[:]...)
+}
+
+func appendProtocol(b []byte, number uint8) []byte { return append(b, number, 0, 0, 0) }
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+func appendSlot(b []byte, slot int) []byte {
+	return binary.NativeEndian.AppendUint32(b, uint32(slot))
+}
+
+// typeofExpr returns what nft 1.0.6 keeps in a set's user data about one field, so that it
+// can print "typeof ip daddr . meta l4proto". The kernel ignores it. The numbers are nft's
+// for expression types, headers and header fields.
+func (f field) typeofExpr(d *dialect) []byte {
+	const (
+		payload, meta, numgen = 7, 9, 23
+		transportHeader       = 11
+		transportPort         = 2
+		random, anyModulus    = 1, 16
+	)
+	switch f {
+	case fieldProtocol:
+		return typeofNode(meta, udataUint32(nil, 0, unix.NFT_META_L4PROTO))
+	case fieldPort:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, transportHeader), 1, transportPort))
+	case fieldSlot:
+		return typeofNode(numgen, udataUint32(udataUint32(udataUint32(nil, 0, random), 1, anyModulus), 2, 0))
+	case fieldSaddr:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.saddrField))
+	default:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.daddrField))
+	}
+}
+
+// typeofFields returns the same for a concatenation, or for a single field by itself.
+func typeofFields(d *dialect, fields []field) []byte {
+	if len(fields) == 1 {
+		return fields[0].typeofExpr(d)
+	}
+	const concatenation = 13
+	var parts []byte
+	for i, f := range fields {
+		parts = udata(parts, byte(i), f.typeofExpr(d))
+	}
+	return typeofNode(concatenation, parts)
+}
+
+func typeofNode(kind uint32, data []byte) []byte {
+	return udata(udataUint32(nil, 0, kind), 1, data)
+}
+
+// udata adds an entry of user data: type, length, and the data without padding.
+func udata(b []byte, kind byte, data []byte) []byte {
+	return append(append(b, kind, byte(len(data))), data...)
+}
+
+func udataUint32(b []byte, kind byte, n uint32) []byte {
+	return binary.NativeEndian.AppendUint32(append(b, kind, 4), n)
+}
