@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -159,11 +159,11 @@ type memory struct {
 	asked    *[]string
 }
 
-func (m memory) InMap(_ service.Family, name string, _ netip.Addr) (nftkernel.Recollection, bool, error) {
+func (m memory) InMap(_ service.Family, name string, _ netip.Addr) (nftrender.Recollection, bool, error) {
 	if m.asked != nil {
 		*m.asked = append(*m.asked, name)
 	}
-	return nftkernel.Recollection{Endpoint: m.endpoint, Left: time.Minute}, name == m.only, nil
+	return nftrender.Recollection{Endpoint: m.endpoint, Left: time.Minute}, name == m.only, nil
 }
 
 func (m memory) InList(f service.Family, list string, client netip.Addr) (time.Duration, bool, error) {

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
@@ -26,7 +25,7 @@ func newNFTRules(family service.Family, objects []dataplane.Object, local func(n
 }
 
 // remember adds a client to a map of clients.
-func (r *nftRules) remember(name string, client netip.Addr, what nftkernel.Recollection) {
+func (r *nftRules) remember(name string, client netip.Addr, what nftrender.Recollection) {
 	if what.Left > 0 {
 		key := string(client.AsSlice())
 		r.Sets[name].Elements[key] = &rules.Element{Key: key, Data: string(what.Endpoint.AsSlice())}

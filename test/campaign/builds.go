@@ -36,7 +36,7 @@ const receiver = "func (r *Renderer) Service("
 // spoils adds something that the real kernel refuses to the objects of one Service: in nftables, a
 // rule with an unknown expression; in iptables, one that names a missing accounting object.
 var spoils = []spoiled{
-	{"dataplane/nftables/renderer.go", `package nftables
+	{"dataplane/nftables/render/renderer.go", `package render
 
 import (
 	"context"

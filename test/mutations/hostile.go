@@ -98,7 +98,7 @@ var hostile = []mutation{
 	{
 		name:      "other programs' ports are refused",
 		sentence:  "Nftables mode: connections are refused after all programs that translate at -100.",
-		edits:     edit("dataplane/nftables/renderer.go", "priorityRefuse = priorityDNAT + 1", "priorityRefuse = priorityDNAT"),
-		campaigns: []campaign{{"real kernel", "./dataplane/nftables", "^TestOtherTranslatorsAreNotRefused$"}},
+		edits:     edit("dataplane/nftables/render/renderer.go", "priorityRefuse = priorityDNAT + 1", "priorityRefuse = priorityDNAT"),
+		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestOtherTranslatorsAreNotRefused$"}},
 	},
 }

@@ -139,20 +139,20 @@ var correctness = []mutation{
 	{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
-		edits:     edit("dataplane/nftables/read.go", "err == nil && after != before {", "err == nil && after < before {"),
-		campaigns: []campaign{{"real kernel", "./dataplane/nftables", "^TestAReadingIsOneMoment$"}},
+		edits:     edit("dataplane/nftables/kernel/read.go", "err == nil && after != before {", "err == nil && after < before {"),
+		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestAReadingIsOneMoment$"}},
 	},
 	{
 		name: "frontends lead to emptied chains",
 		sentence: "When the removal of a Service's chains was interrupted and taken back, its connections could fail " +
 			"for one transaction.",
-		edits:     edit("dataplane/nftables/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before != nil && isEmptied(c.Before) && noPart == 0:"),
+		edits:     edit("dataplane/nftables/kernel/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before != nil && isEmptied(c.Before) && noPart == 0:"),
 		campaigns: inMemory,
 	},
 	{
 		name:     "base chains go with their rules",
 		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 32).",
-		edits: edit("dataplane/nftables/plan.go", "isBase(changes[i].Before)",
+		edits: edit("dataplane/nftables/kernel/plan.go", "isBase(changes[i].Before)",
 			"false"),
 		campaigns: inMemory,
 	},

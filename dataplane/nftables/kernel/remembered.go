@@ -10,22 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Recollection is what a map of clients holds of a client.
-type Recollection struct {
-	// Endpoint stands for the endpoint; it is the element's data.
-	Endpoint netip.Addr
-	// Left is for how much longer.
-	Left time.Duration
-}
-
 // Remembered returns what one of the maps that remember clients holds of a client. It asks the
 // kernel for this element alone.
-func Remembered(ctx context.Context, socket Socket, family service.Family, name string, client netip.Addr) (r Recollection, known bool, err error) {
+func Remembered(ctx context.Context, socket Socket, family service.Family, name string, client netip.Addr) (r render.Recollection, known bool, err error) {
 	read := reader{d: &rules.Headers[family], socket: socket}
 	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, name), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	request, element := netlink.Nest(request, unix.NFTA_LIST_ELEM)
@@ -39,9 +32,9 @@ func Remembered(ctx context.Context, socket Socket, family service.Family, name 
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return Recollection{}, false, nil // the client is not in the map, or there is no such map
+		return render.Recollection{}, false, nil // the client is not in the map, or there is no such map
 	case err != nil:
-		return Recollection{}, false, fmt.Errorf("ask for a client in map %s: %w", name, err)
+		return render.Recollection{}, false, fmt.Errorf("ask for a client in map %s: %w", name, err)
 	}
 	return r, known && r.Left > 0, nil
 }

@@ -1,8 +1,6 @@
-// Package nftables is the nftables backend: a [Renderer] turns Services into elements of a
-// few nf_tables maps, and a [Writer] writes them over netlink, one transaction per batch.
-// There is one domain per IP family. The commands choose it; the root package connects it to
-// the actors and the aggregator. Packets are treated as in kube-proxy's nftables mode, but
-// the ruleset has a shape of its own (docs/adr/0006-nftables-shape.md):
+// Package render turns Services into elements of a few nf_tables maps. It has everything that
+// nftables mode puts into the kernel: names, sets, chains and rules. Packets are treated as in
+// kube-proxy's nftables mode, but the ruleset has a shape of its own (docs/adr/0006-nftables-shape.md):
 //
 //	frontends         address, protocol, port ─► class chain, for example cluster-12
 //	cluster-12        tries random slots of a table of 12; one for all Services that size

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -224,6 +225,14 @@ func ElementID(set, key string) dataplane.ID {
 
 // IsClientsMap reports whether a map of this name remembers clients.
 func IsClientsMap(name string) bool { return strings.HasPrefix(name, clientsMaps.name+"-") }
+
+// Recollection is what a map of clients holds of a client.
+type Recollection struct {
+	// Endpoint stands for the endpoint; it is the element's data.
+	Endpoint netip.Addr
+	// Left is for how much longer.
+	Left time.Duration
+}
 
 // IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
 // A client that is known goes on to the one of them that is remembered.

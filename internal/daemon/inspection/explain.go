@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
@@ -132,11 +133,11 @@ func (m *kernelMemory) close() {
 }
 
 // InMap implements explain.Memory.
-func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftkernel.Recollection, bool, error) {
+func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftrender.Recollection, bool, error) {
 	if m.socket == nil {
 		opened, err := wire.Open()
 		if err != nil {
-			return nftkernel.Recollection{}, false, err
+			return nftrender.Recollection{}, false, err
 		}
 		m.socket = opened
 	}

@@ -14,7 +14,7 @@ type Domain struct {
 	Layout dataplane.Layout
 	// Origin is nil if the writer has none.
 	Origin dataplane.Origin
-	// Lines puts an object into words; see nftables.Lines.
+	// Lines puts an object into words; see render.Lines of nftables mode.
 	Lines func(o *dataplane.Object) (where string, lines []string)
 	// LeavesOut reports whether the writer leaves a change out. It may be nil.
 	LeavesOut func(c *dataplane.Change) bool

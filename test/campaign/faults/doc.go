@@ -2,7 +2,7 @@
 // connections meanwhile.
 //
 //	client ──── node ──── pods
-//	              └─ proxy.Proxy ──► nftables.Writer ×2 ──► kernel
+//	              └─ proxy.Proxy ──► kernel.Writer ×2 ──► kernel
 //
 // Some thirty Services are programmed, of which a few are live: during a fault, the client makes
 // new connections to each of their frontends and holds established ones. Each test declares which
