@@ -27,7 +27,7 @@ import (
 func releases(t *testing.T) map[string]string {
 	t.Helper()
 	var trouble bytes.Buffer
-	cmd := exec.Command(filepath.Join("..", "..", "hack", "newer-nft"))
+	cmd := exec.Command(filepath.Join("..", "..", "..", "hack", "newer-nft"))
 	cmd.Stderr = &trouble
 	newer, err := cmd.Output()
 	if err != nil {
