@@ -31,7 +31,7 @@ var both = []string{"nftables", "iptables"}
 
 var planted = []defect{
 	{
-		name: "masquerade dropped", file: "dataplane/nftables/renderer.go",
+		name: "masquerade dropped", file: "dataplane/nftables/render/renderer.go",
 		old:   "add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade())",
 		new:   "add(newRule(r.d).marked(r.mark).unmark(r.mark))",
 		modes: []string{"nftables"}, caught: []string{"S-CIP-03", "S-NP-01", "S-LB-01"}, unharmed: "S-CIP-01",
