@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,7 +83,12 @@ func (a *asking) print(to io.Writer, answer any, table func(io.Writer) error) er
 		_, err = to.Write(text)
 		return err
 	default:
-		return table(to)
+		var all bytes.Buffer // in one write, so that no warning comes between parts of a line
+		if err := table(&all); err != nil {
+			return err
+		}
+		_, err := to.Write(all.Bytes())
+		return err
 	}
 }
 
