@@ -71,7 +71,7 @@ func reasonOf(receipt *dataplane.Receipt) string {
 func (m *machine) isolate(now time.Time) {
 	f := m.failing
 	if f.unread && f.times < 2*failuresMax {
-		return // whoever is held loses what has landed of it, so that is read first
+		return // a hold reverts what has landed of a Service: read the kernel first
 	}
 	if f.batch == nil || m.isolateFew(now) || f.times < failuresMax {
 		return

@@ -35,8 +35,9 @@ type Options struct {
 // and Prime are the exceptions, and say so); the lock guards the maps only, and
 // is never held while the sink or the warning function runs.
 //
-// All methods are safe for concurrent use, but each object must be fed by one
-// goroutine, or its posts could overtake one another between lock and sink.
+// All methods are safe for concurrent use, but one goroutine must feed all
+// Services, and one each slice, or posts could overtake one another between lock and sink: a change of
+// one Service also posts those that lose a frontend by it or get one.
 type Cache struct {
 	sink     Sink
 	warn     func(service.Warning)

@@ -102,7 +102,7 @@ func (cs *claims) add(c claim, known *dataplane.Object) {
 		cs.shared.add(cs.sole)
 	}
 	cs.shared.add(c)
-	cs.elect(c.by, known)
+	cs.elect(c, known)
 }
 
 // replace changes the claim of an account.
@@ -113,7 +113,7 @@ func (cs *claims) replace(c claim, was *dataplane.Object, kept bool, known *data
 	}
 	cs.shared.remove(c.by, was, kept)
 	cs.shared.add(c)
-	cs.elect(c.by, known)
+	cs.elect(c, known)
 }
 
 // drop withdraws the claim of an account for an object of this content.
@@ -129,17 +129,19 @@ func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *d
 		cs.sole, cs.shared = claim{by: a}, nil
 		return
 	}
-	if cs.sole.by == a {
-		cs.sole.by, cs.shared.last = nil, a
-	}
-	cs.elect(nil, known)
+	cs.elect(claim{by: a}, known)
 }
 
-// elect decides what is wanted, after a claim of an account, nil for none.
-func (cs *claims) elect(by *account, known *dataplane.Object) {
+// elect decides what is wanted, after an account has changed its claim to c, which has no object if it
+// has withdrawn.
+func (cs *claims) elect(c claim, known *dataplane.Object) {
 	object := cs.shared.elect(cs.sole.object, known)
-	if by != nil && cs.sole.by == nil || !dataplane.Same(object, cs.sole.object) {
-		cs.sole.by = by
+	changed := !dataplane.Same(object, cs.sole.object)
+	switch brings := c.object != nil && dataplane.Same(c.object, object); {
+	case brings && (changed || cs.sole.by == nil):
+		cs.sole.by = c.by
+	case !brings && cs.sole.by != nil && (changed || cs.sole.by == c.by):
+		cs.sole.by, cs.shared.last = nil, cs.sole.by
 	}
 	cs.sole.object = object
 	cs.shared.contents = slices.DeleteFunc(cs.shared.contents, func(c content) bool { return c.live+c.kept == 0 && c.object != object })
@@ -196,7 +198,7 @@ func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 	return s.contents[best].object
 }
 
-// orphaned reports whether nobody claims the content that is wanted.
+// orphaned reports whether the content that is wanted has no claim.
 func (cs *claims) orphaned() bool {
 	if cs.shared == nil {
 		return false

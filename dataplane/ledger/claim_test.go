@@ -49,7 +49,9 @@ func TestLiveContentWinsQuick(t *testing.T) {
 				t.Fatalf("step %d: %v wins, last was %v", step, winner, cs.last())
 			}
 		case winner == nil:
-			t.Fatalf("step %d: nobody wins", step)
+			t.Fatalf("step %d: no claim wins", step)
+		case winner.by != nil && (model[winner.by] == nil || model[winner.by].Body != winner.object.Body):
+			t.Fatalf("step %d: %q of %v wins, which claims %v", step, winner.object.Body, winner.by.key, model[winner.by])
 		case model[accounts[0]] != nil:
 			if winner.object.Body != model[accounts[0]].Body {
 				t.Fatalf("step %d: %q wins, and not the node's %q", step, winner.object.Body, model[accounts[0]].Body)

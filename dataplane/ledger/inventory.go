@@ -17,7 +17,7 @@ type inventory struct {
 	named     map[service.Key][]*dataplane.Object
 	unclaimed map[dataplane.ID]*dataplane.Object
 	parts     map[dataplane.ID][]dataplane.ID
-	// common are elements of no frontend that name nobody, and that some Service claims.
+	// common are elements without an owner or a frontend that some Service claims.
 	common []*dataplane.Object
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object

@@ -64,12 +64,11 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 			continue // gone meanwhile
 		}
 		record, _ := look.Record(key)
-		standings.note(key, record.State)
-		if spec.Shadowed() {
-			standings.note(key, state.Shadowed)
-		}
-		if in := standings[key]; in != "" {
+		if in := standings[key]; in.Graver(record.State) {
 			record.State = in
+		}
+		if spec.Shadowed() && state.Shadowed.Graver(record.State) {
+			record.State = state.Shadowed
 		}
 		made := listed(spec, record)
 		if !yield(&made) || ctx.Err() != nil {
