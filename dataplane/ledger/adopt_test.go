@@ -287,7 +287,7 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 	}
 }
 
-// What names nobody is of the Service that owns its frontend: it goes with that Service, and no refused
+// An element without a name belongs to the owner of its frontend: it goes with that Service, and no rejected
 // one keeps it.
 func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
 	l := New(nil, names{}, owners{1: "good", 2: "late", 3: "bad", 4: "bad"}.of)
@@ -384,8 +384,8 @@ func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
 	}
 }
 
-// A frontend that names nobody is of the Service that owns it, and goes with that. If nobody owns it, it
-// may be anybody's.
+// A frontend without a name belongs to its owner, and goes with it. Without an owner it may belong to any
+// Service.
 func TestANamelessFrontendIsItsOwners(t *testing.T) {
 	for _, owned := range []bool{true, false} {
 		at, want := 3, "frontends   1, frontends bad 1, no-local-endpoints good 1"

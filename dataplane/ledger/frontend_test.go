@@ -91,8 +91,8 @@ func expectInForce(t *testing.T, l *Ledger, when, want string) {
 	}
 }
 
-// TestOneServiceHasAllOfAFrontend: endpoints and source ranges of two never mix, whoever submits first
-// and whatever each of them wants there.
+// TestOneServiceHasAllOfAFrontend: endpoints and source ranges of two never mix, in either order and for
+// any objects.
 func TestOneServiceHasAllOfAFrontend(t *testing.T) {
 	has := owners{1: "owner"}
 	for what, c := range map[string]struct {

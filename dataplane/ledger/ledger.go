@@ -32,7 +32,8 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// frontends has which account claims the objects of each frontend.
 	frontends frontends
-	// orphans share content that somebody has withdrawn, and dismissed are keepers, until keep is called.
+	// orphans are entries whose wanted content lost or regained its last claim; dismissed are keepers that are
+	// no longer needed. Both wait for keep.
 	orphans   []*entry
 	dismissed []*account
 	// leftovers are objects of a former process that cannot be attributed.
