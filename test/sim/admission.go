@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -18,7 +19,11 @@ type place struct {
 // frontendOwners returns which Service has each frontend: ClusterIPs and node ports before load balancer
 // IPs, these before external IPs; then the older Service, then the smaller key.
 func (p *picture) frontendOwners() map[place]int {
+	if p.last.owners != nil && maps.Equal(p.last.specs, p.specs) {
+		return p.last.owners
+	}
 	owners := map[place]int{}
+	defer func() { p.last.specs, p.last.owners = maps.Clone(p.specs), owners }()
 	kinds := map[place]service.ClaimKind{}
 	for n, spec := range p.specs {
 		spec.Claims(func(family service.Family, f service.Frontend, kind service.ClaimKind) {

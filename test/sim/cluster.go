@@ -36,6 +36,11 @@ type picture struct {
 	hosts  []netip.Addr
 	// made has the specs with what they are denied.
 	made *admittedSpecs
+	// last has the owners of the frontends of certain specs.
+	last struct {
+		specs  map[int]*service.Spec
+		owners map[place]int
+	}
 }
 
 func newPicture(settings proxy.NodeSettings, hosts []netip.Addr) picture {

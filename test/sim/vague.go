@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func (w *world) vagueIsDamaged() bool {
 // another program has left it: the next process has not known what was there before.
 type contents struct {
 	present []map[nftmodel.Name]string
-	past    func() []map[nftmodel.Name]string // computed when it is needed: that takes long
+	past    func(fits func(map[nftmodel.Name]string) bool) bool
 	// healthy has what is wanted without what is held back.
 	healthy func() map[nftmodel.Name]string
 	left    map[nftmodel.Name]string
@@ -67,7 +68,7 @@ func (c contents) allows(name nftmodel.Name, body string) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
 	}
-	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || slices.ContainsFunc(c.past(), fits)
+	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || c.past(fits)
 }
 
 // leaves reports whether a part is as it was left when a process ended. What bears no name
@@ -128,15 +129,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			all = append(all, serve(n, s))
 		}
 	}
-	c.past = sync.OnceValue(func() (items []map[nftmodel.Name]string) {
-		for _, s := range all {
-			of, wrong := w.pastItems(family, s)
-			if items = append(items, of...); wrong != nil {
-				w.monitor.object(wrong)
-			}
-		}
-		return items
-	})
+	c.past = w.anyPast(family, all)
 	c.announced = func(item nftmodel.Item) bool { return len(c.left) > 0 && w.announced(family, item) }
 	return c, err
 }
@@ -159,12 +152,10 @@ func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 			if s.spec == nil {
 				continue
 			}
-			past, err := w.pastItems(family, serve(n, s))
-			if err != nil {
-				w.monitor.object(err)
-			}
-			if slices.ContainsFunc(past, func(of map[nftmodel.Name]string) bool { return of[item.Name] == item.Body }) {
-				return true
+			for past := range w.pastItems(family, serve(n, s)) {
+				if past[item.Name] == item.Body {
+					return true
+				}
 			}
 		}
 	}
@@ -182,6 +173,20 @@ func (w *world) notHeldBack(family service.Family, all []served) []served {
 	return slices.DeleteFunc(slices.Clone(all), func(s served) bool { return w.cluster.heldBack(s.n, family) })
 }
 
+// anyPast returns a function that reports whether the items of one of these states fit, the newest first.
+func (w *world) anyPast(family service.Family, all []served) func(func(map[nftmodel.Name]string) bool) bool {
+	return func(fits func(map[nftmodel.Name]string) bool) bool {
+		for _, s := range slices.Backward(all) {
+			for items := range w.pastItems(family, s) {
+				if fits(items) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
 // pastKey is what the items of a past state are computed from, besides the facts of today.
 type pastKey struct {
 	family  service.Family
@@ -189,37 +194,46 @@ type pastKey struct {
 	spec    *service.Spec
 	slices  **service.Slice // the first
 	was, as *service.NodeFacts
+	form    int
 }
 
 // pastMemory has the items of past states. A check asks for the same ones each time until
 // all is settled.
 type pastMemory struct {
 	facts *service.NodeFacts
-	items map[pastKey][]map[nftmodel.Name]string
+	items map[pastKey]map[nftmodel.Name]string
 }
 
-// pastItems returns what a kernel has that only this state was written to, with the facts of
-// any time, which shared chains have had, and in either release's form.
-func (w *world) pastItems(family service.Family, s served) (all []map[nftmodel.Name]string, err error) {
+// pastItems yields what a kernel has that only this state was written to, with the facts of any time, the
+// newest first, which shared chains have had, and in either release's form. It computes what is asked for: that
+// takes long.
+func (w *world) pastItems(family service.Family, s served) iter.Seq[map[nftmodel.Name]string] {
 	m := &w.past
 	if now := w.cluster.facts(); m.facts == nil || !m.facts.Equal(now) {
-		*m = pastMemory{now, map[pastKey][]map[nftmodel.Name]string{}}
+		*m = pastMemory{now, map[pastKey]map[nftmodel.Name]string{}}
 	}
 	key := pastKey{family: family, n: s.n, spec: s.state.spec, was: s.state.facts}
 	if len(s.state.slices) > 0 {
 		key.slices = &s.state.slices[0]
 	}
-	for _, key.as = range w.cluster.former {
-		if m.items[key] == nil {
-			s.state.facts = key.as
-			is, wrong := w.expectedItems(family, []served{s}, nil)
-			was, alsoWrong := w.expectedItems(family, []served{s}, translated)
-			m.items[key] = []map[nftmodel.Name]string{is, was}
-			err = errors.Join(err, wrong, alsoWrong)
+	return func(yield func(map[nftmodel.Name]string) bool) {
+		for _, key.as = range slices.Backward(w.cluster.former) {
+			for form, translate := range []func([]dataplane.Object) []dataplane.Object{nil, translated} {
+				key.form = form
+				if m.items[key] == nil {
+					s.state.facts = key.as
+					items, wrong := w.expectedItems(family, []served{s}, translate)
+					if wrong != nil {
+						w.monitor.object(wrong)
+					}
+					m.items[key] = items
+				}
+				if !yield(m.items[key]) {
+					return
+				}
+			}
 		}
-		all = append(all, m.items[key]...)
 	}
-	return all, err
 }
 
 // concernsVague reports whether a packet goes to where a vague Service answers, or did. On which
@@ -254,8 +268,7 @@ func (s *stack) compare(want contents) error {
 			wrong(item.Name, "the proxy has put this into another program's table")
 		case theirs && item.Body != foreign:
 			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
-		case theirs, want.allows(item.Name, item.Body):
-		case !wanted && s.remains && item.Set == hairpins:
+		case theirs, !wanted && s.remains && item.Set == hairpins, want.allows(item.Name, item.Body):
 		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) && !ofOnePort(item) || s.ledTo(item)):
 		case !wanted && !isElement(item) && s.ledByNameless(item, want) && want.announced(item):
 		case !wanted:
