@@ -55,23 +55,23 @@ type actor struct {
 func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests bool, err error) {
 	a := home.resident.Load()
 	if a == nil || a.lease != lease {
-		a = d.moveIn(home, lease)
+		a = d.incarnate(home, lease)
 	}
 	defer func() {
 		if rests {
 			return
 		}
-		a.moveOut()
+		a.vacate()
 		if home.news.Load() {
 			// It arrived while this incarnation failed, and only called the actor.
-			d.config.Keeper.Nudge(home.key)
+			d.config.Starter.Nudge(home.key)
 		}
 	}()
 	return a.step(ctx)
 }
 
-// moveIn makes the actor of a new incarnation, which has to read everything.
-func (d *Directory) moveIn(home *address, lease Lease) *actor {
+// incarnate makes the actor of a new incarnation, which has to read everything.
+func (d *Directory) incarnate(home *address, lease Lease) *actor {
 	a := &actor{address: home, directory: d, lease: lease,
 		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs, d.config.ObjectsMax)}
 	home.resident.Store(a)
@@ -79,7 +79,7 @@ func (d *Directory) moveIn(home *address, lease Lease) *actor {
 	return a
 }
 
-func (a *actor) moveOut() {
+func (a *actor) vacate() {
 	a.resident.CompareAndSwap(a, nil)
 	if a.alarm != nil {
 		a.alarm.Stop()

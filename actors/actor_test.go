@@ -20,7 +20,7 @@ type fencible struct {
 
 func (f *fencible) Fenced() bool { return f.fenced.Load() }
 
-// A stuck actor has been given up and reads nothing, so a post must nudge the keeper,
+// A stuck actor has been given up and reads nothing, so a post must nudge the supervisor,
 // which may have parked it. When the stuck actor returns at last, its successor still
 // has the address.
 func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
@@ -87,7 +87,7 @@ func TestAVerdictNudgesNobody(t *testing.T) {
 
 func TestANegativeDeadlineIsRefused(t *testing.T) {
 	v := build(t, 0)
-	_, err := NewDirectory(Config{Keeper: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
+	_, err := NewDirectory(Config{Starter: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
 	if err == nil || !strings.Contains(err.Error(), `"one"`) {
 		t.Errorf("%v", err)
 	}

@@ -70,12 +70,12 @@ type Lease interface {
 }
 
 // Body is the work of one incarnation. It rests when it has nothing to do until the
-// lease's Wake. Otherwise nil ends the actor, and after an error or a panic the keeper
+// lease's Wake. Otherwise nil ends the actor, and after an error or a panic the supervisor
 // starts another incarnation.
 type Body func(ctx context.Context, lease Lease) (rests bool, err error)
 
-// Keeper keeps actors running. Neither method blocks.
-type Keeper interface {
+// Starter keeps actors running. Neither method blocks.
+type Starter interface {
 	// Want starts an actor for a key and keeps it running.
 	Want(key service.Key, body Body)
 	// Nudge reports new input for an actor that may be parked, or is about to be.

@@ -5,7 +5,7 @@
 // in its mailbox, steps the machine, puts the machine's questions to the kernel,
 // renders one fragment per domain and submits each. Then it rests until it is called.
 // Machine is the actor without its goroutine: it takes messages and answers, and
-// decides what to render. Directory maps keys to mailboxes and asks a keeper to keep an
+// decides what to render. Directory maps keys to mailboxes and asks a supervisor to keep an
 // actor for each.
 //
 // A message carries the state, never the change, so an older message about the same
@@ -27,7 +27,7 @@ import (
 // Config is what a Directory is made of.
 type Config struct {
 	Outputs []Output
-	Keeper  Keeper
+	Starter Starter
 	Truth   Truth
 	// ObjectsMax bounds what one Service may ask for in one domain, as
 	// dataplane.Renderer.Size counts it. Default 50,000.
@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Directory maps keys to mailboxes. Its lock covers the map only, never a call. At the
-// first mention of a key it creates an address and asks the keeper for an actor.
+// first mention of a key it creates an address and asks the supervisor for an actor.
 //
 // Concurrency: every method may be called from anywhere and returns at once.
 // Messages about one object must come from one goroutine, in order.
@@ -54,8 +54,8 @@ type Directory struct {
 
 // NewDirectory makes a directory without actors.
 func NewDirectory(config Config) (*Directory, error) {
-	if config.Keeper == nil || config.Truth == nil || len(config.Outputs) == 0 {
-		return nil, fmt.Errorf("directory: a keeper, a truth and at least one domain are needed")
+	if config.Starter == nil || config.Truth == nil || len(config.Outputs) == 0 {
+		return nil, fmt.Errorf("directory: a supervisor, a truth and at least one domain are needed")
 	}
 	if config.ObjectsMax == 0 {
 		config.ObjectsMax = objectsMax
@@ -155,7 +155,7 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 		home.news.Store(true) // before the call: an actor that moves out then sees it
 	}
 	if called := home.call(); !answer && !called {
-		d.config.Keeper.Nudge(home.key)
+		d.config.Starter.Nudge(home.key)
 	}
 	return true
 }
@@ -172,7 +172,7 @@ func (d *Directory) ensure(key service.Key) {
 	home = &address{key: key, mailbox: mailbox.New[slot](actorSlots, merge)}
 	d.addresses[key] = home
 	d.mu.Unlock()
-	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) (bool, error) {
+	d.config.Starter.Want(key, func(ctx context.Context, lease Lease) (bool, error) {
 		return d.run(ctx, home, lease)
 	})
 }

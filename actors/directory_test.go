@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// town is a directory with a keeper that starts a goroutine per wish, a truth
+// town is a directory with a supervisor that starts a goroutine per wish, a truth
 // that can be set, and one domain that keeps the newest fragment per key.
 type town struct {
 	*Directory
@@ -106,7 +106,7 @@ func build(t *testing.T, objectsMax int) *town {
 	v := &town{specs: map[service.Key]*service.Spec{}, slices: map[service.Key][]*service.Slice{},
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
-		Keeper: v, Truth: v, ObjectsMax: objectsMax,
+		Starter: v, Truth: v, ObjectsMax: objectsMax,
 		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f

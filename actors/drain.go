@@ -123,7 +123,7 @@ func (d *drain) take(view *service.View, now time.Time) {
 			continue
 		}
 		for s := range sideCount {
-			for _, e := range left(s, &before[i], &d.ports[at[i]]) {
+			for _, e := range departed(s, &before[i], &d.ports[at[i]]) {
 				if index == nil {
 					index = d.index()
 				}
@@ -175,7 +175,7 @@ func (d *drain) hold(port int, held []service.Endpoint, now time.Time) {
 
 // leave lets an endpoint drain on one side.
 func (d *drain) leave(index map[leaverKey]int, at leaverKey, e service.Endpoint,
-	from side, now time.Time) {
+	from trafficSide, now time.Time) {
 	d.changed = true
 	if i, known := index[at]; known {
 		d.leavers[i].from |= from.bit()

@@ -133,7 +133,7 @@ func newDrainTown(t *testing.T) *drainTown {
 	b := &drainTown{town: build(t, 0), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
 		before: func(context.Context) {}}
 	d, err := NewDirectory(Config{
-		Keeper: b, Truth: b.town,
+		Starter: b, Truth: b.town,
 		Outputs: []Output{
 			{Name: "plain", Renderer: drainRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
 			{Name: "drains", Renderer: drainRenderer{b, "drains"}, Submit: b.submit("drains"), Submitted: b.expected, Programmed: b.saw, Drain: b, Family: service.IPv4},

@@ -7,13 +7,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// side is where connections to a service port come from. Each side has its own
+// trafficSide is where connections to a service port come from. Each trafficSide has its own
 // frontends and endpoints: an endpoint may leave one and stay in the other.
-type side uint8
+type trafficSide uint8
 
 const (
 	// inside is the ClusterIP.
-	inside side = iota
+	inside trafficSide = iota
 	// outside is everything else: node port, External IPs, load balancers.
 	outside
 	sideCount
@@ -22,11 +22,11 @@ const (
 // sides is a set of them.
 type sides uint8
 
-func (s side) bit() sides { return 1 << s }
+func (s trafficSide) bit() sides { return 1 << s }
 
 // drains reports whether endpoints of a port can drain on this side. SCTP endpoints go
 // at once, as with kube-proxy.
-func (s side) drains(p *service.PortView) bool {
+func (s trafficSide) drains(p *service.PortView) bool {
 	return p.Protocol != service.SCTP && (s == inside || p.ExternallyAccessible())
 }
 
@@ -40,7 +40,7 @@ func keeps(p *service.PortView, e service.Endpoint) bool {
 // targets returns the endpoints that get new connections on this side. Where the Local
 // policy finds none, a backend may use those of the Cluster policy; an endpoint that
 // leaves in that way drains as well.
-func (s side) targets(p *service.PortView) []service.Endpoint {
+func (s trafficSide) targets(p *service.PortView) []service.Endpoint {
 	local := p.InternalLocal
 	if s == outside {
 		local = p.ExternalLocal
@@ -55,9 +55,9 @@ func (s side) targets(p *service.PortView) []service.Endpoint {
 	}
 }
 
-// left returns the endpoints that have left one side of a service port and can drain
+// departed returns the endpoints that have departed one side of a service port and can drain
 // there. On a side that is gone, nothing drains.
-func left(s side, before, now *service.PortView) []service.Endpoint {
+func departed(s trafficSide, before, now *service.PortView) []service.Endpoint {
 	if !s.drains(now) {
 		return nil
 	}

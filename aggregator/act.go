@@ -23,7 +23,7 @@ func (m *machine) act(now time.Time) time.Time {
 		m.begin(job{purpose: audit})
 		return time.Time{}
 	case action == Write && !m.triesFirst(now):
-		m.cut(now)
+		m.foldAndWrite(now)
 		return now
 	case m.pacer.Failures() > 0:
 		return again // after what has failed has been written

@@ -91,7 +91,7 @@ func (m *machine) isolate(now time.Time) {
 	if (len(free) == 0 || f.freeze) && m.withoutNode(now, r, f.receipt) || len(free) == 0 {
 		return
 	}
-	m.control(now, r)
+	m.writeWithoutSuspects(now, r)
 }
 
 // isolateFew starts a search for the rest of a write if all but a few Services of it are in

@@ -30,10 +30,10 @@ type gate struct {
 	// large has the keys that are not rendered because they ask for too much, and have not submitted.
 	// Nothing waits for them.
 	large map[service.Key]struct{}
-	// heard is when the last key of expect submitted or was skipped, when prime was
+	// lastSubmit is when the last key of expect submitted or was skipped, when prime was
 	// called, or when the gate was opened.
-	heard time.Time
-	wait  time.Duration
+	lastSubmit time.Time
+	wait       time.Duration
 }
 
 func newGate(wait time.Duration) *gate {
@@ -46,7 +46,7 @@ func (g *gate) prime(now time.Time, keys []service.Key) {
 	if g.primed {
 		return
 	}
-	g.primed, g.heard = true, now
+	g.primed, g.lastSubmit = true, now
 	for _, key := range keys {
 		_, seen := g.seen[key]
 		_, skipped := g.skipped[key]
@@ -66,7 +66,7 @@ func (g *gate) skip(now time.Time, key service.Key) {
 	g.skipped[key] = struct{}{}
 	if _, ok := g.expect[key]; ok {
 		delete(g.expect, key)
-		g.heard = now
+		g.lastSubmit = now
 	}
 }
 
@@ -81,12 +81,12 @@ func (g *gate) forgo(now time.Time, key service.Key) {
 	delete(g.skipped, key)
 	g.large[key] = struct{}{}
 	if expected && !g.opened {
-		g.heard = now
+		g.lastSubmit = now
 	}
 }
 
-// pass notes that a key has submitted.
-func (g *gate) pass(now time.Time, key service.Key) {
+// submitted notes that a key has submitted.
+func (g *gate) submitted(now time.Time, key service.Key) {
 	delete(g.skipped, key)
 	delete(g.large, key)
 	if !g.primed {
@@ -95,7 +95,7 @@ func (g *gate) pass(now time.Time, key service.Key) {
 	}
 	if _, ok := g.expect[key]; ok {
 		delete(g.expect, key)
-		g.heard = now
+		g.lastSubmit = now
 	}
 }
 
@@ -108,11 +108,11 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	if !g.primed || g.held {
 		return false, time.Time{}
 	}
-	until := g.heard.Add(g.wait)
+	until := g.lastSubmit.Add(g.wait)
 	if len(g.expect) > 0 && now.Before(until) {
 		return false, until
 	}
-	g.opened, g.heard = true, now // the wait of the first sync begins
+	g.opened, g.lastSubmit = true, now // the wait of the first sync begins
 	if len(g.expect) == 0 {
 		g.expect = nil // an emptied map keeps its memory
 	}
@@ -142,7 +142,7 @@ func (g *gate) awaits(now time.Time) (bool, time.Time) {
 	if expected || skipped {
 		return true, time.Time{}
 	}
-	until := g.heard.Add(absentMax)
+	until := g.lastSubmit.Add(absentMax)
 	return len(g.expect)+len(g.skipped) > 0 && now.Before(until), until
 }
 

@@ -146,7 +146,7 @@ func newMachine(config *Config) *machine {
 		ledger:     ledger.New(config.Layout, config.Naming, config.Owner),
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
-		quarantine: quarantine{held: map[service.Key]*heldKey{}},
+		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
 		pending:    pending{waits: newWaits()},
 		repairs:    newRepairs(),
 	}
@@ -187,7 +187,7 @@ func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 	since := dataplane.Earliest(m.pending.arrived, now)
 	m.pending.arrived = time.Time{} // what arrives from now on wakes the aggregator again
 	for _, f := range fragments {
-		m.gate.pass(now, f.Key)
+		m.gate.submitted(now, f.Key)
 		if !m.ledger.Want(f) {
 			m.tell(LateRefused{Domain: m.domain, Key: f.Key, Revision: f.Revision})
 			continue

@@ -10,7 +10,7 @@ import (
 
 // quarantine holds the culprits, and when each is tried again. It is pure.
 type quarantine struct {
-	held map[service.Key]*heldKey
+	held map[service.Key]*quarantinedKey
 	// first is the key that is tried next, at firstAt (zero for none). Both are out
 	// of date if changed is set.
 	first   service.Key
@@ -20,8 +20,8 @@ type quarantine struct {
 	listed []QuarantinedKey
 }
 
-// heldKey is one quarantined key.
-type heldKey struct {
+// quarantinedKey is one quarantined key.
+type quarantinedKey struct {
 	QuarantinedKey
 	// triedAt is when the key last failed; tryAt, if set, is when it is tried again. At
 	// least pause lies between the two.
@@ -50,14 +50,14 @@ func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) 
 	key.Since, q.listed = now, nil
 	c := q.held[key.Key]
 	if c == nil {
-		c = &heldKey{}
+		c = &quarantinedKey{}
 		q.held[key.Key] = c
 	} else {
 		key.Since = c.Since
 	}
 	q.changed = true
 	misses := c.misses
-	*c = heldKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
+	*c = quarantinedKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
 	if key.Cause == DoesNotLand {
 		c.pause, c.misses = max(tryPause, tryRest*min(took, jobTimeout)), misses+1
 	}

@@ -72,7 +72,7 @@ func (m *machine) refused(now time.Time, batch *dataplane.Batch,
 	if receipt.Proven && len(free) <= provenMax {
 		m.startSearch(now, r)
 	} else {
-		m.control(now, r)
+		m.writeWithoutSuspects(now, r)
 	}
 	return true
 }
@@ -80,8 +80,8 @@ func (m *machine) refused(now time.Time, batch *dataplane.Batch,
 // controlling reports whether a control write is in flight.
 func (m *machine) controlling() bool { return m.flight != nil && m.flight.purpose == control }
 
-// control writes what is wanted without the suspects.
-func (m *machine) control(now time.Time, r *refusal) {
+// writeWithoutSuspects writes what is wanted without the suspects.
+func (m *machine) writeWithoutSuspects(now time.Time, r *refusal) {
 	batch := m.ledger.PlanControl()
 	if batch == nil || len(batch.Changes) == 0 {
 		m.controlLanded(now, r)
@@ -110,7 +110,7 @@ func (m *machine) withoutNode(now time.Time, r *refusal, receipt dataplane.Recei
 	}
 	m.ledger.Hold(service.Node)
 	r.node, r.nodeHeld = &receipt, true
-	m.control(now, r)
+	m.writeWithoutSuspects(now, r)
 	return true
 }
 
@@ -193,7 +193,7 @@ func (m *machine) controlDone(now time.Time, r *refusal, receipt dataplane.Recei
 		r.frozen = true
 		m.pacer.Ended(now, receipt.Took)
 		m.ledger.Freeze(r.suspects, m.origin)
-		m.control(now, r)
+		m.writeWithoutSuspects(now, r)
 		return
 	}
 	for _, key := range r.suspects {

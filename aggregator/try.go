@@ -201,7 +201,7 @@ func (m *machine) endTry(now time.Time) {
 	case known:
 		m.convict(now, culprit, g.unanswered)
 	default:
-		m.control(now, &refusal{suspects: rest, culprit: g.unanswered})
+		m.writeWithoutSuspects(now, &refusal{suspects: rest, culprit: g.unanswered})
 	}
 }
 

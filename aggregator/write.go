@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// cut folds what waits and writes, unless a control write comes first.
-func (m *machine) cut(now time.Time) {
+// foldAndWrite folds what waits and writes, unless a control write comes first.
+func (m *machine) foldAndWrite(now time.Time) {
 	m.endTry(now)
 	if m.flight == nil {
 		m.isolate(now)
@@ -186,7 +186,7 @@ func (m *machine) audited(now time.Time, r *result) {
 		m.pacer.AuditBy(until)
 		return
 	}
-	m.cut(now)
+	m.foldAndWrite(now)
 }
 
 // settled sends the verdicts for what is fully in the kernel. The write is the one that settled it,

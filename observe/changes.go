@@ -97,7 +97,7 @@ func (c *changes) tell(at changeOf, ports []service.PortView) (before []service.
 }
 
 // Programmed logs that a Service is served as a view says, in one family, and which endpoints that
-// adds and removes. It implements proxy.Follower.
+// adds and removes. It is for a proxy.Follower.
 func (l *Log) Programmed(_ context.Context, family service.Family, view service.View) {
 	made := l.changes.take(view.Key, family)
 	if !l.log.Core().Enabled(ChangeLevel) {

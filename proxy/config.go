@@ -79,31 +79,26 @@ type Config struct {
 }
 
 // Follower does what must happen once rules are in force: health-check node ports,
-// the clean-up of stale flows.
-type Follower interface {
+// the clean-up of stale flows. Functions that are nil are not called. The first two are
+// called by the Service's actor. They must not block, and must return soon when the
+// context ends: the actor has been replaced then.
+type Follower struct {
 	// Programmed reports that the kernel serves a Service as the view says, in one
 	// family. Views that were overtaken by newer ones are left out, and a view may
 	// come twice. A view without ports of the family means that the Service is no
-	// longer served. The Service's actor calls it; it must not block, and it must return
-	// soon when the context ends: the actor has been replaced then.
-	Programmed(ctx context.Context, family service.Family, view service.View)
+	// longer served.
+	Programmed viewed
+	// BeforeWrite reports that the kernel may serve a Service as the view says from now
+	// on, in one family: packets follow the kernel's new rules a moment before
+	// Programmed says so.
+	BeforeWrite viewed
+	// AfterRepair reports that the rules of a family are complete after some were missing
+	// or wrong: after a repair, and after the first sync. It must not block.
+	AfterRepair func(family service.Family)
 }
 
-// Expecter is a follower that must not take what a view brings for a mistake: packets
-// follow the kernel's new rules a moment before Programmed says so.
-type Expecter interface {
-	// Submitted reports that the kernel may serve a Service as the view says from now
-	// on, in one family. The Service's actor calls it, with the same conditions.
-	Submitted(ctx context.Context, family service.Family, view service.View)
-}
-
-// Mender is a follower that has something to correct after rules of a family were
-// missing or wrong.
-type Mender interface {
-	// Repaired reports that they are complete: after a repair, and after the first sync. It must
-	// not block.
-	Repaired(family service.Family)
-}
+// viewed is a function that is told about a view of a Service, in one family.
+type viewed = func(ctx context.Context, family service.Family, view service.View)
 
 func (c Config) validate() error {
 	if err := c.Node.validate(); err != nil {

@@ -176,26 +176,20 @@ func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
 	}
 }
 
-// mender is a follower that counts how often it must correct something.
-type mender struct{ told []service.Family }
-
-func (m *mender) Programmed(context.Context, service.Family, service.View) {}
-func (m *mender) Run(ctx context.Context) error                            { <-ctx.Done(); return nil }
-func (m *mender) Repaired(family service.Family)                           { m.told = append(m.told, family) }
-
 // TestTheFirstSyncIsFollowedByCorrections: until then, packets met no rules, as before a repair.
 func TestTheFirstSyncIsFollowedByCorrections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &mender{}
+		var told []service.Family
+		corrects := proxy.Follower{AfterRepair: func(family service.Family) { told = append(told, family) }}
 		var cache *source.Cache
 		_, stop := run(t, proxy.Config{
-			Followers: []proxy.Follower{m}, Domains: []proxy.Domain{memoryDomain(nftmodel.NewKernel())},
+			Followers: []proxy.Follower{corrects}, Domains: []proxy.Domain{memoryDomain(nftmodel.NewKernel())},
 			Source: filled(&cache, firstSync{services: 3}.fill),
 		})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !slices.Equal(m.told, []service.Family{service.IPv4}) {
-			t.Errorf("told of %v, want IPv4 once", m.told)
+		if !slices.Equal(told, []service.Family{service.IPv4}) {
+			t.Errorf("told of %v, want IPv4 once", told)
 		}
 		stop()
 	})

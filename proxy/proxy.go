@@ -128,7 +128,7 @@ func (p *Proxy) addSupervisor() {
 // cache ──► directory ──► actors ──► fragments
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
-		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
+		Starter: starter{p.supervisor}, Truth: truth{p.cache, p.facts},
 		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
 			p.forgoTooLarge(e)
@@ -140,8 +140,8 @@ func (p *Proxy) addDirectory() (err error) {
 	for i, domain := range p.config.Domains {
 		config.Outputs = append(config.Outputs, actors.Output{
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
-			Submitted:  p.submitted(domain),
-			Programmed: p.programmed(domain),
+			Submitted:  p.followers(domain, func(f Follower) viewed { return f.BeforeWrite }),
+			Programmed: p.followers(domain, func(f Follower) viewed { return f.Programmed }),
 			Drain:      domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
 	}
@@ -159,34 +159,21 @@ func (p *Proxy) forgoTooLarge(e actors.Event) {
 	}
 }
 
-// programmed returns a function that tells the followers which views are in force in
-// a domain; nil if there is nobody to tell.
-func (p *Proxy) programmed(domain Domain) func(context.Context, service.View) {
-	if domain.Auxiliary || len(p.config.Followers) == 0 {
-		return nil
-	}
-	return func(ctx context.Context, view service.View) {
-		for _, f := range p.config.Followers {
-			f.Programmed(ctx, domain.Family, view)
-		}
-	}
-}
-
-// submitted returns a function that tells the followers which views may be in force in
-// a domain from now on; nil if there is nobody to tell.
-func (p *Proxy) submitted(domain Domain) func(context.Context, service.View) {
-	var expecting []Expecter
+// followers returns a function that tells the followers about views of a domain, by one of their
+// functions; nil if none has it.
+func (p *Proxy) followers(domain Domain, function func(Follower) viewed) func(context.Context, service.View) {
+	var told []viewed
 	for _, f := range p.config.Followers {
-		if e, ok := f.(Expecter); ok {
-			expecting = append(expecting, e)
+		if tell := function(f); tell != nil && !domain.Auxiliary {
+			told = append(told, tell)
 		}
 	}
-	if domain.Auxiliary || len(expecting) == 0 {
+	if len(told) == 0 {
 		return nil
 	}
 	return func(ctx context.Context, view service.View) {
-		for _, e := range expecting {
-			e.Submitted(ctx, domain.Family, view)
+		for _, tell := range told {
+			tell(ctx, domain.Family, view)
 		}
 	}
 }
@@ -199,30 +186,27 @@ func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	default:
 		return
 	}
-	if domain.Auxiliary {
-		return
-	}
 	for _, f := range p.config.Followers {
-		if r, ok := f.(Mender); ok {
-			r.Repaired(domain.Family)
+		if f.AfterRepair != nil && !domain.Auxiliary {
+			f.AfterRepair(domain.Family)
 		}
 	}
 }
 
-// keeper adapts the supervisor to the directory.
-type keeper struct {
+// starter adapts the supervisor to the directory.
+type starter struct {
 	supervisor *supervisor.Supervisor[service.Key]
 }
 
-// Want implements actors.Keeper.
-func (k keeper) Want(key service.Key, body actors.Body) {
+// Want implements actors.Starter.
+func (k starter) Want(key service.Key, body actors.Body) {
 	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) (bool, error) {
 		return body(ctx, lease)
 	})
 }
 
-// Nudge implements actors.Keeper.
-func (k keeper) Nudge(key service.Key) { k.supervisor.Nudge(key) }
+// Nudge implements actors.Starter.
+func (k starter) Nudge(key service.Key) { k.supervisor.Nudge(key) }
 
 // truth is where actors read the current state: Services from the source's cache,
 // and the facts. The cache has nothing under the node's own key.

@@ -129,7 +129,7 @@ func TestANodeChangesInPlace(t *testing.T) {
 				c.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
 				c.Prime()
 			}),
-			Followers: []proxy.Follower{f}, Listeners: []observe.Listener{m},
+			Followers: []proxy.Follower{{Programmed: f.Programmed}}, Listeners: []observe.Listener{m},
 		})
 		select {
 		case <-p.InForce():

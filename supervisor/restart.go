@@ -107,23 +107,23 @@ func (b *bucket) take(now time.Time, perSecond int) bool {
 	return true
 }
 
-// agenda is a heap (container/heap) of starts, earliest first.
-type agenda[K comparable] []appointment[K]
+// startQueue is a heap (container/heap) of starts, earliest first.
+type startQueue[K comparable] []appointment[K]
 
 type appointment[K comparable] struct {
 	key K
 	at  time.Time
 }
 
-func (a agenda[K]) Len() int           { return len(a) }
-func (a agenda[K]) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
-func (a agenda[K]) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a startQueue[K]) Len() int           { return len(a) }
+func (a startQueue[K]) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a startQueue[K]) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
 
 // Push implements container/heap.
-func (a *agenda[K]) Push(x any) { *a = append(*a, x.(appointment[K])) }
+func (a *startQueue[K]) Push(x any) { *a = append(*a, x.(appointment[K])) }
 
 // Pop implements container/heap.
-func (a *agenda[K]) Pop() any {
+func (a *startQueue[K]) Pop() any {
 	last := len(*a) - 1
 	x := (*a)[last]
 	if *a = (*a)[:last]; last == 0 {

@@ -43,7 +43,7 @@ func (s *Supervisor[K]) abandon(key K, c *child) (stack string, given bool) {
 	c.hung++
 	c.nudged = c.nudged || called
 	c.lease = nil
-	s.crew.leave()
+	s.running.leave()
 	return stack, true
 }
 
@@ -75,7 +75,7 @@ func (s *Supervisor[K]) dismiss() {
 	limit := time.NewTimer(s.limits.stopWait)
 	defer limit.Stop()
 	select {
-	case <-s.crew.dismiss():
+	case <-s.running.dismiss():
 		return
 	case <-limit.C:
 	}

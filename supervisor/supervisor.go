@@ -49,14 +49,14 @@ type Supervisor[K Name] struct {
 	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
 	watch   *watch
-	crew    *crew
+	running *runningSet
 
 	// Owned by Run.
 	incarnation uint64
 	children    map[K]*child
 	// fresh has the children that never started, due those that start again. Only the
 	// latter are bounded in number per second.
-	fresh, due agenda[K]
+	fresh, due startQueue[K]
 	// abandoned maps the incarnations that were given up, and have not returned, to
 	// their children.
 	abandoned map[uint64]K
@@ -99,7 +99,7 @@ type child struct {
 	nudged bool
 	// hung counts its abandoned incarnations.
 	hung int
-	// wakeAt is the time of the child's one valid entry in the agenda; entries
+	// wakeAt is the time of the child's one valid entry in the start queue; entries
 	// with other times are skipped.
 	wakeAt time.Time
 }
@@ -113,7 +113,7 @@ func New[K Name](messageDeadline time.Duration, listen func(Event[K])) *Supervis
 		listen:   listen,
 		control:  mailbox.New[request[K], order](math.MaxInt, nil),
 		watch:    &watch{busy: map[*Lease]time.Time{}},
-		crew:     newCrew(),
+		running:  newRunningSet(),
 		children: map[K]*child{}, abandoned: map[uint64]K{},
 	}
 }
@@ -284,9 +284,9 @@ func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Durati
 	}
 }
 
-// first returns the earliest valid entry of an agenda, and removes those before it that
+// first returns the earliest valid entry of a start queue, and removes those before it that
 // were overtaken.
-func (s *Supervisor[K]) first(of *agenda[K]) (next appointment[K], found bool) {
+func (s *Supervisor[K]) first(of *startQueue[K]) (next appointment[K], found bool) {
 	for len(*of) > 0 {
 		next = (*of)[0]
 		if c := s.children[next.key]; c != nil && c.lease == nil && c.wakeAt.Equal(next.at) {
@@ -317,7 +317,7 @@ func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
 
 // employ starts a goroutine for a child that works.
 func (s *Supervisor[K]) employ(ctx context.Context, key K, lease *Lease, run Run) {
-	crowded, ok := s.crew.join()
+	crowded, ok := s.running.join()
 	if !ok {
 		return
 	}
@@ -338,7 +338,7 @@ func (s *Supervisor[K]) live(ctx context.Context, cancel context.CancelFunc, key
 		if rests && err == nil {
 			rested, again := lease.rest()
 			if rested {
-				s.crew.leave()
+				s.running.leave()
 				return
 			}
 			if again {
@@ -367,13 +367,13 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 		err = nil // it was told to stop
 	}
 	if lease.settle() {
-		defer s.crew.leave()
+		defer s.running.leave()
 	}
 	to := request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}
 	s.control.Post(to, order{err: err})
 }
 
-// schedule sets the child's one valid entry in the agenda.
+// schedule sets the child's one valid entry in the start queue.
 func (s *Supervisor[K]) schedule(key K, c *child, at time.Time) {
 	c.wakeAt = at
 	to := &s.due

@@ -13,7 +13,7 @@
 // judges each as it arrives, and deletes the stale ones. It forgets a view only when a
 // sweep has dealt with it.
 //
-//	Programmed ──► mailbox ──► keeper (one per family) ──► sweep ──► kernel
+//	Programmed ──► mailbox ──► family cleaner ──► sweep ──► kernel
 //	       picture              owns table and pace
 //
 // docs/adr/0008-conntrack.md says what is stale and why, and where that differs from
@@ -70,9 +70,9 @@ func (c Config) withDefaults() Config {
 }
 
 // Cleaner deletes stale flows of both families. The families do not wait for each
-// other. It implements proxy.Follower, proxy.Expecter and proxy.Mender.
+// other. Its functions make a proxy.Follower.
 type Cleaner struct {
-	keepers service.PerFamily[*keeper]
+	keepers service.PerFamily[*familyCleaner]
 }
 
 // New returns a cleaner. It touches nothing until Run.
@@ -112,7 +112,7 @@ func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view se
 // makes the next sweep and some after it judge the flows of all frontends: a client that sent
 // meanwhile is not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {
-	c.keepers[family].inbox.Post(service.Node, picture{repaired: true})
+	c.keepers[family].inbox.Post(service.Node, flowPicture{repaired: true})
 }
 
 // Run works until the context ends, and then returns nil. It reports what fails to the

@@ -8,9 +8,9 @@ import (
 )
 
 // expectations say where each Service's last view leads, in force or not. The kernel may follow
-// such a view before the keeper knows it: a write takes effect before its writer returns,
+// such a view before the family cleaner knows it: a write takes effect before its writer returns,
 // and the verdict passes through the Service's actor. A flow that begins in between is not
-// stale, though the picture that the keeper has says so. Without this, its answer would be
+// stale, though the picture that the family cleaner has says so. Without this, its answer would be
 // lost with it.
 //
 // A sweep asks after it has seen the flow, and a view is submitted before the kernel can

@@ -125,10 +125,10 @@ func ats(texts ...string) []netip.AddrPort {
 }
 
 // pictured is a picture of one port.
-func pictured(frontends, serving []string) picture {
+func pictured(frontends, serving []string) flowPicture {
 	sorted := ats(serving...)
 	slices.SortFunc(sorted, netip.AddrPort.Compare)
-	return picture{ports: []port{{frontends: ats(frontends...), serving: sorted}}}
+	return flowPicture{ports: []port{{frontends: ats(frontends...), serving: sorted}}}
 }
 
 func named(name string) service.Key { return service.Key{Namespace: "ns1", Name: name} }

@@ -43,7 +43,7 @@ type opening struct {
 
 // openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
 // external IP as well is guarded. A Service may have very many.
-func (p *picture) openingsOf(ctx context.Context, ports []service.PortView) (all []opening) {
+func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) (all []opening) {
 	for i := range ports {
 		if ctx.Err() != nil {
 			return all
@@ -88,7 +88,7 @@ func (d destination) compare(other destination) int {
 
 // putOpenings makes the destinations that a Service did not have before, or that are open to
 // others now, subject to checks.
-func (t *table) putOpenings(key service.Key, p *picture) {
+func (t *table) putOpenings(key service.Key, p *flowPicture) {
 	old, had := t.openings[key]
 	if len(p.openings) == 0 {
 		delete(t.openings, key)
@@ -107,11 +107,11 @@ func (t *table) putOpenings(key service.Key, p *picture) {
 			t.check(key, o, p.allowed)
 		}
 	}
-	t.openings[key] = openings{p.openings, p.allowed}
+	t.openings[key] = destinations{p.openings, p.allowed}
 }
 
-// openings are the destinations of one Service.
-type openings struct {
+// destinations are the destinations of one Service.
+type destinations struct {
 	openings []opening
 	// allowed are the sources that may reach those that are guarded.
 	allowed []netip.Prefix

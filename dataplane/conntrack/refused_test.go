@@ -146,7 +146,7 @@ func TestAServiceThatWasGoneForAMoment(t *testing.T) {
 	gone := newPicture(context.Background(), service.IPv4, &service.View{Key: view.Key})
 	table.put(view.Key, newer(gone, picture), time.Time{})
 	if got := judged(t, table, flow); len(got) != 1 {
-		t.Error("the keeper has not seen that it was gone: nothing deleted")
+		t.Error("the family cleaner has not seen that it was gone: nothing deleted")
 	}
 	table.put(view.Key, gone, time.Time{})
 	judged(t, table)

@@ -124,7 +124,7 @@ func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
 	const peakMax = 16 << 20 // bytes; the collector alone lets 4 MiB pass
 	c.Helper()
 	before := count(c, c.node)
-	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, picture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}}, time.Time{})
+	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, flowPicture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}}, time.Time{})
 	k := &netfilter{family: c.family, inside: c.node.Do, filterless: c.filterless}
 	s, err := newSweep(c.table, newExpectations(), k, c.family, service.NodePortAddresses{})
 	if err != nil {

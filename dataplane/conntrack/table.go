@@ -10,7 +10,7 @@ import (
 )
 
 // table holds what is in force in one family and what remains to be cleaned. It is pure
-// and belongs to one keeper.
+// and belongs to one family cleaner.
 //
 // Invariant: frontends holds exactly the claims of the pictures in services.
 type table struct {
@@ -22,7 +22,7 @@ type table struct {
 	pending map[frontend]service.Key
 	// openings has the destinations of each Service, of all protocols, and checks those that
 	// are new or open to others since they were last looked at.
-	openings map[service.Key]openings
+	openings map[service.Key]destinations
 	checks   map[destination]check
 	// grace is how long flows stay after the last endpoint is gone. graces are the claims
 	// in their grace, in the order in which it ends.
@@ -53,7 +53,7 @@ func newTable(grace time.Duration) *table {
 		services:  map[service.Key][]port{},
 		frontends: map[frontend][]claim{},
 		pending:   map[frontend]service.Key{},
-		openings:  map[service.Key]openings{},
+		openings:  map[service.Key]destinations{},
 		checks:    map[destination]check{},
 	}
 }
@@ -64,7 +64,7 @@ func (t *table) waiting() int { return len(t.pending) + len(t.checks) }
 // put stores what a Service is now. All frontends that it had and has become pending, even
 // if nothing differs: between two equal pictures, another one may have been in force
 // briefly.
-func (t *table) put(key service.Key, p picture, now time.Time) {
+func (t *table) put(key service.Key, p flowPicture, now time.Time) {
 	t.putOpenings(key, &p)
 	for _, f := range p.overtaken {
 		t.pending[f] = key
@@ -223,14 +223,14 @@ type port struct {
 	resting []netip.AddrPort
 }
 
-// picture is what matters of one Service in one family. It is immutable.
-type picture struct {
+// flowPicture is what matters of one Service in one family. It is immutable.
+type flowPicture struct {
 	ports []port
-	// overtaken are frontends of earlier pictures that the keeper has not seen. They were
+	// overtaken are frontends of earlier pictures that the family cleaner has not seen. They were
 	// in force briefly and may have flows.
 	overtaken []frontend
 	// openings are the destinations of all protocols. The guarded ones are open to the
-	// allowed sources. reopened is set if an earlier picture that the keeper has not seen
+	// allowed sources. reopened is set if an earlier picture that the family cleaner has not seen
 	// had others.
 	// openings are sorted.
 	openings []opening
@@ -243,8 +243,8 @@ type picture struct {
 }
 
 // newPicture reduces a view to a picture. If the context ends, the picture is incomplete.
-func newPicture(ctx context.Context, family service.Family, view *service.View) picture {
-	var p picture
+func newPicture(ctx context.Context, family service.Family, view *service.View) flowPicture {
+	var p flowPicture
 	p.openings = p.openingsOf(ctx, view.Ports[family])
 	for i := range view.Ports[family] {
 		if ctx.Err() != nil {
@@ -264,7 +264,7 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 }
 
 // frontendsOf returns the frontends of a port, sorted, each once.
-func (p *picture) frontendsOf(view *service.PortView) []frontend {
+func (p *flowPicture) frontendsOf(view *service.PortView) []frontend {
 	var all []frontend
 	if view.ClusterIP.IsValid() {
 		all = append(all, netip.AddrPortFrom(view.ClusterIP, view.Port))
@@ -281,7 +281,7 @@ func (p *picture) frontendsOf(view *service.PortView) []frontend {
 }
 
 // unique sorts frontends and leaves each once.
-func (p *picture) unique(all []frontend) []frontend {
+func (p *flowPicture) unique(all []frontend) []frontend {
 	slices.SortFunc(all, func(a, b frontend) int {
 		p.steps++
 		return a.Compare(b)
@@ -301,8 +301,8 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 	return all
 }
 
-// newer lets a picture replace one that the keeper has not seen yet.
-func newer(older, newer picture) picture {
+// newer lets a picture replace one that the family cleaner has not seen yet.
+func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired
 	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)

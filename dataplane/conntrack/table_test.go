@@ -94,7 +94,7 @@ func TestJudgeAfterRemoval(t *testing.T) {
 		table := newTable(0)
 		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}), time.Time{})
 		clear(table.pending)
-		table.put(named("dns"), picture{}, time.Time{})
+		table.put(named("dns"), flowPicture{}, time.Time{})
 		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
@@ -116,7 +116,7 @@ func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
 	if _, stale := table.judge(&f, isNode); stale {
 		t.Error("the node port has cut a flow of the external IP")
 	}
-	table.put(named("external"), picture{}, time.Time{})
+	table.put(named("external"), flowPicture{}, time.Time{})
 	if by, stale := table.judge(&f, isNode); !stale || by != named("external") {
 		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
 	}
@@ -141,9 +141,9 @@ func TestTwoServicesOnOneFrontend(t *testing.T) {
 		}
 	}
 	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
-	table.put(named("one"), picture{}, time.Time{})
+	table.put(named("one"), flowPicture{}, time.Time{})
 	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
-	table.put(named("two"), picture{}, time.Time{})
+	table.put(named("two"), flowPicture{}, time.Time{})
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
@@ -165,9 +165,9 @@ func TestPending(t *testing.T) {
 	expect("the same picture again: another may have been in between", clusterIP, ":30053")
 	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), time.Time{})
 	expect("other frontends", clusterIP, ":30053", external)
-	table.put(named("web"), picture{}, time.Time{})
+	table.put(named("web"), flowPicture{}, time.Time{})
 	expect("a Service without UDP")
-	overtaken := picture{overtaken: ats(onNode)}
+	overtaken := flowPicture{overtaken: ats(onNode)}
 	table.put(named("dns"), overtaken, time.Time{})
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
@@ -233,7 +233,7 @@ func TestNoGraceWithoutTheService(t *testing.T) {
 	if _, stale := table.judge(&f, isNode); !stale {
 		t.Error("a flow of a frontend that has gone stays")
 	}
-	table.put(named("dns"), picture{}, now)
+	table.put(named("dns"), flowPicture{}, now)
 	f.destination = at(clusterIP)
 	if _, stale := table.judge(&f, isNode); !stale {
 		t.Error("a flow of a Service that has gone stays")
@@ -290,7 +290,7 @@ func TestNewPicture(t *testing.T) {
 		},
 		{Name: "more", Protocol: service.UDP, Port: 54, ClusterIP: at(clusterIP).Addr()},
 	}
-	want := picture{ports: []port{
+	want := flowPicture{ports: []port{
 		{
 			frontends: ats(":30053", clusterIP, "192.0.2.1:53", "198.51.100.7:53", "198.51.100.8:53"),
 			serving:   ats("10.0.2.9:5353", "10.0.2.10:5353"), // by number, not by text
@@ -320,7 +320,7 @@ func TestNewPicture(t *testing.T) {
 	}
 }
 
-// TestNewerPicture: frontends that the keeper has not seen are kept, once.
+// TestNewerPicture: frontends that the family cleaner has not seen are kept, once.
 func TestNewerPicture(t *testing.T) {
 	first := pictured([]string{clusterIP, external}, []string{endpointA})
 	second := pictured([]string{clusterIP, ":30053"}, []string{endpointB})

@@ -13,7 +13,7 @@ func (l *Ledger) followWhatLanded(a *account) {
 	if a.whole() || a.latest.Gone || l.layout != nil {
 		return // where a layout composes objects, a write lands whole
 	}
-	m := &mended{l: l, a: a, objects: byID(a.applied), newest: byID(a.latest)}
+	m := &landedClosure{l: l, a: a, objects: byID(a.applied), newest: byID(a.latest)}
 	for id := range m.newest {
 		if m.serves(id) {
 			m.take(id)
@@ -46,18 +46,18 @@ func byID(f *dataplane.Fragment) map[dataplane.ID]*dataplane.Object {
 	return objects
 }
 
-// mended is what a former process left of an account, while it is brought up to date.
-type mended struct {
+// landedClosure is what a former process left of an account, while it is brought up to date.
+type landedClosure struct {
 	l               *Ledger
 	a               *account
 	objects, newest map[dataplane.ID]*dataplane.Object
 }
 
-func (m *mended) has(id dataplane.ID) bool { return m.objects[id] != nil }
+func (m *landedClosure) has(id dataplane.ID) bool { return m.objects[id] != nil }
 
 // serves reports whether an object was left, or is a frontend's. Nothing leads to what has landed
 // besides.
-func (m *mended) serves(id dataplane.ID) bool {
+func (m *landedClosure) serves(id dataplane.ID) bool {
 	_, frontend := m.l.naming.Frontend(id)
 	return frontend || m.has(id)
 }
@@ -65,7 +65,7 @@ func (m *mended) serves(id dataplane.ID) bool {
 // take takes an object of the newest fragment if it has landed with all that it refers to. What
 // has not landed and is referred to may be there as a former process has left it: it is taken as
 // it is. It reports whether the object is there to be referred to.
-func (m *mended) take(id dataplane.ID) bool {
+func (m *landedClosure) take(id dataplane.ID) bool {
 	m.l.steps++
 	e, o := m.l.entries.get(id), m.newest[id]
 	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {

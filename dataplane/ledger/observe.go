@@ -55,7 +55,7 @@ const UndoneMax = 1024
 func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	l.compose()
 	var drift Drift
-	var undone undoing
+	var undone driftCollector
 	for i := range read {
 		object := &read[i]
 		e := l.entries.demand(object.ID)
@@ -101,8 +101,8 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	return drift
 }
 
-// undoing collects Undone.
-type undoing struct {
+// driftCollector collects Undone.
+type driftCollector struct {
 	// knew is set if any object was known before.
 	knew     bool
 	found    *Undone
@@ -110,7 +110,7 @@ type undoing struct {
 }
 
 // note adds an entry that differs since the audit.
-func (u *undoing) note(id dataplane.ID, e *entry) {
+func (u *driftCollector) note(id dataplane.ID, e *entry) {
 	if u.found == nil {
 		u.found, u.services = &Undone{}, map[service.Key]struct{}{}
 	}
@@ -136,7 +136,7 @@ func (u *undoing) note(id dataplane.ID, e *entry) {
 	}
 }
 
-func (u *undoing) all() *Undone {
+func (u *driftCollector) all() *Undone {
 	if u.found == nil || !u.knew {
 		return nil
 	}

@@ -110,9 +110,9 @@ func (p *Pool) PerClient() int {
 // Most returns how many slots there are.
 func (p *Pool) Most() int { return p.limits.Total }
 
-// Take takes a slot, and returns false with the reason if that would exceed a limit. The client is
+// Acquire takes a slot, and returns false with the reason if that would exceed a limit. The client is
 // the zero Addr if there is none.
-func (b *Budget) Take(s *Slot, client netip.Addr) (why Refusal, ok bool) {
+func (b *Budget) Acquire(s *Slot, client netip.Addr) (why Refusal, ok bool) {
 	p, prefixes := b.pool, prefixesOf(client)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +144,8 @@ func (b *Budget) takeFor(s *Slot, client netip.Addr, by occupant) (replaced []oc
 	return replaced, true
 }
 
-// Give returns a slot. One that is not taken stays so.
-func (s *Slot) Give() {
+// Release returns a slot. One that is not taken stays so.
+func (s *Slot) Release() {
 	if s.pool == nil {
 		return
 	}

@@ -16,7 +16,7 @@ func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 // nothing.
 func take(b *Budget, client string, times int) string {
 	for range times {
-		if why, ok := b.Take(&Slot{}, addr(client)); !ok {
+		if why, ok := b.Acquire(&Slot{}, addr(client)); !ok {
 			return why.String()
 		}
 	}
@@ -129,7 +129,7 @@ func (f *flows) open(t *testing.T, b *Budget, client string) (opened *flow, repl
 	}
 	for _, o := range gone {
 		replaced = append(replaced, o.(*flow).name)
-		o.(*flow).slot.Give() // as a session does
+		o.(*flow).slot.Release() // as a session does
 	}
 	return opened, replaced
 }
@@ -217,15 +217,15 @@ func TestPoolUnderPressure(t *testing.T) {
 		running.Go(func() {
 			for range 3000 {
 				slot := &Slot{}
-				if _, ok := part.Take(slot, addr(client)); !ok {
+				if _, ok := part.Acquire(slot, addr(client)); !ok {
 					continue
 				}
 				now := held.Add(1)
 				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 				}
 				held.Add(-1)
-				slot.Give()
-				slot.Give() // as one that was replaced is
+				slot.Release()
+				slot.Release() // as one that was replaced is
 			}
 		})
 	}
@@ -243,15 +243,15 @@ func TestPoolMovesSlots(t *testing.T) {
 	p := NewPool(Limits{Total: 4, PerBudget: 1, PerClient: 4})
 	from, to := p.Budget(), p.Budget()
 	slot, other := &Slot{}, &Slot{}
-	from.Take(slot, addr("10.0.0.1"))
-	to.Take(other, addr("10.0.0.1"))
+	from.Acquire(slot, addr("10.0.0.1"))
+	to.Acquire(other, addr("10.0.0.1"))
 	slot.Move(to)
 	if from.used != 0 || to.used != 2 || p.used != 2 || len(p.ranking) != 1 {
 		t.Errorf("used %d, %d, together %d, ranked %d", from.used, to.used, p.used, len(p.ranking))
 	}
-	slot.Give()
+	slot.Release()
 	slot.Move(from) // it is free
-	other.Give()
+	other.Release()
 	if p.used != 0 || len(p.clients) != 0 || len(p.ranking) != 0 {
 		t.Errorf("left: %d used, %d clients, %d ranked", p.used, len(p.clients), len(p.ranking))
 	}
@@ -263,9 +263,9 @@ func TestSlotsAreGivenWhileTheyMove(t *testing.T) {
 	from, to := p.Budget(), p.Budget()
 	for range 100 {
 		var s Slot
-		from.Take(&s, netip.Addr{})
+		from.Acquire(&s, netip.Addr{})
 		var given sync.WaitGroup
-		given.Go(s.Give)
+		given.Go(s.Release)
 		s.Move(to)
 		given.Wait()
 		if p.used != 0 || from.used != 0 || to.used != 0 {

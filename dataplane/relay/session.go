@@ -63,7 +63,7 @@ func (s *session) close() {
 		if s.pending.Swap(0) > 0 {
 			s.server.stats.Unanswered.Add(-1)
 		}
-		s.slot.Give()
+		s.slot.Release()
 		s.ended()
 	})
 }

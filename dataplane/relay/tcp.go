@@ -75,7 +75,7 @@ func (s *tcpServer) serve(ctx context.Context) error {
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	slot, from := &Slot{}, addrOf(client.RemoteAddr()).Addr()
-	if why, ok := s.budget().Take(slot, from); !ok {
+	if why, ok := s.budget().Acquire(slot, from); !ok {
 		s.stats.ConnectionsRefused.Add(1)
 		s.balancer().Refused(from, why)
 		reset(client)
@@ -87,7 +87,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 			reset(client)
 		}
 		s.stats.Connections.Add(-1)
-		slot.Give()
+		slot.Release()
 	}
 	if !s.tasks.run(s.name, func() error { s.forward(client); return nil }, leave) {
 		leave(ErrClosed)

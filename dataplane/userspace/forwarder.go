@@ -107,7 +107,7 @@ func (f *Forwarder) open(p relay.Place, t *Table) (*listener, error) {
 		return attach(fd, program)
 	}})
 	if err != nil {
-		l.slot.Give()
+		l.slot.Release()
 		l.balancer.retire()
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (f *Forwarder) open(p relay.Place, t *Table) (*listener, error) {
 
 func (l *listener) takeSlot() error {
 	of := l.balancer.port.share.listeners
-	if why, ok := of.Take(&l.slot, netip.Addr{}); !ok {
+	if why, ok := of.Acquire(&l.slot, netip.Addr{}); !ok {
 		return &boundError{why, of.Met(netip.Addr{}).Most}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (l *listener) takeSlot() error {
 // Start serves the clients of the listener. A dead listener frees its slot.
 func (l *listener) Start(died func()) {
 	l.Listener.Start(func() {
-		l.slot.Give()
+		l.slot.Release()
 		died()
 	})
 }
@@ -158,6 +158,6 @@ func (l *listener) switchTable(t *Table) {
 // Retire ends a listener. Its connections drain.
 func (l *listener) Retire() {
 	l.Close()
-	l.slot.Give()
+	l.slot.Release()
 	l.balancer.retire()
 }

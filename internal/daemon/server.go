@@ -99,7 +99,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, seen); err != nil {
 		return err
 	}
-	followers := []proxy.Follower{s.reports.lines}
+	followers := []proxy.Follower{{Programmed: s.reports.lines.Programmed}}
 	if s.backend.Mode != config.ModeUserspace { // which translates nothing
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.Gather.Duration, Listen: s.reports.conntrack,
@@ -107,9 +107,12 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		followers = append(followers, s.cleaner)
+		followers = append(followers, proxy.Follower{
+			Programmed: s.cleaner.Programmed, BeforeWrite: s.cleaner.Submitted, AfterRepair: s.cleaner.Repaired,
+		})
 	}
-	followers = append(followers, s.reports.ports, s.reports.metrics)
+	followers = append(followers,
+		proxy.Follower{Programmed: s.reports.ports.Programmed}, proxy.Follower{Programmed: s.reports.metrics.Programmed})
 	if s.proxy, err = s.newProxy(followers); err != nil {
 		return setup.UsageError{Err: err}
 	}

@@ -71,7 +71,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		},
-		Followers: []proxy.Follower{ports}, Listeners: []observe.Listener{monitor},
+		Followers: []proxy.Follower{{Programmed: ports.Programmed}}, Listeners: []observe.Listener{monitor},
 	})
 	must(t, err)
 	w.run(ports.Run)

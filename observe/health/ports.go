@@ -56,9 +56,9 @@ func (c PortsConfig) withDefaults() PortsConfig {
 }
 
 // Ports keeps the health-check node ports: one HTTP listener per Service that asks for it, family
-// and address. It tells a balancer whether this node has endpoints of the Service. Ports implements
-// proxy.Follower, so ports open, move and close once the kernel serves the Service that way, and
-// not before.
+// and address. It tells a balancer whether this node has endpoints of the Service. Its Programmed
+// is for a proxy.Follower, so ports open, move and close once the kernel serves the Service that
+// way, and not before.
 type Ports struct {
 	config PortsConfig
 	// inbox is bounded by the number of Services' actors.

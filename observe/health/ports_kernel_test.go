@@ -18,11 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-var _ proxy.Follower = (*Ports)(nil)
 
 // portsWorld is a world with Ports in it.
 type portsWorld struct {

@@ -149,7 +149,7 @@ func (m *Metrics) Source(e source.Shadowed) {
 	m.actors.shadowed.Add(n)
 }
 
-// Programmed records how a Service is served in one family. It implements proxy.Follower.
+// Programmed records how a Service is served in one family. It is for a proxy.Follower.
 func (m *Metrics) Programmed(_ context.Context, family service.Family, view service.View) {
 	m.owners.put(family, view.Key, view.Ports[family])
 	endpoints, lacking := countEndpoints(view.Ports[family])

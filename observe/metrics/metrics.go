@@ -1,5 +1,5 @@
 // Package metrics counts what the core announces, and serves it at /metrics and /metrics/services.
-// The daemon makes one [Metrics] per proxy, which is an observe.Listener and a proxy.Follower. It
+// The daemon makes one [Metrics] per proxy, which is an observe.Listener and follows the proxy. It
 // has three parts:
 //
 //   - kube-proxy's metrics, with its names, labels and buckets, so that dashboards, alerts and load
@@ -116,8 +116,7 @@ type Feature struct {
 	Enabled bool
 }
 
-// Metrics counts for one proxy. It implements observe.Listener, proxy.Follower and
-// prometheus.Gatherer.
+// Metrics counts for one proxy. It implements observe.Listener and prometheus.Gatherer.
 //
 // Concurrency: all methods are safe for concurrent use, and no listener method blocks. The events
 // of one domain must come from one goroutine, as an aggregator's do.

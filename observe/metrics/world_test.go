@@ -22,7 +22,6 @@ import (
 
 var (
 	_ observe.Listener = (*Metrics)(nil)
-	_ proxy.Follower   = (*Metrics)(nil)
 )
 
 // world is a whole proxy over in-memory kernels of both families, watched by a
@@ -78,7 +77,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.Metrics = m
-	config.Listeners, config.Followers = []observe.Listener{m}, []proxy.Follower{m}
+	config.Listeners, config.Followers = []observe.Listener{m}, []proxy.Follower{{Programmed: m.Programmed}}
 	feed := make(chan *source.Cache, 1)
 	config.Source = func(ctx context.Context, cache *source.Cache) error {
 		feed <- cache

@@ -55,8 +55,8 @@ func (c class) name() string {
 	}
 }
 
-// picks returns the classes that make the choice for an external class.
-func (c class) picks() (cluster, local class) {
+// poolClasses returns the classes that make the choice for an external class.
+func (c class) poolClasses() (cluster, local class) {
 	return class{kind: classCluster, nodePort: c.nodePort, cluster: c.cluster, shard: c.shard},
 		class{kind: classLocal, nodePort: c.nodePort, local: c.local}
 }
@@ -67,7 +67,7 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	case classCluster, classLocal:
 		return []dataplane.Object{c.pickChain(r.d).object()}
 	}
-	cluster, local := c.picks()
+	cluster, local := c.poolClasses()
 	out := newChain(c.name())
 	var others []dataplane.Object
 	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort}

@@ -230,7 +230,9 @@ func (p *proxyNode) newProcess() *process {
 		Inside:    p.network.node.Do,
 	})
 	check(p, err)
-	config.Followers = []proxy.Follower{cleaner}
+	config.Followers = []proxy.Follower{{
+		Programmed: cleaner.Programmed, BeforeWrite: cleaner.Submitted, AfterRepair: cleaner.Repaired,
+	}}
 	x.proxy, err = proxy.New(config)
 	check(p, err)
 	ctx, halt := context.WithCancel(context.Background())

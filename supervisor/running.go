@@ -2,8 +2,8 @@ package supervisor
 
 import "sync"
 
-// crew counts the goroutines of children that work and are not abandoned.
-type crew struct {
+// runningSet counts the goroutines of children that work and are not abandoned.
+type runningSet struct {
 	mu     sync.Mutex
 	count  int
 	closed bool
@@ -11,14 +11,14 @@ type crew struct {
 	empty chan struct{}
 }
 
-func newCrew() *crew { return &crew{empty: make(chan struct{})} }
+func newRunningSet() *runningSet { return &runningSet{empty: make(chan struct{})} }
 
 // crowd is the number of goroutines from which whoever starts one more lets them run
 // first. When all children are woken at once, few of them have a stack at a time.
 const crowd = 64
 
 // join adds a goroutine. It reports false after dismiss.
-func (c *crew) join() (crowded, ok bool) {
+func (c *runningSet) join() (crowded, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -28,7 +28,7 @@ func (c *crew) join() (crowded, ok bool) {
 	return c.count > crowd, true
 }
 
-func (c *crew) leave() {
+func (c *runningSet) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count--
@@ -39,7 +39,7 @@ func (c *crew) leave() {
 
 // dismiss lets no goroutine join any more. The channel is closed once all have left. It
 // must be called once.
-func (c *crew) dismiss() <-chan struct{} {
+func (c *runningSet) dismiss() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

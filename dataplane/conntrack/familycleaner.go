@@ -11,23 +11,23 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// keeper keeps the flows of one family clean. Its goroutine owns the table and the pace.
+// familyCleaner keeps the flows of one family clean. Its goroutine owns the table and the pace.
 // Only the inbox and what is expected are shared.
-type keeper struct {
+type familyCleaner struct {
 	family service.Family
 	config Config
 	open   func() kernel
 	// inbox holds at most one picture per Service. It needs no capacity of its own: the
 	// number of actors bounds the number of Services.
-	inbox    *mailbox.Mailbox[service.Key, picture]
+	inbox    *mailbox.Mailbox[service.Key, flowPicture]
 	expected *expectations
 	table    *table
 	pace     pace
 	doubts   doubts
 }
 
-func newKeeper(family service.Family, config Config) *keeper {
-	return &keeper{
+func newKeeper(family service.Family, config Config) *familyCleaner {
+	return &familyCleaner{
 		family: family, config: config,
 		open:     func() kernel { return &netfilter{family: family, inside: config.Inside} },
 		inbox:    mailbox.New[service.Key](math.MaxInt, newer),
@@ -38,7 +38,7 @@ func newKeeper(family service.Family, config Config) *keeper {
 }
 
 // run works until the context ends.
-func (k *keeper) run(ctx context.Context) {
+func (k *familyCleaner) run(ctx context.Context) {
 	defer k.inbox.Close()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
@@ -55,7 +55,7 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // note takes the waiting pictures.
-func (k *keeper) note(now time.Time) {
+func (k *familyCleaner) note(now time.Time) {
 	entries, _ := k.inbox.Take()
 	for _, e := range entries {
 		if e.Message.repaired {
@@ -67,13 +67,13 @@ func (k *keeper) note(now time.Time) {
 }
 
 // doubt makes the next sweep judge the flows of all frontends, without a pause before it.
-func (k *keeper) doubt() {
+func (k *familyCleaner) doubt() {
 	k.table.doubt()
 	k.pace.hurry()
 }
 
 // act sweeps if it is time, and returns the time until the next call.
-func (k *keeper) act(ctx context.Context) time.Duration {
+func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	now := time.Now()
 	if k.doubts.due(now) {
 		k.doubt()
@@ -95,7 +95,7 @@ func (k *keeper) act(ctx context.Context) time.Duration {
 }
 
 // sweep makes one attempt to clean what is pending, and reports it.
-func (k *keeper) sweep(ctx context.Context) {
+func (k *familyCleaner) sweep(ctx context.Context) {
 	begin := time.Now()
 	result, err := k.attempt(ctx)
 	if ctx.Err() != nil {
@@ -113,7 +113,7 @@ func (k *keeper) sweep(ctx context.Context) {
 	k.config.Listen(result)
 }
 
-func (k *keeper) attempt(ctx context.Context) (result Swept, err error) {
+func (k *familyCleaner) attempt(ctx context.Context) (result Swept, err error) {
 	kernel := k.open()
 	defer func() { err = errors.Join(err, kernel.close()) }()
 	s, err := newSweep(k.table, k.expected, kernel, k.family, k.config.NodePorts(k.family))
