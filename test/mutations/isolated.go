@@ -19,7 +19,7 @@ var isolated = []mutation{
 	{
 		name:     "a failing host convicts a Service",
 		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
-		edits: edit("aggregator/try.go", "m.control(now, &refusal{suspects: rest, culprit: g.unanswered})",
+		edits: edit("aggregator/try.go", "m.writeWithoutSuspects(now, &refusal{suspects: rest, culprit: g.unanswered})",
 			"m.convict(now, culprit, g.unanswered)"),
 		campaigns: []campaign{unitTest("aggregator", "TestAHostThatFailsEveryWriteBlamesNoService")},
 	},
@@ -39,7 +39,7 @@ var isolated = []mutation{
 	{
 		name:      "a stop waits for a hanging actor",
 		sentence:  "A stop and a hand-over wait at most one second for an actor that hangs.",
-		edits:     edit("supervisor/stuck.go", "select {\n\tcase <-s.crew.dismiss():\n\t\treturn\n\tcase <-limit.C:\n\t}", "<-s.crew.dismiss()"),
+		edits:     edit("supervisor/stuck.go", "select {\n\tcase <-s.running.dismiss():\n\t\treturn\n\tcase <-limit.C:\n\t}", "<-s.running.dismiss()"),
 		campaigns: []campaign{unitTests("supervisor")}, short: true,
 	},
 	{
