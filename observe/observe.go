@@ -109,15 +109,7 @@ func in(domain string, key service.Key, more ...zap.Field) []zap.Field {
 func (l *Log) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.GateOpened:
-		if e.Missing > 0 || e.Node {
-			fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", e.Missing)}
-			if e.Node {
-				fields = append(fields, zap.Bool("nodeMissing", true))
-			}
-			l.log.Warn("first write starts without the Services that were not ready in time", fields...)
-			return
-		}
-		l.log.Info("first write may start", zap.String("domain", e.Domain))
+		l.gateOpened(e)
 	case aggregator.BatchWritten:
 		l.batch(e)
 	case aggregator.AuditDone:
@@ -137,16 +129,7 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		errorIfNew := zap.ErrorLevel
-		if !l.quarantines.began(e) {
-			errorIfNew = zap.DebugLevel // tried again, with the same result
-		}
-		fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
-		if e.Cause == aggregator.DoesNotLand {
-			l.log.Log(errorIfNew, "Service quarantined: every write of its rules fails; its previous rules stay", fields...)
-			return
-		}
-		l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay", fields...)
+		l.quarantined(e)
 	case aggregator.Freed:
 		l.quarantines.ended(e)
 		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
@@ -157,6 +140,31 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.log.Info("ignored rules from an abandoned attempt to process a Service",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))...)
 	}
+}
+
+func (l *Log) gateOpened(e aggregator.GateOpened) {
+	if e.Missing == 0 && !e.Node {
+		l.log.Info("first write may start", zap.String("domain", e.Domain))
+		return
+	}
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", e.Missing)}
+	if e.Node {
+		fields = append(fields, zap.Bool("nodeMissing", true))
+	}
+	l.log.Warn("first write starts without the Services that were not ready in time", fields...)
+}
+
+func (l *Log) quarantined(e aggregator.Quarantined) {
+	errorIfNew := zap.ErrorLevel
+	if !l.quarantines.began(e) {
+		errorIfNew = zap.DebugLevel // tried again, with the same result
+	}
+	fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
+	if e.Cause == aggregator.DoesNotLand {
+		l.log.Log(errorIfNew, "Service quarantined: every write of its rules fails; its previous rules stay", fields...)
+		return
+	}
+	l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay", fields...)
 }
 
 // Source implements Listener.

@@ -46,28 +46,7 @@ restarted. A headless Service needs no proxy, and is not listed.`,
 			if sortBy != "" && !slices.Contains(inspect.SortKeys, sortBy) {
 				return setup.UsageError{Err: fmt.Errorf("--sort-by %q: want %s", sortBy, list(inspect.SortKeys))}
 			}
-			options := inspect.ListOptions{Namespaces: namespace == "", Wide: a.output == "wide"}
-			ask := func(ctx context.Context) (*inspect.ServiceList, error) {
-				found, err := a.client().Services(ctx, namespace)
-				if err == nil {
-					found.Sort(sortBy)
-				}
-				return found, err
-			}
-			if watch {
-				if a.output != "" && a.output != "wide" && a.output != "table" {
-					return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + a.output)}
-				}
-				return inspect.Watch(cmd.Context(), cmd.OutOrStdout(), options, ask)
-			}
-			found, err := ask(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if len(found.Items) == 0 && namespace != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", namespace)
-			}
-			return a.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, options) })
+			return listServices(cmd, &a, namespace, sortBy, watch)
 		},
 	}
 	a.bind(cmd, "wide")
@@ -79,6 +58,32 @@ restarted. A headless Service needs no proxy, and is not listed.`,
 	a.completeFlag(cmd, "namespace", completeNamespaces)
 	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(inspect.SortKeys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
+}
+
+// listServices prints the Services of a namespace, or of all, once or as they change.
+func listServices(cmd *cobra.Command, a *asking, namespace, sortBy string, watch bool) error {
+	options := inspect.ListOptions{Namespaces: namespace == "", Wide: a.output == "wide"}
+	ask := func(ctx context.Context) (*inspect.ServiceList, error) {
+		found, err := a.client().Services(ctx, namespace)
+		if err == nil {
+			found.Sort(sortBy)
+		}
+		return found, err
+	}
+	if watch {
+		if a.output != "" && a.output != "wide" && a.output != "table" {
+			return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + a.output)}
+		}
+		return inspect.Watch(cmd.Context(), cmd.OutOrStdout(), options, ask)
+	}
+	found, err := ask(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(found.Items) == 0 && namespace != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", namespace)
+	}
+	return a.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, options) })
 }
 
 func getEndpointsCommand() *cobra.Command {

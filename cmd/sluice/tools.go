@@ -41,38 +41,43 @@ backends that answer, and lines to paste into another terminal.`,
 				return setup.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
 					"IPVS mode needs root and a module of the host's kernel")}
 			}
-			if sandbox.Inside() {
-				if err := sandbox.Enter(); err != nil {
-					return err
-				}
-				verbose := cmd.Flags().Changed("log-level")
-				err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
-				if err == nil && keep {
-					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
-				}
-				return err
-			}
-			before, err := demo.HostRules(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := enterSandbox(); err != nil {
-				return err
-			}
-			after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
-			if err != nil {
-				return err
-			}
-			if err := before.Compare(after); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "         host: %s\n         Every check succeeded.\n", after)
-			return nil
+			return playDemo(cmd, &o, keep)
 		},
 	}
 	o.Flags = config.BindMode(cmd.Flags())
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running until interrupted")
 	return cmd
+}
+
+// playDemo plays the demo: in the sandbox, or by entering it. It checks that the host's rules are as before.
+func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
+	if sandbox.Inside() {
+		if err := sandbox.Enter(); err != nil {
+			return err
+		}
+		verbose := cmd.Flags().Changed("log-level")
+		err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
+		if err == nil && keep {
+			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), verbose)
+		}
+		return err
+	}
+	before, err := demo.HostRules(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if err := enterSandbox(); err != nil {
+		return err
+	}
+	after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
+	if err != nil {
+		return err
+	}
+	if err := before.Compare(after); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "         host: %s\n         Every check succeeded.\n", after)
+	return nil
 }
 
 func renderCommand() *cobra.Command {

@@ -76,6 +76,18 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 		}
 		l.touch(object.ID, e)
 	}
+	drift.Missing = l.observeMissing(&undone)
+	if drift.Undone = undone.all(); drift.Undone != nil {
+		for i := range drift.Undone.Objects {
+			o := &drift.Undone.Objects[i]
+			o.Frontend, _ = l.naming.Frontend(o.ID)
+		}
+	}
+	return drift
+}
+
+// observeMissing notes that what was not seen is not in the kernel. It returns how much of that is wanted.
+func (l *Ledger) observeMissing(undone *driftCollector) (missing int) {
 	for id, e := range l.entries.all() {
 		if e.seen {
 			e.seen = false
@@ -85,20 +97,14 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 		undone.knew = undone.knew || e.known != nil
 		e.known, e.unsure = nil, false
 		if e.wanted != nil {
-			drift.Missing++
+			missing++
 			if stood {
 				undone.note(id, e)
 			}
 		}
 		l.touch(id, e)
 	}
-	if drift.Undone = undone.all(); drift.Undone != nil {
-		for i := range drift.Undone.Objects {
-			o := &drift.Undone.Objects[i]
-			o.Frontend, _ = l.naming.Frontend(o.ID)
-		}
-	}
-	return drift
+	return missing
 }
 
 // driftCollector collects Undone.

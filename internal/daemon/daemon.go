@@ -101,15 +101,20 @@ func Run(ctx context.Context, o *Options, open feed.Opener) error {
 		s = s.successor
 	}
 	life.passOn()
-	switch {
-	case o.Sandboxed:
-		log.Info("stopped; the sandbox and its rules are gone")
-	case life.offer != nil:
-		log.Info("stopped; another process serves")
-	case life.forwarders.Any():
-		log.Info("stopped; Services are refused until a proxy runs again")
-	default:
-		log.Info("stopped; the rules stay in the kernel")
-	}
+	log.Info("stopped; " + life.leaves(o.Sandboxed))
 	return nil
+}
+
+// leaves says what is left when the process ends.
+func (l *lifetime) leaves(sandboxed bool) string {
+	switch {
+	case sandboxed:
+		return "the sandbox and its rules are gone"
+	case l.offer != nil:
+		return "another process serves"
+	case l.forwarders.Any():
+		return "Services are refused until a proxy runs again"
+	default:
+		return "the rules stay in the kernel"
+	}
 }

@@ -79,22 +79,7 @@ func New(addresses []netip.Addr, log *zap.Logger) (*Lab, error) {
 	if err := here.Close(); err != nil {
 		return nil, err
 	}
-	nodeAddrs := usualNodeAddrs
-	var others []netip.Addr
-	for _, family := range service.Families {
-		first := true
-		for _, a := range addresses {
-			if service.FamilyOf(a) != family || family == service.IPv6 && !ipv6 || l.own[a] {
-				continue
-			}
-			l.own[a] = true
-			if first {
-				nodeAddrs[family], first = a, false
-			} else {
-				others = append(others, a)
-			}
-		}
-	}
+	nodeAddrs, others := l.place(addresses, ipv6)
 	var atClient []netip.Prefix
 	for _, family := range service.Families {
 		if family == service.IPv4 || ipv6 {
@@ -116,6 +101,27 @@ func New(addresses []netip.Addr, log *zap.Logger) (*Lab, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// place makes these addresses the node's own: the first of each family that the host has on the cable to the
+// client, the others on its loopback interface.
+func (l *Lab) place(addresses []netip.Addr, ipv6 bool) (nodeAddrs service.PerFamily[netip.Addr], others []netip.Addr) {
+	nodeAddrs = usualNodeAddrs
+	for _, family := range service.Families {
+		first := true
+		for _, a := range addresses {
+			if service.FamilyOf(a) != family || family == service.IPv6 && !ipv6 || l.own[a] {
+				continue
+			}
+			l.own[a] = true
+			if first {
+				nodeAddrs[family], first = a, false
+			} else {
+				others = append(others, a)
+			}
+		}
+	}
+	return nodeAddrs, others
 }
 
 // Want makes exactly the given servers answer, each under its name. What cannot be served is

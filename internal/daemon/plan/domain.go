@@ -172,21 +172,7 @@ func (s *sorter) ownerOf(c *dataplane.Change) (Kind, service.Key) {
 
 // addComposed files the lines of a composed object that differ, each under its Service.
 func (s *sorter) addComposed(c *dataplane.Change) {
-	var before, after []string
-	where := ""
-	owners := map[string]service.Key{}
-	if c.Before != nil {
-		where, before = s.Lines(c.Before)
-	}
-	if c.After != nil {
-		where, after = s.Lines(c.After)
-		for i, text := range after {
-			if i < len(c.After.Parts()) {
-				owners[text] = c.After.Parts()[i].Owner
-			}
-		}
-	}
-	gone, come := differing(before, after)
+	where, gone, come, owners := s.linesOf(c)
 	byOwner := map[service.Key]*Object{}
 	var order []service.Key
 	of := func(key service.Key) *Object {
@@ -218,6 +204,26 @@ func (s *sorter) addComposed(c *dataplane.Change) {
 		}
 		s.report.add(kind, key, *o)
 	}
+}
+
+// linesOf returns where the lines of a composed object are, those that go and those that come, and whose the
+// new ones are.
+func (s *sorter) linesOf(c *dataplane.Change) (where string, gone, come []string, owners map[string]service.Key) {
+	var before, after []string
+	owners = map[string]service.Key{}
+	if c.Before != nil {
+		where, before = s.Lines(c.Before)
+	}
+	if c.After != nil {
+		where, after = s.Lines(c.After)
+		for i, text := range after {
+			if i < len(c.After.Parts()) {
+				owners[text] = c.After.Parts()[i].Owner
+			}
+		}
+	}
+	gone, come = differing(before, after)
+	return where, gone, come, owners
 }
 
 func present(lines []string) *dataplane.Object {
