@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -83,7 +83,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	if !HasServers() {
 		return nil
 	}
-	servers, err := kernel.OpenServers()
+	servers, err := wire.OpenServers()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 		if err == nil && !s.dry {
 			err = servers.Delete(service.Frontend)
 		}
-		if err == nil || kernel.Missing(err) {
+		if err == nil || wire.Missing(err) {
 			s.Servers++
 		} else {
 			failed = append(failed, err)
@@ -135,7 +135,7 @@ func learn(ctx context.Context) (*frontends, error) {
 	if !hasSets() {
 		return f, nil
 	}
-	sets, err := kernel.OpenSets()
+	sets, err := wire.OpenSets()
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func learn(ctx context.Context) (*frontends, error) {
 }
 
 func (f *frontends) learnAddresses() error {
-	d, err := kernel.OpenDevice(nil, unix.AF_UNSPEC)
+	d, err := wire.OpenDevice(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
@@ -164,9 +164,9 @@ func (f *frontends) learnAddresses() error {
 }
 
 // learnSet learns from one of our sets.
-func (f *frontends) learnSet(set *kernel.Set) {
+func (f *frontends) learnSet(set *wire.Set) {
 	for _, e := range set.Entries {
-		if set.Type == kernel.HashIPPort {
+		if set.Type == wire.HashIPPort {
 			protocol, known := parseProtocol(e.Protocol.String())
 			f.served[service.Frontend{Addr: e.Addr, Port: e.Port, Protocol: protocol}] = known
 		}
@@ -192,7 +192,7 @@ func (f *frontends) ours(server service.Frontend) bool {
 }
 
 func (s *cleanup) removeDevice() error {
-	d, err := kernel.OpenDevice(nil, unix.AF_UNSPEC)
+	d, err := wire.OpenDevice(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 	if !hasSets() {
 		return nil
 	}
-	sets, err := kernel.OpenSets()
+	sets, err := wire.OpenSets()
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 			switch {
 			case err == nil:
 				s.Sets++
-			case errors.Is(err, kernel.ErrInUse):
+			case errors.Is(err, wire.ErrInUse):
 				busy = append(busy, names[i])
 				fallthrough
 			default:

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -23,12 +23,12 @@ func TestCleanupKnowsOurs(t *testing.T) {
 	for _, family := range service.Families {
 		f.ports[family] = map[service.Frontend]bool{}
 	}
-	for _, set := range []kernel.Set{
-		{SetSpec: kernel.SetSpec{Name: "KUBE-EXTERNAL-IP", Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("192.0.2.1"), Protocol: kernel.TCP, Port: 443}}},
-		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortSCTP), Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("fd00::1"), Protocol: kernel.SCTP, Port: 30090}}},
-		{SetSpec: kernel.SetSpec{Name: "KUBE-NODE-PORT-TCP", Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30080}}},
-		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortUDP), Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30053}}},
-		{SetSpec: kernel.SetSpec{Name: setName(service.IPv4, setHealthCheckPort), Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 32000}}},
+	for _, set := range []wire.Set{
+		{SetSpec: wire.SetSpec{Name: "KUBE-EXTERNAL-IP", Type: wire.HashIPPort}, Entries: []wire.Entry{{Addr: addr("192.0.2.1"), Protocol: wire.TCP, Port: 443}}},
+		{SetSpec: wire.SetSpec{Name: setName(service.IPv6, setNodePortSCTP), Type: wire.HashIPPort}, Entries: []wire.Entry{{Addr: addr("fd00::1"), Protocol: wire.SCTP, Port: 30090}}},
+		{SetSpec: wire.SetSpec{Name: "KUBE-NODE-PORT-TCP", Type: wire.BitmapPort}, Entries: []wire.Entry{{Port: 30080}}},
+		{SetSpec: wire.SetSpec{Name: setName(service.IPv6, setNodePortUDP), Type: wire.BitmapPort}, Entries: []wire.Entry{{Port: 30053}}},
+		{SetSpec: wire.SetSpec{Name: setName(service.IPv4, setHealthCheckPort), Type: wire.BitmapPort}, Entries: []wire.Entry{{Port: 32000}}},
 	} {
 		f.learnSet(&set)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -38,10 +38,10 @@ type Drainer struct {
 }
 
 // destinationReader is what a Drainer needs of its connection to IPVS; see
-// kernel.Servers.
+// wire.Servers.
 type destinationReader interface {
-	Services(ctx context.Context) ([]kernel.Service, error)
-	Destinations(ctx context.Context, f service.Frontend) ([]kernel.Destination, error)
+	Services(ctx context.Context) ([]wire.Service, error)
+	Destinations(ctx context.Context, f service.Frontend) ([]wire.Destination, error)
 	Close() error
 }
 
@@ -54,9 +54,9 @@ func NewDrainer(renderer *Renderer, inside func(func() error) error) *Drainer {
 		inside = func(f func() error) error { return f() }
 	}
 	return newDrainer(renderer, func() (destinationReader, error) {
-		var servers *kernel.Servers
+		var servers *wire.Servers
 		err := inside(func() (err error) {
-			servers, err = kernel.OpenServers()
+			servers, err = wire.OpenServers()
 			return err
 		})
 		return servers, err
@@ -95,7 +95,7 @@ func (d *Drainer) Busy(
 	ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint,
 ) (bool, error) {
 	busy := false
-	err := d.each(ctx, view, port, func(found kernel.Destination) {
+	err := d.each(ctx, view, port, func(found wire.Destination) {
 		busy = busy || (found.Addr == e.AddrPort && found.ActiveConns+found.InactiveConns > 0)
 	})
 	return busy, err
@@ -107,7 +107,7 @@ func (d *Drainer) Held(
 	ctx context.Context, view *service.View, port *service.PortView,
 ) ([]service.Endpoint, error) {
 	var held []service.Endpoint
-	err := d.each(ctx, view, port, func(found kernel.Destination) {
+	err := d.each(ctx, view, port, func(found wire.Destination) {
 		held = append(held, service.Endpoint{AddrPort: found.Addr})
 	})
 	slices.SortFunc(held, service.Endpoint.Compare)
@@ -117,7 +117,7 @@ func (d *Drainer) Held(
 // each calls yield with the real servers that the frontends of a port have and do not
 // want. It waits for the node's facts. The node's own actor, which brings them, never asks.
 func (d *Drainer) each(
-	ctx context.Context, view *service.View, port *service.PortView, yield func(kernel.Destination),
+	ctx context.Context, view *service.View, port *service.PortView, yield func(wire.Destination),
 ) error {
 	select {
 	case <-d.learned:
@@ -130,7 +130,7 @@ func (d *Drainer) each(
 			return err
 		}
 		for _, f := range found {
-			wanted := func(r kernel.Real) bool { return r.Addr == f.Addr && r.Weight > 0 }
+			wanted := func(r wire.Real) bool { return r.Addr == f.Addr && r.Weight > 0 }
 			if !slices.ContainsFunc(s.Reals, wanted) {
 				yield(f)
 			}
@@ -157,7 +157,7 @@ func (d *Drainer) servers(view *service.View, port *service.PortView) []Server {
 
 // ask asks about one frontend, unless it cannot exist, when it is this question's turn. The
 // error matches dataplane.ErrBusy if there may be an answer later.
-func (d *Drainer) ask(ctx context.Context, f service.Frontend) (found []kernel.Destination, err error) {
+func (d *Drainer) ask(ctx context.Context, f service.Frontend) (found []wire.Destination, err error) {
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -165,7 +165,7 @@ func (d *Drainer) ask(ctx context.Context, f service.Frontend) (found []kernel.D
 	}
 	defer func() { <-d.turn }()
 	defer func() {
-		if kernel.Unknown(err) || isBusy(err) {
+		if wire.Unknown(err) || isBusy(err) {
 			err = fmt.Errorf("%w: %w", dataplane.ErrBusy, err)
 		}
 	}()
@@ -180,7 +180,7 @@ func (d *Drainer) ask(ctx context.Context, f service.Frontend) (found []kernel.D
 	if err == nil && exists {
 		found, err = d.reader.Destinations(ctx, f)
 	}
-	if kernel.Unknown(err) {
+	if wire.Unknown(err) {
 		_ = d.reader.Close() // it is of no more use
 		d.reader = nil
 	}

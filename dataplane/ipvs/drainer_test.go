@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // fakeQuestions answers a drainer, and counts.
 type fakeQuestions struct {
-	at                    map[service.Frontend][]kernel.Destination
+	at                    map[service.Frontend][]wire.Destination
 	asked, opened, listed int
 	fail                  error
 }
@@ -26,27 +26,27 @@ func (q *fakeQuestions) open() (destinationReader, error) {
 }
 
 // destination is an endpoint as the kernel has it.
-func destination(e service.Endpoint, active, inactive uint32) kernel.Destination {
-	return kernel.Destination{Real: kernel.Real{Addr: e.AddrPort, Weight: 1}, ActiveConns: active, InactiveConns: inactive}
+func destination(e service.Endpoint, active, inactive uint32) wire.Destination {
+	return wire.Destination{Real: wire.Real{Addr: e.AddrPort, Weight: 1}, ActiveConns: active, InactiveConns: inactive}
 }
 
 func (q *fakeQuestions) Close() error { return nil }
 
-func (q *fakeQuestions) Services(context.Context) (all []kernel.Service, err error) {
+func (q *fakeQuestions) Services(context.Context) (all []wire.Service, err error) {
 	q.listed++
 	for f := range q.at {
-		all = append(all, kernel.Service{Frontend: f})
+		all = append(all, wire.Service{Frontend: f})
 	}
 	return all, q.fail
 }
 
-func (q *fakeQuestions) Destinations(_ context.Context, f service.Frontend) ([]kernel.Destination, error) {
+func (q *fakeQuestions) Destinations(_ context.Context, f service.Frontend) ([]wire.Destination, error) {
 	q.asked++
 	return q.at[f], q.fail
 }
 
 func newFakeDrainer(w world) (*Drainer, *fakeQuestions) {
-	q := &fakeQuestions{at: map[service.Frontend][]kernel.Destination{}}
+	q := &fakeQuestions{at: map[service.Frontend][]wire.Destination{}}
 	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.facts())
 	d.Writing()
@@ -61,8 +61,8 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 		p.ExternalLocal, p.Local = true, w.endpoints(1)
 		left, local := w.endpoints(3)[2], w.endpoints(1)[0]
 		node := service.Frontend{Addr: w.second, Port: p.NodePort}
-		q.at[node] = []kernel.Destination{destination(left, 1, 0), destination(local, 0, 1)}
-		q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 9, 0)}
+		q.at[node] = []wire.Destination{destination(left, 1, 0), destination(local, 0, 1)}
+		q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []wire.Destination{destination(left, 9, 0)}
 		held, err := d.Held(t.Context(), w.view(p), &p)
 		if want := []service.Endpoint{{AddrPort: left.AddrPort}}; err != nil || !slices.Equal(held, want) {
 			t.Errorf("%s: held %v, %v, want %v", family, held, err, want)
@@ -89,11 +89,11 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 // Before the first write, one list says which frontends to ask about.
 func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
 	w := worldOf(service.IPv4)
-	q := &fakeQuestions{at: map[service.Frontend][]kernel.Destination{}}
+	q := &fakeQuestions{at: map[service.Frontend][]wire.Destination{}}
 	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.facts())
 	p, left := w.openPort(), service.Endpoint{AddrPort: netip.MustParseAddrPort("10.180.9.9:8080")}
-	q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []kernel.Destination{destination(left, 0, 0)}
+	q.at[service.Frontend{Addr: p.ClusterIP, Port: 80}] = []wire.Destination{destination(left, 0, 0)}
 	for range 2 {
 		if held, err := d.Held(t.Context(), w.view(p), &p); err != nil || !slices.Equal(held, []service.Endpoint{left}) {
 			t.Errorf("held %v, %v", held, err)
@@ -134,8 +134,8 @@ func TestDrainerGivesUpASocketThatLostAnAnswer(t *testing.T) {
 	w := worldOf(service.IPv4)
 	d, q := newFakeDrainer(w)
 	p := w.port()
-	q.fail = kernel.ErrUnanswered
-	for _, busy := range []error{kernel.ErrUnanswered, dataplane.ErrBusy} {
+	q.fail = wire.ErrUnanswered
+	for _, busy := range []error{wire.ErrUnanswered, dataplane.ErrBusy} {
 		if _, err := d.Busy(t.Context(), w.view(p), &p, w.endpoints(1)[0]); !errors.Is(err, busy) {
 			t.Errorf("%v is not %v", err, busy)
 		}

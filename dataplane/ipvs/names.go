@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,34 +51,34 @@ const (
 // look them up, and the names in IPv4 of kube-proxy's sets, which are not wanted.
 var kinds = []struct {
 	name      string
-	kind      kernel.SetType
+	kind      wire.SetType
 	goes      company
 	about     string
 	kubeProxy string
 }{
-	{setLoopBack, kernel.HashIPPortIP, alone, "endpoints that reach themselves", "KUBE-LOOP-BACK"},
-	{setClusterIP, kernel.HashIPPort, withServer, "cluster IPs", "KUBE-CLUSTER-IP"},
-	{setExternalIP, kernel.HashIPPort, withServer, "external IPs", "KUBE-EXTERNAL-IP"},
-	{setExternalIPLocal, kernel.HashIPPort, withServer, "external IPs with local endpoints only", "KUBE-EXTERNAL-IP-LOCAL"},
-	{setLoadBalancer, kernel.HashIPPort, withServer, "load balancer IPs", "KUBE-LOAD-BALANCER"},
-	{setLoadBalancerLocal, kernel.HashIPPort, withServer, "load balancer IPs with local endpoints only", "KUBE-LOAD-BALANCER-LOCAL"},
-	{setLoadBalancerFW, kernel.HashIPPort, withServer, "load balancer IPs with source ranges", "KUBE-LOAD-BALANCER-FW"},
-	{setSourceCIDR, kernel.HashIPPortNet, withServer, "source ranges", "KUBE-LOAD-BALANCER-SOURCE-CIDR"},
-	{setSourceIP, kernel.HashIPPortIP, withServer, "source ranges that this node is in", "KUBE-LOAD-BALANCER-SOURCE-IP"},
-	{setNodePortTCP, kernel.BitmapPort, alone, "TCP node ports", "KUBE-NODE-PORT-TCP"},
-	{setNodePortLocalTCP, kernel.BitmapPort, alone, "TCP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-TCP"},
-	{setNodePortUDP, kernel.BitmapPort, alone, "UDP node ports", "KUBE-NODE-PORT-UDP"},
-	{setNodePortLocalUDP, kernel.BitmapPort, alone, "UDP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-UDP"},
-	{setNodePortSCTP, kernel.HashIPPort, withServer, "SCTP node ports", "KUBE-NODE-PORT-SCTP-HASH"},
-	{setNodePortLocalSCTP, kernel.HashIPPort, withServer, "SCTP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"},
-	{setHealthCheckPort, kernel.BitmapPort, alone, "health check node ports", "KUBE-HEALTH-CHECK-NODE-PORT"},
-	{setIPs, kernel.HashIP, alone, "IPs of " + Device, "KUBE-IPVS-IPS"},
-	{setNoLocalEndpoints, kernel.HashIPPort, withServer, "no local endpoints", "KUBE-NO-LOCAL-ENDPOINTS"},
+	{setLoopBack, wire.HashIPPortIP, alone, "endpoints that reach themselves", "KUBE-LOOP-BACK"},
+	{setClusterIP, wire.HashIPPort, withServer, "cluster IPs", "KUBE-CLUSTER-IP"},
+	{setExternalIP, wire.HashIPPort, withServer, "external IPs", "KUBE-EXTERNAL-IP"},
+	{setExternalIPLocal, wire.HashIPPort, withServer, "external IPs with local endpoints only", "KUBE-EXTERNAL-IP-LOCAL"},
+	{setLoadBalancer, wire.HashIPPort, withServer, "load balancer IPs", "KUBE-LOAD-BALANCER"},
+	{setLoadBalancerLocal, wire.HashIPPort, withServer, "load balancer IPs with local endpoints only", "KUBE-LOAD-BALANCER-LOCAL"},
+	{setLoadBalancerFW, wire.HashIPPort, withServer, "load balancer IPs with source ranges", "KUBE-LOAD-BALANCER-FW"},
+	{setSourceCIDR, wire.HashIPPortNet, withServer, "source ranges", "KUBE-LOAD-BALANCER-SOURCE-CIDR"},
+	{setSourceIP, wire.HashIPPortIP, withServer, "source ranges that this node is in", "KUBE-LOAD-BALANCER-SOURCE-IP"},
+	{setNodePortTCP, wire.BitmapPort, alone, "TCP node ports", "KUBE-NODE-PORT-TCP"},
+	{setNodePortLocalTCP, wire.BitmapPort, alone, "TCP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-TCP"},
+	{setNodePortUDP, wire.BitmapPort, alone, "UDP node ports", "KUBE-NODE-PORT-UDP"},
+	{setNodePortLocalUDP, wire.BitmapPort, alone, "UDP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-UDP"},
+	{setNodePortSCTP, wire.HashIPPort, withServer, "SCTP node ports", "KUBE-NODE-PORT-SCTP-HASH"},
+	{setNodePortLocalSCTP, wire.HashIPPort, withServer, "SCTP node ports with local endpoints only", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"},
+	{setHealthCheckPort, wire.BitmapPort, alone, "health check node ports", "KUBE-HEALTH-CHECK-NODE-PORT"},
+	{setIPs, wire.HashIP, alone, "IPs of " + Device, "KUBE-IPVS-IPS"},
+	{setNoLocalEndpoints, wire.HashIPPort, withServer, "no local endpoints", "KUBE-NO-LOCAL-ENDPOINTS"},
 }
 
 // Sets returns all sets of a family.
-func Sets(family service.Family) []kernel.SetSpec {
-	sets := make([]kernel.SetSpec, len(kinds))
+func Sets(family service.Family) []wire.SetSpec {
+	sets := make([]wire.SetSpec, len(kinds))
 	for i, k := range kinds {
 		sets[i] = newSet(family, setName(family, k.name), k.kind)
 	}

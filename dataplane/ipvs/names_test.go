@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -53,8 +53,8 @@ func TestSetsAreOfTheirFamily(t *testing.T) {
 	for _, family := range service.Families {
 		for _, set := range Sets(family) {
 			want := setFamilies[family]
-			if set.Type == kernel.BitmapPort {
-				want = kernel.NoFamily
+			if set.Type == wire.BitmapPort {
+				want = wire.NoFamily
 			}
 			if set.Family != want {
 				t.Errorf("%s of %s: family %q", set.Name, family, set.Family)

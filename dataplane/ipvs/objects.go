@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -29,7 +29,7 @@ const (
 )
 
 // Device is the name of the dummy device that makes Services' addresses local to the node.
-const Device = kernel.DeviceName
+const Device = wire.DeviceName
 
 // DeviceID is the identity of the dummy device.
 var DeviceID = dataplane.ID{Container: ContainerDevice, Name: Device}
@@ -87,34 +87,34 @@ func parseProtocol(text string) (service.Protocol, bool) {
 const entriesMax = 1 << 20
 
 // setFamilies are the families of the addresses in sets.
-var setFamilies = service.PerFamily[kernel.Family]{kernel.Inet, kernel.Inet6}
+var setFamilies = service.PerFamily[wire.Family]{wire.Inet, wire.Inet6}
 
 // newSet returns how to make a set of addresses of a family, or of ports.
-func newSet(family service.Family, name string, kind kernel.SetType) kernel.SetSpec {
-	if kind == kernel.BitmapPort {
-		return kernel.SetSpec{Name: name, Type: kind}
+func newSet(family service.Family, name string, kind wire.SetType) wire.SetSpec {
+	if kind == wire.BitmapPort {
+		return wire.SetSpec{Name: name, Type: kind}
 	}
-	return kernel.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: entriesMax}
+	return wire.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: entriesMax}
 }
 
 // SetID is the identity of a set by its kernel name.
 func SetID(name string) dataplane.ID { return dataplane.ID{Container: ContainerSet, Name: name} }
 
 // SetObject is a set as an object of the domain. Its body is type and family.
-func SetObject(s kernel.SetSpec) dataplane.Object {
+func SetObject(s wire.SetSpec) dataplane.Object {
 	return dataplane.Object{ID: SetID(s.Name), Kind: dataplane.Owned, Body: s.String()}
 }
 
 // ParseSet returns how to make the set that an object stands for.
-func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
+func ParseSet(o *dataplane.Object) (wire.SetSpec, error) {
 	kind, familyText, _ := strings.Cut(o.Body, " ")
 	family := service.IPv4
-	if familyText == kernel.Inet6.String() {
+	if familyText == wire.Inet6.String() {
 		family = service.IPv6
 	}
-	s := newSet(family, o.ID.Name, kernel.SetType(kind))
+	s := newSet(family, o.ID.Name, wire.SetType(kind))
 	if o.ID.Container != ContainerSet || !s.Type.Known() || s.String() != o.Body {
-		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set",
+		return wire.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set",
 			o.ID.Name, o.ID.Container, o.Body)
 	}
 	return s, nil
@@ -122,12 +122,12 @@ func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
 
 // EntryObject is an entry of a set, which is given by its kernel name, as an object of the
 // domain. Its name is what ipset(8) prints.
-func EntryObject(set string, e kernel.Entry) dataplane.Object {
+func EntryObject(set string, e wire.Entry) dataplane.Object {
 	return placeOf(set).object(e)
 }
 
 // object is an entry of the set.
-func (p setPlace) object(e kernel.Entry) dataplane.Object {
+func (p setPlace) object(e wire.Entry) dataplane.Object {
 	return dataplane.Object{
 		ID:    dataplane.ID{Container: p.container, Name: e.String()},
 		Kind:  dataplane.Element,
@@ -136,7 +136,7 @@ func (p setPlace) object(e kernel.Entry) dataplane.Object {
 }
 
 // EntrySet returns the kernel name of the set whose entry an identity stands for, or false
-// for other objects. With the type of that set, kernel.ParseEntry parses the name.
+// for other objects. With the type of that set, wire.ParseEntry parses the name.
 func EntrySet(id dataplane.ID) (set string, ok bool) {
 	return strings.CutPrefix(id.Container, entriesPrefix)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -52,12 +52,12 @@ func TestAddressIDs(t *testing.T) {
 
 func TestSetObjects(t *testing.T) {
 	for _, c := range []struct {
-		set  kernel.SetSpec
+		set  wire.SetSpec
 		body string
 	}{
-		{kernel.SetSpec{Name: "a", Type: kernel.HashIPPort, Family: kernel.Inet, MaxElem: entriesMax}, "hash:ip,port inet"},
-		{kernel.SetSpec{Name: "b", Type: kernel.HashIPPortNet, Family: kernel.Inet6, MaxElem: entriesMax}, "hash:ip,port,net inet6"},
-		{kernel.SetSpec{Name: "c", Type: kernel.BitmapPort}, "bitmap:port"},
+		{wire.SetSpec{Name: "a", Type: wire.HashIPPort, Family: wire.Inet, MaxElem: entriesMax}, "hash:ip,port inet"},
+		{wire.SetSpec{Name: "b", Type: wire.HashIPPortNet, Family: wire.Inet6, MaxElem: entriesMax}, "hash:ip,port,net inet6"},
+		{wire.SetSpec{Name: "c", Type: wire.BitmapPort}, "bitmap:port"},
 	} {
 		o := SetObject(c.set)
 		if o.Body != c.body || o.ID != (dataplane.ID{Container: "set", Name: c.set.Name}) || o.Kind != dataplane.Owned {
@@ -78,7 +78,7 @@ func TestSetObjects(t *testing.T) {
 }
 
 func TestEntryObjects(t *testing.T) {
-	o := EntryObject("KUBE-CLUSTER-IP", kernel.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: kernel.TCP, Port: 80})
+	o := EntryObject("KUBE-CLUSTER-IP", wire.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: wire.TCP, Port: 80})
 	if o.ID != (dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "10.0.0.1,tcp:80"}) || o.Kind != dataplane.Element ||
 		len(o.Refs()) != 1 || o.Refs()[0] != SetID("KUBE-CLUSTER-IP") {
 		t.Errorf("got %+v", o)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -67,22 +67,22 @@ func TestPolicyChangesAroundTheServers(t *testing.T) {
 
 // random returns a virtual server with a few real ones.
 func random(r *rand.Rand) *Server {
-	s := &Server{Service: kernel.Service{
+	s := &Server{Service: wire.Service{
 		Frontend:  service.Frontend{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
 		Scheduler: schedulers[r.IntN(2)], Timeout: uint32(r.IntN(2)) * 60,
 	}}
 	for i := range 6 {
 		if r.IntN(2) == 0 {
 			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)
-			s.Reals = append(s.Reals, kernel.Real{Addr: addr, Weight: uint32(r.IntN(2))})
+			s.Reals = append(s.Reals, wire.Real{Addr: addr, Weight: uint32(r.IntN(2))})
 		}
 	}
 	return s
 }
 
 // serves reports whether new connections have somewhere to go.
-func serves(reals []kernel.Real) bool {
-	return slices.ContainsFunc(reals, func(r kernel.Real) bool { return r.Weight > 0 })
+func serves(reals []wire.Real) bool {
+	return slices.ContainsFunc(reals, func(r wire.Real) bool { return r.Weight > 0 })
 }
 
 // TestDiffLeadsFromOneServerToAnother carries out what diff says: the kernel refuses
@@ -107,13 +107,13 @@ func TestDiffLeadsFromOneServerToAnother(t *testing.T) {
 				t.Fatalf("%v to %v: no endpoint serves meanwhile", before, after)
 			}
 			for _, real := range before.Reals {
-				stays := slices.ContainsFunc(after.Reals, func(r kernel.Real) bool { return r.Addr == real.Addr })
+				stays := slices.ContainsFunc(after.Reals, func(r wire.Real) bool { return r.Addr == real.Addr })
 				if _, there := k.servers[after.Frontend].reals[real.Addr]; stays && !there {
 					t.Fatalf("%v to %v: %v is not there meanwhile", before, after, real)
 				}
 			}
 		}
-		found, _ := k.List(t.Context(), func(kernel.Service) bool { return true })
+		found, _ := k.List(t.Context(), func(wire.Service) bool { return true })
 		if got := serverOf(found[0].Service, found[0].Destinations); fmt.Sprint(got) != fmt.Sprint(*after) {
 			t.Fatalf("got %v, want %v", got, *after)
 		}
@@ -128,7 +128,7 @@ func TestDiffOfAbsentServers(t *testing.T) {
 	if come, goes := diff(nil, nil); len(come)+len(goes) > 0 {
 		t.Error(come, goes)
 	}
-	if come, goes := diff(s, nil); len(come) > 0 || len(goes) != 1 || goes[0].Verb != kernel.DelService {
+	if come, goes := diff(s, nil); len(come) > 0 || len(goes) != 1 || goes[0].Verb != wire.DelService {
 		t.Error(come, goes)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
 // Read returns all that is ours, sorted by ID: the device and its addresses of the family,
@@ -17,7 +17,7 @@ import (
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	objects, err := w.readAll(ctx)
 	if err != nil {
-		if kernel.Unknown(err) {
+		if wire.Unknown(err) {
 			_ = w.disconnect() // the connection is of no more use
 		}
 		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
@@ -49,7 +49,7 @@ func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
 // the user about it when a Service needs ours.
 func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	there, err := w.device.Exists()
-	if _, wrong := errors.AsType[*kernel.WrongTypeError](err); err != nil && !wrong {
+	if _, wrong := errors.AsType[*wire.WrongTypeError](err); err != nil && !wrong {
 		return nil, err
 	}
 	if !there {
@@ -94,7 +94,7 @@ func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 }
 
 func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
-	found, err := w.kernel.servers.List(ctx, func(s kernel.Service) bool { return w.ours(s.Frontend) })
+	found, err := w.kernel.servers.List(ctx, func(s wire.Service) bool { return w.ours(s.Frontend) })
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +112,14 @@ func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
 const foreignWeight = math.MaxUint32
 
 // serverOf is a virtual server of the kernel in the form in which it is rendered.
-func serverOf(found kernel.Service, destinations []kernel.Destination) Server {
-	s := Server{Service: found, Reals: make([]kernel.Real, len(destinations))}
+func serverOf(found wire.Service, destinations []wire.Destination) Server {
+	s := Server{Service: found, Reals: make([]wire.Real, len(destinations))}
 	for i, d := range destinations {
 		s.Reals[i] = d.Real
-		if d.Forwarding != kernel.Masquerading {
+		if d.Forwarding != wire.Masquerading {
 			s.Reals[i].Weight = foreignWeight
 		}
 	}
-	slices.SortFunc(s.Reals, func(a, b kernel.Real) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(s.Reals, func(a, b wire.Real) int { return a.Addr.Compare(b.Addr) })
 	return s
 }

@@ -3,7 +3,7 @@ package ipvs
 import (
 	"net/netip"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -33,12 +33,12 @@ func (p *portDraft) frontend(addr netip.Addr) service.Frontend {
 }
 
 // served is the entry of an address at a port in sets of type hash:ip,port.
-func (p *portDraft) served(addr netip.Addr, port uint16) kernel.Entry {
-	return kernel.Entry{Addr: addr, Protocol: kernel.Protocol(p.Protocol.Number()), Port: port}
+func (p *portDraft) served(addr netip.Addr, port uint16) wire.Entry {
+	return wire.Entry{Addr: addr, Protocol: wire.Protocol(p.Protocol.Number()), Port: port}
 }
 
 // from is the entry of an address at the service's port, for clients in a range.
-func (p *portDraft) from(addr netip.Addr, source netip.Prefix) kernel.Entry {
+func (p *portDraft) from(addr netip.Addr, source netip.Prefix) wire.Entry {
 	e := p.served(addr, p.Port)
 	e.Second = source
 	return e
@@ -174,15 +174,15 @@ func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string 
 		// go to one endpoint.
 		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
 	}
-	s := Server{Service: kernel.Service{Scheduler: wish.Scheduler}}
+	s := Server{Service: wire.Service{Scheduler: wish.Scheduler}}
 	if wish.Fallback {
-		s.Flags |= kernel.SchedulerFlag1
+		s.Flags |= wire.SchedulerFlag1
 	}
 	if wish.Ports {
-		s.Flags |= kernel.SchedulerFlag2
+		s.Flags |= wire.SchedulerFlag2
 	}
 	if view.AffinitySeconds > 0 {
-		s.Flags |= kernel.Persistent
+		s.Flags |= wire.Persistent
 		s.Timeout = uint32(view.AffinitySeconds)
 	}
 	return string(s.appendHead(nil))
@@ -211,7 +211,7 @@ func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly
 // drain.
 func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 	draining := p.Draining
-	reals := make([]kernel.Real, 0, len(endpoints)+len(draining))
+	reals := make([]wire.Real, 0, len(endpoints)+len(draining))
 	for _, e := range endpoints {
 		for len(draining) > 0 && draining[0].Compare(e) < 0 {
 			reals = appendDraining(reals, draining[0], localOnly)
@@ -220,7 +220,7 @@ func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 		if len(draining) > 0 && draining[0].AddrPort == e.AddrPort {
 			draining = draining[1:]
 		}
-		reals = append(reals, kernel.Real{Addr: e.AddrPort, Weight: 1})
+		reals = append(reals, wire.Real{Addr: e.AddrPort, Weight: 1})
 	}
 	for _, e := range draining {
 		reals = appendDraining(reals, e, localOnly)
@@ -228,9 +228,9 @@ func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 	return string(appendReals(make([]byte, 0, 32*len(reals)), reals))
 }
 
-func appendDraining(reals []kernel.Real, e service.Endpoint, localOnly bool) []kernel.Real {
+func appendDraining(reals []wire.Real, e service.Endpoint, localOnly bool) []wire.Real {
 	if localOnly && !e.Local {
 		return reals
 	}
-	return append(reals, kernel.Real{Addr: e.AddrPort})
+	return append(reals, wire.Real{Addr: e.AddrPort})
 }

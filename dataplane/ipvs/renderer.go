@@ -14,7 +14,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -118,15 +118,15 @@ type draft struct {
 // objects.
 func (d *draft) bind(addr netip.Addr) {
 	d.objects = append(d.objects, addressObject(addr))
-	d.entry(setIPs, kernel.Entry{Addr: addr})
+	d.entry(setIPs, wire.Entry{Addr: addr})
 }
 
 // entry adds an entry to a set, which is given by the word in its name.
-func (d *draft) entry(set string, e kernel.Entry) {
+func (d *draft) entry(set string, e wire.Entry) {
 	d.objects = append(d.objects, d.renderer.sets[set].object(e))
 }
 
-func portEntry(port uint16) kernel.Entry { return kernel.Entry{Port: port} }
+func portEntry(port uint16) wire.Entry { return wire.Entry{Port: port} }
 
 // nodePortAddrs returns the addresses on which node ports answer. Loopback addresses cannot
 // be among them, because answers cannot leave loopback, nor can link-local ones in IPv6,

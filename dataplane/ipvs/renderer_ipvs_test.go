@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -200,7 +200,7 @@ func setInput(objects []dataplane.Object) string {
 			fmt.Fprintf(&entries, "add %s %s\n", set, o.ID.Name)
 		} else if s, err := ParseSet(&o); err == nil {
 			fmt.Fprintf(&sets, "create %s %s", s.Name, s.Type)
-			if s.Type == kernel.BitmapPort {
+			if s.Type == wire.BitmapPort {
 				sets.WriteString(" range 0-65535\n")
 			} else {
 				fmt.Fprintf(&sets, " family %s maxelem %d\n", s.Family, s.MaxElem)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -100,7 +100,7 @@ func readable(family service.Family, o *dataplane.Object) error {
 	if set, isEntry := EntrySet(o.ID); isEntry {
 		for _, spec := range Sets(family) {
 			if spec.Name == set {
-				e, err := kernel.ParseEntry(spec.Type, o.ID.Name)
+				e, err := wire.ParseEntry(spec.Type, o.ID.Name)
 				if err == nil && e.String() != o.ID.Name {
 					err = fmt.Errorf("entry %q of %s becomes %q", o.ID.Name, set, e)
 				}
@@ -117,7 +117,7 @@ func readable(family service.Family, o *dataplane.Object) error {
 	if err != nil {
 		return err
 	}
-	ordered := slices.IsSortedFunc(s.Reals, func(a, b kernel.Real) int {
+	ordered := slices.IsSortedFunc(s.Reals, func(a, b wire.Real) int {
 		return service.Endpoint{AddrPort: a.Addr}.Compare(service.Endpoint{AddrPort: b.Addr})
 	})
 	if again := s.Object(); again.Body != o.Body || !ordered {
@@ -145,16 +145,16 @@ func checkReals(t *testing.T, name string, ports []service.PortView, objects []d
 		case !internal && p.ExternalLocal && len(p.Local) > 0:
 			want = p.Local
 		}
-		wanted := map[kernel.Real]bool{}
+		wanted := map[wire.Real]bool{}
 		for _, e := range want {
-			wanted[kernel.Real{Addr: e.AddrPort, Weight: 1}] = true
+			wanted[wire.Real{Addr: e.AddrPort, Weight: 1}] = true
 		}
 		for _, e := range p.Draining {
 			if e.Local || !alone {
-				wanted[kernel.Real{Addr: e.AddrPort, Weight: 0}] = true
+				wanted[wire.Real{Addr: e.AddrPort, Weight: 0}] = true
 			}
 		}
-		got := map[kernel.Real]bool{}
+		got := map[wire.Real]bool{}
 		for _, r := range s.Reals {
 			got[r] = true
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -15,10 +15,10 @@ import (
 // "server". They are one object, so that the older of two Services that want one frontend
 // gets it with its own endpoints.
 type Server struct {
-	kernel.Service
+	wire.Service
 	// Reals are sorted by the text of their addresses and ports, without duplicates. The
 	// weight is 1, or 0 for an endpoint that keeps its connections and gets no new ones.
-	Reals []kernel.Real
+	Reals []wire.Real
 }
 
 // Object is the server as an object of the domain. Equal servers have equal bodies.
@@ -44,7 +44,7 @@ func (s *Server) appendHead(b []byte) []byte {
 }
 
 // appendReals appends the other lines, "ADDR:PORT WEIGHT", each after a line break.
-func appendReals(b []byte, reals []kernel.Real) []byte {
+func appendReals(b []byte, reals []wire.Real) []byte {
 	for _, r := range reals {
 		b = r.Addr.AppendTo(append(b, '\n'))
 		b = strconv.AppendUint(append(b, ' '), uint64(r.Weight), 10)
@@ -58,7 +58,7 @@ func ParseServer(o *dataplane.Object) (Server, error) {
 	if err != nil {
 		return Server{}, err
 	}
-	s := Server{Service: kernel.Service{Frontend: frontend}}
+	s := Server{Service: wire.Service{Frontend: frontend}}
 	head, reals, several := strings.Cut(o.Body, "\n")
 	if !s.parseHead(head) {
 		return Server{}, fmt.Errorf("virtual server %s: %q is not a scheduler, flags and a timeout", o.ID.Name, head)
@@ -66,7 +66,7 @@ func ParseServer(o *dataplane.Object) (Server, error) {
 	if !several {
 		return s, nil
 	}
-	s.Reals = make([]kernel.Real, 0, strings.Count(reals, "\n")+1)
+	s.Reals = make([]wire.Real, 0, strings.Count(reals, "\n")+1)
 	for line := range strings.SplitSeq(reals, "\n") {
 		r, ok := parseReal(line)
 		if !ok {
@@ -101,9 +101,9 @@ func parsed(text string, base, bits int) uint64 {
 	return n
 }
 
-func parseReal(line string) (kernel.Real, bool) {
+func parseReal(line string) (wire.Real, bool) {
 	addr, weight, _ := strings.Cut(line, " ")
 	at, err := netip.ParseAddrPort(addr)
-	r := kernel.Real{Addr: at, Weight: uint32(parsed(weight, 10, 32))}
-	return r, err == nil && string(appendReals(nil, []kernel.Real{r})[1:]) == line
+	r := wire.Real{Addr: at, Weight: uint32(parsed(weight, 10, 32))}
+	return r, err == nil && string(appendReals(nil, []wire.Real{r})[1:]) == line
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -14,13 +14,13 @@ func TestServerBodies(t *testing.T) {
 	frontend := service.Frontend{Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP}
 	real1, real2 := netip.MustParseAddrPort("[fd00::a]:8080"), netip.MustParseAddrPort("[fd00::b]:8080")
 	for body, server := range map[string]Server{
-		"rr 0x0 0": {Service: kernel.Service{Scheduler: "rr"}},
+		"rr 0x0 0": {Service: wire.Service{Scheduler: "rr"}},
 		"mh 0x11 10800\n[fd00::a]:8080 1\n[fd00::b]:8080 0": {
-			Service: kernel.Service{Scheduler: "mh", Flags: kernel.Persistent | kernel.SchedulerFlag2, Timeout: 10800},
-			Reals:   []kernel.Real{{Addr: real1, Weight: 1}, {Addr: real2}},
+			Service: wire.Service{Scheduler: "mh", Flags: wire.Persistent | wire.SchedulerFlag2, Timeout: 10800},
+			Reals:   []wire.Real{{Addr: real1, Weight: 1}, {Addr: real2}},
 		},
 		"rr 0x1 360 8\n[fd00::a]:8080 100": {
-			Service: kernel.Service{Scheduler: "rr", Flags: kernel.Persistent, Timeout: 360, FreeBits: 8}, Reals: []kernel.Real{{Addr: real1, Weight: 100}},
+			Service: wire.Service{Scheduler: "rr", Flags: wire.Persistent, Timeout: 360, FreeBits: 8}, Reals: []wire.Real{{Addr: real1, Weight: 100}},
 		},
 	} {
 		server.Frontend = frontend

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
 // attempt is one Write.
@@ -75,11 +75,11 @@ func (a *attempt) note(c *dataplane.Change, err error) {
 		a.written.Objects++
 		return
 	}
-	a.fail(c, failure{err: err, found: c.Before, known: !c.Unsure && !kernel.Unknown(err) && !contradicts(err)})
+	a.fail(c, failure{err: err, found: c.Before, known: !c.Unsure && !wire.Unknown(err) && !contradicts(err)})
 }
 
 func (a *attempt) fail(c *dataplane.Change, f failure) {
-	a.lost = a.lost || kernel.Unknown(f.err)
+	a.lost = a.lost || wire.Unknown(f.err)
 	a.failed[c.ID] = f
 	a.order = append(a.order, c)
 }
@@ -111,7 +111,7 @@ func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 }
 
 func (a *attempt) createSets(ctx context.Context, changes []*dataplane.Change) {
-	specs := make([]kernel.SetSpec, 0, len(changes))
+	specs := make([]wire.SetSpec, 0, len(changes))
 	var about []*dataplane.Change
 	for _, c := range changes {
 		spec, err := ParseSet(c.After)
@@ -140,7 +140,7 @@ func (a *attempt) destroySets(ctx context.Context, changes []*dataplane.Change) 
 	}
 	a.count(len(names), 0)
 	for i, err := range a.kernel.sets.Destroy(ctx, names) {
-		for try := 0; errors.Is(err, kernel.ErrInUse) && try < freedTries && ctx.Err() == nil; try++ {
+		for try := 0; errors.Is(err, wire.ErrInUse) && try < freedTries && ctx.Err() == nil; try++ {
 			time.Sleep(freedPause)
 			err = a.kernel.sets.Destroy(ctx, names[i:i+1])[0]
 		}
@@ -157,7 +157,7 @@ const (
 // changeEntries adds or removes entries. An entry that exists already, or is gone already,
 // is success, so it does not matter if that is unknown.
 func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change, add bool) {
-	edits := make([]kernel.EntryChange, 0, len(changes))
+	edits := make([]wire.EntryChange, 0, len(changes))
 	var about []*dataplane.Change
 	bytes := 0
 	for _, c := range a.possible(changes) {

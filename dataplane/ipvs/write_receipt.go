@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -79,11 +79,11 @@ func outcomeOf(err error) dataplane.Outcome {
 	case err == nil:
 		return dataplane.Landed
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
-		kernel.Unknown(err), contradicts(err):
+		wire.Unknown(err), contradicts(err):
 		return dataplane.Unknown
 	case isBusy(err):
 		return dataplane.Busy
-	case errors.Is(err, kernel.ErrUnsupported):
+	case errors.Is(err, wire.ErrUnsupported):
 		return dataplane.Unsupported
 	default:
 		return dataplane.Rejected
@@ -93,17 +93,17 @@ func outcomeOf(err error) dataplane.Outcome {
 // contradicts reports whether an error means that the kernel is not as it was left: what
 // the request needs does not exist.
 func contradicts(err error) bool {
-	return errors.Is(err, kernel.ErrNoSet) || errors.Is(err, kernel.ErrNoDevice)
+	return errors.Is(err, wire.ErrNoSet) || errors.Is(err, wire.ErrNoDevice)
 }
 
 // isBusy reports whether the same request may work later.
 func isBusy(err error) bool {
-	for _, reason := range []error{kernel.ErrInUse, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+	for _, reason := range []error{wire.ErrInUse, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, reason) {
 			return true
 		}
 	}
-	_, unsent := errors.AsType[*kernel.NotSentError](err)
+	_, unsent := errors.AsType[*wire.NotSentError](err)
 	return unsent
 }
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -15,7 +15,7 @@ type edit struct {
 	// frontend is that of both.
 	frontend      service.Frontend
 	before, after *Server
-	come, goes    []kernel.Request
+	come, goes    []wire.Request
 	// err is the first refusal.
 	err error
 	// astray is set when the refusal contradicts before.
@@ -71,7 +71,7 @@ func (a *attempt) newEdit(ctx context.Context, c *dataplane.Change) (*edit, erro
 	}
 	switch {
 	case c.Unsure && c.After == nil:
-		e.before = &Server{Service: kernel.Service{Frontend: f}} // removed in any case
+		e.before = &Server{Service: wire.Service{Frontend: f}} // removed in any case
 	case c.Unsure:
 		e.before, err = a.ask(ctx, f)
 	case c.Before != nil:
@@ -101,11 +101,11 @@ func (a *attempt) round(ctx context.Context, edits []*edit) {
 
 // pending is a request of an edit.
 type pending struct {
-	kernel.Request
+	wire.Request
 	edit *edit
 }
 
-func appendPending(all []pending, e *edit, requests []kernel.Request) []pending {
+func appendPending(all []pending, e *edit, requests []wire.Request) []pending {
 	for _, r := range requests {
 		all = append(all, pending{r, e})
 	}
@@ -116,7 +116,7 @@ func (a *attempt) send(ctx context.Context, all []pending) {
 	if len(all) == 0 {
 		return
 	}
-	requests := make([]kernel.Request, len(all))
+	requests := make([]wire.Request, len(all))
 	for i, p := range all {
 		requests[i] = p.Request
 	}
@@ -125,7 +125,7 @@ func (a *attempt) send(ctx context.Context, all []pending) {
 		if err == nil || e.err != nil || satisfied(requests[i], err) {
 			continue
 		}
-		e.err, e.astray = err, kernel.Exists(err) || kernel.Missing(err)
+		e.err, e.astray = err, wire.Exists(err) || wire.Missing(err)
 	}
 }
 
@@ -149,7 +149,7 @@ func (a *attempt) settle(ctx context.Context, e *edit) {
 // ask returns what the kernel has at a frontend, or nil.
 func (a *attempt) ask(ctx context.Context, f service.Frontend) (*Server, error) {
 	found, err := a.kernel.servers.Service(ctx, f)
-	if kernel.Missing(err) {
+	if wire.Missing(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -165,17 +165,17 @@ func (a *attempt) ask(ctx context.Context, f service.Frontend) (*Server, error) 
 
 // asked notes that the socket is of no more use if an answer was lost on it.
 func (a *attempt) asked(err error) error {
-	a.lost = a.lost || kernel.Unknown(err)
+	a.lost = a.lost || wire.Unknown(err)
 	return err
 }
 
 // satisfied reports whether a refusal says that the request was carried out before.
-func satisfied(r kernel.Request, err error) bool {
+func satisfied(r wire.Request, err error) bool {
 	switch r.Verb {
-	case kernel.DelService:
-		return kernel.Missing(err)
-	case kernel.DelReal:
-		return kernel.MissingReal(err)
+	case wire.DelService:
+		return wire.Missing(err)
+	case wire.DelReal:
+		return wire.MissingReal(err)
 	default:
 		return false
 	}
@@ -186,43 +186,43 @@ func satisfied(r kernel.Request, err error) bool {
 // what gets them no more, so that a server that has endpoints for them before and after
 // is never without. A scheduler, flags and a timeout change in place, with all
 // connections.
-func diff(before, after *Server) (come, goes []kernel.Request) {
+func diff(before, after *Server) (come, goes []wire.Request) {
 	if after == nil {
 		if before == nil {
 			return nil, nil
 		}
-		return nil, []kernel.Request{{Verb: kernel.DelService, Service: before.Service}}
+		return nil, []wire.Request{{Verb: wire.DelService, Service: before.Service}}
 	}
-	about := func(v kernel.Verb, r kernel.Real) kernel.Request {
-		return kernel.Request{Verb: v, Service: after.Service, Real: r}
+	about := func(v wire.Verb, r wire.Real) wire.Request {
+		return wire.Request{Verb: v, Service: after.Service, Real: r}
 	}
 	switch {
 	case before == nil:
 		before = &Server{}
-		come = append(make([]kernel.Request, 0, len(after.Reals)+1), about(kernel.NewService, kernel.Real{}))
+		come = append(make([]wire.Request, 0, len(after.Reals)+1), about(wire.NewService, wire.Real{}))
 	case before.Service != after.Service:
-		come = append(come, about(kernel.SetService, kernel.Real{}))
+		come = append(come, about(wire.SetService, wire.Real{}))
 	}
 	left := make(map[netip.AddrPort]uint32, len(before.Reals))
 	for _, r := range before.Reals {
 		left[r.Addr] = r.Weight
 	}
-	var drained []kernel.Request
+	var drained []wire.Request
 	for _, r := range after.Reals {
 		weight, there := left[r.Addr]
 		delete(left, r.Addr)
 		switch {
 		case !there:
-			come = append(come, about(kernel.NewReal, r))
+			come = append(come, about(wire.NewReal, r))
 		case weight != r.Weight && r.Weight > 0:
-			come = append(come, about(kernel.SetReal, r))
+			come = append(come, about(wire.SetReal, r))
 		case weight != r.Weight:
-			drained = append(drained, about(kernel.SetReal, r))
+			drained = append(drained, about(wire.SetReal, r))
 		}
 	}
 	for _, r := range before.Reals {
 		if _, leaves := left[r.Addr]; leaves {
-			goes = append(goes, about(kernel.DelReal, r))
+			goes = append(goes, about(wire.DelReal, r))
 		}
 	}
 	return append(come, drained...), goes

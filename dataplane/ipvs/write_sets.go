@@ -4,19 +4,19 @@ import (
 	"fmt"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // entry parses the identity of an entry.
-func (a *attempt) entry(id dataplane.ID) (kernel.EntryChange, error) {
+func (a *attempt) entry(id dataplane.ID) (wire.EntryChange, error) {
 	name, _ := EntrySet(id)
 	spec, known := a.sets[name]
 	if !known {
-		return kernel.EntryChange{}, fmt.Errorf("object %q in %q is not an entry of a set of ours", id.Name, id.Container)
+		return wire.EntryChange{}, fmt.Errorf("object %q in %q is not an entry of a set of ours", id.Name, id.Container)
 	}
-	e, err := kernel.ParseEntry(spec.Type, id.Name)
-	return kernel.EntryChange{Set: name, Entry: e}, err
+	e, err := wire.ParseEntry(spec.Type, id.Name)
+	return wire.EntryChange{Set: name, Entry: e}, err
 }
 
 // SetLevel says how full a set is. A Service whose entries do not fit is not served.
@@ -49,14 +49,14 @@ func newLevels(family service.Family, report func(SetLevel)) levels {
 }
 
 // made notes that a set has so many entries. A bitmap has room for every port.
-func (l *levels) made(s kernel.SetSpec, entries int) {
-	if s.Type != kernel.BitmapPort {
+func (l *levels) made(s wire.SetSpec, entries int) {
+	if s.Type != wire.BitmapPort {
 		l.sets[s.Name] = &SetLevel{Set: s.Name, Entries: entries, Capacity: int(s.MaxElem)}
 	}
 }
 
 // found notes what the kernel says.
-func (l *levels) found(s *kernel.Set) {
+func (l *levels) found(s *wire.Set) {
 	l.made(s.SetSpec, int(s.Count))
 	if level := l.sets[s.Name]; level != nil && level.nearlyFull() {
 		l.report(*level)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -27,7 +27,7 @@ type Writer struct {
 	family service.Family
 	config Config
 	// sets and ranks are by the sets' kernel names.
-	sets   map[string]kernel.SetSpec
+	sets   map[string]wire.SetSpec
 	ranks  map[string]int
 	device dummyDevice
 	// open opens kernel, which is nil after an answer was lost on it.
@@ -61,32 +61,32 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-// serverReader is what a Writer reads from IPVS; see kernel.Servers.
+// serverReader is what a Writer reads from IPVS; see wire.Servers.
 type serverReader interface {
-	Service(ctx context.Context, f service.Frontend) (kernel.Service, error)
-	Destinations(ctx context.Context, f service.Frontend) ([]kernel.Destination, error)
-	List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error)
+	Service(ctx context.Context, f service.Frontend) (wire.Service, error)
+	Destinations(ctx context.Context, f service.Frontend) ([]wire.Destination, error)
+	List(ctx context.Context, wanted func(wire.Service) bool) ([]wire.Server, error)
 	Close() error
 }
 
-// serverWriter is how a Writer changes virtual servers; see kernel.ServerWriter.
+// serverWriter is how a Writer changes virtual servers; see wire.ServerWriter.
 type serverWriter interface {
-	Do(ctx context.Context, requests []kernel.Request) []error
+	Do(ctx context.Context, requests []wire.Request) []error
 	Written() dataplane.Written
 	Close() error
 }
 
-// setSocket is what a Writer needs of its connection to sets; see kernel.Sets.
+// setSocket is what a Writer needs of its connection to sets; see wire.Sets.
 type setSocket interface {
-	Create(ctx context.Context, specs []kernel.SetSpec) []error
+	Create(ctx context.Context, specs []wire.SetSpec) []error
 	Destroy(ctx context.Context, names []string) []error
-	Add(ctx context.Context, changes []kernel.EntryChange) []error
-	Delete(ctx context.Context, changes []kernel.EntryChange) []error
-	List(ctx context.Context, wanted func(name string) bool) ([]kernel.Set, error)
+	Add(ctx context.Context, changes []wire.EntryChange) []error
+	Delete(ctx context.Context, changes []wire.EntryChange) []error
+	List(ctx context.Context, wanted func(name string) bool) ([]wire.Set, error)
 	Close() error
 }
 
-// dummyDevice is what a Writer needs of the device; see kernel.Device.
+// dummyDevice is what a Writer needs of the device; see wire.Device.
 type dummyDevice interface {
 	Exists() (bool, error)
 	Ensure() error
@@ -113,15 +113,15 @@ func (k *kernelSockets) close() error {
 func openKernel(inside func(func() error) error) (*kernelSockets, error) {
 	var k kernelSockets
 	err := inside(func() error {
-		servers, err := kernel.OpenServers()
+		servers, err := wire.OpenServers()
 		if err != nil {
 			return err
 		}
-		changes, err := kernel.OpenServerWriter()
+		changes, err := wire.OpenServerWriter()
 		if err != nil {
 			return errors.Join(err, servers.Close())
 		}
-		sets, err := kernel.OpenSets()
+		sets, err := wire.OpenSets()
 		if err != nil {
 			return errors.Join(err, servers.Close(), changes.Close())
 		}
@@ -134,13 +134,13 @@ func openKernel(inside func(func() error) error) (*kernelSockets, error) {
 // families are those of the device's addresses.
 var families = service.PerFamily[int]{unix.AF_INET, unix.AF_INET6}
 
-// NewWriter opens a writer for one family. The error matches kernel.ErrUnavailable if the
-// kernel has no IPVS, and kernel.ErrUnsupported if it has no sets.
+// NewWriter opens a writer for one family. The error matches wire.ErrUnavailable if the
+// kernel has no IPVS, and wire.ErrUnsupported if it has no sets.
 func NewWriter(family service.Family, config Config) (*Writer, error) {
 	if config.Inside == nil {
 		config.Inside = func(f func() error) error { return f() }
 	}
-	device, err := kernel.OpenDevice(config.Inside, families[family])
+	device, err := wire.OpenDevice(config.Inside, families[family])
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func newWriter(
 	}
 	w := &Writer{
 		family: family, config: config, device: device, open: open,
-		sets: make(map[string]kernel.SetSpec), ranks: ranksOf(family),
+		sets: make(map[string]wire.SetSpec), ranks: ranksOf(family),
 		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[service.Frontend]bool),
 	}
 	for _, s := range Sets(family) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -56,19 +56,19 @@ var writerCases = []struct {
 		server, _ := s.server(p)
 		other := server.Service
 		other.Scheduler = "wrr"
-		stranger := kernel.Real{Addr: netip.AddrPortFrom(s.node, 1234), Weight: 7}
+		stranger := wire.Real{Addr: netip.AddrPortFrom(s.node, 1234), Weight: 7}
 		s.interfere(
-			kernel.Request{Verb: kernel.SetService, Service: other},
-			kernel.Request{Verb: kernel.NewReal, Service: other, Real: stranger},
-			kernel.Request{Verb: kernel.DelReal, Service: other, Real: server.Reals[0]},
-			kernel.Request{Verb: kernel.NewReal, Service: other, Real: kernel.Real{Addr: netip.AddrPortFrom(s.endpointAddrs[2], 8080), Weight: 5}},
+			wire.Request{Verb: wire.SetService, Service: other},
+			wire.Request{Verb: wire.NewReal, Service: other, Real: stranger},
+			wire.Request{Verb: wire.DelReal, Service: other, Real: server.Reals[0]},
+			wire.Request{Verb: wire.NewReal, Service: other, Real: wire.Real{Addr: netip.AddrPortFrom(s.endpointAddrs[2], 8080), Weight: 5}},
 		)
 		p.Cluster = s.endpoints(3)[1:] // the first is gone already, the third there already
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		s.interfere(kernel.Request{Verb: kernel.DelService, Service: other})
+		s.interfere(wire.Request{Verb: wire.DelService, Service: other})
 		p.Cluster = s.endpoints(3)
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		s.interfere(kernel.Request{Verb: kernel.DelService, Service: other})
+		s.interfere(wire.Request{Verb: wire.DelService, Service: other})
 		s.want(s.scaffold())
 	}},
 	{name: "what is there and was thought absent", run: func(s *stand) {
@@ -96,8 +96,8 @@ var writerCases = []struct {
 		all := []owned{s.scaffold(), s.serviceOf("a", s.openPort())}
 		s.want(all...)
 		server, _ := s.server(s.port())
-		s.interfere(kernel.Request{Verb: kernel.SetReal, Service: server.Service, Real: kernel.Real{Addr: server.Reals[1].Addr, Weight: 3}})
-		s.kernel.sets.Delete(s.Context(), []kernel.EntryChange{{Set: setName(s.family, setIPs), Entry: kernel.Entry{Addr: s.clusterIPAddr()}}})
+		s.interfere(wire.Request{Verb: wire.SetReal, Service: server.Service, Real: wire.Real{Addr: server.Reals[1].Addr, Weight: 3}})
+		s.kernel.sets.Delete(s.Context(), []wire.EntryChange{{Set: setName(s.family, setIPs), Entry: wire.Entry{Addr: s.clusterIPAddr()}}})
 		s.device.Remove(s.Context(), []netip.Addr{s.clusterIPAddr()})
 		s.read()
 		if n := len(s.changes(all...)); n != 3 {
@@ -140,7 +140,7 @@ var writerCases = []struct {
 	{name: "excluded ranges", config: Config{Excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:1::/48")}}, run: func(s *stand) {
 		for _, addr := range []netip.Addr{s.external, s.vip} {
 			f := service.Frontend{Addr: addr, Port: 99}
-			s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: f, Scheduler: "rr"}})
+			s.interfere(wire.Request{Verb: wire.NewService, Service: wire.Service{Frontend: f, Scheduler: "rr"}})
 		}
 		s.read()
 		if len(s.known) != 1 || s.known[ServerID(service.Frontend{Addr: s.vip, Port: 99})] == nil {
@@ -149,7 +149,7 @@ var writerCases = []struct {
 		s.want(s.scaffold(), s.serviceOf("a", s.openPort())) // one of its own is in the range
 		s.want()
 		again := service.Frontend{Addr: s.external, Port: 80} // that one, by a stranger
-		s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: again, Scheduler: "rr"}})
+		s.interfere(wire.Request{Verb: wire.NewService, Service: wire.Service{Frontend: again, Scheduler: "rr"}})
 		s.expect()
 	}},
 	{name: "sets of another release and of kube-proxy go", run: func(s *stand) {
@@ -157,8 +157,8 @@ var writerCases = []struct {
 		for _, name := range []string{setPrefixes[s.family] + "CLUSTER-IP-012def", kubeProxyName(s.family, "KUBE-LOOP-BACK")} {
 			other := s.w.sets[setName(s.family, setClusterIP)]
 			other.Name = name
-			s.kernel.sets.Create(s.Context(), []kernel.SetSpec{other})
-			s.kernel.sets.Add(s.Context(), []kernel.EntryChange{{Set: name, Entry: kernel.Entry{Addr: s.external, Protocol: kernel.TCP, Port: 80}}})
+			s.kernel.sets.Create(s.Context(), []wire.SetSpec{other})
+			s.kernel.sets.Add(s.Context(), []wire.EntryChange{{Set: name, Entry: wire.Entry{Addr: s.external, Protocol: wire.TCP, Port: 80}}})
 			s.plantRule(name, "dst,dst")
 		}
 		s.read()

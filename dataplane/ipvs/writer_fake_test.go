@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -36,13 +36,13 @@ type fakeKernel struct {
 }
 
 type fakeServer struct {
-	kernel.Service
-	reals map[netip.AddrPort]kernel.Destination
+	wire.Service
+	reals map[netip.AddrPort]wire.Destination
 }
 
 type fakeSet struct {
-	kernel.SetSpec
-	entries map[kernel.Entry]bool
+	wire.SetSpec
+	entries map[wire.Entry]bool
 }
 
 // schedulers are those that the fake has.
@@ -83,14 +83,14 @@ func (k fakeServers) Written() dataplane.Written {
 	return w
 }
 
-func (k fakeServers) Do(ctx context.Context, requests []kernel.Request) []error {
+func (k fakeServers) Do(ctx context.Context, requests []wire.Request) []error {
 	results := make([]error, len(requests))
 	k.fakeKernel.written = k.written.Add(dataplane.Written{Lines: len(requests), Calls: 1})
 	for i, r := range requests {
 		k.fakeKernel.written.Bytes += len(r.String())
 		switch {
 		case ctx.Err() != nil:
-			results[i] = &kernel.NotSentError{Err: ctx.Err()}
+			results[i] = &wire.NotSentError{Err: ctx.Err()}
 		default:
 			if results[i] = k.asked(r.String()); results[i] == nil {
 				results[i] = k.carryOut(r)
@@ -100,41 +100,41 @@ func (k fakeServers) Do(ctx context.Context, requests []kernel.Request) []error 
 	return results
 }
 
-func (k fakeServers) carryOut(r kernel.Request) error {
-	refuse := func(errno syscall.Errno) error { return &kernel.Refusal{Request: r, Errno: errno} }
+func (k fakeServers) carryOut(r wire.Request) error {
+	refuse := func(errno syscall.Errno) error { return &wire.Refusal{Request: r, Errno: errno} }
 	s := k.servers[r.Service.Frontend]
-	if s == nil && r.Verb != kernel.NewService {
+	if s == nil && r.Verb != wire.NewService {
 		return refuse(unix.ESRCH)
 	}
-	if r.Verb <= kernel.SetService && !slices.Contains(schedulers, r.Service.Scheduler) {
+	if r.Verb <= wire.SetService && !slices.Contains(schedulers, r.Service.Scheduler) {
 		return refuse(unix.ENOENT)
 	}
-	d := kernel.Destination{Real: r.Real}
+	d := wire.Destination{Real: r.Real}
 	there := false
 	if s != nil {
 		_, there = s.reals[d.Addr]
 	}
 	switch r.Verb {
-	case kernel.NewService:
+	case wire.NewService:
 		if s != nil {
 			return refuse(unix.EEXIST)
 		}
-		k.servers[r.Service.Frontend] = &fakeServer{r.Service, map[netip.AddrPort]kernel.Destination{}}
-	case kernel.SetService:
+		k.servers[r.Service.Frontend] = &fakeServer{r.Service, map[netip.AddrPort]wire.Destination{}}
+	case wire.SetService:
 		s.Service = r.Service
-	case kernel.DelService:
+	case wire.DelService:
 		delete(k.servers, r.Service.Frontend)
-	case kernel.NewReal:
+	case wire.NewReal:
 		if there {
 			return refuse(unix.EEXIST)
 		}
 		s.reals[d.Addr] = d
-	case kernel.SetReal:
+	case wire.SetReal:
 		if !there {
 			return refuse(unix.ENOENT)
 		}
 		s.reals[d.Addr] = d
-	case kernel.DelReal:
+	case wire.DelReal:
 		if !there {
 			return refuse(unix.ENOENT)
 		}
@@ -143,28 +143,28 @@ func (k fakeServers) carryOut(r kernel.Request) error {
 	return nil
 }
 
-func (k fakeServers) Service(_ context.Context, f service.Frontend) (kernel.Service, error) {
+func (k fakeServers) Service(_ context.Context, f service.Frontend) (wire.Service, error) {
 	k.fakeKernel.written.Calls++
 	if s := k.servers[f]; s != nil {
 		return s.Service, nil
 	}
-	return kernel.Service{}, syscall.ESRCH
+	return wire.Service{}, syscall.ESRCH
 }
 
-func (k fakeServers) Destinations(_ context.Context, f service.Frontend) ([]kernel.Destination, error) {
+func (k fakeServers) Destinations(_ context.Context, f service.Frontend) ([]wire.Destination, error) {
 	if s := k.servers[f]; s != nil {
 		return slices.Collect(maps.Values(s.reals)), nil
 	}
 	return nil, nil
 }
 
-func (k fakeServers) List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error) {
+func (k fakeServers) List(ctx context.Context, wanted func(wire.Service) bool) ([]wire.Server, error) {
 	k.listed++
-	var all []kernel.Server
+	var all []wire.Server
 	for f, s := range k.servers {
 		if wanted(s.Service) {
 			reals, _ := k.Destinations(ctx, f)
-			all = append(all, kernel.Server{Service: s.Service, Destinations: reals})
+			all = append(all, wire.Server{Service: s.Service, Destinations: reals})
 		}
 	}
 	return all, nil
@@ -175,10 +175,10 @@ type fakeSets struct{ *fakeKernel }
 func (k fakeSets) Close() error { return nil }
 
 func refusedSet(errno syscall.Errno, reason error) error {
-	return &kernel.SetRefusal{What: "fake", Errno: errno, Reason: reason}
+	return &wire.SetRefusal{What: "fake", Errno: errno, Reason: reason}
 }
 
-func (k fakeSets) Create(_ context.Context, specs []kernel.SetSpec) []error {
+func (k fakeSets) Create(_ context.Context, specs []wire.SetSpec) []error {
 	results := make([]error, len(specs))
 	for i, s := range specs {
 		found := k.sets[s.Name]
@@ -186,9 +186,9 @@ func (k fakeSets) Create(_ context.Context, specs []kernel.SetSpec) []error {
 		switch {
 		case results[i] != nil:
 		case found == nil:
-			k.sets[s.Name] = &fakeSet{s, map[kernel.Entry]bool{}}
+			k.sets[s.Name] = &fakeSet{s, map[wire.Entry]bool{}}
 		case found.SetSpec != s:
-			results[i] = refusedSet(unix.EEXIST, kernel.ErrDifferent)
+			results[i] = refusedSet(unix.EEXIST, wire.ErrDifferent)
 		}
 	}
 	return results
@@ -211,7 +211,7 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 		switch {
 		case results[i] != nil:
 		case k.inUse(name):
-			results[i] = refusedSet(unix.EBUSY, kernel.ErrInUse)
+			results[i] = refusedSet(unix.EBUSY, wire.ErrInUse)
 		default:
 			delete(k.sets, name)
 		}
@@ -219,24 +219,24 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 	return results
 }
 
-func (k fakeSets) Add(_ context.Context, changes []kernel.EntryChange) []error {
-	return k.change("add ", changes, func(s *fakeSet, e kernel.Entry) error {
-		if len(s.entries) >= int(s.MaxElem) && s.Type != kernel.BitmapPort && !s.entries[e] {
-			return refusedSet(4352, kernel.ErrFull)
+func (k fakeSets) Add(_ context.Context, changes []wire.EntryChange) []error {
+	return k.change("add ", changes, func(s *fakeSet, e wire.Entry) error {
+		if len(s.entries) >= int(s.MaxElem) && s.Type != wire.BitmapPort && !s.entries[e] {
+			return refusedSet(4352, wire.ErrFull)
 		}
 		s.entries[e] = true
 		return nil
 	})
 }
 
-func (k fakeSets) Delete(_ context.Context, changes []kernel.EntryChange) []error {
-	return k.change("delete ", changes, func(s *fakeSet, e kernel.Entry) error {
+func (k fakeSets) Delete(_ context.Context, changes []wire.EntryChange) []error {
+	return k.change("delete ", changes, func(s *fakeSet, e wire.Entry) error {
 		delete(s.entries, e)
 		return nil
 	})
 }
 
-func (k fakeSets) change(verb string, changes []kernel.EntryChange, one func(*fakeSet, kernel.Entry) error) []error {
+func (k fakeSets) change(verb string, changes []wire.EntryChange, one func(*fakeSet, wire.Entry) error) []error {
 	results := make([]error, len(changes))
 	for i, c := range changes {
 		if results[i] = k.asked(verb + c.Entry.String() + " in " + c.Set); results[i] != nil {
@@ -245,23 +245,23 @@ func (k fakeSets) change(verb string, changes []kernel.EntryChange, one func(*fa
 		if s := k.sets[c.Set]; s != nil {
 			results[i] = one(s, c.Entry)
 		} else {
-			results[i] = refusedSet(unix.ENOENT, kernel.ErrNoSet)
+			results[i] = refusedSet(unix.ENOENT, wire.ErrNoSet)
 		}
 	}
 	return results
 }
 
-func (k fakeSets) told(s *fakeSet) kernel.Set {
-	told := kernel.Set{SetSpec: s.SetSpec, Count: uint32(len(s.entries)), Entries: slices.Collect(maps.Keys(s.entries))}
-	if s.Type == kernel.BitmapPort {
+func (k fakeSets) told(s *fakeSet) wire.Set {
+	told := wire.Set{SetSpec: s.SetSpec, Count: uint32(len(s.entries)), Entries: slices.Collect(maps.Keys(s.entries))}
+	if s.Type == wire.BitmapPort {
 		told.LastPort = 65535
 	}
 	return told
 }
 
-func (k fakeSets) List(_ context.Context, wanted func(string) bool) ([]kernel.Set, error) {
+func (k fakeSets) List(_ context.Context, wanted func(string) bool) ([]wire.Set, error) {
 	k.listed++
-	var all []kernel.Set
+	var all []wire.Set
 	for name, s := range k.sets {
 		if wanted(name) {
 			all = append(all, k.told(s))
@@ -276,14 +276,14 @@ func (k fakeDevice) Close() error { return nil }
 
 func (k fakeDevice) Exists() (bool, error) {
 	if k.wrong {
-		return false, &kernel.WrongTypeError{Type: "veth"}
+		return false, &wire.WrongTypeError{Type: "veth"}
 	}
 	return k.device, nil
 }
 
 func (k fakeDevice) Ensure() error {
 	if k.wrong {
-		return &kernel.WrongTypeError{Type: "veth"}
+		return &wire.WrongTypeError{Type: "veth"}
 	}
 	k.fakeKernel.device = true
 	return k.asked("make the device")
@@ -302,7 +302,7 @@ func (k fakeDevice) Add(_ context.Context, addresses []netip.Addr) []error {
 		switch {
 		case results[i] != nil:
 		case !k.device:
-			results[i] = kernel.ErrNoDevice
+			results[i] = wire.ErrNoDevice
 		default:
 			k.addresses[a] = true
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -46,7 +46,7 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	if s.kernel, err = openKernel(namespace.Do); err != nil {
 		t.Fatal(err)
 	}
-	d, err := kernel.OpenDevice(namespace.Do, unix.AF_UNSPEC)
+	d, err := wire.OpenDevice(namespace.Do, unix.AF_UNSPEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
 	go func() { ended <- s.w.Watch(ctx, func(dataplane.Stranger) { told.Add(1) }) }()
 	const settled = 300 * time.Millisecond
 	time.Sleep(settled)
-	other, err := kernel.OpenDevice(namespace.Do, families[service.IPv4])
+	other, err := wire.OpenDevice(namespace.Do, families[service.IPv4])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ type countedServers struct {
 	*listings
 }
 
-func (c countedServers) List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error) {
+func (c countedServers) List(ctx context.Context, wanted func(wire.Service) bool) ([]wire.Server, error) {
 	c.servers++
 	return c.serverReader.List(ctx, wanted)
 }
@@ -173,7 +173,7 @@ type countedSets struct {
 	*listings
 }
 
-func (c countedSets) List(ctx context.Context, wanted func(name string) bool) ([]kernel.Set, error) {
+func (c countedSets) List(ctx context.Context, wanted func(name string) bool) ([]wire.Set, error) {
 	c.sets++
 	return c.setSocket.List(ctx, wanted)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -180,7 +180,7 @@ func (s *stand) read() {
 }
 
 // interfere changes virtual servers behind the writer's back.
-func (s *stand) interfere(requests ...kernel.Request) {
+func (s *stand) interfere(requests ...wire.Request) {
 	s.Helper()
 	if err := errors.Join(s.kernel.changes.Do(s.Context(), requests)...); err != nil {
 		s.Fatal(err)

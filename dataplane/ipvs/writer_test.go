@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -54,13 +54,13 @@ func TestOutcomes(t *testing.T) {
 		err   error
 		want  dataplane.Outcome
 	}{
-		{"add real server", kernel.ErrUnanswered, dataplane.Unknown},
-		{"add real server", &kernel.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
-		{"add virtual server", &kernel.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
-		{"add virtual server", &kernel.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
-		{"in KUBE-CLUSTER-IP", kernel.ErrUnanswered, dataplane.Unknown},
-		{"in KUBE-CLUSTER-IP", &kernel.SetRefusal{Reason: kernel.ErrFull}, dataplane.Rejected},
-		{"bind", kernel.ErrUnanswered, dataplane.Unknown},
+		{"add real server", wire.ErrUnanswered, dataplane.Unknown},
+		{"add real server", &wire.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
+		{"add virtual server", &wire.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
+		{"add virtual server", &wire.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
+		{"in KUBE-CLUSTER-IP", wire.ErrUnanswered, dataplane.Unknown},
+		{"in KUBE-CLUSTER-IP", &wire.SetRefusal{Reason: wire.ErrFull}, dataplane.Rejected},
+		{"bind", wire.ErrUnanswered, dataplane.Unknown},
 		{"bind", unix.EINVAL, dataplane.Rejected},
 	} {
 		s, k := newFakeStand(t, service.IPv4, Config{})
@@ -83,7 +83,7 @@ func TestOutcomes(t *testing.T) {
 // taken for another's.
 func TestALostAnswerEndsTheConnection(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create", kernel.ErrUnanswered)
+	k.fault = fails("create", wire.ErrUnanswered)
 	receipt := s.write(s.changes(s.scaffold()))
 	if receipt.Outcome != dataplane.Unknown || len(receipt.Suspects) > 0 {
 		t.Errorf("%v, suspects %v", receipt, receipt.Suspects)
@@ -101,7 +101,7 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 
 func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create "+setName(s.family, setLoadBalancerFW), &kernel.SetRefusal{What: "create", Reason: kernel.ErrUnsupported})
+	k.fault = fails("create "+setName(s.family, setLoadBalancerFW), &wire.SetRefusal{What: "create", Reason: wire.ErrUnsupported})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	receipt := s.write(s.changes(all...))
 	if receipt.Outcome != dataplane.Unsupported {
@@ -256,7 +256,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 			all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1))}
 			s.want(all...)
 			k.rename(name, other)
-			stale := &fakeSet{SetSpec: s.w.sets[name], entries: map[kernel.Entry]bool{{Addr: s.external, Protocol: kernel.TCP, Port: 9}: true}}
+			stale := &fakeSet{SetSpec: s.w.sets[name], entries: map[wire.Entry]bool{{Addr: s.external, Protocol: wire.TCP, Port: 9}: true}}
 			k.sets[name] = stale
 			s.read()
 			asked := 0

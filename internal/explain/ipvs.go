@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -80,7 +80,7 @@ func fillSets(sets map[string]ipSet, objects []dataplane.Object) error {
 		if !known {
 			return fmt.Errorf("there is no set %q for the entry %s", name, objects[i].ID.Name)
 		}
-		entry, err := kernel.ParseEntry(set.kind, objects[i].ID.Name)
+		entry, err := ipvswire.ParseEntry(set.kind, objects[i].ID.Name)
 		if err != nil {
 			return err
 		}
@@ -165,14 +165,14 @@ const tableIPVS = "ipvs"
 // serverText is a virtual server as ipvsadm --save prints it.
 func serverText(s *ipvs.Server) string {
 	text := fmt.Sprintf("-A %s -s %s", frontendText(s), s.Scheduler)
-	if s.Flags&kernel.Persistent != 0 {
+	if s.Flags&ipvswire.Persistent != 0 {
 		text += fmt.Sprintf(" -p %d", s.Timeout)
 	}
 	var flags []string
-	if s.Flags&kernel.SchedulerFlag1 != 0 {
+	if s.Flags&ipvswire.SchedulerFlag1 != 0 {
 		flags = append(flags, s.Scheduler+"-fallback")
 	}
-	if s.Flags&kernel.SchedulerFlag2 != 0 {
+	if s.Flags&ipvswire.SchedulerFlag2 != 0 {
 		flags = append(flags, s.Scheduler+"-port")
 	}
 	if len(flags) > 0 {
@@ -186,6 +186,6 @@ func frontendText(s *ipvs.Server) string {
 	return option + " " + netip.AddrPortFrom(s.Addr, s.Port).String()
 }
 
-func realText(s *ipvs.Server, r kernel.Real) string {
+func realText(s *ipvs.Server, r ipvswire.Real) string {
 	return fmt.Sprintf("-a %s -r %s -m -w %d", frontendText(s), r.Addr, r.Weight)
 }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
 // choice is how a virtual server may choose for a new connection.
 type choice struct {
 	// reals are those that can be chosen. Their weights are shares of sum.
-	reals        []kernel.Real
+	reals        []ipvswire.Real
 	weights, sum uint32
 	// refuses is set if the connection can be refused, with what is left of sum.
 	refuses bool
@@ -49,7 +49,7 @@ var schedulings = map[string]scheduling{
 }
 
 // knownFlags are those of virtual servers whose meaning is known here.
-const knownFlags = kernel.Persistent | kernel.SchedulerFlag1 | kernel.SchedulerFlag2
+const knownFlags = ipvswire.Persistent | ipvswire.SchedulerFlag1 | ipvswire.SchedulerFlag2
 
 // choiceOf returns how a virtual server chooses. A real server with weight 0 gets no new
 // connection. That includes clients with affinity, because the proxy sets
@@ -72,7 +72,7 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 		c.reals = append(c.reals, r)
 		c.weights += r.Weight
 	}
-	fallback := s.Flags&kernel.SchedulerFlag1 != 0
+	fallback := s.Flags&ipvswire.SchedulerFlag1 != 0
 	c.sum = c.weights
 	lost := how.hashes && !fallback
 	switch {
@@ -83,7 +83,7 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 	case len(c.reals) > 1 || lost: // endpoints that drain may be unknown here
 		c.how = how.by
 	}
-	if c.how != "" && s.Flags&kernel.SchedulerFlag2 != 0 {
+	if c.how != "" && s.Flags&ipvswire.SchedulerFlag2 != 0 {
 		c.how += " and port"
 	}
 	if lost && c.how != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -32,7 +32,7 @@ type IPVSOptions struct {
 	// most.
 	DrainDeadline time.Duration
 	// Timeouts are those of idle connections; 0 leaves them alone.
-	Timeouts kernel.Timeouts
+	Timeouts ipvswire.Timeouts
 	// StrictARP keeps the host from answering ARP for addresses of other interfaces.
 	StrictARP bool
 	// PrivateLock means that no other program can reach these tables.
@@ -69,8 +69,8 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant,
 
 // hasIPVS returns what the kernel lacks of IPVS and of sets. It may load modules.
 func hasIPVS() error {
-	err := kernel.Available()
-	sets, setsErr := kernel.OpenSets()
+	err := ipvswire.Available()
+	sets, setsErr := ipvswire.OpenSets()
 	if setsErr != nil {
 		return errors.Join(err, setsErr)
 	}
@@ -123,8 +123,8 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
 // IPVSTraffic returns what the kernel has counted, by virtual server.
-func IPVSTraffic(ctx context.Context) (map[service.Frontend]kernel.Stats, error) {
-	return kernel.Traffic(ctx)
+func IPVSTraffic(ctx context.Context) (map[service.Frontend]ipvswire.Stats, error) {
+	return ipvswire.Traffic(ctx)
 }
 
 // IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.

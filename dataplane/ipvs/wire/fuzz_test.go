@@ -1,4 +1,4 @@
-package kernel
+package wire
 
 import (
 	"net/netip"

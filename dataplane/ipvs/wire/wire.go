@@ -1,7 +1,7 @@
-// Package kernel speaks to the parts of the kernel that IPVS mode uses, in one network
+// Package wire speaks to the parts of the kernel that IPVS mode uses, in one network
 // namespace: virtual servers, sets of addresses and ports, and the dummy device. It owns
 // the sockets, the encoding and the meaning of the kernel's answers. The writer, the
-// drainer and the cleanup of package ipvs call it, and the assembly to probe the kernel.
+// drainer and the cleanup of package kernel call it, and the assembly to probe the kernel.
 //
 // Libraries do what they can carry: github.com/moby/ipvs reads virtual servers and
 // changes single ones, github.com/vishvananda/netlink has the device, its addresses and
@@ -15,7 +15,7 @@
 //
 // The facts about messages are those of include/uapi/linux/ip_vs.h,
 // include/uapi/linux/netfilter/ipset and the code behind them in Linux 6.1.
-package kernel
+package wire
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package kernel
+package wire
 
 import (
 	"math/rand/v2"

@@ -1,6 +1,6 @@
 //go:build ipvs
 
-package kernel
+package wire
 
 import (
 	"context"
