@@ -3,7 +3,7 @@ package explain
 import (
 	"fmt"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
@@ -54,7 +54,7 @@ const knownFlags = ipvswire.Persistent | ipvswire.SchedulerFlag1 | ipvswire.Sche
 // choiceOf returns how a virtual server chooses. A real server with weight 0 gets no new
 // connection. That includes clients with affinity, because the proxy sets
 // net.ipv4.vs.expire_quiescent_template.
-func choiceOf(s *ipvs.Server) (choice, error) {
+func choiceOf(s *ipvsrender.Server) (choice, error) {
 	how, known := schedulings[s.Scheduler]
 	if !known || s.Flags&^uint32(knownFlags) != 0 || s.FreeBits != 0 {
 		return choice{}, fmt.Errorf("virtual server %s: scheduler %q with flags %#x is unknown", frontendText(s), s.Scheduler, s.Flags)

@@ -112,7 +112,7 @@ func hostOrder(n uint32) uint32 {
 // has no frontend, such as one for packets with a mark.
 func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)
-	protocol, known := protocolOf(l.Protocol)
+	protocol, known := ProtocolOf(l.Protocol)
 	return Service{
 		Frontend:  service.Frontend{Addr: addr, Port: l.Port, Protocol: protocol},
 		Scheduler: l.SchedName, Flags: l.Flags &^ hashed, Timeout: l.Timeout,
@@ -130,8 +130,8 @@ func destinationOf(l *ipvs.Destination) (Destination, bool) {
 	}, ok
 }
 
-// protocolOf is the reverse of service.Protocol.Number.
-func protocolOf(number uint16) (service.Protocol, bool) {
+// ProtocolOf is the reverse of service.Protocol.Number.
+func ProtocolOf(number uint16) (service.Protocol, bool) {
 	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		if uint16(p.Number()) == number {
 			return p, true
