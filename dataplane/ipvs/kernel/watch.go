@@ -1,0 +1,32 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// Watch calls changed when others have changed the device, and when the rules' writer
+// notices something, until the context ends. The kernel does not announce changes of
+// virtual servers and sets; the next Read finds them.
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	announced := func() { changed(dataplane.Stranger{}) }
+	rules, watches := w.config.Rules.(dataplane.Watcher)
+	if !watches {
+		return w.device.Watch(ctx, announced)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := rules.Watch(ctx, changed)
+		cancel(err) // one that cannot watch ends the other
+		ended <- err
+	}()
+	err := w.device.Watch(ctx, announced)
+	cancel(err)
+	if other := <-ended; !errors.Is(err, other) {
+		err = errors.Join(err, other)
+	}
+	return err
+}
