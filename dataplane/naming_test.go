@@ -82,7 +82,9 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{Container: "forwarder", Name: "ready"},
 		{},
 	} {
-		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftrender.Naming{}, ipvsrender.Naming{}, userspace.Naming{}} {
+		for _, naming := range []dataplane.Naming{
+			iptables.Naming{}, nftrender.Naming{}, ipvsrender.Naming{}, userspace.Naming{},
+		} {
 			if f, ok := naming.Frontend(id); ok {
 				t.Errorf("%T: %q is told as %v", naming, id, f)
 			}
@@ -194,7 +196,8 @@ func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
 		view.Ports[family] = []service.PortView{port}
 		facts := &service.NodeFacts{}
 		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
-		objects := ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14}).Service(context.Background(), view, facts)
+		renderer := ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14})
+		objects := renderer.Service(context.Background(), view, facts)
 		found := map[string]int{}
 		for container, n := range toldOf(t, ipvsrender.Naming{}, objects, &port) {
 			if at := strings.LastIndexByte(container, '-'); at >= 0 {
@@ -215,7 +218,8 @@ func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
 			t.Errorf("%v: %d virtual servers, want 4", family, servers)
 		}
 		for _, o := range objects {
-			if f, ok := (ipvsrender.Naming{}).Frontend(o.ID); o.ID.Container == ipvsrender.ContainerServer && (!ok || ipvsrender.ServerID(f) != o.ID) {
+			isServer := o.ID.Container == ipvsrender.ContainerServer
+			if f, ok := (ipvsrender.Naming{}).Frontend(o.ID); isServer && (!ok || ipvsrender.ServerID(f) != o.ID) {
 				t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, ok)
 			}
 		}

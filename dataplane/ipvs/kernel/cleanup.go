@@ -164,6 +164,9 @@ func (f *frontends) learnAddresses() error {
 	return nil
 }
 
+// portSets are the sets of node ports without addresses, by their words.
+var portSets = map[string]service.Protocol{render.SetNodePortTCP: service.TCP, render.SetNodePortUDP: service.UDP}
+
 // learnSet learns from one of our sets.
 func (f *frontends) learnSet(set *wire.Set) {
 	for _, e := range set.Entries {
@@ -174,7 +177,7 @@ func (f *frontends) learnSet(set *wire.Set) {
 	}
 	for _, family := range service.Families {
 		word, _ := render.WordOf(family, set.Name)
-		protocol, ofPorts := map[string]service.Protocol{render.SetNodePortTCP: service.TCP, render.SetNodePortUDP: service.UDP}[word]
+		protocol, ofPorts := portSets[word]
 		for _, e := range set.Entries {
 			if ofPorts {
 				f.ports[family][service.Frontend{Port: e.Port, Protocol: protocol}] = true

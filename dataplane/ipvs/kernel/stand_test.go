@@ -81,7 +81,8 @@ func (s *stand) serviceOf(name string, ports ...service.PortView) owned {
 	}
 	view := s.View(ports...)
 	view.Key.Name = name
-	return owned{view.Key, render.NewRenderer(s.Family, render.Options{MasqueradeBit: 14}).Service(context.Background(), view, s.Facts())}
+	renderer := render.NewRenderer(s.Family, render.Options{MasqueradeBit: 14})
+	return owned{view.Key, renderer.Service(context.Background(), view, s.Facts())}
 }
 
 // clusterIP is a port of its own for each number. The last byte of the address differs

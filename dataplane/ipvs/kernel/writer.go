@@ -46,7 +46,7 @@ type Writer struct {
 // Config tunes a Writer.
 type Config struct {
 	// Rules writes the chains and hooks of tables mangle, nat and filter: all changes
-	// that are about none of this package's own containers. It must be of the same
+	// that are about no container of package render. It must be of the same
 	// family, and belongs to the Writer from now on. Required.
 	Rules dataplane.Writer
 	// Excluded are ranges whose virtual servers belong to others. All others of the

@@ -102,7 +102,8 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 
 func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create "+render.SetName(s.Family, render.SetLoadBalancerFW), &wire.SetRefusal{What: "create", Reason: wire.ErrUnsupported})
+	refused := "create " + render.SetName(s.Family, render.SetLoadBalancerFW)
+	k.fault = fails(refused, &wire.SetRefusal{What: "create", Reason: wire.ErrUnsupported})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	receipt := s.write(s.changes(all...))
 	if receipt.Outcome != dataplane.Unsupported {

@@ -23,7 +23,8 @@ func TestRenderNothing(t *testing.T) {
 	w := ipvstest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
 	view.HealthCheckNodePort = 32000
-	if got := render.NewRenderer(service.IPv6, render.Options{}).Service(context.Background(), view, ipvstest.WorldOf(service.IPv6).Facts()); len(got) != 0 {
+	renderer := render.NewRenderer(service.IPv6, render.Options{})
+	if got := renderer.Service(context.Background(), view, ipvstest.WorldOf(service.IPv6).Facts()); len(got) != 0 {
 		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
 	}
 }
@@ -79,7 +80,8 @@ func TestServicesRenderNoRules(t *testing.T) {
 		}
 		for _, o := range c.Render(service.IPv4) {
 			container, _, _ := strings.Cut(o.ID.Container, "/")
-			if container != render.ContainerAddress && container != render.ContainerServer && container != render.ContainerSet || o.Kind != dataplane.Element {
+			known := []string{render.ContainerAddress, render.ContainerServer, render.ContainerSet}
+			if !slices.Contains(known, container) || o.Kind != dataplane.Element {
 				t.Errorf("%s: %+v", c.Name, o)
 			}
 		}
@@ -137,7 +139,8 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	w := ipvstest.WorldOf(service.IPv4)
 	first, second := w.Port(), w.Port()
 	second.Name, first.Cluster, second.Cluster = "other", w.Endpoints(1), w.Endpoints(2)
-	objects := render.NewRenderer(service.IPv4, render.Options{}).Service(context.Background(), w.View(first, second), w.Facts())
+	renderer := render.NewRenderer(service.IPv4, render.Options{})
+	objects := renderer.Service(context.Background(), w.View(first, second), w.Facts())
 	fragment := dataplane.NewFragment(service.Key{}, objects)
 	id := render.ServerID(service.Frontend{Addr: w.ClusterIP, Port: 80})
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
@@ -170,7 +173,8 @@ func TestDrainingChangesOneLine(t *testing.T) {
 	draining := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
 	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
 	// It gets no new connections, so that none can be its own.
-	want = strings.Replace(want, "set/"+render.SetName(service.IPv4, "LOOP-BACK")+" | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
+	loopBack := "set/" + render.SetName(service.IPv4, "LOOP-BACK")
+	want = strings.Replace(want, loopBack+" | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
 	if draining != want {
 		t.Errorf("got\n%s\nwant\n%s", draining, want)
 	}

@@ -67,7 +67,9 @@ func explainDomain(mode config.Mode, o *setup.Options, liberal bool) func(servic
 	return func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
 		switch mode {
 		case config.ModeIPVS:
-			return ipvsrender.NewRenderer(family, ipvsrender.Options{Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true}), nil
+			return ipvsrender.NewRenderer(family, ipvsrender.Options{
+				Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true,
+			}), nil
 		case config.ModeIPTables:
 			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
 			return iptables.NewRenderer(family, options), iptables.NewLayout(family)
