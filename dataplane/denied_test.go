@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
@@ -122,7 +122,7 @@ func TestADeniedFrontendIsNotRendered(t *testing.T) {
 		}{
 			"iptables":  {iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), 8},
 			"nftables":  {nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), 8},
-			"ipvs":      {ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}), 8},
+			"ipvs":      {ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14}), 8},
 			"userspace": {userspace.NewRenderer(userspace.Addresses, family, userspace.Settings{}), 3},
 			"nodeports": {userspace.NewRenderer(userspace.NodePorts, family, userspace.Settings{}), 1},
 		} {

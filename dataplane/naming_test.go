@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
@@ -82,7 +82,9 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{Container: "forwarder", Name: "ready"},
 		{},
 	} {
-		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftrender.Naming{}, ipvs.Naming{}, userspace.Naming{}} {
+		for _, naming := range []dataplane.Naming{
+			iptables.Naming{}, nftrender.Naming{}, ipvsrender.Naming{}, userspace.Naming{},
+		} {
 			if f, ok := naming.Frontend(id); ok {
 				t.Errorf("%T: %q is told as %v", naming, id, f)
 			}
@@ -98,7 +100,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		container, name string
 	}{
 		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50"},
-		{ipvs.Naming{}, ipvs.ContainerServer, "tcp 192.0.2.1:80"},
+		{ipvsrender.Naming{}, ipvsrender.ContainerServer, "tcp 192.0.2.1:80"},
 		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80"},
 		{nftrender.Naming{}, in("frontends"), address + transport},
 		{nftrender.Naming{}, in("local-endpoints"), address + transport + "\x01\x00\x00\x00"},
@@ -194,9 +196,10 @@ func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
 		view.Ports[family] = []service.PortView{port}
 		facts := &service.NodeFacts{}
 		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
-		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(context.Background(), view, facts)
+		renderer := ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14})
+		objects := renderer.Service(context.Background(), view, facts)
 		found := map[string]int{}
-		for container, n := range toldOf(t, ipvs.Naming{}, objects, &port) {
+		for container, n := range toldOf(t, ipvsrender.Naming{}, objects, &port) {
 			if at := strings.LastIndexByte(container, '-'); at >= 0 {
 				container = container[:at] // without the digest
 			}
@@ -211,11 +214,12 @@ func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
 		if found[prefix+"LOOP-BACK"] > 0 || found[prefix+"IPVS-IPS"] > 0 {
 			t.Errorf("%v: facts about pods and addresses are told: %v", family, found)
 		}
-		if servers := found[ipvs.ContainerServer]; servers != 4 {
+		if servers := found[ipvsrender.ContainerServer]; servers != 4 {
 			t.Errorf("%v: %d virtual servers, want 4", family, servers)
 		}
 		for _, o := range objects {
-			if f, ok := (ipvs.Naming{}).Frontend(o.ID); o.ID.Container == ipvs.ContainerServer && (!ok || ipvs.ServerID(f) != o.ID) {
+			isServer := o.ID.Container == ipvsrender.ContainerServer
+			if f, ok := (ipvsrender.Naming{}).Frontend(o.ID); isServer && (!ok || ipvsrender.ServerID(f) != o.ID) {
 				t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, ok)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
@@ -68,7 +68,7 @@ func TestSizeIsWhatIsRendered(t *testing.T) {
 		lists string
 	}{
 		"nftables":  {nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), ""},
-		"ipvs":      {ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}), "line"},
+		"ipvs":      {ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14}), "line"},
 		"iptables":  {iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), "line"},
 		"userspace": {userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}), ":8080 /32"},
 		"nodeports": {userspace.NewRenderer(userspace.NodePorts, service.IPv4, userspace.Settings{}), ":8080 /32"},
@@ -119,7 +119,7 @@ func TestRenderersPollTheirContext(t *testing.T) {
 	view := service.Resolve(spec.Key, spec, []*service.Slice{w.slice()}, facts)
 	for name, renderer := range map[string]dataplane.Renderer{
 		"nftables":  nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
-		"ipvs":      ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}),
+		"ipvs":      ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14}),
 		"iptables":  iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
 		"userspace": userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}),
 	} {

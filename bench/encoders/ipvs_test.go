@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	sluicenetlink "github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -60,13 +60,13 @@ func mobyReal(a netip.AddrPort) *ipvs.Destination {
 	return &ipvs.Destination{AddressFamily: unix.AF_INET, Address: a.Addr().AsSlice(), Port: a.Port(), Weight: 1}
 }
 
-func aboutReal(verb kernel.Verb, f service.Frontend, addr netip.AddrPort) kernel.Request {
-	return kernel.Request{Verb: verb, Service: kernel.Service{Frontend: f}, Real: kernel.Real{Addr: addr, Weight: 1}}
+func aboutReal(verb ipvswire.Verb, f service.Frontend, addr netip.AddrPort) ipvswire.Request {
+	return ipvswire.Request{Verb: verb, Service: ipvswire.Service{Frontend: f}, Real: ipvswire.Real{Addr: addr, Weight: 1}}
 }
 
 // kernelIPVS is one namespace with our writer, a bare socket, and the library.
 type kernelIPVS struct {
-	own    *kernel.ServerWriter
+	own    *ipvswire.ServerWriter
 	socket *sluicenetlink.Socket
 	family uint16
 	moby   *ipvs.Handle
@@ -76,7 +76,7 @@ func newKernelIPVS(b *testing.B) *kernelIPVS {
 	b.Helper()
 	k := &kernelIPVS{}
 	inNamespace(b, func() (err error) {
-		if k.own, err = kernel.OpenServerWriter(); err != nil {
+		if k.own, err = ipvswire.OpenServerWriter(); err != nil {
 			return err
 		}
 		if k.socket, err = sluicenetlink.Open(sluicenetlink.Config{Protocol: unix.NETLINK_GENERIC}); err != nil {
@@ -131,12 +131,12 @@ func identity(f service.Frontend) []byte {
 
 func (k *kernelIPVS) write(b *testing.B) {
 	b.Helper()
-	var requests []kernel.Request
+	var requests []ipvswire.Request
 	for i := range virtualServers {
 		f := frontendAt(i)
-		requests = append(requests, kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: f, Scheduler: "rr"}})
+		requests = append(requests, ipvswire.Request{Verb: ipvswire.NewService, Service: ipvswire.Service{Frontend: f, Scheduler: "rr"}})
 		for r := range realServers {
-			requests = append(requests, aboutReal(kernel.NewReal, f, realAt(r)))
+			requests = append(requests, aboutReal(ipvswire.NewReal, f, realAt(r)))
 		}
 	}
 	if err := errors.Join(k.own.Do(context.Background(), requests)...); err != nil {
@@ -189,8 +189,8 @@ func BenchmarkIPVSOneReal(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			for _, request := range []kernel.Request{aboutReal(kernel.NewReal, f, r), aboutReal(kernel.DelReal, f, r)} {
-				if err := k.own.Do(context.Background(), []kernel.Request{request})[0]; err != nil {
+			for _, request := range []ipvswire.Request{aboutReal(ipvswire.NewReal, f, r), aboutReal(ipvswire.DelReal, f, r)} {
+				if err := k.own.Do(context.Background(), []ipvswire.Request{request})[0]; err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -269,7 +269,7 @@ func BenchmarkAddresses(b *testing.B) {
 	const count, perSend = 1000, 128
 	var socket *sluicenetlink.Socket
 	var h *netlink.Handle
-	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: kernel.DeviceName}}
+	link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: ipvswire.DeviceName}}
 	inNamespace(b, func() (err error) {
 		if socket, err = sluicenetlink.Open(sluicenetlink.Config{Protocol: unix.NETLINK_ROUTE}); err != nil {
 			return err
@@ -331,10 +331,10 @@ func BenchmarkAddresses(b *testing.B) {
 // BenchmarkSetEntries fills a set, and lists it.
 func BenchmarkSetEntries(b *testing.B) {
 	const set, count = "KUBE-CLUSTER-IP", 10_000
-	var own *kernel.Sets
+	var own *ipvswire.Sets
 	var h *netlink.Handle
 	inNamespace(b, func() (err error) {
-		if own, err = kernel.OpenSets(); err != nil {
+		if own, err = ipvswire.OpenSets(); err != nil {
 			return err
 		}
 		h, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
@@ -343,10 +343,10 @@ func BenchmarkSetEntries(b *testing.B) {
 	if err := h.IpsetCreate(set, "hash:ip,port", netlink.IpsetCreateOptions{Family: unix.AF_INET}); err != nil {
 		b.Fatal(err)
 	}
-	var entries []kernel.EntryChange
+	var entries []ipvswire.EntryChange
 	for i := range count {
-		e := kernel.Entry{Addr: frontendAt(i).Addr, Protocol: kernel.TCP, Port: 80}
-		entries = append(entries, kernel.EntryChange{Set: set, Entry: e})
+		e := ipvswire.Entry{Addr: frontendAt(i).Addr, Protocol: ipvswire.TCP, Port: 80}
+		entries = append(entries, ipvswire.EntryChange{Set: set, Entry: e})
 	}
 	add := func() error { return errors.Join(own.Add(context.Background(), entries)...) }
 	flush := func(b *testing.B) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -16,37 +16,37 @@ import (
 // virtual servers.
 type ipvsRules struct {
 	*iptRules
-	servers map[service.Frontend]*ipvs.Server
+	servers map[service.Frontend]*ipvsrender.Server
 }
 
 // newIPVSRules takes the objects of one domain. Addresses of the device are local as the node's
 // own are.
 func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, error) {
-	r := &ipvsRules{servers: make(map[service.Frontend]*ipvs.Server)}
+	r := &ipvsRules{servers: make(map[service.Frontend]*ipvsrender.Server)}
 	locals = slices.Clone(locals)
 	sets := make(map[string]ipSet)
 	var rules []dataplane.Object
 	for i := range objects {
 		o := &objects[i]
-		if _, isEntry := ipvs.EntrySet(o.ID); isEntry {
+		if _, isEntry := ipvsrender.EntrySet(o.ID); isEntry {
 			continue // after all sets
 		}
 		switch o.ID.Container {
-		case ipvs.ContainerDevice:
-		case ipvs.ContainerAddress:
-			addr, err := ipvs.ParseAddress(o.ID)
+		case ipvsrender.ContainerDevice:
+		case ipvsrender.ContainerAddress:
+			addr, err := ipvsrender.ParseAddress(o.ID)
 			if err != nil {
 				return nil, err
 			}
 			locals = append(locals, addr)
-		case ipvs.ContainerServer:
-			server, err := ipvs.ParseServer(o)
+		case ipvsrender.ContainerServer:
+			server, err := ipvsrender.ParseServer(o)
 			if err != nil {
 				return nil, err
 			}
 			r.servers[server.Frontend] = &server
-		case ipvs.ContainerSet:
-			set, err := ipvs.ParseSet(o)
+		case ipvsrender.ContainerSet:
+			set, err := ipvsrender.ParseSet(o)
 			if err != nil {
 				return nil, err
 			}
@@ -61,7 +61,7 @@ func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, 
 	// Each hook was inserted at the top of its chain, so the last one is the first there.
 	r.iptRules = newIPTRules(rules, locals)
 	for _, c := range r.chains {
-		if !ipvs.OwnsChain(c.table, c.name) {
+		if !ipvsrender.OwnsChain(c.table, c.name) {
 			slices.Reverse(c.texts)
 		}
 	}
@@ -72,7 +72,7 @@ func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, 
 // fillSets adds the entries to their sets.
 func fillSets(sets map[string]ipSet, objects []dataplane.Object) error {
 	for i := range objects {
-		name, isEntry := ipvs.EntrySet(objects[i].ID)
+		name, isEntry := ipvsrender.EntrySet(objects[i].ID)
 		if !isEntry {
 			continue
 		}
@@ -80,7 +80,7 @@ func fillSets(sets map[string]ipSet, objects []dataplane.Object) error {
 		if !known {
 			return fmt.Errorf("there is no set %q for the entry %s", name, objects[i].ID.Name)
 		}
-		entry, err := kernel.ParseEntry(set.kind, objects[i].ID.Name)
+		entry, err := ipvswire.ParseEntry(set.kind, objects[i].ID.Name)
 		if err != nil {
 			return err
 		}
@@ -163,16 +163,16 @@ func (r *ipvsRules) balanced(w *iptWalk, hook string, all []iptBranch) (taken, p
 const tableIPVS = "ipvs"
 
 // serverText is a virtual server as ipvsadm --save prints it.
-func serverText(s *ipvs.Server) string {
+func serverText(s *ipvsrender.Server) string {
 	text := fmt.Sprintf("-A %s -s %s", frontendText(s), s.Scheduler)
-	if s.Flags&kernel.Persistent != 0 {
+	if s.Flags&ipvswire.Persistent != 0 {
 		text += fmt.Sprintf(" -p %d", s.Timeout)
 	}
 	var flags []string
-	if s.Flags&kernel.SchedulerFlag1 != 0 {
+	if s.Flags&ipvswire.SchedulerFlag1 != 0 {
 		flags = append(flags, s.Scheduler+"-fallback")
 	}
-	if s.Flags&kernel.SchedulerFlag2 != 0 {
+	if s.Flags&ipvswire.SchedulerFlag2 != 0 {
 		flags = append(flags, s.Scheduler+"-port")
 	}
 	if len(flags) > 0 {
@@ -181,11 +181,11 @@ func serverText(s *ipvs.Server) string {
 	return text
 }
 
-func frontendText(s *ipvs.Server) string {
+func frontendText(s *ipvsrender.Server) string {
 	option := map[string]string{"tcp": "-t", "udp": "-u", "sctp": "--sctp-service"}[s.Protocol.String()]
 	return option + " " + netip.AddrPortFrom(s.Addr, s.Port).String()
 }
 
-func realText(s *ipvs.Server, r kernel.Real) string {
+func realText(s *ipvsrender.Server, r ipvswire.Real) string {
 	return fmt.Sprintf("-a %s -r %s -m -w %d", frontendText(s), r.Addr, r.Weight)
 }

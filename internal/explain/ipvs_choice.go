@@ -3,14 +3,14 @@ package explain
 import (
 	"fmt"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
 // choice is how a virtual server may choose for a new connection.
 type choice struct {
 	// reals are those that can be chosen. Their weights are shares of sum.
-	reals        []kernel.Real
+	reals        []ipvswire.Real
 	weights, sum uint32
 	// refuses is set if the connection can be refused, with what is left of sum.
 	refuses bool
@@ -49,12 +49,12 @@ var schedulings = map[string]scheduling{
 }
 
 // knownFlags are those of virtual servers whose meaning is known here.
-const knownFlags = kernel.Persistent | kernel.SchedulerFlag1 | kernel.SchedulerFlag2
+const knownFlags = ipvswire.Persistent | ipvswire.SchedulerFlag1 | ipvswire.SchedulerFlag2
 
 // choiceOf returns how a virtual server chooses. A real server with weight 0 gets no new
 // connection. That includes clients with affinity, because the proxy sets
 // net.ipv4.vs.expire_quiescent_template.
-func choiceOf(s *ipvs.Server) (choice, error) {
+func choiceOf(s *ipvsrender.Server) (choice, error) {
 	how, known := schedulings[s.Scheduler]
 	if !known || s.Flags&^uint32(knownFlags) != 0 || s.FreeBits != 0 {
 		return choice{}, fmt.Errorf("virtual server %s: scheduler %q with flags %#x is unknown", frontendText(s), s.Scheduler, s.Flags)
@@ -72,7 +72,7 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 		c.reals = append(c.reals, r)
 		c.weights += r.Weight
 	}
-	fallback := s.Flags&kernel.SchedulerFlag1 != 0
+	fallback := s.Flags&ipvswire.SchedulerFlag1 != 0
 	c.sum = c.weights
 	lost := how.hashes && !fallback
 	switch {
@@ -83,7 +83,7 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 	case len(c.reals) > 1 || lost: // endpoints that drain may be unknown here
 		c.how = how.by
 	}
-	if c.how != "" && s.Flags&kernel.SchedulerFlag2 != 0 {
+	if c.how != "" && s.Flags&ipvswire.SchedulerFlag2 != 0 {
 		c.how += " and port"
 	}
 	if lost && c.how != "" {

@@ -6,19 +6,19 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // ipSet is a set of package ipset with the entries of the Services concerned.
 type ipSet struct {
-	kind    kernel.SetType
-	entries []kernel.Entry
+	kind    ipvswire.SetType
+	entries []ipvswire.Entry
 }
 
 // setParts are how many parts of a packet each type of set compares.
-var setParts = map[kernel.SetType]int{
-	kernel.BitmapPort: 1, kernel.HashIP: 1, kernel.HashIPPort: 2, kernel.HashIPPortIP: 3, kernel.HashIPPortNet: 3,
+var setParts = map[ipvswire.SetType]int{
+	ipvswire.BitmapPort: 1, ipvswire.HashIP: 1, ipvswire.HashIPPort: 2, ipvswire.HashIPPortIP: 3, ipvswire.HashIPPortNet: 3,
 }
 
 // findInSet evaluates "--match-set NAME dst,src": it returns the entry that a packet finds, as ipset
@@ -52,17 +52,17 @@ func (r *iptRules) findInSet(o *rules.Option, b *iptBranch) (entry string, found
 
 // entryMatches compares one entry with the parts of a packet. A port in a set of addresses is one of
 // a protocol; a bitmap knows none.
-func entryMatches(kind kernel.SetType, e kernel.Entry, parts []netip.AddrPort, protocol kernel.Protocol) bool {
+func entryMatches(kind ipvswire.SetType, e ipvswire.Entry, parts []netip.AddrPort, protocol ipvswire.Protocol) bool {
 	switch kind {
-	case kernel.BitmapPort:
+	case ipvswire.BitmapPort:
 		return e.Port == parts[0].Port()
-	case kernel.HashIP:
+	case ipvswire.HashIP:
 		return e.Addr == parts[0].Addr()
 	}
 	if e.Addr != parts[0].Addr() || e.Port != parts[1].Port() || e.Protocol != protocol {
 		return false
 	}
-	return kind == kernel.HashIPPort || e.Second.Contains(parts[2].Addr())
+	return kind == ipvswire.HashIPPort || e.Second.Contains(parts[2].Addr())
 }
 
-func setProtocol(p service.Protocol) kernel.Protocol { return kernel.Protocol(p.Number()) }
+func setProtocol(p service.Protocol) ipvswire.Protocol { return ipvswire.Protocol(p.Number()) }

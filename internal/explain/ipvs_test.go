@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -107,7 +107,7 @@ func TestSchedulers(t *testing.T) {
 	} {
 		frontend := service.Frontend{Addr: netip.MustParseAddr("172.30.0.41"), Port: 80}
 		objects := []dataplane.Object{
-			{ID: ipvs.AddressID(frontend.Addr)}, {ID: ipvs.ServerID(frontend), Body: c.body},
+			{ID: ipvsrender.AddressID(frontend.Addr)}, {ID: ipvsrender.ServerID(frontend), Body: c.body},
 		}
 		if got := endsOf(t, objects); got != c.want {
 			t.Errorf("%q: %s, want %s", c.body, got, c.want)
@@ -145,7 +145,7 @@ func endsOf(t *testing.T, objects []dataplane.Object) string {
 func TestPerhapsRefused(t *testing.T) {
 	s := newState(IPVS, made("web", elsewhere))
 	s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
-		return ipvs.NewRenderer(f, ipvs.Options{MasqueradeBit: 14, Scheduler: "ovf"}), nil
+		return ipvsrender.NewRenderer(f, ipvsrender.Options{MasqueradeBit: 14, Scheduler: "ovf"}), nil
 	}
 	var text strings.Builder
 	if err := explained(t, s, "10.244.1.5 -> 172.30.0.41:80").Print(&text); err != nil {
@@ -172,7 +172,7 @@ func TestUnsure(t *testing.T) {
 	} {
 		s := newState(IPVS, made("web", here, elsewhere))
 		s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
-			return ipvs.NewRenderer(f, ipvs.Options{MasqueradeBit: 14, Scheduler: scheduler}), nil
+			return ipvsrender.NewRenderer(f, ipvsrender.Options{MasqueradeBit: 14, Scheduler: scheduler}), nil
 		}
 		a := explained(t, s, "10.244.1.5 -> 172.30.0.41:80")
 		if a.Outcomes[0].Probability != c.want || a.Scheduler != scheduler || !mentions(a, c.why) {
@@ -183,13 +183,13 @@ func TestUnsure(t *testing.T) {
 
 // TestRenderedSets: every rule in the golden files of the renderer is understood, with its sets.
 func TestRenderedSets(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "ipvs", "testdata", "render", "scaffold*.txt"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "ipvs", "render", "testdata", "scaffold*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	sets := make(map[string]ipSet)
 	for _, family := range service.Families {
-		for _, s := range ipvs.Sets(family) {
+		for _, s := range ipvsrender.Sets(family) {
 			sets[s.Name] = ipSet{kind: s.Type}
 		}
 	}
@@ -218,15 +218,15 @@ func TestRenderedSets(t *testing.T) {
 
 // TestUnknownObjects: what is not understood is an error, never a guess.
 func TestUnknownObjects(t *testing.T) {
-	set := dataplane.Object{ID: ipvs.SetID("KUBE-A"), Body: "hash:ip,port inet"}
+	set := dataplane.Object{ID: ipvsrender.SetID("KUBE-A"), Body: "hash:ip,port inet"}
 	for name, o := range map[string]dataplane.Object{
 		"no such set":      {ID: dataplane.ID{Container: "nat", Name: "PREROUTING"}, Body: "-m set --match-set KUBE-B dst,dst -j ACCEPT"},
 		"too few parts":    {ID: dataplane.ID{Container: "nat", Name: "PREROUTING"}, Body: "-m set --match-set KUBE-A dst -j ACCEPT"},
 		"an unknown part":  {ID: dataplane.ID{Container: "nat", Name: "PREROUTING"}, Body: "-m set --match-set KUBE-A dst,out -j ACCEPT"},
 		"entry of nothing": {ID: dataplane.ID{Container: "set/KUBE-B", Name: "10.0.0.1,tcp:80"}},
 		"a bad entry":      {ID: dataplane.ID{Container: "set/KUBE-A", Name: "10.0.0.1"}},
-		"a bad server":     {ID: dataplane.ID{Container: ipvs.ContainerServer, Name: "tcp 172.30.0.41:80"}, Body: "rr"},
-		"a bad address":    {ID: dataplane.ID{Container: ipvs.ContainerAddress, Name: "x"}},
+		"a bad server":     {ID: dataplane.ID{Container: ipvsrender.ContainerServer, Name: "tcp 172.30.0.41:80"}, Body: "rr"},
+		"a bad address":    {ID: dataplane.ID{Container: ipvsrender.ContainerAddress, Name: "x"}},
 	} {
 		rules, err := newIPVSRules([]dataplane.Object{set, o}, nil)
 		if err == nil {

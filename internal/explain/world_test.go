@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -40,7 +40,7 @@ func newState(mode string, services ...*serviceMade) *State {
 		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
 			switch mode {
 			case IPVS:
-				return ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}), nil
+				return ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14}), nil
 			case IPTables:
 				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14, Accounting: true}), iptables.NewLayout(family)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/render"
@@ -274,10 +274,10 @@ func arguments(t *testing.T, text string) []string {
 // checkIPVS parses every object back and looks for names in them.
 func checkIPVS(t *testing.T, n names, cache *source.Cache) {
 	t.Helper()
-	renderer := ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14})
+	renderer := ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14})
 	marks := 0
 	for _, o := range render.Objects(renderer, nil, render.Views(cache, nodeFacts()), nodeFacts()) {
-		if server, err := ipvs.ParseServer(&o); err == nil {
+		if server, err := ipvsrender.ParseServer(&o); err == nil {
 			marks++
 			if again := server.Object(); again.ID != o.ID || again.Body != o.Body {
 				t.Errorf("%+v becomes %+v", o, again)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
@@ -124,7 +124,7 @@ func TestSizes(t *testing.T) {
 				// At most two thirds of the slots are empty; each endpoint has a hairpin.
 				{"nftables", nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, 60 + 8*frontends + l.ranges + (frontends+4)*reachable/l.ports},
 				{"iptables", iptables.NewRenderer(service.IPv4, iptables.Options{}), iptables.NewLayout(service.IPv4), 200 + 8*frontends + l.ranges + 2*reachable},
-				{"ipvs", ipvs.NewRenderer(service.IPv4, ipvs.Options{}), nil, 200 + 6*frontends + l.ranges + 2*reachable},
+				{"ipvs", ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{}), nil, 200 + 6*frontends + l.ranges + 2*reachable},
 			} {
 				began := time.Now()
 				book := ledger.New(mode.layout, mode.renderer.Naming(), nil)

@@ -2,194 +2,229 @@ package kernel
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"math"
-	"sync"
-	"time"
+	"net/netip"
 
-	"github.com/moby/ipvs"
-	"github.com/sirupsen/logrus"
-	library "github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ErrUnavailable means that the kernel has no IPVS.
-var ErrUnavailable = errors.New(
-	"the kernel has no IPVS: its module ip_vs is missing or cannot be loaded (modprobe ip_vs)")
-
-// Available reports whether the kernel has IPVS, which may load its module. The error
-// matches ErrUnavailable if it has not.
-func Available() error {
-	_, err := lookUp(familyName)
-	return err
+// edit is the change of one virtual server with its real ones.
+type edit struct {
+	change *dataplane.Change
+	// frontend is that of both.
+	frontend      service.Frontend
+	before, after *render.Server
+	come, goes    []wire.Request
+	// err is the first refusal.
+	err error
+	// astray is set when the refusal contradicts before.
+	astray bool
 }
 
-// familyName is IPVS among the families of generic netlink. When it is looked up, the
-// kernel loads the module by its alias if it may.
-const familyName = "IPVS"
-
-// lookUp returns the number of a family.
-func lookUp(name string) (uint16, error) {
-	family, err := library.GenlFamilyGet(name)
-	if errors.Is(err, unix.ENOENT) {
-		return 0, ErrUnavailable
+// changeServers writes virtual servers: what comes with any of them, then what goes.
+// Those that turn out to be other than thought are read and written once more.
+func (a *attempt) changeServers(ctx context.Context, changes []*dataplane.Change) {
+	if len(changes) == 0 {
+		return
 	}
-	if err != nil {
-		return 0, fmt.Errorf("look for %s in the kernel: %w", name, err)
-	}
-	return family.ID, nil
-}
-
-// Servers reads virtual servers, and changes single ones. It belongs to the network
-// namespace of the thread that opened it. Use it from one goroutine at a time.
-type Servers struct{ handle *ipvs.Handle }
-
-// quietLibrary discards what the library logs: it runs modprobe once and warns of a
-// failure, although the kernel has the family.
-var quietLibrary = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
-
-// OpenServers opens a connection in the network namespace of the calling thread. The
-// error matches ErrUnavailable when the kernel has no IPVS.
-func OpenServers() (*Servers, error) {
-	// The library looks for the family once per process and keeps the number 0 if it
-	// did not find it. The kernel takes everything sent to that number for done.
-	if err := Available(); err != nil {
-		return nil, err
-	}
-	quietLibrary()
-	handle, err := ipvs.New("")
-	if err != nil {
-		return nil, fmt.Errorf("open a connection to IPVS: %w", err)
-	}
-	if handle.IsServicePresent(&ipvs.Service{}) {
-		handle.Close()
-		return nil, errors.New("open a connection to IPVS: the first attempt of this process failed; restart it")
-	}
-	return &Servers{handle}, nil
-}
-
-// Close closes the connection.
-func (s *Servers) Close() error {
-	s.handle.Close()
-	return nil
-}
-
-// Services lists the virtual servers of both families, in the kernel's order. Those for
-// packets with a mark have no frontend and are left out. The kernel does not say if
-// others changed virtual servers meanwhile; the list may then lack some.
-func (s *Servers) Services(ctx context.Context) ([]Service, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	found, err := s.handle.GetServices()
-	if err != nil {
-		return nil, fmt.Errorf("list virtual servers: %w", answerOf(err))
-	}
-	services := make([]Service, 0, len(found))
-	for _, l := range found {
-		if service, ok := serviceOf(l); ok {
-			services = append(services, service)
-		}
-	}
-	return services, nil
-}
-
-// Service returns one virtual server. The error matches Missing if there is none.
-func (s *Servers) Service(ctx context.Context, f service.Frontend) (Service, error) {
-	if ctx.Err() != nil {
-		return Service{}, context.Cause(ctx)
-	}
-	found, err := s.handle.GetService(identify(f))
-	if err != nil {
-		return Service{}, fmt.Errorf("look at virtual server %s: %w", f, answerOf(err))
-	}
-	service, ok := serviceOf(found)
-	if !ok {
-		return Service{}, fmt.Errorf("look at virtual server %s: %w", f, ErrUnanswered)
-	}
-	return service, nil
-}
-
-// Destinations lists the real servers of a virtual server, in the kernel's order. The
-// list is empty if there is no such virtual server; the kernel does not say so.
-func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Destination, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	found, err := s.handle.GetDestinations(identify(f))
-	if err != nil {
-		return nil, fmt.Errorf("list real servers of %s: %w", f, answerOf(err))
-	}
-	destinations := make([]Destination, 0, len(found))
-	for _, l := range found {
-		if d, ok := destinationOf(l); ok {
-			destinations = append(destinations, d)
-		}
-	}
-	return destinations, nil
-}
-
-// List lists the virtual servers that are wanted, all if that is nil, with their real
-// servers. This takes a question for each virtual server.
-func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server, error) {
-	services, err := s.Services(ctx)
-	if err != nil {
-		return nil, err
-	}
-	servers := make([]Server, 0, len(services))
-	for _, service := range services {
-		if wanted != nil && !wanted(service) {
+	edits := make([]*edit, 0, len(changes))
+	for _, c := range changes {
+		e, err := a.newEdit(ctx, c)
+		if err != nil {
+			a.note(c, err)
 			continue
 		}
-		destinations, err := s.Destinations(ctx, service.Frontend)
+		edits = append(edits, e)
+	}
+	a.round(ctx, edits)
+	var again []*edit
+	for _, e := range edits {
+		if !e.astray {
+			continue
+		}
+		e.astray, e.err = false, nil
+		if e.before, e.err = a.ask(ctx, e.frontend); e.err == nil {
+			again = append(again, e)
+		}
+	}
+	a.round(ctx, again)
+	for _, e := range edits {
+		a.settle(ctx, e)
+	}
+}
+
+// newEdit parses a change. Before counts only when it is sure.
+func (a *attempt) newEdit(ctx context.Context, c *dataplane.Change) (*edit, error) {
+	f, err := render.ParseServerID(c.ID)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{change: c, frontend: f}
+	a.noteWanted(f, c.After != nil)
+	if c.After != nil {
+		after, err := render.ParseServer(c.After)
 		if err != nil {
 			return nil, err
 		}
-		servers = append(servers, Server{Service: service, Destinations: destinations})
+		e.after = &after
 	}
-	return servers, nil
-}
-
-// Create makes one virtual server. The error is a *Refusal with ENOENT if the kernel
-// lacks its scheduler.
-func (s *Servers) Create(service Service) error {
-	err := s.handle.NewService(libraryService(service))
-	return refusal(Request{Verb: NewService, Service: service}, err)
-}
-
-// Delete removes one virtual server with its real servers. The error matches Missing if
-// there is none.
-func (s *Servers) Delete(f service.Frontend) error {
-	err := s.handle.DelService(identify(f))
-	return refusal(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
-}
-
-// Timeouts are how long the kernel remembers idle connections, in whole seconds.
-type Timeouts struct {
-	TCP time.Duration
-	// TCPFin is that of a TCP connection that is being closed.
-	TCPFin time.Duration
-	UDP    time.Duration
-}
-
-// SetTimeouts changes the timeouts that are above 0. It rounds up to whole seconds.
-func (s *Servers) SetTimeouts(t Timeouts) error {
-	if t == (Timeouts{}) {
-		return nil
+	switch {
+	case c.Unsure && c.After == nil:
+		e.before = &render.Server{Service: wire.Service{Frontend: f}} // removed in any case
+	case c.Unsure:
+		e.before, err = a.ask(ctx, f)
+	case c.Before != nil:
+		var before render.Server
+		before, err = render.ParseServer(c.Before)
+		e.before = &before
 	}
-	config := &ipvs.Config{
-		TimeoutTCP: wholeSeconds(t.TCP), TimeoutTCPFin: wholeSeconds(t.TCPFin), TimeoutUDP: wholeSeconds(t.UDP),
-	}
-	if err := s.handle.SetConfig(config); err != nil {
-		return fmt.Errorf("set the timeouts of IPVS: %w", answerOf(err))
-	}
-	return nil
+	return e, err
 }
 
-func wholeSeconds(d time.Duration) time.Duration {
-	return time.Duration(min(math.Ceil(max(d, 0).Seconds()), math.MaxInt32)) * time.Second
+// round writes edits.
+func (a *attempt) round(ctx context.Context, edits []*edit) {
+	var comes []pending
+	for _, e := range edits {
+		e.come, e.goes = diff(e.before, e.after)
+		comes = appendPending(comes, e, e.come)
+	}
+	a.send(ctx, comes)
+	var goes []pending
+	for _, e := range edits {
+		if e.err == nil { // its replacement exists
+			goes = appendPending(goes, e, e.goes)
+		}
+	}
+	a.send(ctx, goes)
+}
+
+// pending is a request of an edit.
+type pending struct {
+	wire.Request
+	edit *edit
+}
+
+func appendPending(all []pending, e *edit, requests []wire.Request) []pending {
+	for _, r := range requests {
+		all = append(all, pending{r, e})
+	}
+	return all
+}
+
+func (a *attempt) send(ctx context.Context, all []pending) {
+	if len(all) == 0 {
+		return
+	}
+	requests := make([]wire.Request, len(all))
+	for i, p := range all {
+		requests[i] = p.Request
+	}
+	for i, err := range a.kernel.changes.Do(ctx, requests) {
+		e := all[i].edit
+		if err == nil || e.err != nil || satisfied(requests[i], err) {
+			continue
+		}
+		e.err, e.astray = err, wire.Exists(err) || wire.Missing(err)
+	}
+}
+
+// settle notes the outcome of an edit. It reads back what may have landed in part.
+func (a *attempt) settle(ctx context.Context, e *edit) {
+	if e.err == nil {
+		a.note(e.change, nil)
+		return
+	}
+	f := failure{err: e.err}
+	if found, err := a.ask(ctx, e.frontend); err == nil {
+		f.known = true
+		if found != nil {
+			object := found.Object()
+			f.found = &object
+		}
+	}
+	a.fail(e.change, f)
+}
+
+// ask returns what the kernel has at a frontend, or nil.
+func (a *attempt) ask(ctx context.Context, f service.Frontend) (*render.Server, error) {
+	found, err := a.kernel.servers.Service(ctx, f)
+	if wire.Missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, a.asked(err)
+	}
+	destinations, err := a.kernel.servers.Destinations(ctx, f)
+	if err != nil {
+		return nil, a.asked(err)
+	}
+	s := serverOf(found, destinations)
+	return &s, nil
+}
+
+// asked notes that the socket is of no more use if an answer was lost on it.
+func (a *attempt) asked(err error) error {
+	a.lost = a.lost || wire.Unknown(err)
+	return err
+}
+
+// satisfied reports whether a refusal says that the request was carried out before.
+func satisfied(r wire.Request, err error) bool {
+	switch r.Verb {
+	case wire.DelService:
+		return wire.Missing(err)
+	case wire.DelReal:
+		return wire.MissingReal(err)
+	default:
+		return false
+	}
+}
+
+// diff returns the requests that change one virtual server into another one of the same
+// frontend. nil is none. What comes goes first, and what gets new connections before
+// what gets them no more, so that a server that has endpoints for them before and after
+// is never without. A scheduler, flags and a timeout change in place, with all
+// connections.
+func diff(before, after *render.Server) (come, goes []wire.Request) {
+	if after == nil {
+		if before == nil {
+			return nil, nil
+		}
+		return nil, []wire.Request{{Verb: wire.DelService, Service: before.Service}}
+	}
+	about := func(v wire.Verb, r wire.Real) wire.Request {
+		return wire.Request{Verb: v, Service: after.Service, Real: r}
+	}
+	switch {
+	case before == nil:
+		before = &render.Server{}
+		come = append(make([]wire.Request, 0, len(after.Reals)+1), about(wire.NewService, wire.Real{}))
+	case before.Service != after.Service:
+		come = append(come, about(wire.SetService, wire.Real{}))
+	}
+	left := make(map[netip.AddrPort]uint32, len(before.Reals))
+	for _, r := range before.Reals {
+		left[r.Addr] = r.Weight
+	}
+	var drained []wire.Request
+	for _, r := range after.Reals {
+		weight, there := left[r.Addr]
+		delete(left, r.Addr)
+		switch {
+		case !there:
+			come = append(come, about(wire.NewReal, r))
+		case weight != r.Weight && r.Weight > 0:
+			come = append(come, about(wire.SetReal, r))
+		case weight != r.Weight:
+			drained = append(drained, about(wire.SetReal, r))
+		}
+	}
+	for _, r := range before.Reals {
+		if _, leaves := left[r.Addr]; leaves {
+			goes = append(goes, about(wire.DelReal, r))
+		}
+	}
+	return append(come, drained...), goes
 }

@@ -1,285 +1,82 @@
 package kernel
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"syscall"
 
-	library "github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// SetType is the kernel's name for what the entries of a set are made of.
-type SetType string
-
-// The types whose entries can be read and written here.
-const (
-	HashIP        SetType = "hash:ip"          // 10.0.0.1
-	HashIPPort    SetType = "hash:ip,port"     // 10.0.0.1,tcp:80
-	HashIPPortIP  SetType = "hash:ip,port,ip"  // 10.0.0.1,tcp:80,10.0.0.2
-	HashIPPortNet SetType = "hash:ip,port,net" // 10.0.0.1,tcp:80,203.0.113.0/25
-	BitmapPort    SetType = "bitmap:port"      // 30080
-)
-
-// Known reports whether entries of the type can be read and written here.
-func (t SetType) Known() bool {
-	switch t {
-	case HashIP, HashIPPort, HashIPPortIP, HashIPPortNet, BitmapPort:
-		return true
+// entry parses the identity of an entry.
+func (a *attempt) entry(id dataplane.ID) (wire.EntryChange, error) {
+	name, _ := render.EntrySet(id)
+	spec, known := a.sets[name]
+	if !known {
+		return wire.EntryChange{}, fmt.Errorf("object %q in %q is not an entry of a set of ours", id.Name, id.Container)
 	}
-	return false
+	e, err := wire.ParseEntry(spec.Type, id.Name)
+	return wire.EntryChange{Set: name, Entry: e}, err
 }
 
-// Family is the family of the addresses in a set, as NFPROTO_….
-type Family uint8
-
-// The families. A bitmap of ports has none.
-const (
-	NoFamily Family = unix.NFPROTO_UNSPEC
-	Inet     Family = unix.NFPROTO_IPV4
-	Inet6    Family = unix.NFPROTO_IPV6
-)
-
-// String returns the word that ipset(8) uses, or nothing for NoFamily.
-func (f Family) String() string {
-	switch f {
-	case Inet:
-		return "inet"
-	case Inet6:
-		return "inet6"
-	}
-	return ""
+// SetLevel says how full a set is. A Service whose entries do not fit is not served.
+type SetLevel struct {
+	// Set is the kernel's name.
+	Set string
+	// Entries is how many there are, Capacity how many fit.
+	Entries, Capacity int
 }
 
-// SetSpec says how to make a set.
-type SetSpec struct {
-	// Name is at most 31 bytes long.
-	Name   string
-	Type   SetType
-	Family Family
-	// MaxElem is how many entries fit; 0 is the kernel's default, 65536. It costs
-	// nothing until they are there. Hash types only; a bitmap keeps every port.
-	MaxElem uint32
+// nearlyFullPercent is the part of its capacity at which a set counts as nearly full.
+const nearlyFullPercent = 80
+
+func (s *SetLevel) nearlyFull() bool { return s.Entries*100 >= s.Capacity*nearlyFullPercent }
+
+// levels keep account of how full the sets of a family are, so that nothing has to be
+// listed to know it. The next Read finds what others do to sets.
+type levels struct {
+	report func(SetLevel)
+	// sets holds those that can be full: of a hash type.
+	sets map[string]*SetLevel
 }
 
-// String returns type and family, as in "hash:ip,port inet" or "bitmap:port".
-func (s SetSpec) String() string {
-	if s.Family == NoFamily {
-		return string(s.Type)
+func newLevels(family service.Family, report func(SetLevel)) levels {
+	l := levels{report: report, sets: make(map[string]*SetLevel)}
+	for _, s := range render.Sets(family) {
+		l.made(s, 0)
 	}
-	return string(s.Type) + " " + s.Family.String()
+	return l
 }
 
-// Set is what the kernel says about a set.
-type Set struct {
-	SetSpec
-	// FirstPort and LastPort are the range of a bitmap of ports.
-	FirstPort, LastPort uint16
-	// Count is the number of entries.
-	Count uint32
-	// Entries are those of a known type, in no order, or nil if only headers were asked
-	// for. They lack what has no text here, although Count counts it.
-	Entries []Entry
+// made notes that a set has so many entries. A bitmap has room for every port.
+func (l *levels) made(s wire.SetSpec, entries int) {
+	if s.Type != wire.BitmapPort {
+		l.sets[s.Name] = &SetLevel{Set: s.Name, Entries: entries, Capacity: int(s.MaxElem)}
+	}
 }
 
-// Capacity returns how many entries fit into the set, or 0 if that is not known.
-func (s Set) Capacity() uint32 {
-	if s.Type == BitmapPort {
-		return uint32(s.LastPort) - uint32(s.FirstPort) + 1
+// found notes what the kernel says.
+func (l *levels) found(s *wire.Set) {
+	l.made(s.SetSpec, int(s.Count))
+	if level := l.sets[s.Name]; level != nil && level.nearlyFull() {
+		l.report(*level)
 	}
-	return s.MaxElem
 }
 
-// What a caller may want to tell apart; use errors.Is.
-var (
-	// ErrNoSet means that there is no set of that name.
-	ErrNoSet = errors.New("no such set")
-	// ErrDifferent means that a set of that name exists with another type, family or
-	// maximal number of entries.
-	ErrDifferent = errors.New("a different set of that name exists")
-	// ErrFull means that the set has as many entries as fit.
-	ErrFull = errors.New("the set is full")
-	// ErrInUse means that a rule or a reader refers to the set. With iptables-nft, a
-	// rule releases its set a moment after it was deleted.
-	ErrInUse = errors.New("the set is in use")
-	// ErrUnsupported means that the kernel does not know sets, or not this type.
-	ErrUnsupported = errors.New("not supported by this kernel")
-)
-
-// SetRefusal is the kernel's answer to a request about a set that it did not carry out.
-type SetRefusal struct {
-	// What was refused, such as "add 10.0.0.1,tcp:80 to KUBE-CLUSTER-IP".
-	What string
-	// Errno is the kernel's number. Those from 4096 on are ipset's own.
-	Errno syscall.Errno
-	// Reason is one of the errors above if one fits. Otherwise it explains the number.
-	Reason error
-}
-
-// Error returns what was refused, and the reason.
-func (e *SetRefusal) Error() string { return fmt.Sprintf("ipset: %s: %v", e.What, e.Reason) }
-
-// Unwrap returns the reason and the number.
-func (e *SetRefusal) Unwrap() []error { return []error{e.Reason, e.Errno} }
-
-// Numbers of ipset. Those from nl.IPSET_ERR_TYPE_SPECIFIC on mean different things for
-// different types, here those of the hash types.
-const (
-	errnoHashFull    = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC)
-	errnoHashElement = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC + 1)
-	errnoBadProtocol = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC + 2)
-	errnoNoProtocol  = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC + 3)
-)
-
-var reasons = map[syscall.Errno]error{
-	unix.ENOENT:                                ErrNoSet,
-	unix.EEXIST:                                ErrDifferent,
-	syscall.Errno(nl.IPSET_ERR_BUSY):           ErrInUse,
-	syscall.Errno(nl.IPSET_ERR_REFERENCED):     ErrInUse,
-	errnoHashFull:                              ErrFull,
-	syscall.Errno(nl.IPSET_ERR_FIND_TYPE):      ErrUnsupported,
-	syscall.Errno(nl.IPSET_ERR_PROTOCOL):       errors.New("the kernel does not understand the message"),
-	syscall.Errno(nl.IPSET_ERR_MAX_SETS):       errors.New("the kernel cannot have more sets"),
-	syscall.Errno(nl.IPSET_ERR_TYPE_MISMATCH):  errors.New("the sets are of different types"),
-	syscall.Errno(nl.IPSET_ERR_EXIST):          errors.New("the entry exists already, or is gone already"),
-	syscall.Errno(nl.IPSET_ERR_INVALID_CIDR):   errors.New("the length of the network is not possible"),
-	syscall.Errno(nl.IPSET_ERR_INVALID_FAMILY): errors.New("the family is not possible for the type"),
-	syscall.Errno(nl.IPSET_ERR_IPADDR_IPV4):    errors.New("an IPv4 address is missing"),
-	syscall.Errno(nl.IPSET_ERR_IPADDR_IPV6):    errors.New("an IPv6 address is missing"),
-	errnoHashElement:                           errors.New("the entry is not possible"),
-	errnoBadProtocol:                           errors.New("the protocol is not possible"),
-	errnoNoProtocol:                            errors.New("the protocol is missing"),
-}
-
-// setResult makes the result of a request of the error of a library or of the transport.
-func setResult(what string, err error) error {
-	if private, ok := errors.AsType[nl.IPSetError](err); ok {
-		err = syscall.Errno(private)
+// changed notes that an entry that existed or not exists now or not.
+func (l *levels) changed(set string, was, is bool) {
+	level := l.sets[set]
+	if level == nil || was == is {
+		return
 	}
-	_, kept := errors.AsType[*NotSentError](err)
-	switch {
-	case err == nil:
-		return nil
-	case kept:
-		return fmt.Errorf("ipset: %s: %w", what, err)
+	before := level.nearlyFull()
+	if is {
+		level.Entries++
+	} else {
+		level.Entries--
 	}
-	if err = answerOf(err); Unknown(err) {
-		return fmt.Errorf("ipset: %s: %w", what, err)
+	if level.nearlyFull() && !before {
+		l.report(*level)
 	}
-	errno, _ := errors.AsType[syscall.Errno](err)
-	reason, ok := reasons[errno]
-	if !ok {
-		reason = errno
-	}
-	return &SetRefusal{What: what, Errno: errno, Reason: reason}
-}
-
-// Sets is a connection to the sets of the network namespace of the thread that opened it.
-// Use it from one goroutine at a time.
-type Sets struct {
-	handle *library.Handle
-	socket *netlink.Socket
-}
-
-// setProtocol is the version of the protocol that is spoken here. Later versions add
-// nothing that is needed.
-const setProtocol = nl.IPSET_PROTOCOL
-
-// OpenSets opens a connection in the network namespace of the calling thread. The kernel
-// may load a module for it. The error matches ErrUnsupported if the kernel has no sets.
-func OpenSets() (*Sets, error) {
-	handle, err := library.NewHandle(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return nil, fmt.Errorf("ipset: open a netlink socket: %w", err)
-	}
-	if err := supported(handle.IpsetProtocol()); err != nil {
-		handle.Close()
-		return nil, err
-	}
-	const bufferBytes = 1 << 20 // 208 KiB, the default without privilege, suffice as well
-	socket, err := netlink.Open(netlink.Config{
-		Protocol: unix.NETLINK_NETFILTER, SendBytes: bufferBytes, ReceiveBytes: bufferBytes,
-	})
-	if err != nil {
-		handle.Close()
-		return nil, fmt.Errorf("ipset: %w", err)
-	}
-	return &Sets{handle, socket}, nil
-}
-
-// supported reports whether the kernel speaks our version of the protocol.
-func supported(newest, oldest uint8, err error) error {
-	switch {
-	// nfnetlink's answers about a subsystem that is neither there nor can be loaded.
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
-		return fmt.Errorf("ipset: sets are %w (%w); is the module ip_set there?", ErrUnsupported, err)
-	case err != nil:
-		return fmt.Errorf("ipset: agree on a protocol: %w", err)
-	case newest < setProtocol || oldest > setProtocol:
-		return fmt.Errorf("ipset: the kernel speaks versions %d to %d of the protocol: %d is %w",
-			oldest, newest, setProtocol, ErrUnsupported)
-	}
-	return nil
-}
-
-// Close closes the connection.
-func (s *Sets) Close() error {
-	s.handle.Close()
-	return s.socket.Close()
-}
-
-// Create makes sets. A set that exists with the same properties is success and keeps its
-// entries. Another set of the name is ErrDifferent.
-func (s *Sets) Create(ctx context.Context, specs []SetSpec) []error {
-	results := make([]error, len(specs))
-	for i, spec := range specs {
-		results[i] = s.create(ctx, spec)
-	}
-	return results
-}
-
-func (s *Sets) create(ctx context.Context, spec SetSpec) error {
-	what := "create " + spec.Name + " (" + spec.String() + ")"
-	if err := unsent(ctx); err != nil {
-		return setResult(what, err)
-	}
-	options := library.IpsetCreateOptions{Family: uint8(spec.Family), MaxElements: spec.MaxElem}
-	if spec.Type == BitmapPort {
-		options.PortTo, options.MaxElements = 1<<16-1, 0
-	}
-	err := setResult(what, s.handle.IpsetCreate(spec.Name, string(spec.Type), options))
-	if !errors.Is(err, ErrDifferent) {
-		return err
-	}
-	options.Replace = true // accepts the set that exists if it is the same
-	if err := s.handle.IpsetCreate(spec.Name, string(spec.Type), options); err != nil {
-		return setResult(what, err)
-	}
-	// To the kernel, two sets are the same if only the family of their addresses
-	// differs (ip_set_create; seen with Linux 6.18).
-	found, err := s.Headers(ctx, func(name string) bool { return name == spec.Name })
-	if err == nil && len(found) == 1 && found[0].Family != spec.Family {
-		err = setResult(what, unix.EEXIST)
-	}
-	return err
-}
-
-// Destroy removes sets with their entries. A set that does not exist is success. One that
-// a rule refers to is ErrInUse.
-func (s *Sets) Destroy(ctx context.Context, names []string) []error {
-	results := make([]error, len(names))
-	for i, name := range names {
-		err := unsent(ctx)
-		if err == nil {
-			err = s.handle.IpsetDestroy(name)
-		}
-		if results[i] = setResult("destroy "+name, err); errors.Is(results[i], ErrNoSet) {
-			results[i] = nil
-		}
-	}
-	return results
 }

@@ -11,8 +11,9 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -32,7 +33,7 @@ type IPVSOptions struct {
 	// most.
 	DrainDeadline time.Duration
 	// Timeouts are those of idle connections; 0 leaves them alone.
-	Timeouts kernel.Timeouts
+	Timeouts ipvswire.Timeouts
 	// StrictARP keeps the host from answering ARP for addresses of other interfaces.
 	StrictARP bool
 	// PrivateLock means that no other program can reach these tables.
@@ -69,8 +70,8 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant,
 
 // hasIPVS returns what the kernel lacks of IPVS and of sets. It may load modules.
 func hasIPVS() error {
-	err := kernel.Available()
-	sets, setsErr := kernel.OpenSets()
+	err := ipvswire.Available()
+	sets, setsErr := ipvswire.OpenSets()
 	if setsErr != nil {
 		return errors.Join(err, setsErr)
 	}
@@ -86,9 +87,9 @@ func ipvsDomain(
 	}
 	rules := iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Territory: IPVSTerritory()})
 	name := fmt.Sprintf("ipvs/%s", family)
-	writer, err := ipvs.NewWriter(family, ipvs.Config{
+	writer, err := ipvskernel.NewWriter(family, ipvskernel.Config{
 		Rules: rules, Excluded: o.Excluded,
-		NearlyFull: func(l ipvs.SetLevel) {
+		NearlyFull: func(l ipvskernel.SetLevel) {
 			o.Log.Warn("a set is nearly full; Services whose entries do not fit are not served",
 				zap.String("domain", name), zap.String("set", l.Set),
 				zap.Int("entries", l.Entries), zap.Int("capacity", l.Capacity))
@@ -97,10 +98,10 @@ func ipvsDomain(
 	if err != nil {
 		return proxy.Domain{}, fmt.Errorf("IPVS mode in %s: %w", family, err)
 	}
-	renderer := ipvs.NewRenderer(family, ipvs.Options{
+	renderer := ipvsrender.NewRenderer(family, ipvsrender.Options{
 		Scheduler: o.Scheduler, MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully,
 	})
-	drainer := ipvs.NewDrainer(renderer, nil)
+	drainer := ipvskernel.NewDrainer(renderer, nil)
 	return proxy.Domain{
 		Name: name, Family: family, Renderer: drainer, Writer: &ipvsWriter{writer, drainer},
 		Drain: drainer, DrainDeadline: o.DrainDeadline,
@@ -109,8 +110,8 @@ func ipvsDomain(
 
 // ipvsWriter owns the drainer as well.
 type ipvsWriter struct {
-	*ipvs.Writer
-	drainer *ipvs.Drainer
+	*ipvskernel.Writer
+	drainer *ipvskernel.Drainer
 }
 
 // Write notifies the drainer and writes.
@@ -123,16 +124,16 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
 // IPVSTraffic returns what the kernel has counted, by virtual server.
-func IPVSTraffic(ctx context.Context) (map[service.Frontend]kernel.Stats, error) {
-	return kernel.Traffic(ctx)
+func IPVSTraffic(ctx context.Context) (map[service.Frontend]ipvswire.Stats, error) {
+	return ipvswire.Traffic(ctx)
 }
 
 // IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.
 func IPVSTerritory() iptables.Territory {
 	t := iptables.Territory{
-		Owns: func(table iptables.Table, chain string) bool { return ipvs.OwnsChain(string(table), chain) },
+		Owns: func(table iptables.Table, chain string) bool { return ipvsrender.OwnsChain(string(table), chain) },
 	}
-	for _, h := range ipvs.HookRows() {
+	for _, h := range ipvsrender.HookRows() {
 		t.Hooks = append(t.Hooks, iptables.Hook{
 			Row: h.Row, Table: iptables.Table(h.Table), Chain: h.Chain, Target: h.Target,
 			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
@@ -150,7 +151,7 @@ type ToldTables func(variant string, family service.Family, summary iptables.Cle
 // CleanUp removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
 // families, and returns what it removed of the latter. The error lists what cannot be
 // removed; the rest is removed all the same.
-func CleanUp(ctx context.Context, dry bool, told ToldTables) (ipvs.CleanupSummary, error) {
+func CleanUp(ctx context.Context, dry bool, told ToldTables) (ipvskernel.CleanupSummary, error) {
 	// The rules go before the sets that they look up.
-	return ipvs.Cleanup(ctx, dry, func() error { return CleanUpIPTables(ctx, dry, told) })
+	return ipvskernel.Cleanup(ctx, dry, func() error { return CleanUpIPTables(ctx, dry, told) })
 }

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -20,7 +20,7 @@ import (
 // the kernel has the scheduler, which may load its module. It needs more privilege than
 // serving. What is set already stays.
 func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
-	servers, err := kernel.OpenServers()
+	servers, err := ipvswire.OpenServers()
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func reuseChoice(release string) reuse {
 var probeFrontend = service.Frontend{Addr: netip.MustParseAddr("198.51.100.0"), Port: 20000}
 
 // hasScheduler checks that the kernel has a scheduler. It tries one that is not in use.
-func hasScheduler(ctx context.Context, servers *kernel.Servers, name string) error {
+func hasScheduler(ctx context.Context, servers *ipvswire.Servers, name string) error {
 	services, err := servers.Services(ctx)
 	if err != nil {
 		return err
@@ -173,10 +173,10 @@ func hasScheduler(ctx context.Context, servers *kernel.Servers, name string) err
 		}
 	}
 	// A process that was killed here may have left one.
-	if err := servers.Delete(probeFrontend); err != nil && !kernel.Missing(err) {
+	if err := servers.Delete(probeFrontend); err != nil && !ipvswire.Missing(err) {
 		return err
 	}
-	err = servers.Create(kernel.Service{Frontend: probeFrontend, Scheduler: name})
+	err = servers.Create(ipvswire.Service{Frontend: probeFrontend, Scheduler: name})
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("the kernel has no such scheduler: its module ip_vs_%s is missing or cannot be loaded", name)
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -18,7 +18,7 @@ func TestTerritoryHasTheScaffold(t *testing.T) {
 		o := h.Object()
 		hooks[o.ID.Container+" "+o.ID.Name] = o.Body
 	}
-	for _, o := range ipvs.NewRenderer(service.IPv4, ipvs.Options{}).Node(&service.NodeFacts{}) {
+	for _, o := range ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{}).Node(&service.NodeFacts{}) {
 		switch table := iptables.Table(o.ID.Container); table {
 		case iptables.NAT, iptables.Filter, iptables.Mangle:
 			if !territory.Owns(table, o.ID.Name) {
@@ -26,7 +26,7 @@ func TestTerritoryHasTheScaffold(t *testing.T) {
 			}
 			continue
 		}
-		if o.ID.Container == ipvs.ContainerSet || o.ID.Container == ipvs.ContainerDevice {
+		if o.ID.Container == ipvsrender.ContainerSet || o.ID.Container == ipvsrender.ContainerDevice {
 			continue
 		}
 		name := o.ID.Container + " " + o.ID.Name

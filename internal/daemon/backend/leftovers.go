@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
@@ -112,7 +112,7 @@ func leaveUserspace(ctx context.Context, log *zap.Logger) error {
 }
 
 func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error {
-	s, err := ipvs.Cleanup(ctx, false, tables)
+	s, err := ipvskernel.Cleanup(ctx, false, tables)
 	if s.Any() {
 		log.Info("rules of another mode removed", zap.String("of", "ipvs"),
 			zap.Int("servers", s.Servers), zap.Bool("device", s.Device), zap.Int("sets", s.Sets))

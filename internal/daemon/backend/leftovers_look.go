@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -47,7 +47,7 @@ func Others(ctx context.Context, mode config.Mode, variant iptables.Variant) (fo
 		failed = append(failed, tables())
 		return found, errors.Join(failed...)
 	}
-	s, err := ipvs.Cleanup(ctx, true, tables)
+	s, err := ipvskernel.Cleanup(ctx, true, tables)
 	if s.Any() {
 		found = append(found, Leftover{"ipvs", fmt.Sprintf("%d virtual servers, %d sets, device: %t", s.Servers, s.Sets, s.Device)})
 	}

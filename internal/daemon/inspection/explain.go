@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
@@ -60,7 +60,7 @@ func (i *Inspection) domainOf(family service.Family) (dataplane.Renderer, datapl
 			if d.Layout != nil {
 				return d.Renderer, iptables.NewLayout(family)
 			}
-			if drainer, ok := d.Renderer.(*ipvs.Drainer); ok {
+			if drainer, ok := d.Renderer.(*ipvskernel.Drainer); ok {
 				return drainer.Renderer, nil // without what it learns of rendering
 			}
 			return d.Renderer, nil

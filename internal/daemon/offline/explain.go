@@ -6,7 +6,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -67,7 +67,9 @@ func explainDomain(mode config.Mode, o *setup.Options, liberal bool) func(servic
 	return func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
 		switch mode {
 		case config.ModeIPVS:
-			return ipvs.NewRenderer(family, ipvs.Options{Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true}), nil
+			return ipvsrender.NewRenderer(family, ipvsrender.Options{
+				Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true,
+			}), nil
 		case config.ModeIPTables:
 			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
 			return iptables.NewRenderer(family, options), iptables.NewLayout(family)

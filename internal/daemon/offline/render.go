@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
@@ -119,7 +119,7 @@ func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Add
 	case settings.HostAddresses && node != nil && len(settings.NodePortRanges) == 0:
 		return node.Addresses, nil
 	case settings.HostAddresses:
-		return hostaddress.ListWithout(ipvs.Device)
+		return hostaddress.ListWithout(ipvsrender.Device)
 	case len(settings.NodePortRanges) > 0:
 		return hostaddress.List()
 	default:

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
@@ -102,7 +102,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		}
 		tell(p.backend.Mode == config.ModeIPTables, what)
 	}
-	if ipvs.HasServers() {
+	if ipvskernel.HasServers() {
 		tell(p.backend.Mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
 	}
 	if !found {

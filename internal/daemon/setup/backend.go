@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -96,7 +96,7 @@ func (b *Backend) Succeed(former *Backend) {
 // away once listeners and routes are there.
 func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
 	if b.Mode == config.ModeIPVS || b.Mode == config.ModeUserspace {
-		return hostaddress.WatchWithout(ipvs.Device)
+		return hostaddress.WatchWithout(ipvsrender.Device)
 	}
 	return hostaddress.Watch
 }

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -121,7 +121,7 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 	return backend.IPVSOptions{
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
 		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
-		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
+		Timeouts:    ipvswire.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
 		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.Dry != nil, Log: log,
 	}
 }

@@ -1,0 +1,249 @@
+//go:build ipvs
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/ipvstest"
+)
+
+// cluster is a node with IPVS, a pod of its own, a pod elsewhere (which answers, as
+// it would on another node, by a way of its own) and a client outside:
+//
+//	p1 ── node ── far
+//	       │ └─── x
+type cluster struct {
+	testNode
+	ipvstest.World
+	p1, far, x *netns.Namespace
+	facts      *service.NodeFacts
+}
+
+// newCluster makes the namespaces, with the addresses of the world: the node has
+// its first, p1 the first endpoint's and far the third's.
+func newCluster(t *testing.T, family service.Family, variant string) *cluster {
+	t.Helper()
+	w := ipvstest.WorldOf(family)
+	c := &cluster{testNode: *newTestNode(t, family, variant), World: w, facts: w.Facts()}
+	outside := w.Allowed.Addr().Next()
+	for _, peer := range []struct {
+		namespace **netns.Namespace
+		name      string
+		addr, own netip.Addr
+	}{
+		{&c.p1, "p1", w.EndpointAddrs[0], w.Node},
+		{&c.far, "far", w.EndpointAddrs[2], w.Node},
+		{&c.x, "x", outside, w.Node},
+	} {
+		other := newTestNode(t, family, variant)
+		*peer.namespace = other.Namespace
+		spec := netns.LinkSpec{NameA: "to-" + peer.name, NameB: "eth0"}
+		spec.AddrsA = []netip.Prefix{netip.PrefixFrom(peer.own, peer.own.BitLen())}
+		spec.AddrsB = []netip.Prefix{netip.PrefixFrom(peer.addr, peer.addr.BitLen())}
+		if err := netns.Link(c.Namespace, other.Namespace, spec); err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.AddLinkRoute(netip.PrefixFrom(peer.addr, peer.addr.BitLen()), spec.NameA))
+		c.must(other.AddLinkRoute(netip.PrefixFrom(peer.own, peer.own.BitLen()), "eth0"))
+		c.must(other.AddRoute(netip.PrefixFrom(peer.own, 0).Masked(), peer.own))
+	}
+	c.must(c.Sysctl("net/ipv4/ip_forward", "1"))
+	c.must(c.Sysctl("net/ipv6/conf/all/forwarding", "1"))
+	c.must(c.Sysctl("net/ipv4/vs/conntrack", "1"))
+	for _, at := range []*netns.Namespace{c.p1, c.far} {
+		addr := w.EndpointAddrs[0]
+		if at == c.far {
+			addr = w.EndpointAddrs[2]
+		}
+		backend, err := netns.StartBackend(at, map[*netns.Namespace]string{c.p1: "p1", c.far: "far"}[at], netip.AddrPortFrom(addr, 8080))
+		c.must(err)
+		t.Cleanup(func() { c.must(backend.Close()) })
+	}
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// serve loads the scaffold and one Service.
+func (c *cluster) serve(p service.PortView) {
+	c.Helper()
+	renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
+	objects := append(renderer.Node(c.facts), renderer.Service(context.Background(), c.View(p), c.facts)...)
+	c.load(dataplane.NewFragment(service.Node, objects).Objects)
+}
+
+// expect asks for a Service, and wants the backend that answers, or none.
+func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want string) netns.Answer {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Second)
+	defer cancel()
+	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
+	if answer.Backend != want || (err == nil) != (want != "") {
+		c.Errorf("%s:%d: answer %+v, error %v; want %q", to, port, answer, err, want)
+	}
+	return answer
+}
+
+// refused connects and expects to be refused at once.
+func (c *cluster) refused(from *netns.Namespace, to netip.Addr, port uint16) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Second)
+	defer cancel()
+	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		c.Errorf("%s asks %s:%d: answer %+v, error %v; want it refused", from.Name(), to, port, answer, err)
+	}
+}
+
+// eachKernel runs a test in both families, each with another variant of the tools:
+// what they make of the rules is tested by itself.
+func eachKernel(t *testing.T, test func(t *testing.T, c *cluster)) {
+	variants := service.PerFamily[string]{"legacy", "nft"}
+	for _, family := range service.Families {
+		t.Run(fmt.Sprintf("%s/%s", family, variants[family]), func(t *testing.T) {
+			test(t, newCluster(t, family, variants[family]))
+		})
+	}
+}
+
+// endpoint returns one of the world's three.
+func (c *cluster) endpoint(i int) []service.Endpoint { return c.Endpoints(3)[i : i+1] }
+
+// Source ranges bind processes of the node, whose packets IPVS has translated
+// before table filter sees them.
+func TestSourceRangesBindTheNode(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.OpenPort()
+		p.Cluster, p.SourceRanges = c.endpoint(2), []netip.Prefix{c.Allowed}
+		c.serve(p)
+		c.expect(c.x, c.VIP, 80, "far")
+		c.expect(c.Namespace, c.VIP, 80, "")
+		c.expect(c.p1, c.VIP, 80, "")
+		c.expect(c.Namespace, c.External, 80, "far")
+	})
+}
+
+func TestSourceRangesWithNode(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.OpenPort()
+		p.Cluster = c.endpoint(2)
+		p.SourceRanges, p.NodeInSourceRanges = []netip.Prefix{netip.PrefixFrom(c.Node, c.Node.BitLen())}, true
+		c.serve(p)
+		c.expect(c.x, c.VIP, 80, "")
+		c.expect(c.Namespace, c.VIP, 80, "far")
+	})
+}
+
+// Without a local endpoint, pods and the node itself are served, and those outside
+// get no answer rather than one from an address that they did not ask.
+func TestExternalLocalWithoutLocal(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.OpenPort()
+		p.ExternalLocal, p.Cluster = true, c.endpoint(2)
+		c.serve(p)
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(c.VIP, 80), netip.AddrPortFrom(c.External, 80), netip.AddrPortFrom(c.Node, 30080),
+		} {
+			c.expect(c.x, to.Addr(), to.Port(), "")
+			c.expect(c.p1, to.Addr(), to.Port(), "far")
+			if got := c.expect(c.Namespace, to.Addr(), to.Port(), "far"); got.Client.Addr() != c.Node {
+				t.Errorf("%v: the node comes as %v, want its own address %v", to, got.Client, c.Node)
+			}
+		}
+	})
+}
+
+// With a local endpoint, those outside keep their addresses.
+func TestExternalLocal(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.OpenPort()
+		p.ExternalLocal, p.Local, p.Cluster = true, c.endpoint(0), c.Endpoints(3)
+		c.serve(p)
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(c.VIP, 80), netip.AddrPortFrom(c.External, 80), netip.AddrPortFrom(c.Node, 30080),
+		} {
+			if got := c.expect(c.x, to.Addr(), to.Port(), "p1"); got.Client.Addr() != c.Allowed.Addr().Next() {
+				t.Errorf("%v: the client comes as %v, want its own address", to, got.Client)
+			}
+			c.expect(c.Namespace, to.Addr(), to.Port(), "p1")
+			c.expect(c.p1, to.Addr(), to.Port(), "p1")
+		}
+	})
+}
+
+// A ClusterIP answers at the Service's port, and rejects elsewhere; without
+// endpoints on this node it rejects where others are not wanted.
+func TestClusterIP(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.Port()
+		p.Cluster = c.endpoint(2)
+		c.serve(p)
+		c.expect(c.p1, c.ClusterIP, 80, "far")
+		c.expect(c.Namespace, c.ClusterIP, 80, "far")
+		c.refused(c.p1, c.ClusterIP, 22)
+	})
+}
+
+func TestInternalLocalWithoutLocal(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		p := c.OpenPort()
+		p.InternalLocal, p.Cluster = true, c.endpoint(2)
+		c.serve(p)
+		c.refused(c.p1, c.ClusterIP, 80)
+		c.refused(c.Namespace, c.ClusterIP, 80)
+		c.expect(c.p1, c.VIP, 80, "far")
+	})
+}
+
+// An endpoint that has left is busy as long as the kernel remembers a connection to
+// it, and only where it has left.
+func TestKernelDrainer(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		d := NewDrainer(render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14}), c.Do)
+		defer func() { c.must(d.Close()) }()
+		d.Node(c.facts)
+		p := c.OpenPort()
+		p.Cluster = c.endpoint(2)
+		c.serve(p)
+		leaving := p.Cluster[0]
+		p.Cluster = c.endpoint(0)
+		// The client comes in by the load balancer's address, the first frontend's
+		// real servers have no connection.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
+			t.Errorf("busy before there is a connection: %t, %v", busy, err)
+		}
+		session, err := c.x.Connect(ctx, netip.AddrPortFrom(c.VIP, 80))
+		c.must(err)
+		defer func() { c.must(session.Close()) }()
+		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || !busy {
+			t.Errorf("busy with a connection: %t, %v", busy, err)
+		}
+		held, err := d.Held(ctx, c.View(p), &p)
+		if want := []service.Endpoint{{AddrPort: leaving.AddrPort}}; err != nil || !slices.Equal(held, want) {
+			t.Errorf("held %v, %v, want %v", held, err, want)
+		}
+		p.Cluster = c.endpoint(2) // wanted again
+		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
+			t.Errorf("busy where it is wanted: %t, %v", busy, err)
+		}
+	})
+}

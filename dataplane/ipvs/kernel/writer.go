@@ -1,0 +1,243 @@
+// Package kernel writes what package render returns to one IP family's virtual servers, sets and
+// device, and reads it back. It asks which endpoints still have connections, and cleans up.
+// Chains and hooks go to a writer of rules that it receives.
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Writer writes batches of one family to IPVS, sets and the dummy device, and their rules
+// through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
+//
+// The messages of a change depend on that change alone. A batch lists nothing on its way. It reads single virtual servers whose
+// state is unsure or other than thought. A refusal keeps only those objects from being
+// written that refer to the refused one.
+//
+// Write and Read belong to one goroutine at a time. Watch may run beside them.
+type Writer struct {
+	family service.Family
+	config Config
+	// sets and ranks are by the sets' kernel names.
+	sets   map[string]wire.SetSpec
+	ranks  map[string]int
+	device dummyDevice
+	// open opens kernel, which is nil after an answer was lost on it.
+	open   func() (*kernelSockets, error)
+	kernel *kernelSockets
+	levels levels
+	// wantedAnyway are the virtual servers that were written in excluded ranges. They
+	// are wanted, so they are read.
+	wantedAnyway map[service.Frontend]bool
+}
+
+// Config tunes a Writer.
+type Config struct {
+	// Rules writes the chains and hooks of tables mangle, nat and filter: all changes
+	// that are about no container of package render. It must be of the same
+	// family, and belongs to the Writer from now on. Required.
+	Rules dataplane.Writer
+	// Excluded are ranges whose virtual servers belong to others. All others of the
+	// family count as ours, as with kube-proxy: those that no Service wants are removed.
+	Excluded []netip.Prefix
+	// NearlyFull, when set, is called when a set has reached 80 % of its capacity: at
+	// each Read that finds it so, and when it has grown to that. It does not block.
+	NearlyFull func(SetLevel)
+	// Inside runs a function on a thread in the network namespace to work in. Default:
+	// the process's own namespace.
+	Inside func(func() error) error
+}
+
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+)
+
+// serverReader is what a Writer reads from IPVS; see wire.Servers.
+type serverReader interface {
+	Service(ctx context.Context, f service.Frontend) (wire.Service, error)
+	Destinations(ctx context.Context, f service.Frontend) ([]wire.Destination, error)
+	List(ctx context.Context, wanted func(wire.Service) bool) ([]wire.Server, error)
+	Close() error
+}
+
+// serverWriter is how a Writer changes virtual servers; see wire.ServerWriter.
+type serverWriter interface {
+	Do(ctx context.Context, requests []wire.Request) []error
+	Written() dataplane.Written
+	Close() error
+}
+
+// setSocket is what a Writer needs of its connection to sets; see wire.Sets.
+type setSocket interface {
+	Create(ctx context.Context, specs []wire.SetSpec) []error
+	Destroy(ctx context.Context, names []string) []error
+	Add(ctx context.Context, changes []wire.EntryChange) []error
+	Delete(ctx context.Context, changes []wire.EntryChange) []error
+	List(ctx context.Context, wanted func(name string) bool) ([]wire.Set, error)
+	Close() error
+}
+
+// dummyDevice is what a Writer needs of the device; see wire.Device.
+type dummyDevice interface {
+	Exists() (bool, error)
+	Ensure() error
+	Delete() error
+	Add(ctx context.Context, addresses []netip.Addr) []error
+	Remove(ctx context.Context, addresses []netip.Addr) []error
+	Addresses(family int) (own, others []netip.Addr, err error)
+	Watch(ctx context.Context, changed func()) error
+	Close() error
+}
+
+// kernelSockets are the connections that are given up when an answer was lost.
+type kernelSockets struct {
+	servers serverReader
+	changes serverWriter
+	sets    setSocket
+}
+
+func (k *kernelSockets) close() error {
+	return errors.Join(k.servers.Close(), k.changes.Close(), k.sets.Close())
+}
+
+// openKernel opens them in the network namespace of a function.
+func openKernel(inside func(func() error) error) (*kernelSockets, error) {
+	var k kernelSockets
+	err := inside(func() error {
+		servers, err := wire.OpenServers()
+		if err != nil {
+			return err
+		}
+		changes, err := wire.OpenServerWriter()
+		if err != nil {
+			return errors.Join(err, servers.Close())
+		}
+		sets, err := wire.OpenSets()
+		if err != nil {
+			return errors.Join(err, servers.Close(), changes.Close())
+		}
+		k = kernelSockets{servers, changes, sets}
+		return nil
+	})
+	return &k, err
+}
+
+// families are those of the device's addresses.
+var families = service.PerFamily[int]{unix.AF_INET, unix.AF_INET6}
+
+// NewWriter opens a writer for one family. The error matches wire.ErrUnavailable if the
+// kernel has no IPVS, and wire.ErrUnsupported if it has no sets.
+func NewWriter(family service.Family, config Config) (*Writer, error) {
+	if config.Inside == nil {
+		config.Inside = func(f func() error) error { return f() }
+	}
+	device, err := wire.OpenDevice(config.Inside, families[family])
+	if err != nil {
+		return nil, err
+	}
+	open := func() (*kernelSockets, error) { return openKernel(config.Inside) }
+	w := newWriter(family, config, device, open)
+	if err := w.connect(); err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return w, nil
+}
+
+func newWriter(
+	family service.Family, config Config, device dummyDevice, open func() (*kernelSockets, error),
+) *Writer {
+	if config.NearlyFull == nil {
+		config.NearlyFull = func(SetLevel) {}
+	}
+	w := &Writer{
+		family: family, config: config, device: device, open: open,
+		sets: make(map[string]wire.SetSpec), ranks: ranksOf(family),
+		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[service.Frontend]bool),
+	}
+	for _, s := range render.Sets(family) {
+		w.sets[s.Name] = s
+	}
+	return w
+}
+
+// Close closes the sockets. What is in the kernel stays.
+func (w *Writer) Close() error { return errors.Join(w.disconnect(), w.device.Close()) }
+
+func (w *Writer) connect() (err error) {
+	if w.kernel == nil {
+		var opened *kernelSockets
+		if opened, err = w.open(); err == nil {
+			w.kernel = opened
+		}
+	}
+	return err
+}
+
+func (w *Writer) disconnect() error {
+	if w.kernel == nil {
+		return nil
+	}
+	err := w.kernel.close()
+	w.kernel = nil
+	return err
+}
+
+// Write makes one attempt, in the order of plan. The kernel cannot be interrupted; the
+// context is checked between sends.
+func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	start := time.Now()
+	receipt := w.attempt(ctx, batch)
+	receipt.Took = time.Since(start)
+	return receipt
+}
+
+func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	if ctx.Err() != nil {
+		return untouched(batch, dataplane.Unknown, context.Cause(ctx))
+	}
+	if err := w.connect(); err != nil {
+		return untouched(batch, dataplane.Busy, fmt.Errorf("write %s virtual servers: %w", w.family, err))
+	}
+	a := newAttempt(w, batch)
+	a.carryOut(ctx)
+	receipt := a.receipt()
+	if a.lost {
+		// A late answer must not be taken for another one.
+		_ = w.disconnect() // the connection is of no more use
+	}
+	return receipt
+}
+
+// excluded reports whether a virtual server at an address belongs to others.
+func (w *Writer) excluded(addr netip.Addr) bool {
+	return slices.ContainsFunc(w.config.Excluded, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// ours reports whether a virtual server is ours.
+func (w *Writer) ours(f service.Frontend) bool {
+	return service.FamilyOf(f.Addr) == w.family && (!w.excluded(f.Addr) || w.wantedAnyway[f])
+}
+
+// noteWanted notes whether a virtual server in an excluded range is wanted.
+func (w *Writer) noteWanted(f service.Frontend, wanted bool) {
+	switch {
+	case !w.excluded(f.Addr):
+	case wanted:
+		w.wantedAnyway[f] = true
+	default:
+		delete(w.wantedAnyway, f)
+	}
+}

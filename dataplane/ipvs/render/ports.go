@@ -1,0 +1,236 @@
+package render
+
+import (
+	"net/netip"
+
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// portDraft renders one service port.
+type portDraft struct {
+	*draft
+	*service.PortView
+	// internal and external are the bodies of the virtual servers of the ClusterIP
+	// and of everything else.
+	internal, external string
+}
+
+func newPortDraft(d *draft, wish service.Scheduling, view *service.PortView) *portDraft {
+	p := &portDraft{draft: d, PortView: view}
+	head := d.renderer.head(wish, view)
+	p.internal = head + p.reals(p.internalEndpoints())
+	p.external = p.internal
+	if p.InternalLocal || p.ExternalLocal {
+		p.external = head + p.reals(p.externalEndpoints())
+	}
+	return p
+}
+
+// frontend is an address at the service's port.
+func (p *portDraft) frontend(addr netip.Addr) service.Frontend {
+	return service.Frontend{Addr: addr, Port: p.Port, Protocol: p.Protocol}
+}
+
+// served is the entry of an address at a port in sets of type hash:ip,port.
+func (p *portDraft) served(addr netip.Addr, port uint16) wire.Entry {
+	return wire.Entry{Addr: addr, Protocol: wire.Protocol(p.Protocol.Number()), Port: port}
+}
+
+// from is the entry of an address at the service's port, for clients in a range.
+func (p *portDraft) from(addr netip.Addr, source netip.Prefix) wire.Entry {
+	e := p.served(addr, p.Port)
+	e.Second = source
+	return e
+}
+
+func (p *portDraft) renderClusterIP() {
+	if !p.ClusterIP.IsValid() {
+		return
+	}
+	p.bind(p.ClusterIP)
+	p.entry(setClusterIP, p.served(p.ClusterIP, p.Port))
+	p.objects = append(p.objects, serverObject(p.frontend(p.ClusterIP), p.internal))
+}
+
+// renderExternal renders the external IPs and the load balancer's.
+func (p *portDraft) renderExternal() {
+	for _, addr := range p.ExternalIPs {
+		if p.ctx.Err() != nil {
+			return
+		}
+		if p.ExternalLocal {
+			p.entry(SetExternalIPLocal, p.served(addr, p.Port))
+		} else {
+			p.entry(setExternalIP, p.served(addr, p.Port))
+		}
+		p.renderExternalServer(addr)
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		p.entry(setLoadBalancer, p.served(addr, p.Port))
+		if p.ExternalLocal {
+			p.entry(SetLoadBalancerLocal, p.served(addr, p.Port))
+		}
+		p.renderSourceRanges(addr)
+		p.renderExternalServer(addr)
+	}
+}
+
+// renderExternalServer binds the address unless it is the node's already, which would be gone
+// with the Service, or the API server's.
+func (p *portDraft) renderExternalServer(addr netip.Addr) {
+	if p.facts.MayBind(addr) {
+		p.bind(addr)
+	}
+	p.objects = append(p.objects, serverObject(p.frontend(addr), p.external))
+	p.renderNoLocal(addr, p.Port)
+}
+
+// renderNoLocal drops clients from outside that may reach endpoints of this node only while
+// all endpoints are elsewhere.
+func (p *portDraft) renderNoLocal(addr netip.Addr, port uint16) {
+	if p.HasAny && !p.ServesExternal() {
+		p.entry(setNoLocalEndpoints, p.served(addr, port))
+	}
+}
+
+// renderSourceRanges admits only some clients. A range that covers everyone counts as none;
+// a set cannot hold it.
+func (p *portDraft) renderSourceRanges(addr netip.Addr) {
+	for _, source := range p.SourceRanges {
+		if source.Bits() == 0 {
+			return
+		}
+	}
+	if len(p.SourceRanges) == 0 {
+		return
+	}
+	p.entry(SetLoadBalancerFW, p.served(addr, p.Port))
+	for _, source := range p.SourceRanges {
+		p.entry(setSourceCIDR, p.from(addr, source))
+	}
+	if p.NodeInSourceRanges {
+		// What the node sends has the address itself as its source.
+		p.entry(setSourceIP, p.from(addr, netip.PrefixFrom(addr, addr.BitLen())))
+	}
+}
+
+// nodePortSets are the sets of node ports by protocol: all, and those with local endpoints
+// only.
+var nodePortSets = map[service.Protocol][2]string{
+	service.TCP:  {SetNodePortTCP, SetNodePortLocalTCP},
+	service.UDP:  {SetNodePortUDP, SetNodePortLocalUDP},
+	service.SCTP: {setNodePortSCTP, SetNodePortLocalSCTP},
+}
+
+// renderNodePort renders a virtual server for each of the node's addresses.
+func (p *portDraft) renderNodePort() {
+	addrs := p.nodePortAddrs()
+	if p.NodePort == 0 || len(addrs) == 0 {
+		return
+	}
+	sets := nodePortSets[p.Protocol]
+	in := sets[:1]
+	if p.ExternalLocal {
+		in = sets[:]
+	}
+	for _, set := range in {
+		if p.Protocol != service.SCTP {
+			p.entry(set, portEntry(p.NodePort))
+			continue
+		}
+		for _, addr := range addrs {
+			p.entry(set, p.served(addr, p.NodePort))
+		}
+	}
+	for _, addr := range addrs {
+		f := service.Frontend{Addr: addr, Port: p.NodePort, Protocol: p.Protocol}
+		p.objects = append(p.objects, serverObject(f, p.external))
+		p.renderNoLocal(addr, p.NodePort)
+	}
+}
+
+// renderHairpins masquerades each endpoint that may reach itself. Otherwise it would see a
+// packet from its own address. These are the endpoints on this node. They are all endpoints
+// if clients that should reach local endpoints only are sent elsewhere for want of one,
+// because pods elsewhere may come in here.
+func (p *portDraft) renderHairpins() {
+	everywhere := p.HasAny && p.ExternallyAccessible() && !p.ServesExternal()
+	for _, e := range p.Reachable() {
+		if !e.Local && !everywhere {
+			continue
+		}
+		addr := e.AddrPort.Addr()
+		self := p.served(addr, e.AddrPort.Port())
+		self.Second = netip.PrefixFrom(addr, addr.BitLen())
+		p.entry(setLoopBack, self)
+	}
+}
+
+// head is the first line of the bodies of a port's virtual servers.
+func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string {
+	if wish.Scheduler == "" {
+		// The flag of mh is kube-proxy's choice. Without it, all connections of a client
+		// go to one endpoint.
+		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
+	}
+	s := Server{Service: wire.Service{Scheduler: wish.Scheduler}}
+	if wish.Fallback {
+		s.Flags |= wire.SchedulerFlag1
+	}
+	if wish.Ports {
+		s.Flags |= wire.SchedulerFlag2
+	}
+	if view.AffinitySeconds > 0 {
+		s.Flags |= wire.Persistent
+		s.Timeout = uint32(view.AffinitySeconds)
+	}
+	return string(s.appendHead(nil))
+}
+
+// internalEndpoints returns those of the ClusterIP, and whether they may only be endpoints of
+// this node.
+func (p *portDraft) internalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+	if p.InternalLocal {
+		return p.Local, true
+	}
+	return p.Cluster, false
+}
+
+// externalEndpoints returns those of all other frontends. If only endpoints of this node are
+// wanted and there is none, the others still serve local pods, and a rule drops clients from
+// outside.
+func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+	if p.ExternalLocal && len(p.Local) > 0 {
+		return p.Local, false
+	}
+	return p.Cluster, false
+}
+
+// reals returns the lines of a virtual server's body for its endpoints and for those that
+// drain.
+func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
+	draining := p.Draining
+	reals := make([]wire.Real, 0, len(endpoints)+len(draining))
+	for _, e := range endpoints {
+		for len(draining) > 0 && draining[0].Compare(e) < 0 {
+			reals = appendDraining(reals, draining[0], localOnly)
+			draining = draining[1:]
+		}
+		if len(draining) > 0 && draining[0].AddrPort == e.AddrPort {
+			draining = draining[1:]
+		}
+		reals = append(reals, wire.Real{Addr: e.AddrPort, Weight: 1})
+	}
+	for _, e := range draining {
+		reals = appendDraining(reals, e, localOnly)
+	}
+	return string(appendReals(make([]byte, 0, 32*len(reals)), reals))
+}
+
+func appendDraining(reals []wire.Real, e service.Endpoint, localOnly bool) []wire.Real {
+	if localOnly && !e.Local {
+		return reals
+	}
+	return append(reals, wire.Real{Addr: e.AddrPort})
+}

@@ -1,0 +1,303 @@
+package render_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/ipvstest"
+)
+
+// A view without ports of the family renders to nothing, health port included.
+func TestRenderNothing(t *testing.T) {
+	w := ipvstest.WorldOf(service.IPv4)
+	view := w.View(w.OpenPort())
+	view.HealthCheckNodePort = 32000
+	renderer := render.NewRenderer(service.IPv6, render.Options{})
+	if got := renderer.Service(context.Background(), view, ipvstest.WorldOf(service.IPv6).Facts()); len(got) != 0 {
+		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
+	}
+}
+
+// TestServerAddressesAreNotBound: an external IP or a load balancer's that is the API server's stays where it is.
+// ClusterIPs are bound in any case, and all frontends have their virtual servers.
+func TestServerAddressesAreNotBound(t *testing.T) {
+	for _, family := range service.Families {
+		w := ipvstest.WorldOf(family)
+		port := w.OpenPort()
+		count := func(facts *service.NodeFacts) (bound []string, servers int) {
+			for _, o := range render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(port), facts) {
+				switch o.ID.Container {
+				case render.ContainerAddress:
+					bound = append(bound, o.ID.Name)
+				case render.ContainerServer:
+					servers++
+				}
+			}
+			return bound, servers
+		}
+		facts := w.Facts()
+		all, before := count(facts)
+		facts.Servers[family] = slices.Concat([]netip.Addr{port.ClusterIP}, port.ExternalIPs, port.LoadBalancerVIPs)
+		bound, after := count(facts)
+		if len(all) < 2 || len(bound) != 1 || bound[0] != port.ClusterIP.String() || after != before {
+			t.Errorf("%s: bound %v of %v, %d servers of %d", family, bound, all, after, before)
+		}
+	}
+}
+
+// Equal views render to equal objects, and what else was rendered before does not
+// matter.
+func TestRenderIsPure(t *testing.T) {
+	for _, c := range ipvstest.Cases {
+		for _, family := range service.Families {
+			first := c.Render(family)
+			w := ipvstest.WorldOf(family)
+			render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(w.OpenPort()), w.Facts())
+			if again := c.Render(family); !reflect.DeepEqual(first, again) {
+				t.Errorf("%s %s: differs the second time", c.Name, family)
+			}
+		}
+	}
+}
+
+// The scaffold holds nothing that follows from a Service: no Service changes a
+// rule.
+func TestServicesRenderNoRules(t *testing.T) {
+	for _, c := range ipvstest.Cases {
+		if strings.HasPrefix(c.Name, "scaffold") {
+			continue
+		}
+		for _, o := range c.Render(service.IPv4) {
+			container, _, _ := strings.Cut(o.ID.Container, "/")
+			known := []string{render.ContainerAddress, render.ContainerServer, render.ContainerSet}
+			if !slices.Contains(known, container) || o.Kind != dataplane.Element {
+				t.Errorf("%s: %+v", c.Name, o)
+			}
+		}
+	}
+}
+
+// Whoever jumps to a chain or asks a set says so, and whatever is referred to
+// exists.
+func TestRefsAreWhatIsNeeded(t *testing.T) {
+	for _, family := range service.Families {
+		for _, c := range ipvstest.Cases {
+			checkRefs(t, c.Name, scaffoldOf(family), c.Render(family))
+		}
+	}
+}
+
+func scaffoldOf(family service.Family) []dataplane.Object {
+	return render.NewRenderer(family, render.Options{MasqueradeBit: 14}).Node(ipvstest.WorldOf(family).Facts())
+}
+
+func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) {
+	t.Helper()
+	exists := map[dataplane.ID]bool{}
+	for _, o := range slices.Concat(scaffold, objects) {
+		exists[o.ID] = true
+	}
+	for _, o := range objects {
+		for _, ref := range o.Refs() {
+			if !exists[ref] {
+				t.Errorf("%s: %v refers to %v, which does not exist", name, o.ID, ref)
+			}
+		}
+		table, _, _ := strings.Cut(o.ID.Container, "/")
+		words := strings.Fields(o.Body)
+		for i, word := range words {
+			var ref dataplane.ID
+			switch {
+			case word == "--match-set":
+				ref = render.SetID(words[i+1])
+			case word == "-j" && strings.HasPrefix(words[i+1], "KUBE-"):
+				ref = dataplane.ID{Container: table, Name: words[i+1]}
+			default:
+				continue
+			}
+			if !slices.Contains(o.Refs(), ref) {
+				t.Errorf("%s: %v needs %v, and does not refer to it", name, o.ID, ref)
+			}
+		}
+	}
+}
+
+// Two ports of one Service that claim the same frontend: the first stays, with its
+// own endpoints.
+func TestFirstPortKeepsFrontend(t *testing.T) {
+	w := ipvstest.WorldOf(service.IPv4)
+	first, second := w.Port(), w.Port()
+	second.Name, first.Cluster, second.Cluster = "other", w.Endpoints(1), w.Endpoints(2)
+	renderer := render.NewRenderer(service.IPv4, render.Options{})
+	objects := renderer.Service(context.Background(), w.View(first, second), w.Facts())
+	fragment := dataplane.NewFragment(service.Key{}, objects)
+	id := render.ServerID(service.Frontend{Addr: w.ClusterIP, Port: 80})
+	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
+	if i < 0 || strings.Contains(fragment.Objects[i].Body, w.EndpointAddrs[1].String()) {
+		t.Errorf("the ClusterIP does not lead to the first port: %s", listing(fragment.Objects))
+	}
+}
+
+// An endpoint that is wanted and said to drain, too, is wanted.
+func TestWantedEndpointsDoNotDrain(t *testing.T) {
+	w := ipvstest.WorldOf(service.IPv4)
+	p := w.Port()
+	p.Draining = w.Endpoints(3)
+	renderer := render.NewRenderer(service.IPv4, render.Options{})
+	drained := renderer.Service(context.Background(), w.View(p), w.Facts())
+	p.Draining = nil
+	if plain := renderer.Service(context.Background(), w.View(p), w.Facts()); !reflect.DeepEqual(drained, plain) {
+		t.Errorf("got %s, want %s", listing(drained), listing(plain))
+	}
+}
+
+// A weight is all that tells a draining endpoint from one that serves, so that the
+// writer changes one real server and no other.
+func TestDrainingChangesOneLine(t *testing.T) {
+	w := ipvstest.WorldOf(service.IPv4)
+	p := w.Port()
+	renderer := render.NewRenderer(service.IPv4, render.Options{})
+	serving := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
+	p.Cluster, p.Draining = w.Endpoints(3)[1:], w.Endpoints(1)
+	draining := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
+	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
+	// It gets no new connections, so that none can be its own.
+	loopBack := "set/" + render.SetName(service.IPv4, "LOOP-BACK")
+	want = strings.Replace(want, loopBack+" | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
+	if draining != want {
+		t.Errorf("got\n%s\nwant\n%s", draining, want)
+	}
+}
+
+// manyEndpoints is a port with every kind of frontend and n endpoints, one of them
+// on this node.
+func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
+	w := ipvstest.WorldOf(service.IPv4)
+	p := w.OpenPort()
+	p.Cluster = nil
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 180, byte(i >> 8), byte(i)})
+		p.Cluster = append(p.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080), Local: i == 0})
+	}
+	slices.SortFunc(p.Cluster, service.Endpoint.Compare)
+	return w.View(p), w.Facts()
+}
+
+// However many endpoints there are, the number of objects is that of frontends, and
+// what the endpoints on this node add.
+func TestObjectsPerEndpoint(t *testing.T) {
+	counts := map[int]int{}
+	for _, n := range []int{1, 10, 1000} {
+		view, facts := manyEndpoints(n)
+		counts[n] = len(render.NewRenderer(service.IPv4, render.Options{}).Service(context.Background(), view, facts))
+	}
+	if counts[1] != counts[10] || counts[1] != counts[1000] {
+		t.Errorf("objects by endpoints: %v, want equal numbers", counts)
+	}
+}
+
+func BenchmarkRenderService(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			view, facts := manyEndpoints(n)
+			renderer := render.NewRenderer(service.IPv4, render.Options{})
+			b.ReportAllocs()
+			for b.Loop() {
+				renderer.Service(context.Background(), view, facts)
+			}
+		})
+	}
+}
+
+// listing shows objects as text, sorted, with what they hold below and each once.
+func listing(objects []dataplane.Object) string {
+	lines := map[string]string{}
+	for _, o := range objects {
+		name := fmt.Sprintf("%s | %s\n", o.ID.Container, o.ID.Name)
+		lines[name] = name
+		if o.Body != "" {
+			lines[name] += "  " + strings.ReplaceAll(o.Body, "\n", "\n  ") + "\n"
+		}
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		b.WriteString(lines[name])
+	}
+	return b.String()
+}
+
+// A sweep finds every chain that is rendered, and no built-in one.
+func TestRenderedChainsAreOurs(t *testing.T) {
+	renderer := render.NewRenderer(service.IPv4, render.Options{MasqueradeBit: 14})
+	chains := 0
+	for _, o := range renderer.Node(ipvstest.WorldOf(service.IPv4).Facts()) {
+		table, builtIn, isHook := strings.Cut(o.ID.Container, "/")
+		switch {
+		case o.ID.Container == render.ContainerSet || o.ID == render.DeviceID:
+		case isHook:
+			if render.OwnsChain(table, builtIn) {
+				t.Errorf("%s %s must not be removed", table, builtIn)
+			}
+		default:
+			if chains++; !render.OwnsChain(table, o.ID.Name) {
+				t.Errorf("%s %s is not ours", table, o.ID.Name)
+			}
+		}
+	}
+	if chains != 13 {
+		t.Errorf("%d chains, want 13", chains)
+	}
+	for _, other := range []dataplane.ID{{Container: "nat", Name: "KUBE-SVC-X"}, {Container: "raw", Name: "KUBE-SERVICES"}, {Container: "filter", Name: "KUBE-FIREWALL"}} {
+		if render.OwnsChain(other.Container, other.Name) {
+			t.Errorf("%v is not ours", other)
+		}
+	}
+}
+
+// TestEveryObjectThatIsRenderedIsKnown: each entry is in a set of kinds, and is of a frontend exactly where
+// kinds says so. The entries of a set that is forgotten there would be taken for facts that Services share.
+func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
+	for _, family := range service.Families {
+		seen := map[string]bool{}
+		for _, c := range ipvstest.Cases {
+			for _, o := range c.Render(family) {
+				set, entry := render.EntrySet(o.ID)
+				f, told := render.Naming{}.Frontend(o.ID)
+				switch {
+				case entry:
+					seen[set] = true
+					if !slices.ContainsFunc(render.Sets(family), func(s wire.SetSpec) bool { return s.Name == set }) {
+						t.Errorf("%v: entry %q is of set %s, which is none", family, o.ID.Name, set)
+					}
+					begins := strings.Count(o.ID.Name, ":") > 0 && strings.Contains(o.ID.Name, ",")
+					if begins && !told && set != render.SetName(family, "LOOP-BACK") {
+						t.Errorf("%v: entry %q of %s names a virtual server and is for none", family, o.ID.Name, set)
+					}
+					if want := f.Protocol.String() + ":" + strconv.Itoa(int(f.Port)); told && !strings.HasPrefix(o.ID.Name+",", f.Addr.String()+","+want+",") {
+						t.Errorf("%v: entry %q of %s is for %v", family, o.ID.Name, set, f)
+					}
+				case o.ID.Container == render.ContainerServer:
+					if !told || render.ServerID(f) != o.ID {
+						t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, told)
+					}
+				case told:
+					t.Errorf("%v: %q is for %v", family, o.ID, f)
+				}
+			}
+		}
+		if len(seen) < len(render.Sets(family))-1 { // none has a UDP node port with local endpoints only
+			t.Errorf("%v: entries of %d sets only: this proves little", family, len(seen))
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package render
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Server is one virtual server with its real servers, the body of an element in container
+// "server". They are one object, so that the older of two Services that want one frontend
+// gets it with its own endpoints.
+type Server struct {
+	wire.Service
+	// Reals are sorted by the text of their addresses and ports, without duplicates. The
+	// weight is 1, or 0 for an endpoint that keeps its connections and gets no new ones.
+	Reals []wire.Real
+}
+
+// Object is the server as an object of the domain. Equal servers have equal bodies.
+func (s *Server) Object() dataplane.Object {
+	return serverObject(s.Frontend, string(appendReals(s.appendHead(nil), s.Reals)))
+}
+
+func serverObject(f service.Frontend, body string) dataplane.Object {
+	return dataplane.Object{ID: ServerID(f), Kind: dataplane.Element, Body: body}
+}
+
+// appendHead appends the first line of the body: "SCHEDULER FLAGS TIMEOUT", with the flags
+// in hexadecimal, for example "rr 0x1 10800". The number of free bits follows where
+// clients share their persistence, which no server of ours does.
+func (s *Server) appendHead(b []byte) []byte {
+	b = append(append(b, s.Scheduler...), " 0x"...)
+	b = strconv.AppendUint(b, uint64(s.Flags), 16)
+	b = strconv.AppendUint(append(b, ' '), uint64(s.Timeout), 10)
+	if s.FreeBits != 0 {
+		b = strconv.AppendUint(append(b, ' '), uint64(s.FreeBits), 10)
+	}
+	return b
+}
+
+// appendReals appends the other lines, "ADDR:PORT WEIGHT", each after a line break.
+func appendReals(b []byte, reals []wire.Real) []byte {
+	for _, r := range reals {
+		b = r.Addr.AppendTo(append(b, '\n'))
+		b = strconv.AppendUint(append(b, ' '), uint64(r.Weight), 10)
+	}
+	return b
+}
+
+// ParseServer is the reverse of Object.
+func ParseServer(o *dataplane.Object) (Server, error) {
+	frontend, err := ParseServerID(o.ID)
+	if err != nil {
+		return Server{}, err
+	}
+	s := Server{Service: wire.Service{Frontend: frontend}}
+	head, reals, several := strings.Cut(o.Body, "\n")
+	if !s.parseHead(head) {
+		return Server{}, fmt.Errorf("virtual server %s: %q is not a scheduler, flags and a timeout", o.ID.Name, head)
+	}
+	if !several {
+		return s, nil
+	}
+	s.Reals = make([]wire.Real, 0, strings.Count(reals, "\n")+1)
+	for line := range strings.SplitSeq(reals, "\n") {
+		r, ok := parseReal(line)
+		if !ok {
+			return Server{}, fmt.Errorf("virtual server %s: %q is not a real server and its weight", o.ID.Name, line)
+		}
+		s.Reals = append(s.Reals, r)
+	}
+	return s, nil
+}
+
+func (s *Server) parseHead(line string) bool {
+	words := strings.Split(line, " ")
+	if len(words) < 3 || len(words) > 4 {
+		return false
+	}
+	s.Scheduler = words[0]
+	s.Flags = uint32(parsed(strings.TrimPrefix(words[1], "0x"), 16, 32))
+	s.Timeout = uint32(parsed(words[2], 10, 32))
+	if len(words) == 4 {
+		s.FreeBits = uint8(parsed(words[3], 10, 8))
+	}
+	// One form only, or two bodies would stand for one server.
+	return s.Scheduler != "" && string(s.appendHead(nil)) == line
+}
+
+// parsed returns 0 for what is not a number. It prints differently, so the caller notices.
+func parsed(text string, base, bits int) uint64 {
+	n, err := strconv.ParseUint(text, base, bits)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func parseReal(line string) (wire.Real, bool) {
+	addr, weight, _ := strings.Cut(line, " ")
+	at, err := netip.ParseAddrPort(addr)
+	r := wire.Real{Addr: at, Weight: uint32(parsed(weight, 10, 32))}
+	return r, err == nil && string(appendReals(nil, []wire.Real{r})[1:]) == line
+}

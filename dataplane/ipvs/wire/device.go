@@ -1,0 +1,317 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	library "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// DeviceName is the name of the dummy device, which is kube-proxy's.
+const DeviceName = "kube-ipvs0"
+
+// deviceType is the type of the device (IFLA_INFO_KIND).
+const deviceType = "dummy"
+
+// ErrNoDevice means that the device does not exist.
+var ErrNoDevice = errors.New("no device " + DeviceName)
+
+// WrongTypeError means that a device of our name is not ours, because it is not a dummy.
+// It is left alone. Somebody has to remove it.
+type WrongTypeError struct {
+	// Type is what it is, in the words of ip(8).
+	Type string
+}
+
+// Error returns the type that the device has, and the one that it should have.
+func (e *WrongTypeError) Error() string {
+	return fmt.Sprintf("device %s is of type %s and not %s: it is not ours to use or to delete",
+		DeviceName, e.Type, deviceType)
+}
+
+// Device is the dummy device of one network namespace, whether or not it exists. Its
+// addresses are the host's, even while it is down, so that IPVS sees the packets to them.
+// It stays down, as kube-proxy leaves it. Use it from one goroutine at a time; Watch may
+// run beside it.
+type Device struct {
+	inside  func(func() error) error
+	routing *library.Handle
+	// family is the one whose addresses are watched, AF_UNSPEC for both.
+	family int
+
+	mu sync.Mutex
+	// index is that of the device as last seen, 0 when it did not exist.
+	index int
+	// making is set while we are about to make the device.
+	making bool
+	// held are the host addresses that the device should have after what we did and saw
+	// last. Others caused an announcement that contradicts it.
+	held map[netip.Addr]struct{}
+}
+
+// OpenDevice opens a connection for the device of a network namespace. Inside calls a
+// function on a thread in that namespace; nil is for the process's own. Watch ignores the
+// addresses of other families than the given one (AF_INET, AF_INET6, or AF_UNSPEC for
+// both), which another Device keeps.
+func OpenDevice(inside func(func() error) error, family int) (*Device, error) {
+	if inside == nil {
+		inside = func(f func() error) error { return f() }
+	}
+	d := &Device{inside: inside, family: family, held: map[netip.Addr]struct{}{}}
+	err := inside(func() (err error) {
+		d.routing, err = library.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device %s: open a routing socket: %w", DeviceName, err)
+	}
+	return d, nil
+}
+
+// Close closes the connection. The device stays.
+func (d *Device) Close() error {
+	d.routing.Close()
+	return nil
+}
+
+// Exists reports whether the device exists. The error is a *WrongTypeError when another
+// one has its name.
+func (d *Device) Exists() (bool, error) {
+	index, err := d.find()
+	return index != 0, err
+}
+
+// Ensure makes the device if it does not exist. The error is a *WrongTypeError when
+// another one has its name.
+func (d *Device) Ensure() error {
+	index, err := d.find()
+	if err != nil || index != 0 {
+		return err
+	}
+	d.expect(true)
+	defer d.expect(false)
+	attrs := library.NewLinkAttrs()
+	attrs.Name = DeviceName
+	err = d.routing.LinkAdd(&library.Dummy{LinkAttrs: attrs})
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another program was faster
+		return fmt.Errorf("device %s: make it (is the module %s there?): %w", DeviceName, deviceType, err)
+	}
+	index, err = d.find()
+	if err == nil && index == 0 {
+		err = fmt.Errorf("device %s: it vanished: %w", DeviceName, ErrNoDevice)
+	}
+	return err
+}
+
+func (d *Device) expect(making bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.making = making
+}
+
+// find looks for the device and remembers its index. It returns 0 if there is none.
+func (d *Device) find() (int, error) {
+	index := 0
+	link, err := d.routing.LinkByName(DeviceName)
+	_, missing := errors.AsType[library.LinkNotFoundError](err)
+	switch {
+	case missing:
+	case err != nil:
+		return 0, fmt.Errorf("device %s: look for it: %w", DeviceName, err)
+	case link.Type() != deviceType:
+		d.remember(0)
+		return 0, &WrongTypeError{Type: link.Type()}
+	default:
+		index = link.Attrs().Index
+	}
+	d.remember(index)
+	return index, nil
+}
+
+// remember notes the index of the device. Another device has none of the addresses of
+// the former.
+func (d *Device) remember(index int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.index != index {
+		d.index = index
+		clear(d.held)
+	}
+}
+
+// Delete removes the device with its addresses, if it exists. The error is a
+// *WrongTypeError when another one has its name.
+func (d *Device) Delete() error {
+	index, err := d.find()
+	if err != nil || index == 0 {
+		return err
+	}
+	d.remember(0) // the announcement is not news
+	err = d.routing.LinkDel(&library.Dummy{LinkAttrs: library.LinkAttrs{Name: DeviceName, Index: index}})
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		d.remember(index)
+		return fmt.Errorf("device %s: delete it: %w", DeviceName, err)
+	}
+	return nil
+}
+
+// attempts bounds the lists of which the kernel says that addresses changed meanwhile
+// (NLM_F_DUMP_INTR).
+const attempts = 100
+
+// Addresses returns the addresses of a family (AF_INET or AF_INET6), as one list read
+// them, each sorted and without duplicates: the host addresses of the device (/32 or
+// /128; others are not ours), and all addresses of all other interfaces, without loopback
+// and IPv6 link-local ones. An address can be in both. A device of our name that is not
+// ours counts as another interface.
+func (d *Device) Addresses(family int) (own, others []netip.Addr, err error) {
+	index, err := d.find()
+	if _, wrong := errors.AsType[*WrongTypeError](err); err != nil && !wrong {
+		return nil, nil, err
+	}
+	found, err := d.routing.AddrList(nil, family)
+	for attempt := 1; attempt < attempts && errors.Is(err, library.ErrDumpInterrupted); attempt++ {
+		found, err = d.routing.AddrList(nil, family)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("device %s: list addresses: %w", DeviceName, err)
+	}
+	for _, a := range found {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok || !counts(addr.Unmap()) {
+			continue
+		}
+		ones, bits := a.Mask.Size()
+		switch {
+		case index == 0 || a.LinkIndex != index:
+			others = append(others, addr.Unmap())
+		case ones == bits:
+			own = append(own, addr.Unmap())
+		}
+	}
+	own, others = sorted(own), sorted(others)
+	d.saw(family, own)
+	return own, others, nil
+}
+
+// counts reports whether an address is one that not every host has.
+func counts(a netip.Addr) bool {
+	return !a.IsLoopback() && (a.Is4() || !a.IsLinkLocalUnicast())
+}
+
+func sorted(all []netip.Addr) []netip.Addr {
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+// saw notes what addresses of a family the device has.
+func (d *Device) saw(family int, own []netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for a := range d.held {
+		if a.Is4() == (family == unix.AF_INET) {
+			delete(d.held, a)
+		}
+	}
+	for _, a := range own {
+		d.held[a] = struct{}{}
+	}
+}
+
+// Add gives the device host addresses. An address that exists already is success.
+func (d *Device) Add(ctx context.Context, addresses []netip.Addr) []error {
+	index, err := d.current()
+	if err == nil && index == 0 {
+		err = ErrNoDevice
+	}
+	return d.change(ctx, addresses, index, err, true)
+}
+
+// Remove takes host addresses from the device. An address that does not exist is success,
+// as all are if there is no device.
+func (d *Device) Remove(ctx context.Context, addresses []netip.Addr) []error {
+	index, err := d.current()
+	if err == nil && index == 0 {
+		return make([]error, len(addresses))
+	}
+	return d.change(ctx, addresses, index, err, false)
+}
+
+// current returns the index of the device, 0 if it does not exist.
+func (d *Device) current() (int, error) {
+	d.mu.Lock()
+	index := d.index
+	d.mu.Unlock()
+	if index != 0 {
+		return index, nil
+	}
+	return d.find()
+}
+
+// change adds or removes each address, unless there is an error already, which is then the
+// result of all.
+func (d *Device) change(
+	ctx context.Context, addresses []netip.Addr, index int, err error, adding bool,
+) []error {
+	link := &library.Dummy{LinkAttrs: library.LinkAttrs{Name: DeviceName, Index: index}}
+	one := d.routing.AddrDel
+	if adding {
+		one = d.routing.AddrAdd
+	}
+	results := make([]error, len(addresses))
+	for i, a := range addresses {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			results[i] = failed(adding, a, err)
+			continue
+		}
+		d.hold(a, adding) // before the kernel announces it
+		address := &library.Addr{IPNet: library.NewIPNet(a.AsSlice())}
+		results[i] = d.settle(adding, a, answerOf(one(link, address)))
+		if results[i] != nil && !Unknown(results[i]) {
+			d.hold(a, !adding)
+		}
+	}
+	return results
+}
+
+// hold notes whether the device has an address.
+func (d *Device) hold(a netip.Addr, held bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if held {
+		d.held[a] = struct{}{}
+	} else {
+		delete(d.held, a)
+	}
+}
+
+// settle makes the result of the kernel's answer.
+func (d *Device) settle(adding bool, a netip.Addr, err error) error {
+	switch {
+	case err == nil,
+		adding && errors.Is(err, unix.EEXIST),
+		!adding && errors.Is(err, unix.EADDRNOTAVAIL),
+		!adding && errors.Is(err, unix.ENODEV):
+		return nil
+	case errors.Is(err, unix.ENODEV):
+		d.remember(0) // looked for the next time
+		err = ErrNoDevice
+	}
+	return failed(adding, a, err)
+}
+
+func failed(adding bool, a netip.Addr, err error) error {
+	verb := "remove"
+	if adding {
+		verb = "add"
+	}
+	return fmt.Errorf("device %s: %s %s: %w", DeviceName, verb, a, err)
+}

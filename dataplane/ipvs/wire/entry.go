@@ -1,0 +1,257 @@
+package wire
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
+)
+
+// Protocol is that of a port, as in the header of an IP packet.
+type Protocol uint8
+
+// The protocols with ports that a set can keep.
+const (
+	TCP     Protocol = unix.IPPROTO_TCP
+	UDP     Protocol = unix.IPPROTO_UDP
+	SCTP    Protocol = unix.IPPROTO_SCTP
+	UDPLite Protocol = unix.IPPROTO_UDPLITE
+)
+
+// String returns the word that ipset(8) uses, or the number of a protocol without ports,
+// which none of our sets has.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	case UDPLite:
+		return "udplite"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// parseProtocol reads what String returns. 0 is no protocol.
+func parseProtocol(text string) (Protocol, bool) {
+	for _, p := range []Protocol{TCP, UDP, SCTP, UDPLite} {
+		if text == p.String() {
+			return p, true
+		}
+	}
+	n, ok := parseNumber(text, 8)
+	return Protocol(n), ok && n > 0
+}
+
+// parseNumber reads a decimal number in the only form in which it is printed.
+func parseNumber(text string, bits int) (uint64, bool) {
+	n, err := strconv.ParseUint(text, 10, bits)
+	return n, err == nil && strconv.FormatUint(n, 10) == text
+}
+
+// Entry is one entry of a set of a known type. The type decides which fields are used;
+// the others are zero. Equal values are the same entry.
+type Entry struct {
+	// Addr is the first part of every hash type, without a zone.
+	Addr netip.Addr
+	// Protocol and Port are the second part. A bitmap has the port only.
+	Protocol Protocol
+	Port     uint16
+	// Second is the third part: a network in masked form, or an address as a network of
+	// its own.
+	Second netip.Prefix
+}
+
+// ParseEntry reads an entry of a set of a type from the text that String returns. It
+// also accepts other spellings that are neither names nor ranges: addresses that are not
+// shortened, networks with host bits.
+func ParseEntry(t SetType, text string) (Entry, error) {
+	e, ok := Entry{}, false
+	parts := strings.Split(text, ",")
+	switch {
+	case t == BitmapPort && len(parts) == 1:
+		ok = e.parsePort(text)
+	case t == HashIP && len(parts) == 1:
+		ok = e.parseAddr(text)
+	case t == HashIPPort && len(parts) == 2:
+		ok = e.parseAddr(parts[0]) && e.parseProtocolPort(parts[1])
+	case (t == HashIPPortIP || t == HashIPPortNet) && len(parts) == 3:
+		ok = e.parseAddr(parts[0]) && e.parseProtocolPort(parts[1]) && e.parseSecond(t, parts[2])
+	}
+	if !ok {
+		return Entry{}, fmt.Errorf("ipset: %q is not an entry of a set of type %s", text, t)
+	}
+	return e, nil
+}
+
+func (e *Entry) parseAddr(text string) bool {
+	a, err := netip.ParseAddr(text)
+	e.Addr = a
+	return err == nil && a.Zone() == ""
+}
+
+func (e *Entry) parsePort(text string) bool {
+	n, ok := parseNumber(text, 16)
+	e.Port = uint16(n)
+	return ok
+}
+
+func (e *Entry) parseProtocolPort(text string) bool {
+	protocol, port, found := strings.Cut(text, ":")
+	p, ok := parseProtocol(protocol)
+	e.Protocol = p
+	return found && ok && e.parsePort(port)
+}
+
+// parseSecond reads the third part, which has the family of the first.
+func (e *Entry) parseSecond(t SetType, text string) bool {
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		e.Second = p.Masked()
+		// A hash of networks cannot keep the network of everything.
+		return err == nil && t == HashIPPortNet && p.Bits() > 0 && p.Addr().BitLen() == e.Addr.BitLen()
+	}
+	a, err := netip.ParseAddr(text)
+	e.Second = netip.PrefixFrom(a, a.BitLen())
+	return err == nil && a.Zone() == "" && a.BitLen() == e.Addr.BitLen()
+}
+
+// String returns the entry as ipset(8) prints it: a network of one address without its
+// length, and no brackets around IPv6 addresses.
+func (e Entry) String() string {
+	if !e.Addr.IsValid() {
+		return strconv.Itoa(int(e.Port))
+	}
+	b := e.Addr.AppendTo(make([]byte, 0, 64))
+	if e.Protocol != 0 {
+		b = append(b, ',')
+		b = append(b, e.Protocol.String()...)
+		b = append(b, ':')
+		b = strconv.AppendUint(b, uint64(e.Port), 10)
+	}
+	if e.Second.IsValid() {
+		b = append(b, ',')
+		b = e.Second.Addr().AppendTo(b)
+		if !e.Second.IsSingleIP() {
+			b = append(b, '/')
+			b = strconv.AppendInt(b, int64(e.Second.Bits()), 10)
+		}
+	}
+	return string(b)
+}
+
+// Attributes inside of setData, of an entry.
+const (
+	dataAddress     = 1
+	dataPort        = 4
+	dataProtocol    = 7
+	dataAddress2    = 20
+	dataPrefixBits2 = 21
+
+	// Inside of an address.
+	addressIPv4 = 1
+	addressIPv6 = 2
+)
+
+// The kernel refuses a number or an address without the first flag, and a list of
+// attributes without the second.
+const (
+	network = unix.NLA_F_NET_BYTEORDER
+	nested  = unix.NLA_F_NESTED
+)
+
+// append adds the attributes of the entry.
+func (e Entry) append(b []byte) []byte {
+	if !e.Addr.IsValid() {
+		return netlink.AppendUint16(b, dataPort|network, e.Port)
+	}
+	b = appendAddress(b, dataAddress, e.Addr)
+	if e.Protocol != 0 {
+		b = netlink.AppendUint16(b, dataPort|network, e.Port)
+		b = netlink.AppendUint8(b, dataProtocol, uint8(e.Protocol))
+	}
+	if e.Second.IsValid() {
+		b = appendAddress(b, dataAddress2, e.Second.Addr())
+		if !e.Second.IsSingleIP() {
+			b = netlink.AppendUint8(b, dataPrefixBits2, uint8(e.Second.Bits()))
+		}
+	}
+	return b
+}
+
+func appendAddress(b []byte, kind uint16, a netip.Addr) []byte {
+	inner := uint16(addressIPv6)
+	if a.Is4() {
+		inner = addressIPv4
+	}
+	b, mark := netlink.Nest(b, kind|nested)
+	return netlink.End(netlink.AppendBytes(b, inner|network, a.AsSlice()), mark)
+}
+
+// readEntry reads an entry of a set of a type from its attributes. It returns false if
+// the entry has not the parts of the type. It ignores counters, comments and other
+// attributes that other programs can ask for.
+func readEntry(t SetType, attrs []byte) (Entry, bool) {
+	e := Entry{}
+	second, bits := netip.Addr{}, -1
+	for a := range netlink.Attrs(attrs) {
+		switch a.Type {
+		case dataAddress:
+			e.Addr = addressOf(a)
+		case dataPort:
+			e.Port = a.Uint16()
+		case dataProtocol:
+			e.Protocol = Protocol(a.Uint8())
+		case dataAddress2:
+			second = addressOf(a)
+		case dataPrefixBits2:
+			bits = int(a.Uint8())
+		}
+	}
+	if second.IsValid() {
+		if bits < 0 {
+			bits = second.BitLen()
+		}
+		e.Second = netip.PrefixFrom(second, bits).Masked()
+	}
+	return e, e.is(t)
+}
+
+// addressOf returns the address in an attribute, or the zero one if there is none.
+func addressOf(a netlink.Attr) netip.Addr {
+	for inner := range netlink.Attrs(a.Data) {
+		switch {
+		case inner.Type == addressIPv4 && len(inner.Data) == 4,
+			inner.Type == addressIPv6 && len(inner.Data) == 16:
+			return inner.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// is reports whether the entry has exactly the parts that a type has.
+func (e Entry) is(t SetType) bool {
+	has := [3]bool{e.Addr.IsValid(), e.Protocol != 0, e.Second.IsValid()}
+	if e.Second.IsValid() && (e.Second.Bits() == 0 || e.Second.Addr().BitLen() != e.Addr.BitLen()) {
+		return false // no set can keep it
+	}
+	switch t {
+	case BitmapPort:
+		return has == [3]bool{}
+	case HashIP:
+		return has == [3]bool{true, false, false} && e.Port == 0
+	case HashIPPort:
+		return has == [3]bool{true, true, false}
+	case HashIPPortIP:
+		return has == [3]bool{true, true, true} && e.Second.IsSingleIP()
+	case HashIPPortNet:
+		return has == [3]bool{true, true, true}
+	}
+	return false
+}

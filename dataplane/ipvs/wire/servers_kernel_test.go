@@ -1,0 +1,34 @@
+package wire
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestFamilyThatIsMissing looks up a family that no kernel has, and one that every kernel
+// has.
+func TestFamilyThatIsMissing(t *testing.T) {
+	if _, err := lookUp("NO-SUCH-FAMILY"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "ip_vs") {
+		t.Errorf("got %v", err)
+	}
+	const controller = 0x10
+	if got, err := lookUp("nlctrl"); err != nil || got != controller {
+		t.Errorf("the controller is %#x, %v", got, err)
+	}
+}
+
+// TestKernelWithoutIPVS: opening a connection fails with the reason if the kernel has no
+// IPVS, and succeeds otherwise.
+func TestKernelWithoutIPVS(t *testing.T) {
+	available := Available()
+	servers, err := OpenServers()
+	if errors.Is(err, ErrUnavailable) != errors.Is(available, ErrUnavailable) {
+		t.Errorf("available: %v, opened: %v", available, err)
+	}
+	if err == nil {
+		if err := servers.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
