@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
@@ -120,7 +120,7 @@ func TestADeniedFrontendIsNotRendered(t *testing.T) {
 			dataplane.Renderer
 			losses int // in how many cases there is something to lose
 		}{
-			"iptables":  {iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), 8},
+			"iptables":  {iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14}), 8},
 			"nftables":  {nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), 8},
 			"ipvs":      {ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14}), 8},
 			"userspace": {userspace.NewRenderer(userspace.Addresses, family, userspace.Settings{}), 3},

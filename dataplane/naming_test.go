@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
@@ -41,7 +41,7 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 	}
 	for _, family := range service.Families {
 		for name, renderer := range map[string]dataplane.Renderer{
-			"iptables": iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}),
+			"iptables": iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14}),
 			"nftables": nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}),
 		} {
 			served := service.Endpoint{AddrPort: netip.MustParseAddrPort(endpoints[family]), Local: true}
@@ -83,7 +83,7 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{},
 	} {
 		for _, naming := range []dataplane.Naming{
-			iptables.Naming{}, nftrender.Naming{}, ipvsrender.Naming{}, userspace.Naming{},
+			iptrender.Naming{}, nftrender.Naming{}, ipvsrender.Naming{}, userspace.Naming{},
 		} {
 			if f, ok := naming.Frontend(id); ok {
 				t.Errorf("%T: %q is told as %v", naming, id, f)
@@ -99,7 +99,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		naming          dataplane.Naming
 		container, name string
 	}{
-		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50"},
+		{iptrender.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50"},
 		{ipvsrender.Naming{}, ipvsrender.ContainerServer, "tcp 192.0.2.1:80"},
 		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80"},
 		{nftrender.Naming{}, in("frontends"), address + transport},
@@ -137,7 +137,7 @@ func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 			in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
 			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]),
 		})
-		other := iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14})
+		other := iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14})
 		found = toldOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{}), &port)
 		expectTold(t, found, map[string]int{"nat/KUBE-SERVICES": 3, "nat/KUBE-NODEPORTS": 1, "filter/KUBE-PROXY-FIREWALL": 1})
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
@@ -69,7 +69,7 @@ func TestSizeIsWhatIsRendered(t *testing.T) {
 	}{
 		"nftables":  {nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), ""},
 		"ipvs":      {ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14}), "line"},
-		"iptables":  {iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), "line"},
+		"iptables":  {iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14}), "line"},
 		"userspace": {userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}), ":8080 /32"},
 		"nodeports": {userspace.NewRenderer(userspace.NodePorts, service.IPv4, userspace.Settings{}), ":8080 /32"},
 		"localport": {localport.NewRenderer(service.IPv4), ""},
@@ -120,7 +120,7 @@ func TestRenderersPollTheirContext(t *testing.T) {
 	for name, renderer := range map[string]dataplane.Renderer{
 		"nftables":  nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
 		"ipvs":      ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14}),
-		"iptables":  iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
+		"iptables":  iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14}),
 		"userspace": userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}),
 	} {
 		whole := len(renderer.Service(t.Context(), &view, facts))

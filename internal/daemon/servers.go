@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -48,8 +48,8 @@ func metricsConfig(o *Options, b *setup.Backend, life *lifetime) metrics.Config 
 	case config.ModeUserspace:
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
 	case config.ModeIPTables:
-		if _, err := iptables.ReadAccounts(); err == nil {
-			c.Accounted = iptables.ReadAccounts
+		if _, err := iptkernel.ReadAccounts(); err == nil {
+			c.Accounted = iptkernel.ReadAccounts
 		}
 	}
 	for _, d := range b.Domains {

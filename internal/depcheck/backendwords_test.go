@@ -20,7 +20,7 @@ import (
 var core = []string{"dataplane", "dataplane/ledger", "aggregator", "actors"}
 
 // backends are the folders whose names the core may not use.
-var backends = []string{"dataplane/iptables", "dataplane/nftables/render", "dataplane/ipvs/render"}
+var backends = []string{"dataplane/iptables/render", "dataplane/nftables/render", "dataplane/ipvs/render"}
 
 // naming matches the constants that hold such names.
 var naming = regexp.MustCompile(`^([cC]hain|[sS]et|map|table|[cC]ontainer|entries|Device)`)

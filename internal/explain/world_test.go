@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
@@ -42,7 +42,7 @@ func newState(mode string, services ...*serviceMade) *State {
 			case IPVS:
 				return ipvsrender.NewRenderer(family, ipvsrender.Options{MasqueradeBit: 14}), nil
 			case IPTables:
-				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14, Accounting: true}), iptables.NewLayout(family)
+				return iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14, Accounting: true}), iptrender.NewLayout(family)
 			}
 			return nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), nil
 		},

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -70,8 +71,8 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 		}
 	}
 
-	chains := Objects(iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), iptables.NewLayout(service.IPv4), Views(rivals("a", "old"), facts()), facts())
-	if text, err = iptables.Text(chains); err != nil {
+	chains := Objects(iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14}), iptrender.NewLayout(service.IPv4), Views(rivals("a", "old"), facts()), facts())
+	if text, err = iptkernel.Text(chains); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]int{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -99,12 +99,12 @@ func (k *memoryKernel) Owner(*dataplane.Object) (key service.Key, named bool) { 
 func (k *memoryKernel) Refs(*dataplane.Object) []dataplane.ID { return nil }
 
 // rules counts the rules of ours in one table, without the jumps to them.
-func (k *memoryKernel) rules(table iptables.Table) float64 {
+func (k *memoryKernel) rules(table iptrender.Table) float64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := 0
 	for id, o := range k.objects {
-		if id.Container == string(table) && iptables.OwnsChain(table, id.Name) && o.Body != "" {
+		if id.Container == string(table) && iptrender.OwnsChain(table, id.Name) && o.Body != "" {
 			n += strings.Count(o.Body, "\n") + 1
 		}
 	}
@@ -112,7 +112,7 @@ func (k *memoryKernel) rules(table iptables.Table) float64 {
 }
 
 // damage removes the first rule of a chain.
-func (k *memoryKernel) damage(table iptables.Table, chain string) {
+func (k *memoryKernel) damage(table iptrender.Table, chain string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	id := dataplane.ID{Container: string(table), Name: chain}

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -71,7 +71,7 @@ func TestARestartThatFindsEverythingInPlace(t *testing.T) {
 			w.prime()
 		}
 		feed()
-		before := w.rules(service.IPv4, iptables.NAT)
+		before := w.rules(service.IPv4, iptrender.NAT)
 		w.stop()
 		w.start()
 		feed()
@@ -124,7 +124,7 @@ func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
 			t.Helper()
 			s := w.scrape()
 			for _, family := range service.Families {
-				for _, table := range []iptables.Table{iptables.NAT, iptables.Filter} {
+				for _, table := range []iptrender.Table{iptrender.NAT, iptrender.Filter} {
 					name := in(family.String(), "kubeproxy_sync_proxy_rules_iptables_total", `table="`+string(table)+`"`)
 					if got, want := s[name], w.rules(family, table); got != want || want == 0 {
 						t.Errorf("%s: %s is %v, and the kernel has %v", when, name, got, want)
@@ -147,10 +147,10 @@ func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
 		w.settle()
 		check("after changes")
 		last := w.scrape()[in("IPv4", "kubeproxy_sync_proxy_rules_iptables_last", `table="nat"`)]
-		if total := w.rules(service.IPv4, iptables.NAT); last <= 0 || last > total+20 {
+		if total := w.rules(service.IPv4, iptrender.NAT); last <= 0 || last > total+20 {
 			t.Errorf("%v rules written last, of %v", last, total)
 		}
-		w.kernels[service.IPv4].damage(iptables.NAT, "KUBE-POSTROUTING")
+		w.kernels[service.IPv4].damage(iptrender.NAT, "KUBE-POSTROUTING")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		check("after another program deleted a rule")

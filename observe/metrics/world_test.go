@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -66,8 +66,8 @@ func (w *world) start() {
 		watched.Domains = append(watched.Domains, DomainInfo{Name: name, Family: family})
 		config.Domains = append(config.Domains, proxy.Domain{
 			Name: name, Family: family,
-			Renderer: breakable{iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w},
-			Layout:   iptables.NewLayout(family),
+			Renderer: breakable{iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14}), w},
+			Layout:   iptrender.NewLayout(family),
 			Writer:   w.kernels[family],
 			Pace:     aggregator.Pace{Audit: time.Minute},
 		})
@@ -148,7 +148,7 @@ func (w *world) refuse(text string) {
 }
 
 // rules counts the rules of ours in one table, without the jumps to them.
-func (w *world) rules(family service.Family, table iptables.Table) float64 {
+func (w *world) rules(family service.Family, table iptrender.Table) float64 {
 	return w.kernels[family].rules(table)
 }
 

@@ -63,7 +63,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 	})
 }
 `},
-	{"dataplane/iptables/renderer.go", `package iptables
+	{"dataplane/iptables/render/renderer.go", `package render
 
 import (
 	"context"

@@ -16,7 +16,7 @@ func TestSpoiledRenderersCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("go", "build", "-overlay", list, "./dataplane/nftables/render", "./dataplane/iptables")
+	cmd := exec.Command("go", "build", "-overlay", list, "./dataplane/nftables/render", "./dataplane/iptables/render")
 	cmd.Dir = source
 	if printed, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, printed)

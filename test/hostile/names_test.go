@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
@@ -141,9 +142,9 @@ func forNFT(cache *source.Cache) ([]dataplane.Object, string, error) {
 }
 
 func forIPTables(cache *source.Cache) ([]dataplane.Object, string, error) {
-	renderer := iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14, RandomFully: true})
-	objects := render.Objects(renderer, iptables.NewLayout(service.IPv4), render.Views(cache, nodeFacts()), nodeFacts())
-	text, err := iptables.Text(objects)
+	renderer := iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14, RandomFully: true})
+	objects := render.Objects(renderer, iptrender.NewLayout(service.IPv4), render.Views(cache, nodeFacts()), nodeFacts())
+	text, err := iptkernel.Text(objects)
 	return objects, text, err
 }
 
@@ -210,11 +211,11 @@ func skeleton(t *testing.T, text string) []string {
 
 // saved is a tool whose tables hold a text for iptables-restore.
 type saved struct {
-	iptables.Tool
+	iptkernel.Tool
 	text string
 }
 
-func (s saved) Save(_ context.Context, table iptables.Table) ([]byte, error) {
+func (s saved) Save(_ context.Context, table iptrender.Table) ([]byte, error) {
 	_, rest, found := strings.Cut(s.text, "*"+string(table)+"\n")
 	if !found {
 		return nil, nil
@@ -234,7 +235,7 @@ func checkIPTables(t *testing.T, n names, cache *source.Cache, wanted string) {
 	if got, want := arguments(t, text), arguments(t, wanted); !slices.Equal(got, want) {
 		t.Errorf("the rules of %q have another form than those of plain names:\n%s", n, text)
 	}
-	read, err := iptables.NewWriter(service.IPv4, saved{text: text}, iptables.WriterConfig{}).Read(t.Context())
+	read, err := iptkernel.NewWriter(service.IPv4, saved{text: text}, iptkernel.WriterConfig{}).Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
@@ -123,7 +123,7 @@ func TestSizes(t *testing.T) {
 			}{
 				// At most two thirds of the slots are empty; each endpoint has a hairpin.
 				{"nftables", nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, 60 + 8*frontends + l.ranges + (frontends+4)*reachable/l.ports},
-				{"iptables", iptables.NewRenderer(service.IPv4, iptables.Options{}), iptables.NewLayout(service.IPv4), 200 + 8*frontends + l.ranges + 2*reachable},
+				{"iptables", iptrender.NewRenderer(service.IPv4, iptrender.Options{}), iptrender.NewLayout(service.IPv4), 200 + 8*frontends + l.ranges + 2*reachable},
 				{"ipvs", ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{}), nil, 200 + 6*frontends + l.ranges + 2*reachable},
 			} {
 				began := time.Now()

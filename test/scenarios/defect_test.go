@@ -37,7 +37,7 @@ var planted = []defect{
 		modes: []string{"nftables"}, caught: []string{"S-CIP-03", "S-NP-01", "S-LB-01"}, unharmed: "S-CIP-01",
 	},
 	{
-		name: "masquerade dropped", file: "dataplane/iptables/scaffold.go",
+		name: "masquerade dropped", file: "dataplane/iptables/render/scaffold.go",
 		old:   `"-j MARK --set-xmark " + bit + "/0x0",` + "\n\t\tmasquerade,",
 		new:   `"-j MARK --set-xmark " + bit + "/0x0" + masquerade[:0],`,
 		modes: []string{"iptables"}, caught: []string{"S-CIP-03", "S-NP-01", "S-LB-01"}, unharmed: "S-CIP-01",

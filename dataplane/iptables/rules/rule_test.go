@@ -12,7 +12,7 @@ import (
 // rendered calls check with each rule of the renderer's golden files.
 func rendered(t testing.TB, check func(line string)) {
 	t.Helper()
-	files, err := filepath.Glob("../testdata/render/*.txt")
+	files, err := filepath.Glob("../render/testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // fakeQuestions answers a drainer, and counts.
@@ -47,7 +47,7 @@ func (q *fakeQuestions) Destinations(_ context.Context, f service.Frontend) ([]w
 	return q.at[f], q.fail
 }
 
-func newFakeDrainer(w ipvstest.World) (*Drainer, *fakeQuestions) {
+func newFakeDrainer(w rendertest.World) (*Drainer, *fakeQuestions) {
 	q := &fakeQuestions{at: map[service.Frontend][]wire.Destination{}}
 	d := newDrainer(render.NewRenderer(w.Family, render.Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.Facts())
@@ -57,7 +57,7 @@ func newFakeDrainer(w ipvstest.World) (*Drainer, *fakeQuestions) {
 
 func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 	for _, family := range service.Families {
-		w := ipvstest.WorldOf(family)
+		w := rendertest.WorldOf(family)
 		d, q := newFakeDrainer(w)
 		p := w.OpenPort()
 		p.ExternalLocal, p.Local = true, w.Endpoints(1)
@@ -90,7 +90,7 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 
 // Before the first write, one list says which frontends to ask about.
 func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	q := &fakeQuestions{at: map[service.Frontend][]wire.Destination{}}
 	d := newDrainer(render.NewRenderer(w.Family, render.Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.Facts())
@@ -111,7 +111,7 @@ func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
 }
 
 func TestDrainerWaitsForTheFacts(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	q := &fakeQuestions{}
 	d := newDrainer(render.NewRenderer(w.Family, render.Options{}), q.open)
 	d.Writing()
@@ -133,7 +133,7 @@ func TestDrainerWaitsForTheFacts(t *testing.T) {
 }
 
 func TestDrainerGivesUpASocketThatLostAnAnswer(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	d, q := newFakeDrainer(w)
 	p := w.Port()
 	q.fail = wire.ErrUnanswered

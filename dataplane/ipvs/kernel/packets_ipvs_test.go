@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // cluster is a node with IPVS, a pod of its own, a pod elsewhere (which answers, as
@@ -26,7 +26,7 @@ import (
 //	       │ └─── x
 type cluster struct {
 	testNode
-	ipvstest.World
+	rendertest.World
 	p1, far, x *netns.Namespace
 	facts      *service.NodeFacts
 }
@@ -35,7 +35,7 @@ type cluster struct {
 // its first, p1 the first endpoint's and far the third's.
 func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 	t.Helper()
-	w := ipvstest.WorldOf(family)
+	w := rendertest.WorldOf(family)
 	c := &cluster{testNode: *newTestNode(t, family, variant), World: w, facts: w.Facts()}
 	outside := w.Allowed.Addr().Next()
 	for _, peer := range []struct {

@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // stand is a writer on a kernel, the fake one or Linux, and what goes with it.
 type stand struct {
 	*testing.T
-	ipvstest.World
+	rendertest.World
 	w *Writer
 	// kernel and device are for others than the writer: to look, and to interfere.
 	kernel *kernelSockets
@@ -37,7 +37,7 @@ var setPrefixes = service.PerFamily[string]{"KUBE-", "KUBE-6-"}
 func newFakeStand(t *testing.T, family service.Family, config Config) (*stand, *fakeKernel) {
 	t.Helper()
 	k := newFakeKernel()
-	s := &stand{T: t, World: ipvstest.WorldOf(family), device: fakeDevice{k}}
+	s := &stand{T: t, World: rendertest.WorldOf(family), device: fakeDevice{k}}
 	s.another = func(config Config) *Writer {
 		config.Rules = fakeRules{k}
 		w := newWriter(family, config, fakeDevice{k}, k.open)

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // newKernelStand is one on Linux, in a namespace of its own, with the real writer of
@@ -29,14 +30,14 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	t.Helper()
 	namespace := netnstest.New(t, "node")
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
-	variant := service.PerFamily[iptables.Variant]{iptables.Legacy, iptables.NFT}[family]
-	tool, err := iptables.NewExec(t.Context(), iptables.ExecConfig{Family: family, Variant: variant})
+	variant := service.PerFamily[iptkernel.Variant]{iptkernel.Legacy, iptkernel.NFT}[family]
+	tool, err := iptkernel.NewExec(t.Context(), iptkernel.ExecConfig{Family: family, Variant: variant})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{T: t, World: ipvstest.WorldOf(family)}
+	s := &stand{T: t, World: rendertest.WorldOf(family)}
 	s.another = func(config Config) *Writer {
-		rules := iptables.NewWriter(family, tool, iptables.WriterConfig{Territory: territory()})
+		rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Territory: territory()})
 		config.Inside, config.Rules = namespace.Do, insideRules{namespace, rules}
 		w, err := NewWriter(family, config)
 		if err != nil {
@@ -61,12 +62,12 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	return s, namespace
 }
 
-// territory is what this mode has in iptables.
-func territory() iptables.Territory {
-	of := iptables.Territory{Owns: func(table iptables.Table, chain string) bool { return render.OwnsChain(string(table), chain) }}
+// territory is what this mode has in iptkernel.
+func territory() iptkernel.Territory {
+	of := iptkernel.Territory{Owns: func(table iptrender.Table, chain string) bool { return render.OwnsChain(string(table), chain) }}
 	for _, h := range render.HookRows() {
-		of.Hooks = append(of.Hooks, iptables.Hook{
-			Row: h.Row, Table: iptables.Table(h.Table), Chain: h.Chain, Target: h.Target,
+		of.Hooks = append(of.Hooks, iptrender.Hook{
+			Row: h.Row, Table: iptrender.Table(h.Table), Chain: h.Chain, Target: h.Target,
 			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
 		})
 	}
@@ -76,7 +77,7 @@ func territory() iptables.Territory {
 // insideRules is a writer whose children must run in a namespace.
 type insideRules struct {
 	namespace *netns.Namespace
-	w         *iptables.Writer
+	w         *iptkernel.Writer
 }
 
 func (r insideRules) Write(ctx context.Context, batch *dataplane.Batch) (receipt dataplane.Receipt) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 const quickSeeds = 500
@@ -24,7 +24,7 @@ func TestRenderQuick(t *testing.T) {
 	for seed := range uint64(quickSeeds) {
 		family := service.Families[seed%2]
 		random := rand.New(rand.NewPCG(seed, 0))
-		w := ipvstest.WorldOf(family)
+		w := rendertest.WorldOf(family)
 		facts := w.Facts()
 		facts.NodePorts[family].All = random.IntN(2) == 0
 		facts.NodePorts[family].Addresses = someOf(random, []netip.Addr{w.Loopback, w.Node, w.Second})
@@ -57,7 +57,7 @@ func TestRenderQuick(t *testing.T) {
 }
 
 // randomPort is the ith port: its numbers are its own.
-func randomPort(w ipvstest.World, random *rand.Rand, i int) service.PortView {
+func randomPort(w rendertest.World, random *rand.Rand, i int) service.PortView {
 	yes := func() bool { return random.IntN(2) == 0 }
 	p := service.PortView{
 		Name: fmt.Sprintf("p%d", i), Protocol: service.Protocol(random.IntN(3)), Port: uint16(80 + i), ClusterIP: w.ClusterIP,

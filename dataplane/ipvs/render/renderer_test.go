@@ -16,15 +16,16 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/ipvstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // A view without ports of the family renders to nothing, health port included.
 func TestRenderNothing(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
 	view.HealthCheckNodePort = 32000
 	renderer := render.NewRenderer(service.IPv6, render.Options{})
-	if got := renderer.Service(context.Background(), view, ipvstest.WorldOf(service.IPv6).Facts()); len(got) != 0 {
+	if got := renderer.Service(context.Background(), view, rendertest.WorldOf(service.IPv6).Facts()); len(got) != 0 {
 		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
 	}
 }
@@ -33,7 +34,7 @@ func TestRenderNothing(t *testing.T) {
 // ClusterIPs are bound in any case, and all frontends have their virtual servers.
 func TestServerAddressesAreNotBound(t *testing.T) {
 	for _, family := range service.Families {
-		w := ipvstest.WorldOf(family)
+		w := rendertest.WorldOf(family)
 		port := w.OpenPort()
 		count := func(facts *service.NodeFacts) (bound []string, servers int) {
 			for _, o := range render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(port), facts) {
@@ -62,7 +63,7 @@ func TestRenderIsPure(t *testing.T) {
 	for _, c := range ipvstest.Cases {
 		for _, family := range service.Families {
 			first := c.Render(family)
-			w := ipvstest.WorldOf(family)
+			w := rendertest.WorldOf(family)
 			render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(w.OpenPort()), w.Facts())
 			if again := c.Render(family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.Name, family)
@@ -99,7 +100,7 @@ func TestRefsAreWhatIsNeeded(t *testing.T) {
 }
 
 func scaffoldOf(family service.Family) []dataplane.Object {
-	return render.NewRenderer(family, render.Options{MasqueradeBit: 14}).Node(ipvstest.WorldOf(family).Facts())
+	return render.NewRenderer(family, render.Options{MasqueradeBit: 14}).Node(rendertest.WorldOf(family).Facts())
 }
 
 func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) {
@@ -136,7 +137,7 @@ func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) 
 // Two ports of one Service that claim the same frontend: the first stays, with its
 // own endpoints.
 func TestFirstPortKeepsFrontend(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	first, second := w.Port(), w.Port()
 	second.Name, first.Cluster, second.Cluster = "other", w.Endpoints(1), w.Endpoints(2)
 	renderer := render.NewRenderer(service.IPv4, render.Options{})
@@ -151,7 +152,7 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 
 // An endpoint that is wanted and said to drain, too, is wanted.
 func TestWantedEndpointsDoNotDrain(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	p := w.Port()
 	p.Draining = w.Endpoints(3)
 	renderer := render.NewRenderer(service.IPv4, render.Options{})
@@ -165,7 +166,7 @@ func TestWantedEndpointsDoNotDrain(t *testing.T) {
 // A weight is all that tells a draining endpoint from one that serves, so that the
 // writer changes one real server and no other.
 func TestDrainingChangesOneLine(t *testing.T) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	p := w.Port()
 	renderer := render.NewRenderer(service.IPv4, render.Options{})
 	serving := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
@@ -183,7 +184,7 @@ func TestDrainingChangesOneLine(t *testing.T) {
 // manyEndpoints is a port with every kind of frontend and n endpoints, one of them
 // on this node.
 func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
-	w := ipvstest.WorldOf(service.IPv4)
+	w := rendertest.WorldOf(service.IPv4)
 	p := w.OpenPort()
 	p.Cluster = nil
 	for i := range n {
@@ -241,7 +242,7 @@ func listing(objects []dataplane.Object) string {
 func TestRenderedChainsAreOurs(t *testing.T) {
 	renderer := render.NewRenderer(service.IPv4, render.Options{MasqueradeBit: 14})
 	chains := 0
-	for _, o := range renderer.Node(ipvstest.WorldOf(service.IPv4).Facts()) {
+	for _, o := range renderer.Node(rendertest.WorldOf(service.IPv4).Facts()) {
 		table, builtIn, isHook := strings.Cut(o.ID.Container, "/")
 		switch {
 		case o.ID.Container == render.ContainerSet || o.ID == render.DeviceID:

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -120,7 +120,7 @@ type Choice struct {
 	// addresses".
 	Reach string
 	// Former are the rules of iptables mode that were found before the start.
-	Former []iptables.Former
+	Former []iptkernel.Former
 	Log    *zap.Logger
 	// Reason is why the mode was chosen, once Build has returned.
 	Reason string
@@ -132,10 +132,10 @@ const formerTime = 10 * time.Second
 
 // FindFormer looks for the rules of iptables mode, Sluice's or kube-proxy's, that served
 // this node before. It leaves out what it cannot list in time.
-func FindFormer(ctx context.Context) []iptables.Former {
+func FindFormer(ctx context.Context) []iptkernel.Former {
 	ctx, cancel := context.WithTimeout(ctx, formerTime)
 	defer cancel()
-	return iptables.FindFormer(ctx)
+	return iptkernel.FindFormer(ctx)
 }
 
 // explain keeps and logs the reason; lacks is what the kernel lacks for nftables mode.

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -144,20 +144,20 @@ func TestEachFamily(t *testing.T) {
 
 func TestChoiceIsOneLine(t *testing.T) {
 	const reach = "node ports answer on all addresses, localhost included,"
-	kept := iptables.Former{Variant: iptables.NFT, Family: service.IPv4, ServicePorts: 12}
-	dropped := iptables.Former{Variant: iptables.Legacy, Family: service.IPv6, ServicePorts: 3, ForwardDropped: true}
+	kept := iptkernel.Former{Variant: iptkernel.NFT, Family: service.IPv4, ServicePorts: 12}
+	dropped := iptkernel.Former{Variant: iptkernel.Legacy, Family: service.IPv6, ServicePorts: 3, ForwardDropped: true}
 	for name, c := range map[string]struct {
 		mode   config.Mode
-		former []iptables.Former
+		former []iptkernel.Former
 		lines  []string
 	}{
-		"a fresh node": {config.ModeNFTables, []iptables.Former{{Variant: iptables.NFT}, {Variant: iptables.Legacy, ForwardDropped: true}}, []string{
+		"a fresh node": {config.ModeNFTables, []iptkernel.Former{{Variant: iptkernel.NFT}, {Variant: iptkernel.Legacy, ForwardDropped: true}}, []string{
 			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode; " +
 				"set mode (--proxy-mode) to have another"}},
-		"iptables mode before": {config.ModeNFTables, []iptables.Former{kept}, []string{
+		"iptables mode before": {config.ModeNFTables, []iptkernel.Former{kept}, []string{
 			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode, " +
 				"which has served this node until now (nft IPv4: chains of 12 Service ports); set mode: iptables (--proxy-mode iptables) to keep it"}},
-		"a firewall": {config.ModeNFTables, []iptables.Former{kept, dropped}, []string{
+		"a firewall": {config.ModeNFTables, []iptkernel.Former{kept, dropped}, []string{
 			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode, " +
 				"which has served this node until now (nft IPv4: chains of 12 Service ports, legacy IPv6: chains of 3 Service ports); set mode: iptables (--proxy-mode iptables) to keep it",
 			"packets for Services may no longer be forwarded: a firewall drops forwarded packets by default. " +

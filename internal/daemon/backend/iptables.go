@@ -9,7 +9,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -39,7 +40,7 @@ type IPTablesOptions struct {
 // IPTables finds out which variant and which families the node offers, builds one domain per family,
 // and returns the variant with them. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other
 // way round. A node with neither is an error that says what is missing for each.
-func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, iptables.Variant, error) {
+func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, iptkernel.Variant, error) {
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
 		return nil, "", err
@@ -49,7 +50,7 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, iptables.
 			return nil, "", err
 		}
 	}
-	domains, err := eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptkernel.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return iptablesDomain(ctx, family, variant, o)
 	})
 	return domains, variant, err
@@ -60,7 +61,7 @@ func PrepareIPTables(ctx context.Context, o IPTablesOptions) error {
 	if !o.LocalhostNodePorts {
 		return nil
 	}
-	found, err := iptables.Detect(ctx, o.Variant, []service.Family{service.IPv4})
+	found, err := iptkernel.Detect(ctx, o.Variant, []service.Family{service.IPv4})
 	if err != nil {
 		return err
 	}
@@ -69,8 +70,8 @@ func PrepareIPTables(ctx context.Context, o IPTablesOptions) error {
 
 // openLocalhost lets node ports answer on 127.0.0.0/8, and keeps neighbors from the rest of it first: until the
 // first rules are written, an API server that does not answer may keep a proxy waiting.
-func openLocalhost(ctx context.Context, variant iptables.Variant, o IPTablesOptions) error {
-	_, err := iptables.EnsureRouteLocalnet(o.Sysctls, func() error {
+func openLocalhost(ctx context.Context, variant iptkernel.Variant, o IPTablesOptions) error {
+	_, err := iptkernel.EnsureRouteLocalnet(o.Sysctls, func() error {
 		if o.Sysctls.Planning() {
 			return nil
 		}
@@ -78,13 +79,13 @@ func openLocalhost(ctx context.Context, variant iptables.Variant, o IPTablesOpti
 		if err != nil {
 			return err
 		}
-		receipt := iptables.NewWriter(service.IPv4, tool, iptables.WriterConfig{}).Write(ctx, iptables.Firewall())
+		receipt := iptkernel.NewWriter(service.IPv4, tool, iptkernel.WriterConfig{}).Write(ctx, iptrender.Firewall())
 		if receipt.Outcome != dataplane.Landed {
 			return fmt.Errorf("protect 127.0.0.0/8: %w", receipt.Err)
 		}
 		return nil
 	})
-	if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+	if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 		return nil // IPv4 is not served
 	}
 	return err
@@ -94,8 +95,8 @@ func openLocalhost(ctx context.Context, variant iptables.Variant, o IPTablesOpti
 // programs.
 func chooseVariant(
 	ctx context.Context, wanted string, privateLock bool, log *zap.Logger,
-) (iptables.Variant, error) {
-	found, err := iptables.Detect(ctx, wanted, []service.Family{service.IPv4})
+) (iptkernel.Variant, error) {
+	found, err := iptkernel.Detect(ctx, wanted, []service.Family{service.IPv4})
 	if err != nil {
 		return "", err
 	}
@@ -115,20 +116,20 @@ func chooseVariant(
 	if privateLock {
 		return found.Variant, nil
 	}
-	shared, err := iptables.LockShared()
+	shared, err := iptkernel.LockShared()
 	switch {
 	case err != nil:
 		log.Info("cannot tell whether the xtables lock is shared with the host",
-			zap.String("path", iptables.LockPath()), zap.Error(err))
+			zap.String("path", iptkernel.LockPath()), zap.Error(err))
 	case !shared:
 		log.Warn("the xtables lock is not the host's: it does not keep us and other programs "+
-			"from changing iptables at the same time; in a container, mount the host's file", zap.String("path", iptables.LockPath()))
+			"from changing iptables at the same time; in a container, mount the host's file", zap.String("path", iptkernel.LockPath()))
 	}
 	return found.Variant, nil
 }
 
 func iptablesDomain(
-	ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions,
+	ctx context.Context, family service.Family, variant iptkernel.Variant, o IPTablesOptions,
 ) (proxy.Domain, error) {
 	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
@@ -138,18 +139,18 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	liberal, err := iptables.TCPBeLiberal(o.Sysctls)
+	liberal, err := iptkernel.TCPBeLiberal(o.Sysctls)
 	if err != nil {
 		return proxy.Domain{}, err
 	}
 	return proxy.Domain{
 		Name:   fmt.Sprintf("iptables-%s/%s", variant, family),
 		Family: family,
-		Renderer: iptables.NewRenderer(family, iptables.Options{
+		Renderer: iptrender.NewRenderer(family, iptrender.Options{
 			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal, Accounting: accounting,
 		}),
-		Layout: iptables.NewLayout(family),
-		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Accounting: accounting}),
+		Layout: iptrender.NewLayout(family),
+		Writer: iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}),
 		Pace:   aggregator.Pace{WriteShare: writeShare},
 	}, nil
 }
@@ -157,14 +158,14 @@ func iptablesDomain(
 // canAccount reports whether rules can count packets for kube-proxy's two metrics, and logs why not.
 // With planning it asks nothing that would create a table.
 func canAccount(
-	ctx context.Context, tool *iptables.Exec, family service.Family, planning bool, log *zap.Logger,
+	ctx context.Context, tool *iptkernel.Exec, family service.Family, planning bool, log *zap.Logger,
 ) (bool, error) {
-	if planning && tool.WouldCreate(iptables.Filter) {
-		_, err := iptables.ReadAccounts()
+	if planning && tool.WouldCreate(iptrender.Filter) {
+		_, err := iptkernel.ReadAccounts()
 		return err == nil, nil
 	}
 	err := tool.Accounting(ctx)
-	if lacks, ok := errors.AsType[*iptables.NoAccountingError](err); ok {
+	if lacks, ok := errors.AsType[*iptkernel.NoAccountingError](err); ok {
 		log.Info("rules do not count packets, so that kubeproxy_iptables_ct_state_invalid_dropped_packets_total and "+
 			"kubeproxy_iptables_localhost_nodeports_accepted_packets_total are missing",
 			zap.Stringer("family", family), zap.Error(lacks))
@@ -176,17 +177,17 @@ func canAccount(
 // iptablesTool finds the programs of a family and a variant, and reports whether they can choose
 // masqueraded ports at random. With planning it asks nothing that would create a table.
 func iptablesTool(
-	ctx context.Context, family service.Family, variant iptables.Variant, planning bool,
-) (tool *iptables.Exec, randomFully bool, err error) {
-	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
+	ctx context.Context, family service.Family, variant iptkernel.Variant, planning bool,
+) (tool *iptkernel.Exec, randomFully bool, err error) {
+	if tool, err = iptkernel.NewExec(ctx, iptkernel.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
 	}
 	if family == service.IPv6 {
 		if missing, ok := errors.AsType[*sysctl.NoIPv6Error](sysctl.Files{}.IPv6()); ok {
-			return nil, false, &iptables.MissingError{Family: family, What: missing.What, Need: missing.Need}
+			return nil, false, &iptkernel.MissingError{Family: family, What: missing.What, Need: missing.Need}
 		}
 	}
-	if planning && tool.WouldCreate(iptables.NAT) {
+	if planning && tool.WouldCreate(iptrender.NAT) {
 		return tool, true, nil
 	}
 	if err = tool.Present(ctx); err != nil {
@@ -199,24 +200,24 @@ func iptablesTool(
 // HasIPTables returns what a family of one variant lacks. It changes nothing, and asks the kernel
 // nothing if that would create a table: asked is false then.
 func HasIPTables(
-	ctx context.Context, family service.Family, variant iptables.Variant,
+	ctx context.Context, family service.Family, variant iptkernel.Variant,
 ) (asked bool, err error) {
 	tool, _, err := iptablesTool(ctx, family, variant, true)
-	return err == nil && !tool.WouldCreate(iptables.NAT), err
+	return err == nil && !tool.WouldCreate(iptrender.NAT), err
 }
 
 // stages returns the bounds of one input. The legacy variant has none. The nft variant's user space
 // slows down with the chains in one input. In a user namespace without privileges over the machine,
 // its socket buffer cannot exceed net.core.wmem_max, by default some 400 KiB, and a rule takes up
 // to a kilobyte.
-func stages(variant iptables.Variant) iptables.StageLimits {
+func stages(variant iptkernel.Variant) iptkernel.StageLimits {
 	switch {
-	case variant != iptables.NFT:
-		return iptables.StageLimits{}
+	case variant != iptkernel.NFT:
+		return iptkernel.StageLimits{}
 	case sandbox.OwnUserNamespace():
-		return iptables.StageLimits{Chains: 100, Rules: 250}
+		return iptkernel.StageLimits{Chains: 100, Rules: 250}
 	default:
-		return iptables.StageLimits{Chains: 500}
+		return iptkernel.StageLimits{Chains: 500}
 	}
 }
 
@@ -227,22 +228,22 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 //
 // Dry only says what would be removed; so it is with the other functions that clean up.
 func CleanUpIPTables(ctx context.Context, dry bool, told ToldTables) error {
-	err := cleanUpTables(ctx, dry, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+	err := cleanUpTables(ctx, dry, func(iptkernel.Variant) iptkernel.Territory { return AllTerritories() }, told)
 	if dry {
 		return err
 	}
-	return errors.Join(err, iptables.RemoveAccounts())
+	return errors.Join(err, iptkernel.RemoveAccounts())
 }
 
 // cleanUpTables removes a territory from each variant, in both families.
 func cleanUpTables(
-	ctx context.Context, dry bool, of func(iptables.Variant) iptables.Territory, told ToldTables,
+	ctx context.Context, dry bool, of func(iptkernel.Variant) iptkernel.Territory, told ToldTables,
 ) error {
 	var failed []error
-	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
 		for _, family := range service.Families {
 			summary, err := CleanUpVariant(ctx, dry, family, variant, of(variant))
-			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 				continue // there can be nothing to remove
 			}
 			told(string(variant), family, summary)
@@ -257,11 +258,11 @@ func cleanUpTables(
 // CleanUpVariant removes a territory from one variant, in one family. The error is a
 // *iptables.MissingError if the node cannot have it.
 func CleanUpVariant(
-	ctx context.Context, dry bool, family service.Family, variant iptables.Variant, of iptables.Territory,
-) (iptables.CleanupSummary, error) {
-	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
+	ctx context.Context, dry bool, family service.Family, variant iptkernel.Variant, of iptkernel.Territory,
+) (iptkernel.CleanupSummary, error) {
+	tool, err := iptkernel.NewExec(ctx, iptkernel.ExecConfig{Family: family, Variant: variant})
 	if err != nil {
-		return iptables.CleanupSummary{}, err
+		return iptkernel.CleanupSummary{}, err
 	}
-	return iptables.Cleanup(ctx, family, tool, of, dry)
+	return iptkernel.Cleanup(ctx, family, tool, of, dry)
 }

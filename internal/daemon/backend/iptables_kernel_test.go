@@ -12,7 +12,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -275,7 +276,7 @@ func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 			switch {
 			case private && said.Len() != 0:
 				t.Errorf("got %v, want silence", said.All())
-			case !private && said.FilterField(zap.String("path", iptables.LockPath())).Len() != 1:
+			case !private && said.FilterField(zap.String("path", iptkernel.LockPath())).Len() != 1:
 				t.Errorf("got %v, want one line that names the file", said.All())
 			}
 		})
@@ -284,10 +285,10 @@ func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 
 // cleanUp runs the clean-up on the node, and gives what it was told by
 // "variant/family".
-func (n *node) cleanUp() (summaries map[string]iptables.CleanupSummary, err error) {
-	summaries = map[string]iptables.CleanupSummary{}
+func (n *node) cleanUp() (summaries map[string]iptkernel.CleanupSummary, err error) {
+	summaries = map[string]iptkernel.CleanupSummary{}
 	inside := n.namespace.Do(func() error {
-		err = CleanUpIPTables(n.Context(), false, func(variant string, family service.Family, s iptables.CleanupSummary) {
+		err = CleanUpIPTables(n.Context(), false, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 			summaries[variant+"/"+family.String()] = s
 		})
 		return nil
@@ -311,12 +312,12 @@ func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
 	}
 	for name, chains := range map[string]int{"nft/IPv4": 0, "nft/IPv6": 1, "legacy/IPv4": 1, "legacy/IPv6": 1} {
 		s, told := summaries[name]
-		if !told || s.Hooks != 1 || s.Chains[iptables.NAT] != chains {
+		if !told || s.Hooks != 1 || s.Chains[iptrender.NAT] != chains {
 			t.Errorf("%s: %+v, %v; want 1 hook and %d chains", name, s, told, chains)
 		}
 	}
 	n.sh("iptables-nft -t nat -F MINE")
-	if summaries, err = n.cleanUp(); err != nil || summaries["nft/IPv4"].Chains[iptables.NAT] != 1 {
+	if summaries, err = n.cleanUp(); err != nil || summaries["nft/IPv4"].Chains[iptrender.NAT] != 1 {
 		t.Errorf("the second time: %+v, %v", summaries, err)
 	}
 	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {

@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
@@ -51,7 +52,7 @@ type IPVSOptions struct {
 // per family. It also returns the variant of iptables that writes the rules. There is no
 // fallback to another mode: a user who chooses this one wants its schedulers, and gets an
 // error that says what is missing.
-func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant, error) {
+func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptkernel.Variant, error) {
 	if err := hasIPVS(); err != nil {
 		return nil, "", &AdvisedError{err, "use a kernel that has it, or --proxy-mode nftables"}
 	}
@@ -62,7 +63,7 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant,
 	if err := PrepareIPVS(ctx, o); err != nil {
 		return nil, "", err
 	}
-	domains, err := eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptkernel.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return ipvsDomain(ctx, family, variant, o)
 	})
 	return domains, variant, err
@@ -79,13 +80,13 @@ func hasIPVS() error {
 }
 
 func ipvsDomain(
-	ctx context.Context, family service.Family, variant iptables.Variant, o IPVSOptions,
+	ctx context.Context, family service.Family, variant iptkernel.Variant, o IPVSOptions,
 ) (proxy.Domain, error) {
 	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	rules := iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Territory: IPVSTerritory()})
+	rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Territory: IPVSTerritory()})
 	name := fmt.Sprintf("ipvs/%s", family)
 	writer, err := ipvskernel.NewWriter(family, ipvskernel.Config{
 		Rules: rules, Excluded: o.Excluded,
@@ -129,13 +130,13 @@ func IPVSTraffic(ctx context.Context) (map[service.Frontend]ipvswire.Stats, erro
 }
 
 // IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.
-func IPVSTerritory() iptables.Territory {
-	t := iptables.Territory{
-		Owns: func(table iptables.Table, chain string) bool { return ipvsrender.OwnsChain(string(table), chain) },
+func IPVSTerritory() iptkernel.Territory {
+	t := iptkernel.Territory{
+		Owns: func(table iptrender.Table, chain string) bool { return ipvsrender.OwnsChain(string(table), chain) },
 	}
 	for _, h := range ipvsrender.HookRows() {
-		t.Hooks = append(t.Hooks, iptables.Hook{
-			Row: h.Row, Table: iptables.Table(h.Table), Chain: h.Chain, Target: h.Target,
+		t.Hooks = append(t.Hooks, iptrender.Hook{
+			Row: h.Row, Table: iptrender.Table(h.Table), Chain: h.Chain, Target: h.Target,
 			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
 		})
 	}
@@ -143,10 +144,10 @@ func IPVSTerritory() iptables.Territory {
 }
 
 // AllTerritories is what Sluice and kube-proxy have in iptables, whatever their mode.
-func AllTerritories() iptables.Territory { return iptables.OwnTerritory().With(IPVSTerritory()) }
+func AllTerritories() iptkernel.Territory { return iptkernel.OwnTerritory().With(IPVSTerritory()) }
 
 // ToldTables receives what was removed from one variant of iptables, in one family.
-type ToldTables func(variant string, family service.Family, summary iptables.CleanupSummary)
+type ToldTables func(variant string, family service.Family, summary iptkernel.CleanupSummary)
 
 // CleanUp removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
 // families, and returns what it removed of the latter. The error lists what cannot be

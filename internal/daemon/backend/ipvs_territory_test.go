@@ -3,7 +3,8 @@ package backend
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
@@ -19,8 +20,8 @@ func TestTerritoryHasTheScaffold(t *testing.T) {
 		hooks[o.ID.Container+" "+o.ID.Name] = o.Body
 	}
 	for _, o := range ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{}).Node(&service.NodeFacts{}) {
-		switch table := iptables.Table(o.ID.Container); table {
-		case iptables.NAT, iptables.Filter, iptables.Mangle:
+		switch table := iptrender.Table(o.ID.Container); table {
+		case iptrender.NAT, iptrender.Filter, iptrender.Mangle:
 			if !territory.Owns(table, o.ID.Name) {
 				t.Errorf("chain %s of table %s is not in the territory", o.ID.Name, table)
 			}
@@ -59,11 +60,11 @@ func TestOthersOfIPVS(t *testing.T) {
 		{config.ModeIPVS, "KUBE-SVC-A", true, true},
 		{config.ModeIPVS, "KUBE-IPTABLES-HINT", false, false},
 	} {
-		of := others(c.mode, iptables.NFT)
-		if got := of(iptables.NFT).Owns(iptables.NAT, c.chain); got != c.used {
+		of := others(c.mode, iptkernel.NFT)
+		if got := of(iptkernel.NFT).Owns(iptrender.NAT, c.chain); got != c.used {
 			t.Errorf("%s: %s goes from the variant in use: %v", c.mode, c.chain, got)
 		}
-		if got := of(iptables.Legacy).Owns(iptables.NAT, c.chain); got != c.other {
+		if got := of(iptkernel.Legacy).Owns(iptrender.NAT, c.chain); got != c.other {
 			t.Errorf("%s: %s goes from the other variant: %v", c.mode, c.chain, got)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -26,9 +26,9 @@ import (
 // In userspace mode, open connections that the rules have translated go on until
 // ReleaseConnections, and replaced reports whether there were rules.
 func CleanUpOthers(
-	ctx context.Context, mode config.Mode, variant iptables.Variant, log *zap.Logger,
+	ctx context.Context, mode config.Mode, variant iptkernel.Variant, log *zap.Logger,
 ) (replaced bool, err error) {
-	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
+	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		if s.Any() {
 			log.Info("rules of another mode removed", zap.String("of", "iptables-"+variant), zap.Stringer("family", family),
 				zap.Int("hooks", s.Hooks), zap.Any("chains", s.Chains))
@@ -56,7 +56,7 @@ func CleanUpOthers(
 	tables := func() error {
 		err := cleanUpTables(ctx, false, others(mode, variant), told)
 		if mode != config.ModeIPTables {
-			err = errors.Join(err, iptables.RemoveAccounts())
+			err = errors.Join(err, iptkernel.RemoveAccounts())
 		}
 		return err
 	}
@@ -72,9 +72,9 @@ func CleanUpOthers(
 }
 
 // others returns, for each variant, the territory of the modes that are not in use.
-func others(mode config.Mode, used iptables.Variant) func(iptables.Variant) iptables.Territory {
-	own, ofIPVS := iptables.OwnTerritory(), IPVSTerritory()
-	return func(variant iptables.Variant) iptables.Territory {
+func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) iptkernel.Territory {
+	own, ofIPVS := iptkernel.OwnTerritory(), IPVSTerritory()
+	return func(variant iptkernel.Variant) iptkernel.Territory {
 		switch {
 		case mode == config.ModeIPTables:
 			return ofIPVS.Without(own)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
@@ -40,7 +40,7 @@ END`
 func (n *node) leave(mode config.Mode) string {
 	n.Helper()
 	err := n.namespace.Do(func() error {
-		_, err := CleanUpOthers(n.Context(), mode, iptables.NFT, n.log)
+		_, err := CleanUpOthers(n.Context(), mode, iptkernel.NFT, n.log)
 		return err
 	})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
@@ -15,8 +15,8 @@ import (
 type Leftover struct{ Of, What string }
 
 // Others returns what CleanUpOthers would remove. It changes nothing.
-func Others(ctx context.Context, mode config.Mode, variant iptables.Variant) (found []Leftover, err error) {
-	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
+func Others(ctx context.Context, mode config.Mode, variant iptkernel.Variant) (found []Leftover, err error) {
+	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		if s.Any() {
 			chains := 0
 			for _, n := range s.Chains {

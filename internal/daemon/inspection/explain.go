@@ -7,7 +7,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
@@ -58,7 +59,7 @@ func (i *Inspection) domainOf(family service.Family) (dataplane.Renderer, datapl
 	for n := range i.Backend.Domains {
 		if d := &i.Backend.Domains[n]; d.Family == family && !d.Auxiliary {
 			if d.Layout != nil {
-				return d.Renderer, iptables.NewLayout(family)
+				return d.Renderer, iptrender.NewLayout(family)
 			}
 			if drainer, ok := d.Renderer.(*ipvskernel.Drainer); ok {
 				return drainer.Renderer, nil // without what it learns of rendering
@@ -146,5 +147,5 @@ func (m *kernelMemory) InMap(family service.Family, name string, client netip.Ad
 
 // InList implements explain.Memory.
 func (m *kernelMemory) InList(_ service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
-	return iptables.SeenRecently(list, client)
+	return iptkernel.SeenRecently(list, client)
 }

@@ -7,7 +7,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -52,10 +53,10 @@ func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (fo
 		}
 	}
 	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-	ofIPVS, err := backend.CleanUp(ctx, dry, func(variant string, family service.Family, s iptables.CleanupSummary) {
+	ofIPVS, err := backend.CleanUp(ctx, dry, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		found = found || s.Any()
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
-			s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
+			s.Chains[iptrender.NAT], s.Chains[iptrender.Filter], s.Chains[iptrender.Mangle])
 	})
 	found = found || ofIPVS.Any()
 	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")

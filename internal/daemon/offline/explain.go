@@ -5,7 +5,8 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -50,7 +51,7 @@ func (s *offlineState) explainState(mode config.Mode) (*explain.State, error) {
 			return nil, err
 		}
 	}
-	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
+	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +72,8 @@ func explainDomain(mode config.Mode, o *setup.Options, liberal bool) func(servic
 				Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true,
 			}), nil
 		case config.ModeIPTables:
-			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
-			return iptables.NewRenderer(family, options), iptables.NewLayout(family)
+			options := iptrender.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
+			return iptrender.NewRenderer(family, options), iptrender.NewLayout(family)
 		default:
 			return nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: bit}), nil
 		}

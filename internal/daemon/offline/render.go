@@ -10,7 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -142,12 +143,12 @@ func (s *offlineState) nftables(family service.Family) (string, error) {
 // iptables returns the tables of one family for iptables-restore. All programs since
 // iptables 1.6.2 and kernels since Linux 3.14 know --random-fully.
 func (s *offlineState) iptables(family service.Family) (string, error) {
-	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
+	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return "", err
 	}
-	renderer := iptables.NewRenderer(family, iptables.Options{
+	renderer := iptrender.NewRenderer(family, iptrender.Options{
 		MasqueradeBit: s.options.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
 	})
-	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), render.Views(s.cache, s.facts), s.facts))
+	return iptkernel.Text(render.Objects(renderer, iptrender.NewLayout(family), render.Views(s.cache, s.facts), s.facts))
 }

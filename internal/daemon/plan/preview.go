@@ -16,7 +16,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
@@ -252,7 +252,7 @@ func (p *preview) leavesOut() func(*dataplane.Change) bool {
 	if p.backend.Mode == config.ModeNFTables {
 		return nil
 	}
-	return iptables.LeavesOut
+	return iptkernel.LeavesOut
 }
 
 // draining returns a view with the endpoints that have left and that have connections in the

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
@@ -32,7 +32,7 @@ func (p *preflight) features(ctx context.Context) {
 			p.add("nftables "+family.String(), OK, "", "the kernel has all that it needs")
 		}
 	}
-	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
 		for _, family := range service.Families {
 			name := "iptables-" + string(variant) + " " + family.String()
 			switch asked, err := backend.HasIPTables(ctx, family, variant); {
@@ -56,7 +56,7 @@ func (p *preflight) features(ctx context.Context) {
 
 // variant says which variant of iptables would be used, and why.
 func (p *preflight) variant(ctx context.Context) {
-	found, err := iptables.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
+	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
 	case err != nil && p.backend.Mode == config.ModeNFTables:
 		p.add("iptables variant", OK, "", "none can be used; mode nftables needs none")
@@ -111,7 +111,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 }
 
 // marks warns of rules that set the bit of the packet mark that asks for source NAT.
-func (p *preflight) marks(f iptables.Former) {
+func (p *preflight) marks(f iptkernel.Former) {
 	bit := p.options.MasqueradeBit()
 	if chains := f.Marking(bit); len(chains) > 0 {
 		p.add("packet mark", Warn, "choose a bit that no other program sets (masqueradeBit of the mode)",

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -119,7 +119,7 @@ func (p *preflight) mounts() {
 			"%s cannot be written: %v; %s", dir, err, effect)
 		return
 	}
-	switch shared, err := iptables.SharedWithHost(dir); {
+	switch shared, err := iptkernel.SharedWithHost(dir); {
 	case err != nil:
 		p.add("state", OK, "", "%s can be written; cannot %v", dir, err)
 	case !shared:
@@ -132,7 +132,7 @@ func (p *preflight) mounts() {
 
 // lock checks the lock of iptables. Only the legacy variant cannot do without it.
 func (p *preflight) lock() {
-	path := iptables.LockPath()
+	path := iptkernel.LockPath()
 	file, err := os.Open(path)
 	if err == nil {
 		err = file.Close()
@@ -141,13 +141,13 @@ func (p *preflight) lock() {
 	}
 	if err != nil {
 		result := Warn
-		if p.backend.Variant == iptables.Legacy {
+		if p.backend.Variant == iptkernel.Legacy {
 			result = Fail
 		}
 		p.add("xtables lock", result, "mount the host's file", "%s cannot be opened: %v", path, err)
 		return
 	}
-	switch shared, err := iptables.LockShared(); {
+	switch shared, err := iptkernel.LockShared(); {
 	case err != nil:
 		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
 	case shared:

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -27,12 +27,12 @@ type Backend struct {
 	// Domains are in the order of the proxy's Status.
 	Domains []proxy.Domain
 	// Variant is the one of iptables that this mode writes; empty if it writes none.
-	Variant iptables.Variant
+	Variant iptkernel.Variant
 	// Choice has the reason for the mode; nil if the configuration names it.
 	Choice *backend.Choice
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
-	left []iptables.Variant
+	left []iptkernel.Variant
 }
 
 // NewBackend builds the requested backend, or chooses one if none is requested. The caller closes it,
@@ -86,7 +86,7 @@ func (b *Backend) Close() error {
 
 // Succeed notes the variants of iptables that former servers wrote.
 func (b *Backend) Succeed(former *Backend) {
-	b.left = slices.DeleteFunc(append(slices.Clone(former.left), former.Variant), func(v iptables.Variant) bool {
+	b.left = slices.DeleteFunc(append(slices.Clone(former.left), former.Variant), func(v iptkernel.Variant) bool {
 		return v == "" || v == b.Variant
 	})
 }
@@ -110,7 +110,7 @@ func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced 
 	for _, variant := range b.left {
 		for _, family := range service.Families {
 			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())
-			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 				continue // nothing can be there
 			}
 			if err != nil {

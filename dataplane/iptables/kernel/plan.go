@@ -1,0 +1,380 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// plan is the steps of one batch. It lives for one attempt.
+type plan struct {
+	batch *dataplane.Batch
+	// tables are those that the batch touches, in the order of reading.
+	tables []render.Table
+	// deleteHooks and ensureHooks are in the order of their rows. insertHooks are those that
+	// certainly do not exist yet.
+	deleteHooks, ensureHooks, insertHooks []render.Hook
+	// chains are the changes that go into inputs, divided by limits. If hooks are deleted, the
+	// deleted chains are in deleteChains instead.
+	chains, deleteChains []dataplane.Change
+	limits               StageLimits
+	// input is the one that was written last.
+	input *input
+	// maybeCreate are changes of shared chains that only have to exist, and may exist already.
+	maybeCreate []dataplane.Change
+}
+
+// newPlan sorts the changes of a batch into hooks and chains. An identity that this backend
+// cannot have made is an error. foreignHooks are rules of built-in chains that no release of ours
+// knows, by the chain that they lead to; they go together with that chain.
+func newPlan(
+	batch *dataplane.Batch, limits StageLimits, foreignHooks map[dataplane.ID][]render.Hook,
+) (*plan, error) {
+	p := &plan{batch: batch, limits: limits}
+	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
+	touched := make(map[render.Table]bool)
+	for _, c := range batch.Changes {
+		table, err := p.sort(c)
+		if err != nil {
+			return nil, fmt.Errorf("batch %d: %w", batch.Number, err)
+		}
+		touched[table] = true
+		if c.After == nil {
+			p.deleteHooks = append(p.deleteHooks, foreignHooks[c.ID]...)
+		}
+	}
+	p.partRemovals()
+	for _, table := range render.Tables {
+		if touched[table] {
+			p.tables = append(p.tables, table)
+		}
+	}
+	for _, hooks := range [...][]render.Hook{p.deleteHooks, p.ensureHooks, p.insertHooks} {
+		slices.SortFunc(hooks, render.ByRow)
+	}
+	return p, nil
+}
+
+// sort puts a change where it belongs and returns the table that it touches.
+func (p *plan) sort(c dataplane.Change) (render.Table, error) {
+	if table := render.Table(c.ID.Container); slices.Contains(render.Tables[:], table) {
+		p.sortChain(table, c)
+		return table, nil
+	}
+	hook, err := render.ParseHook(c.ID)
+	if err != nil {
+		return "", err
+	}
+	// The kubelet may insert a hook to a chain that it shares at any moment, so such a hook is
+	// never certainly absent. It is never removed either: a second copy would stay.
+	shared := render.IsShared(hook.Table, hook.Target)
+	switch {
+	case c.After != nil && c.Before == nil && !c.Unsure && !shared:
+		p.insertHooks = append(p.insertHooks, hook)
+	case c.After != nil:
+		p.ensureHooks = append(p.ensureHooks, hook)
+	case !shared:
+		p.deleteHooks = append(p.deleteHooks, hook)
+	}
+	return hook.Table, nil
+}
+
+// LeavesOut reports whether a writer leaves a change out, because the kubelet shares the chain:
+// it is never removed, nor emptied where it only has to exist.
+func LeavesOut(c *dataplane.Change) bool {
+	if table := render.Table(c.ID.Container); slices.Contains(render.Tables[:], table) {
+		return render.IsShared(table, c.ID.Name) && (c.After == nil || c.After.Body == "" && c.Before != nil)
+	}
+	hook, err := render.ParseHook(c.ID)
+	return err == nil && c.After == nil && render.IsShared(hook.Table, hook.Target)
+}
+
+// sortChain leaves out what must not happen to a chain that the kubelet shares: removing it, and
+// emptying it when it only has to exist.
+func (p *plan) sortChain(table render.Table, c dataplane.Change) {
+	switch {
+	case !render.IsShared(table, c.ID.Name):
+		p.chains = append(p.chains, c)
+	case c.After == nil:
+	case c.After.Body != "":
+		p.chains = append(p.chains, c)
+	case c.Before == nil || c.Unsure:
+		p.maybeCreate = append(p.maybeCreate, c)
+	}
+}
+
+// partRemovals separates the chains that go if hooks go. Such a hook may be the one that leads
+// packets to all Services, in another release's words. It must stay until its replacement is in
+// place, and so must the chains that it leads to.
+func (p *plan) partRemovals() {
+	if len(p.deleteHooks) == 0 {
+		return
+	}
+	var stay []dataplane.Change
+	for _, c := range p.chains {
+		if c.After == nil {
+			p.deleteChains = append(p.deleteChains, c)
+		} else {
+			stay = append(stay, c)
+		}
+	}
+	p.chains = stay
+}
+
+// carryOut runs the steps in order and stops at the first that fails. It adds to the receipt
+// what was written and who is suspect.
+func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
+	if err := p.clarify(ctx, tool, receipt); err != nil {
+		return err
+	}
+	for _, changes := range stages(p.chains, p.limits) {
+		if err := p.restore(ctx, tool, changes, receipt); err != nil {
+			return err
+		}
+	}
+	if err := p.insert(ctx, tool, receipt); err != nil {
+		return err
+	}
+	each := func(hooks []render.Hook, do func(context.Context, render.Table, string, []string) error) error {
+		for _, h := range hooks {
+			receipt.Written.Calls++
+			if err := do(ctx, h.Table, h.Chain, h.Rule); err != nil {
+				return err
+			}
+			receipt.Written.Objects++
+		}
+		return nil
+	}
+	if err := each(p.ensureHooks, tool.EnsureHook); err != nil {
+		return err
+	}
+	if err := each(p.deleteHooks, tool.RemoveHook); err != nil {
+		return err
+	}
+	return p.restore(ctx, tool, p.deleteChains, receipt)
+}
+
+// clarify adds to the chains those shared ones that do not exist.
+func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
+	for _, c := range p.maybeCreate {
+		receipt.Written.Calls++
+		exists, err := hasChain(ctx, tool, render.Table(c.ID.Container), c.ID.Name)
+		if err != nil {
+			return err
+		}
+		if !exists {
+			p.chains = append(p.chains, c)
+		}
+	}
+	return nil
+}
+
+// insert puts the hooks that certainly do not exist yet on top of their chains, with one input.
+// At the start that is all of them, and checking each first takes two processes per hook.
+func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
+	if len(p.insertHooks) == 0 {
+		return nil
+	}
+	in := &input{}
+	for _, table := range render.Tables {
+		in.section(table, nil, slices.DeleteFunc(slices.Clone(p.insertHooks), func(h render.Hook) bool {
+			return h.Table != table
+		}))
+	}
+	receipt.Written.Calls++
+	receipt.Written.Lines += len(p.insertHooks)
+	receipt.Written.Bytes += in.text.Len()
+	if err := tool.Restore(ctx, in.text.Bytes()); err != nil {
+		return err
+	}
+	receipt.Written.Objects += len(p.insertHooks)
+	return nil
+}
+
+// restore writes one input.
+func (p *plan) restore(
+	ctx context.Context, tool Tool, changes []dataplane.Change, receipt *dataplane.Receipt,
+) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	p.input = newInput(changes)
+	receipt.Written.Calls++
+	receipt.Written.Lines += p.input.rules
+	receipt.Written.Bytes += p.input.text.Len()
+	if err := tool.Restore(ctx, p.input.text.Bytes()); err != nil {
+		receipt.Suspects = p.suspects(err)
+		return err
+	}
+	receipt.Written.Objects += len(changes)
+	return nil
+}
+
+// suspects returns the owner of the line that the tool named. If a lock was held or a child was
+// killed, there is no suspect.
+func (p *plan) suspects(err error) []service.Key {
+	toolErr, ok := errors.AsType[*ToolError](err)
+	if !ok || (toolErr.Outcome != dataplane.Rejected && toolErr.Outcome != dataplane.Unsupported) {
+		return nil
+	}
+	key, ok := p.input.suspect(toolErr.Line)
+	if !ok {
+		return nil
+	}
+	return []service.Key{key}
+}
+
+// readBack asks the kernel about each object of the batch. It returns nothing if one of the
+// tables cannot be read.
+func (p *plan) readBack(
+	ctx context.Context, tool Tool, receipt *dataplane.Receipt,
+) (map[dataplane.ID]*dataplane.Object, error) {
+	read := make(map[render.Table]*saved, len(p.tables))
+	for _, table := range p.tables {
+		receipt.Written.Calls++
+		s, err := readTable(ctx, tool, table)
+		if err != nil {
+			return nil, err
+		}
+		read[table] = s
+	}
+	certain := make(map[dataplane.ID]*dataplane.Object, len(p.batch.Changes))
+	for i := range p.batch.Changes {
+		c := &p.batch.Changes[i]
+		if s := read[render.Table(c.ID.Container)]; s != nil {
+			certain[c.ID] = chainNow(c, s)
+			continue
+		}
+		hook, err := render.ParseHook(c.ID)
+		if err != nil {
+			return nil, err // cannot be: newPlan has parsed it before
+		}
+		certain[c.ID] = nil
+		if read[hook.Table].has(hook.Chain, hook.Text()) {
+			o := hook.Object()
+			certain[c.ID] = &o
+		}
+	}
+	return certain, nil
+}
+
+// chainNow returns what the kernel holds of a chain. If that is one of the two objects that the
+// change names, it returns that object, which knows the owners of its lines.
+func chainNow(c *dataplane.Change, s *saved) *dataplane.Object {
+	now := s.object(c.ID.Name)
+	switch {
+	case now == nil:
+		return nil
+	case dataplane.Same(now, c.After), c.After != nil && render.OnlyExists(c.After):
+		return c.After
+	case dataplane.Same(now, c.Before):
+		return c.Before
+	}
+	return now
+}
+
+// StageLimits bound the inputs into which the new chains of a large batch are divided; a zero
+// limit does not bound. The nft variant needs them: its user space takes time in proportion to
+// the square of the chains in one input, and in an unprivileged user namespace one transaction
+// must fit into the socket buffer. The legacy variant must not be divided, because each input
+// costs a copy of the whole table. Figures: docs/adr/0001.
+type StageLimits struct {
+	// Chains and Rules are the most that one input may hold, unless a single chain has more
+	// rules.
+	Chains, Rules int
+}
+
+// exceeded reports whether an input of this size is too large.
+func (l StageLimits) exceeded(chains, rules int) bool {
+	return (l.Chains > 0 && chains > l.Chains) || (l.Rules > 0 && rules > l.Rules)
+}
+
+// stages divides the chain changes of a batch into inputs. Only chains of nat that are certainly
+// new leave the last input: nothing leads to them before it has landed, so wherever a write ends,
+// packets are handled as before. They go in the order of their references, a chain after those
+// that it jumps to. Everything that changes what packets meet stays together.
+func stages(changes []dataplane.Change, limits StageLimits) [][]dataplane.Change {
+	rules := 0
+	for i := range changes {
+		rules += ruleCount(changes[i].After)
+	}
+	if !limits.exceeded(len(changes), rules) {
+		return [][]dataplane.Change{changes}
+	}
+	fresh, rest := freshChains(changes)
+	var all [][]dataplane.Change
+	var piece []dataplane.Change
+	rules = 0
+	for _, c := range fresh {
+		more := ruleCount(c.After)
+		if len(piece) > 0 && limits.exceeded(len(piece)+1, rules+more) {
+			all = append(all, piece)
+			piece, rules = nil, 0
+		}
+		piece, rules = append(piece, *c), rules+more
+	}
+	if len(piece) > 0 {
+		all = append(all, piece)
+	}
+	if len(rest) > 0 {
+		all = append(all, rest)
+	}
+	return all
+}
+
+// freshChains separates the chains of nat that are certainly not in the kernel, in the order of
+// their references, from the other changes. A new chain that leads to one of unknown state has
+// to wait for it: that one comes with the last input, and may not exist before.
+func freshChains(changes []dataplane.Change) (fresh []*dataplane.Change, rest []dataplane.Change) {
+	var candidates []*dataplane.Change
+	late := make(map[dataplane.ID]bool)
+	for i := range changes {
+		c := &changes[i]
+		if c.ID.Container == string(render.NAT) && c.Before == nil && !c.Unsure && c.After != nil {
+			candidates = append(candidates, c)
+			continue
+		}
+		late[c.ID] = c.Unsure
+		rest = append(rest, *c)
+	}
+	for _, c := range byReference(candidates) {
+		if slices.ContainsFunc(c.After.Refs(), func(id dataplane.ID) bool { return late[id] }) {
+			late[c.ID] = true
+			rest = append(rest, *c)
+		} else {
+			fresh = append(fresh, c)
+		}
+	}
+	return fresh, rest
+}
+
+// byReference orders chains so that each comes after those it refers to. There are no loops: the
+// kernel rejects them.
+func byReference(chains []*dataplane.Change) []*dataplane.Change {
+	waiting := make(map[dataplane.ID]*dataplane.Change, len(chains))
+	for _, c := range chains {
+		waiting[c.ID] = c
+	}
+	ordered := make([]*dataplane.Change, 0, len(chains))
+	var visit func(c *dataplane.Change)
+	visit = func(c *dataplane.Change) {
+		delete(waiting, c.ID)
+		for _, ref := range c.After.Refs() {
+			if to := waiting[ref]; to != nil {
+				visit(to)
+			}
+		}
+		ordered = append(ordered, c)
+	}
+	for _, c := range chains {
+		if waiting[c.ID] != nil {
+			visit(c)
+		}
+	}
+	return ordered
+}

@@ -1,0 +1,201 @@
+package kernel
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// tableSizer is an optional interface of a tool that can cheaply tell whether a table is
+// unchanged. Between two equal sizes, nothing was only added or only removed.
+type tableSizer interface {
+	// TableSize reports false if this tool cannot tell.
+	TableSize(table render.Table) (size, bool)
+}
+
+// size is that of a table in the kernel. It does not show the exchange of a rule for another one
+// of the same size; the audit finds that.
+type size struct {
+	entries, bytes uint32
+}
+
+// sizes keeps account of how large the tables are if only the writer touches them. It belongs to
+// the holder of the turn.
+//
+// Invariant: a change that no Read has seen, and that our own writes do not account for, sets
+// touched. A deletion by another program in the same moment as a write is found by comparing the
+// size after the write with the size that it should have led to.
+type sizes struct {
+	tool tableSizer
+	// known holds the tables' sizes at the last Read, look or write. A table of unknown size is
+	// missing.
+	known map[render.Table]size
+	// touched is set if another program has changed a table and no Read has succeeded since.
+	touched bool
+}
+
+func newSizes(tool tableSizer) *sizes { return &sizes{tool: tool, known: make(map[render.Table]size)} }
+
+// look compares all tables with their known sizes.
+func (s *sizes) look() {
+	for table, known := range s.known {
+		if now, ok := s.tool.TableSize(table); ok && now != known {
+			s.known[table], s.touched = now, true
+		}
+	}
+}
+
+// measure returns the size of each table that has one.
+func (s *sizes) measure() map[render.Table]size {
+	all := make(map[render.Table]size)
+	for _, table := range render.Tables {
+		if now, ok := s.tool.TableSize(table); ok {
+			all[table] = now
+		}
+	}
+	return all
+}
+
+// read records that everything was read after the sizes were measured. The read has seen all
+// earlier changes; for later ones the next look finds another size.
+func (s *sizes) read(before map[render.Table]size) { s.known, s.touched = before, false }
+
+// wrote records that a batch was written since the last look. If it is certain by how many
+// entries that changes a table, any other number means that another program changed it too.
+func (s *sizes) wrote(batch *dataplane.Batch, receipt *dataplane.Receipt) {
+	growth, vague := growthOf(batch, receipt)
+	for table, before := range s.known {
+		now, ok := s.tool.TableSize(table)
+		if !ok {
+			continue
+		}
+		fresh := before == size{} // the kernel has added the table's own entries
+		if !vague[table] && !fresh && int64(now.entries) != int64(before.entries)+growth[table] {
+			s.touched = true
+		}
+		s.known[table] = now
+	}
+}
+
+// growthOf returns by how many entries a batch has changed each table, and the tables for which
+// that is not certain.
+func growthOf(
+	batch *dataplane.Batch, receipt *dataplane.Receipt,
+) (growth map[render.Table]int64, vague map[render.Table]bool) {
+	growth, vague = make(map[render.Table]int64), make(map[render.Table]bool)
+	for i := range batch.Changes {
+		c := &batch.Changes[i]
+		now, known := c.After, receipt.Outcome == dataplane.Landed
+		if !known {
+			now, known = receipt.Certain[c.ID]
+		}
+		name, _, isHook := strings.Cut(c.ID.Container, "/")
+		table, target := render.Table(name), c.ID.Name
+		if isHook {
+			target = rules.TargetOf(target)
+		}
+		if !known || c.Unsure || render.IsShared(table, target) {
+			vague[table] = true
+			continue
+		}
+		growth[table] += entriesOf(now, isHook) - entriesOf(c.Before, isHook)
+	}
+	return growth, vague
+}
+
+// entriesOf counts the entries of a legacy table that an object takes: one for a rule, and two
+// more for a chain.
+func entriesOf(o *dataplane.Object, isHook bool) int64 {
+	switch {
+	case o == nil:
+		return 0
+	case isHook:
+		return 1
+	default:
+		return 2 + int64(ruleCount(o))
+	}
+}
+
+const (
+	// sizesInterval is the pause between looks at the sizes, which take microseconds.
+	sizesInterval = time.Second
+	// readPause is the pause between two reads for changes by other programs, for each entry of
+	// the tables: ten times what reading one takes. Sizes do not tell whose chains have changed,
+	// so where other programs write all the time, each look would ask for a read. The pause is
+	// computed and not measured, because under load a read takes long.
+	readPause = 50 * time.Microsecond
+)
+
+// pause returns the pause between two reads for changes by other programs.
+func (s *sizes) pause() (pause time.Duration) {
+	for _, known := range s.known {
+		pause += time.Duration(known.entries) * readPause
+	}
+	return pause
+}
+
+// watchSizes checks the sizes of the tables.
+func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	var reported time.Time
+	return w.every(ctx, sizesInterval, func() {
+		w.sizes.look()
+		if !w.sizes.touched || time.Since(reported) < w.sizes.pause() {
+			return
+		}
+		w.sizes.touched, reported = false, time.Now()
+		changed(dataplane.Stranger{})
+	})
+}
+
+// tableInfo is struct ipt_getinfo and struct ip6t_getinfo, which are alike
+// (include/uapi/linux/netfilter_ipv4/ip_tables.h and its sibling).
+type tableInfo struct {
+	name       [32]byte
+	validHooks uint32
+	hookEntry  [5]uint32
+	underflow  [5]uint32
+	entries    uint32
+	size       uint32
+}
+
+// soGetInfo is IPT_SO_GET_INFO and IP6T_SO_GET_INFO: both families' base control number.
+const soGetInfo = 64
+
+// TableSize asks the kernel for the size of a legacy table, without taking the lock or copying a
+// rule. A table that does not exist has the size 0, and asking does not create it. TableSize
+// reports false in the nft variant, which has no such call, and if the kernel does not answer.
+func (e *Exec) TableSize(table render.Table) (size, bool) {
+	if e.Variant() != Legacy {
+		return size{}, false
+	}
+	if exists, err := legacyTableExists(e.family, table); err == nil && !exists {
+		return size{}, true
+	}
+	domain, level := unix.AF_INET, unix.IPPROTO_IP
+	if e.family == service.IPv6 {
+		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
+	}
+	socket, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return size{}, false
+	}
+	defer unix.Close(socket) //nolint:errcheck // nothing was sent, nothing can be lost
+	var info tableInfo
+	copy(info.name[:], table)
+	length := uint32(unsafe.Sizeof(info))
+	// x/sys has no getsockopt for options of unknown layout.
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(level), soGetInfo,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&length)), 0)
+	if errno != 0 {
+		return size{}, false
+	}
+	return size{entries: info.entries, bytes: info.size}, true
+}

@@ -1,0 +1,262 @@
+// Package kernel writes what package render returns with iptables-restore, in the legacy and in the nft
+// variant of the tools, and reads it back. It owns the chains and hooks of one [Territory] in one family's
+// tables. internal/daemon/backend builds one domain per family from it; IPVS mode uses its [Writer] for the
+// few rules that it needs.
+//
+//	writer.go       Write and Read
+//	plan.go         the steps of one batch, and how a large one is divided
+//	input.go        the text for iptables-restore
+//	save.go         what iptables-save prints
+//	territory.go    what a mode owns
+//	cleanup.go      removes everything that is ours
+//	watch.go        changes by other programs; watch_sizes.go: in legacy tables
+//	tool.go         the contract of the programs, failures, the lock
+//	exec.go         runs them; programs.go finds them; detect.go chooses the variant
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Writer writes batches into one family's tables through one [Tool]. All chains of a batch go in
+// one iptables-restore input; new ones of a very large batch go in inputs before it (see
+// StageLimits). Hooks that certainly do not exist yet go in one input, others one by one. It
+// implements [dataplane.Writer], [dataplane.Watcher] and [dataplane.Origin].
+//
+// The bytes that it writes for a change depend on that change alone, never on what else is in
+// the kernel. Its methods may be called concurrently; they take turns with the tool.
+type Writer struct {
+	family service.Family
+	tool   Tool
+	config WriterConfig
+	// turn holds one token while the tool is in use.
+	turn chan struct{}
+	// sharedEmpty holds the shared chains that were last wanted without rules of ours; see asWanted.
+	// It belongs to the holder of the turn.
+	sharedEmpty map[dataplane.ID]bool
+	// ownWrites is set where the kernel announces changes, sizes where it only tells how large
+	// tables are; see Watch.
+	ownWrites *ownWrites
+	sizes     *sizes
+	// afterWrite is called when another program has changed something during a write. It is nil
+	// unless Watch runs.
+	afterWrite atomic.Pointer[func(dataplane.Stranger)]
+	// foreignHooks are hooks that are not wanted, by the chains that they lead to, as last read; see
+	// foreignHooksIn. It belongs to the holder of the turn.
+	foreignHooks map[dataplane.ID][]render.Hook
+}
+
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+	_ dataplane.Origin  = (*Writer)(nil)
+)
+
+// WriterConfig tunes a Writer. The zero value is the default.
+type WriterConfig struct {
+	// Stages bound the inputs of a large batch. Default: one input.
+	Stages StageLimits
+	// Territory is what the writer reads. Default: that of iptables mode.
+	Territory Territory
+	// Accounting is set if rules count in accounting objects. The writer creates those that are
+	// missing before each write.
+	Accounting bool
+}
+
+// NewWriter returns a writer for one family. It owns the tool from now on.
+func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
+	if config.Territory.Owns == nil {
+		config.Territory = OwnTerritory()
+	}
+	w := &Writer{
+		family:      family,
+		tool:        tool,
+		config:      config,
+		turn:        make(chan struct{}, 1),
+		sharedEmpty: make(map[dataplane.ID]bool),
+	}
+	if a, ok := tool.(announcer); ok && a.Announced() {
+		w.ownWrites = newOwnWrites()
+		a.OnStart(w.ownWrites.started)
+	} else if s, ok := tool.(tableSizer); ok {
+		w.sizes = newSizes(s)
+	}
+	return w
+}
+
+// Write makes one attempt: chains that come or change, hooks that come, hooks that go, chains
+// that go. A hook must not lead to a missing chain, and the kernel does not delete a chain that
+// a hook leads to.
+//
+// Invariant: the old hooks lead packets to all Services until the new ones do. Chains that go
+// without a hook go in the input that no longer leads to them.
+//
+// If a step fails, the tables of the batch are read back, and the receipt says for each object
+// what the kernel holds. If that fails too, the outcome is unknown for all of them.
+func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	start := time.Now()
+	var receipt dataplane.Receipt
+	if err := w.acquire(ctx); err != nil {
+		receipt = dataplane.Receipt{Outcome: dataplane.Unknown, Err: err}
+	} else {
+		receipt = w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
+		w.release()
+	}
+	receipt.Took = time.Since(start)
+	return receipt
+}
+
+// watched separates an attempt from what other programs do at the same time.
+func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
+	switch {
+	case w.ownWrites != nil:
+		w.ownWrites.begin()
+		receipt := attempt()
+		strangers := w.ownWrites.end(time.Now())
+		if changed := w.afterWrite.Load(); changed != nil {
+			for _, by := range strangers {
+				(*changed)(by)
+			}
+		}
+		return receipt
+	case w.sizes != nil:
+		w.sizes.look()
+		receipt := attempt()
+		w.sizes.wrote(batch, &receipt)
+		return receipt
+	default:
+		return attempt()
+	}
+}
+
+func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	p, err := newPlan(batch, w.config.Stages, w.foreignHooks)
+	if err != nil {
+		return dataplane.Receipt{Outcome: dataplane.Rejected, Err: err}
+	}
+	for i := range batch.Changes {
+		after := batch.Changes[i].After
+		if after != nil && render.IsShared(render.Table(after.ID.Container), after.ID.Name) {
+			w.sharedEmpty[after.ID] = render.OnlyExists(after)
+		}
+	}
+	if w.config.Accounting {
+		if err := ensureAccounts(); err != nil {
+			return dataplane.Receipt{Outcome: dataplane.Busy, Err: err}
+		}
+	}
+	var receipt dataplane.Receipt
+	if err = p.carryOut(ctx, w.tool, &receipt); err != nil {
+		w.account(ctx, p, err, &receipt)
+	}
+	return receipt
+}
+
+// account turns a failure into a receipt: its kind, and what is in the kernel now.
+func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *dataplane.Receipt) {
+	receipt.Outcome = dataplane.Unknown
+	if toolErr, ok := errors.AsType[*ToolError](failure); ok {
+		receipt.Outcome = toolErr.Outcome
+	}
+	receipt.Err = fmt.Errorf("write %s rules: %w", w.family, failure)
+	certain, err := p.readBack(ctx, w.tool, receipt)
+	if err != nil {
+		receipt.Outcome = dataplane.Unknown
+		receipt.Err = errors.Join(receipt.Err, fmt.Errorf("read back what landed: %w", err))
+	}
+	receipt.Certain = certain
+}
+
+// Read returns all chains that are ours, wanted or not, those that the kubelet shares, and the
+// hooks, sorted by ID. Counters are no part of an object.
+func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	if err := w.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer w.release()
+	if w.sizes == nil {
+		return w.read(ctx)
+	}
+	before := w.sizes.measure()
+	objects, err := w.read(ctx)
+	if err == nil {
+		w.sizes.read(before)
+	}
+	return objects, err
+}
+
+func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
+	var objects []dataplane.Object
+	foreignHooks := make(map[dataplane.ID][]render.Hook)
+	for _, table := range render.Tables {
+		s, err := readTable(ctx, w.tool, table)
+		if err != nil {
+			return nil, fmt.Errorf("read %s rules: %w", w.family, err)
+		}
+		for _, chain := range s.chains {
+			if w.config.Territory.Owns(table, chain) || render.IsShared(table, chain) {
+				objects = append(objects, *w.asWanted(s.object(chain)))
+			}
+		}
+		for _, hook := range w.config.Territory.hooksIn(s) {
+			objects = append(objects, hook.Object())
+		}
+		w.config.Territory.foreignHooksIn(s, foreignHooks)
+	}
+	w.foreignHooks = foreignHooks
+	slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+	return objects, nil
+}
+
+// asWanted empties a chain that was read if it only has to exist. Otherwise each audit would find
+// the kubelet's rules in it and plan a removal that Write then leaves out. Before the first batch
+// the writer does not know what is wanted, so the first audit finds them once.
+func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
+	if !w.sharedEmpty[o.ID] {
+		return o
+	}
+	return &dataplane.Object{ID: o.ID, Kind: o.Kind}
+}
+
+// Owner returns the Service that the comments of a rule, or of a chain's rules, name: the first
+// word of the form "namespace/name", optionally with ":port".
+func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		for word := range strings.FieldsSeq(rules.CommentOf(line)) {
+			namespace, name, named := strings.Cut(word, "/")
+			if name, _, _ = strings.Cut(name, ":"); named && namespace != "" && name != "" {
+				return service.Key{Namespace: namespace, Name: name}, true
+			}
+		}
+	}
+	return service.Key{}, false
+}
+
+// Refs returns the chains that an object leads to, which reading has found.
+func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
+
+// acquire waits for the turn with the tool.
+func (w *Writer) acquire(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *Writer) release() { <-w.turn }

@@ -1,0 +1,83 @@
+package render_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/iptablestest"
+)
+
+// keyText prints a key, for example "172.30.0.41 tcp 80".
+func keyText(k tree.Key) string {
+	switch {
+	case k.Lane == tree.Tail:
+		return "tail " + k.Text
+	case !k.HasPort:
+		return k.Addr.String()
+	case !k.Addr.IsValid():
+		return fmt.Sprintf("%s %d", k.Protocol, k.Port)
+	default:
+		return fmt.Sprintf("%s %s %d", k.Addr, k.Protocol, k.Port)
+	}
+}
+
+// listing prints objects, sorted: elements one per line, chains with their rules below.
+func listing(objects []dataplane.Object) string {
+	lines := map[string]string{}
+	for _, o := range objects {
+		name, body := o.ID.Container+" "+o.ID.Name, "  "+strings.ReplaceAll(o.Body, "\n", "\n  ")
+		if o.Kind == dataplane.Element {
+			key, err := tree.DecodeKey(o.ID.Name)
+			if err != nil {
+				panic(err)
+			}
+			name = fmt.Sprintf("%s [%s]", o.ID.Container, keyText(key))
+		}
+		if o.Body == "" {
+			body = "  (empty)"
+		}
+		lines[name] = name + "\n" + body + "\n"
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		b.WriteString(lines[name])
+	}
+	return b.String()
+}
+
+var updateRender = flag.Bool("update-render", false, "rewrite testdata")
+
+// TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
+// the same texts with the tools.
+func TestRenderGolden(t *testing.T) {
+	for _, c := range iptablestest.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			var b strings.Builder
+			for _, family := range service.Families {
+				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(c.Render(family)))
+			}
+			path := filepath.Join("testdata", c.Name+".txt")
+			if *updateRender {
+				if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != string(want) {
+				t.Errorf("differs from %s (go test -update-render rewrites it):\n%s", path, b.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Chains that kube-proxy has under the same names: people, scripts and other agents look for
+// them, and kube-proxy takes them over if it is started again.
+const (
+	ChainServices      = "KUBE-SERVICES"
+	ChainExternal      = "KUBE-EXTERNAL-SERVICES"
+	ChainNodePorts     = "KUBE-NODEPORTS"
+	ChainPostrouting   = "KUBE-POSTROUTING"
+	ChainMarkMasq      = "KUBE-MARK-MASQ"
+	ChainForward       = "KUBE-FORWARD"
+	ChainProxyFirewall = "KUBE-PROXY-FIREWALL"
+	ChainFirewall      = "KUBE-FIREWALL"
+	ChainCanary        = "KUBE-PROXY-CANARY"
+)
+
+// Chains that only Sluice has. kube-proxy sweeps chains with these prefixes from nat.
+const (
+	// chainHairpin (nat) masquerades endpoints that reach themselves.
+	chainHairpin = "KUBE-SVC-HAIRPIN"
+	// chainExternalNodePorts (filter) refuses node ports without endpoints.
+	chainExternalNodePorts = "KUBE-EXT-NODEPORTS"
+)
+
+// The chains of a service port are named by a prefix and 16 characters of a hash.
+const (
+	// prefixCluster balances over the Cluster endpoints.
+	prefixCluster = "KUBE-SVC-"
+	// prefixLocal balances over the Local endpoints.
+	prefixLocal = "KUBE-SVL-"
+	// prefixExternal is where external traffic enters.
+	prefixExternal = "KUBE-EXT-"
+	// prefixSourceRanges admits what the source ranges allow.
+	prefixSourceRanges = "KUBE-FW-"
+	// prefixEndpoint remembers the client of one endpoint (ClientIP affinity).
+	prefixEndpoint = "KUBE-SEP-"
+)
+
+// portHash names the chains of a service port. subject is service.Key.PortString. Like
+// kube-proxy, it joins the two without a separator.
+func portHash(subject string, protocol service.Protocol) string {
+	var b [256]byte
+	return hash(append(append(b[:0], subject...), protocol.String()...))
+}
+
+// endpointHash names the chain of an endpoint of a service port.
+func endpointHash(subject string, protocol service.Protocol, endpoint netip.AddrPort) string {
+	var b [320]byte
+	text := append(append(b[:0], subject...), protocol.String()...)
+	return hash(endpoint.AppendTo(text))
+}
+
+// hashBytes of a SHA-256 sum make 16 characters of base32.
+const hashBytes = 10
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	var b [16]byte
+	base32.StdEncoding.Encode(b[:], sum[:hashBytes])
+	return string(b[:])
+}
+
+// ChainID returns the identity of a chain.
+func ChainID(table Table, name string) dataplane.ID {
+	return dataplane.ID{Container: string(table), Name: name}
+}
+
+func natChain(name string) dataplane.ID { return ChainID(NAT, name) }
+
+// The dispatch containers: the chains that Services share.
+var (
+	// natServices translates by destination.
+	natServices = newContainer(NAT, ChainServices, 'S', tree.ByDestination)
+	// natNodePorts translates by node port.
+	natNodePorts = newContainer(NAT, ChainNodePorts, 'N', tree.ByPort)
+	// natHairpin marks endpoints that reach themselves.
+	natHairpin = newContainer(NAT, chainHairpin, 'H', tree.BySource)
+	// filterServices refuses at ClusterIPs without endpoints.
+	filterServices = newGuarded(ChainServices, 'R', tree.ByDestination)
+	// filterExternal refuses at external IPs and load balancer VIPs.
+	filterExternal = newGuarded(ChainExternal, 'X', tree.ByDestination)
+	// filterNodePorts refuses at node ports.
+	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', tree.ByPort)
+	// filterFirewall drops what the source ranges did not admit.
+	filterFirewall = newGuarded(ChainProxyFirewall, 'F', tree.ByDestination)
+	// filterHealth accepts health checks.
+	filterHealth = newGuarded(ChainNodePorts, 'C', tree.ByPort)
+)
+
+// newGuarded returns a container of filter: every packet of state NEW passes it, and few are for
+// one of its elements.
+func newGuarded(chain string, letter byte, shape tree.Shape) tree.Container {
+	c := newContainer(Filter, chain, letter, shape)
+	c.Guarded = true
+	return c
+}
+
+func newContainer(table Table, chain string, letter byte, shape tree.Shape) tree.Container {
+	return tree.Container{Table: string(table), Chain: chain, Letter: letter, Shape: shape}
+}
+
+// Containers are the roots of the trees of iptables mode.
+var Containers = []tree.Container{
+	natServices, natNodePorts, natHairpin,
+	filterServices, filterExternal, filterNodePorts, filterFirewall, filterHealth,
+}
+
+// NewLayout returns a layout that folds this package's elements into chains.
+func NewLayout(family service.Family) *tree.Layout { return tree.New(family, Containers) }
+
+// frontendShapes holds the containers with elements for frontends, and what their keys hold. Elements
+// of the other containers belong to several Services.
+var frontendShapes = map[string]tree.Shape{
+	natServices.Name():     natServices.Shape,
+	natNodePorts.Name():    natNodePorts.Shape,
+	filterServices.Name():  filterServices.Shape,
+	filterExternal.Name():  filterExternal.Shape,
+	filterNodePorts.Name(): filterNodePorts.Shape,
+	filterFirewall.Name():  filterFirewall.Shape,
+}
+
+// Naming reads the identities of this backend's elements. It allocates nothing.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
+	shape, known := frontendShapes[id.Container]
+	if !known {
+		return service.Frontend{}, false
+	}
+	key, err := tree.DecodeKey(id.Name)
+	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == tree.ByDestination) {
+		return service.Frontend{}, false
+	}
+	return service.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
+}

@@ -1,0 +1,359 @@
+package render
+
+import (
+	"strconv"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	afterClusterIP    = " cluster IP"
+	afterExternalIP   = " external IP"
+	afterLoadBalancer = " loadbalancer IP"
+	aroundExternal    = " external destinations"
+)
+
+// renderDispatch leads the frontends that have endpoints to the port's chains.
+func (p *portDraft) renderDispatch() {
+	if p.ServesInternal() && p.ClusterIP.IsValid() {
+		r := p.frontend(p.ClusterIP, afterClusterIP)
+		r.target = p.cluster
+		if p.InternalLocal {
+			r.target = p.local
+		}
+		p.element(natServices, p.key(p.ClusterIP), r, natChain(r.target))
+	}
+	if !p.HasAny {
+		return
+	}
+	for _, addr := range p.ExternalIPs {
+		r := p.frontend(addr, afterExternalIP)
+		r.target = p.external
+		p.element(natServices, p.key(addr), r, natChain(r.target))
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		r := p.frontend(addr, afterLoadBalancer)
+		r.target = p.external
+		if p.filtered() {
+			r.target = p.ranges
+		}
+		p.element(natServices, p.key(addr), r, natChain(r.target))
+	}
+	if p.NodePort != 0 {
+		p.element(natNodePorts, p.nodePortKey(), rule{
+			protocol: p.protocol, port: p.NodePort, comment: p.about(""), target: p.external,
+		}, natChain(p.external))
+	}
+}
+
+// renderExternal makes the chains that external traffic enters.
+func (p *portDraft) renderExternal() {
+	if !p.HasAny || !p.ExternallyAccessible() {
+		return
+	}
+	p.begin()
+	p.accountLocalhost()
+	var refs []dataplane.ID
+	if p.ExternalLocal {
+		refs = p.externalLocal()
+	} else {
+		refs = p.externalCluster()
+	}
+	p.endChain(p.external, refs...)
+	if p.filtered() {
+		p.renderSourceRanges()
+	}
+}
+
+// accountLocalhost counts connections to the node port on localhost. No other frontend that leads
+// here has such an address.
+func (p *portDraft) accountLocalhost() {
+	if p.NodePort != 0 && p.renderer.options.Accounting && p.renderer.localhostNodePorts(p.facts) {
+		p.rule(rule{destination: addrMatch{prefix: loopback4}, match: AccountMatch(AccountLocalhost)})
+	}
+}
+
+// externalCluster masquerades everything, because an endpoint on another node would answer the
+// client directly.
+func (p *portDraft) externalCluster() []dataplane.ID {
+	p.rule(rule{comment: comment{"masquerade traffic for ", p.subject, aroundExternal}, target: ChainMarkMasq})
+	refs := []dataplane.ID{natChain(ChainMarkMasq)}
+	if p.hasCluster() {
+		p.rule(rule{target: p.cluster})
+		refs = append(refs, natChain(p.cluster))
+	}
+	return refs
+}
+
+// externalLocal keeps the client's address and uses only local endpoints. Pods and this node's
+// own processes may use all endpoints: a load balancer would have sent them to a node that has
+// some.
+func (p *portDraft) externalLocal() []dataplane.ID {
+	refs := []dataplane.ID{natChain(ChainMarkMasq)}
+	if p.hasCluster() {
+		refs = append(refs, natChain(p.cluster))
+		if pods, ok := p.fromLocalPod(); ok {
+			pods.comment = comment{"pod traffic for ", p.subject, aroundExternal}
+			pods.target = p.cluster
+			p.rule(pods)
+		}
+	}
+	const fromNode = "-m addrtype --src-type LOCAL"
+	p.rule(rule{
+		comment: comment{"masquerade LOCAL traffic for ", p.subject, aroundExternal},
+		match:   fromNode, target: ChainMarkMasq,
+	})
+	if p.hasCluster() {
+		p.rule(rule{
+			comment: comment{"route LOCAL traffic for ", p.subject, aroundExternal},
+			match:   fromNode, target: p.cluster,
+		})
+	}
+	if p.hasLocal() {
+		p.rule(rule{target: p.local})
+		refs = append(refs, natChain(p.local))
+	}
+	return refs
+}
+
+// renderSourceRanges makes the chain that admits load balancer traffic. A packet that reaches
+// its end is not translated, and KUBE-PROXY-FIREWALL drops it.
+func (p *portDraft) renderSourceRanges() {
+	admit := func(source addrMatch) {
+		p.rule(rule{source: source, comment: p.about(afterLoadBalancer), target: p.external})
+	}
+	p.begin()
+	for _, prefix := range p.SourceRanges {
+		admit(addrMatch{prefix: prefix})
+	}
+	if p.NodeInSourceRanges {
+		// Where the VIP is bound to this node, its processes use it as their source address.
+		for _, addr := range p.LoadBalancerVIPs {
+			admit(host(addr))
+		}
+	}
+	p.rule(rule{comment: comment{"other traffic to ", p.subject, " will be dropped by " + ChainProxyFirewall}})
+	p.endChain(p.ranges, natChain(p.external))
+}
+
+// renderBalancing makes the chains that choose an endpoint.
+func (p *portDraft) renderBalancing() {
+	sticky := p.AffinitySeconds > 0
+	if p.hasCluster() {
+		p.renderPolicy(p.cluster, p.Cluster, !p.InternalLocal, sticky)
+	}
+	if p.hasLocal() {
+		p.renderPolicy(p.local, p.Local, p.InternalLocal, sticky)
+	}
+	if sticky {
+		for _, e := range p.Reachable() {
+			p.renderSticky(e)
+		}
+	}
+}
+
+// renderPolicy makes the chain of one traffic policy. internal means that ClusterIP traffic
+// enters this chain as well.
+func (p *portDraft) renderPolicy(name string, endpoints []service.Endpoint, internal, sticky bool) {
+	p.begin()
+	var refs []dataplane.ID
+	if internal {
+		refs = p.masqueradeInternal()
+	}
+	if sticky {
+		refs = p.balanceSticky(endpoints, refs)
+	} else {
+		p.balance(endpoints)
+	}
+	p.endChain(name, refs...)
+}
+
+// masqueradeInternal marks ClusterIP traffic whose answer would bypass this node. External
+// traffic passes the same chain; matching the destination excludes it.
+func (p *portDraft) masqueradeInternal() []dataplane.ID {
+	if !p.ClusterIP.IsValid() {
+		return nil
+	}
+	match, ok := p.notFromLocalPod()
+	if p.facts.MasqueradeAll {
+		match, ok = rule{}, true
+	}
+	if !ok {
+		return nil
+	}
+	r := p.frontend(p.ClusterIP, afterClusterIP)
+	r.source, r.input = match.source, match.input
+	r.target = ChainMarkMasq
+	p.rule(r)
+	return []dataplane.ID{natChain(ChainMarkMasq)}
+}
+
+// balance writes one DNAT rule per endpoint. Rule i of n matches with probability 1/(n-i), so
+// each endpoint gets the same share.
+func (p *portDraft) balance(endpoints []service.Endpoint) {
+	for i, e := range endpoints {
+		p.line()
+		p.text = append(append(p.text, "-p "...), p.protocol...)
+		p.text = append(p.text, ' ')
+		p.chance(len(endpoints) - i)
+		p.translate(e)
+	}
+}
+
+// chance appends the match for one in k packets.
+func (p *portDraft) chance(k int) {
+	if k == 1 {
+		return
+	}
+	p.text = append(p.text, "-m statistic --mode random --probability "...)
+	p.text = append(appendProbability(p.text, k), ' ')
+}
+
+// translate appends the target for an endpoint.
+func (p *portDraft) translate(e service.Endpoint) {
+	p.text = append(p.text, "-j DNAT --to-destination "...)
+	if e.AddrPort.Addr().Is6() {
+		p.text = append(p.text, '[')
+		p.text = append(rules.AppendAddr(p.text, e.AddrPort.Addr()), ']')
+	} else {
+		p.text = e.AddrPort.Addr().AppendTo(p.text)
+	}
+	p.text = append(p.text, ':')
+	p.text = strconv.AppendUint(p.text, uint64(e.AddrPort.Port()), 10)
+}
+
+// balanceSticky sends a client back to the endpoint that remembers it, and chooses an endpoint
+// for every other client.
+func (p *portDraft) balanceSticky(endpoints []service.Endpoint, refs []dataplane.ID) []dataplane.ID {
+	names := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		names[i] = p.endpointChain(e)
+		refs = append(refs, natChain(names[i]))
+		p.line()
+		p.text = append(p.text, "-m recent --rcheck --seconds "...)
+		p.text = strconv.AppendInt(p.text, int64(p.AffinitySeconds), 10)
+		p.recentList(" --reap", names[i])
+		p.text = append(append(p.text, "-j "...), names[i]...)
+	}
+	for i, name := range names {
+		p.line()
+		p.chance(len(names) - i)
+		p.text = append(append(p.text, "-j "...), name...)
+	}
+	return refs
+}
+
+// renderSticky makes the chain of one endpoint. Each new connection renews the endpoint's
+// memory of the client. All frontends and both traffic policies of the port share the list.
+func (p *portDraft) renderSticky(e service.Endpoint) {
+	name := p.endpointChain(e)
+	p.begin()
+	p.text = append(append(p.text, "-p "...), p.protocol...)
+	p.recentList(" -m recent --set", name)
+	p.translate(e)
+	p.endChain(name)
+}
+
+// recentList appends the end of a recent match on the list of an endpoint.
+func (p *portDraft) recentList(action, name string) {
+	p.text = append(append(p.text, action...), " --name "...)
+	p.text = append(append(p.text, name...), " --mask "...)
+	p.text = append(append(p.text, p.renderer.recentMask...), " --rsource "...)
+}
+
+func (p *portDraft) endpointChain(e service.Endpoint) string {
+	return prefixEndpoint + endpointHash(p.subject, p.Protocol, e.AddrPort)
+}
+
+// renderHairpins masquerades each endpoint that may be sent to itself. Otherwise it would see
+// a packet from its own address and answer locally, where nothing undoes the translation.
+// These are the endpoints on this node and, with externalTrafficPolicy Local, all of them:
+// pods elsewhere that enter through this node keep their address. The rules name no Service,
+// so Services with common endpoints make equal claims.
+func (p *portDraft) renderHairpins() {
+	everywhere := p.ExternalLocal && p.ExternallyAccessible()
+	for _, e := range p.Reachable() {
+		if !e.Local && !everywhere {
+			continue
+		}
+		self := host(e.AddrPort.Addr())
+		p.element(natHairpin, tree.SourceKey(e.AddrPort.Addr()), rule{
+			source: self, destination: self, target: ChainMarkMasq,
+		}, natChain(ChainMarkMasq))
+	}
+}
+
+// renderRefusals stops, in table filter, what nat has not translated: traffic to frontends
+// without endpoints, and load balancer traffic that the source ranges did not admit.
+func (p *portDraft) renderRefusals() {
+	if !p.ServesInternal() && p.ClusterIP.IsValid() {
+		p.element(filterServices, p.key(p.ClusterIP), p.refuse(p.frontend(p.ClusterIP, "")))
+	}
+	if !p.ServesExternal() {
+		p.refuseExternal()
+	}
+	if !p.filtered() {
+		return
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		r := p.frontend(addr, " traffic not accepted by "+p.ranges)
+		r.target = "DROP"
+		p.element(filterFirewall, p.key(addr), r)
+	}
+}
+
+func (p *portDraft) refuseExternal() {
+	for _, addr := range p.ExternalIPs {
+		p.element(filterExternal, p.key(addr), p.refuse(p.frontend(addr, "")))
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		p.element(filterExternal, p.key(addr), p.refuse(p.frontend(addr, "")))
+	}
+	if p.NodePort != 0 {
+		match := p.renderer.refusedNodePort(p.facts, p.protocol, p.NodePort)
+		p.element(filterNodePorts, p.nodePortKey(), p.refuse(match))
+	}
+}
+
+// refuse rejects if no endpoint is usable anywhere. If there are some, only not on this node,
+// it drops: the sender should try another node and not give up.
+func (p *portDraft) refuse(r rule) rule {
+	if p.HasAny {
+		r.comment, r.target = p.about(" has no local endpoints"), "DROP"
+	} else {
+		r.comment, r.target = p.about(" has no endpoints"), p.renderer.reject
+	}
+	return r
+}
+
+// fromLocalPod returns a rule, without comment and target, that matches what local pods send.
+// It reports false if detect-local is not configured.
+func (p *portDraft) fromLocalPod() (rule, bool) {
+	detect := p.facts.Detect[p.renderer.family]
+	switch {
+	case detect.CIDR.IsValid() && detect.CIDR.Bits() == 0:
+		// Every sender is a pod. The tools do not print a match of length 0.
+		return rule{}, true
+	case detect.CIDR.IsValid():
+		return rule{source: addrMatch{prefix: detect.CIDR}}, true
+	case detect.Interface != "":
+		return rule{input: inputMatch{name: detect.Interface}}, true
+	default:
+		return rule{}, false
+	}
+}
+
+// notFromLocalPod is the opposite. It reports false if detect-local is not configured, or if
+// every sender is a pod.
+func (p *portDraft) notFromLocalPod() (rule, bool) {
+	match, ok := p.fromLocalPod()
+	if !ok || match == (rule{}) {
+		return rule{}, false
+	}
+	match.source.not = match.source.prefix.IsValid()
+	match.input.not = match.input.name != ""
+	return match, true
+}

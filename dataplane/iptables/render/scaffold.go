@@ -1,0 +1,198 @@
+package render
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// fixedChains returns the chains whose content depends on no Service.
+func (r *Renderer) fixedChains(facts *service.NodeFacts) []dataplane.Object {
+	return []dataplane.Object{
+		FixedChain(Mangle, ChainCanary, nil),
+		FixedChain(NAT, ChainCanary, nil),
+		FixedChain(NAT, ChainMarkMasq, nil, "-j MARK --set-xmark "+r.mark),
+		FixedChain(NAT, ChainPostrouting, []dataplane.ID{natChain(chainHairpin)}, r.postrouting()...),
+		FixedChain(Filter, ChainCanary, nil),
+		FixedChain(Filter, ChainForward, nil, r.forward()...),
+		FixedChain(Filter, ChainFirewall, nil, r.firewall(facts)...),
+	}
+}
+
+// FixedChain returns a chain whose rules are fixed.
+func FixedChain(table Table, name string, refs []dataplane.ID, rules ...string) dataplane.Object {
+	return dataplane.Object{
+		ID: ChainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Links: dataplane.LinkTo(refs...),
+	}
+}
+
+// postrouting masquerades marked packets. Endpoints that reach themselves are marked here,
+// where the choice of endpoint is known, and not by a rule per endpoint.
+func (r *Renderer) postrouting() []string {
+	masquerade := `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE`
+	if r.options.RandomFully {
+		masquerade += " --random-fully"
+	}
+	bit, _, _ := strings.Cut(r.mark, "/")
+	return []string{
+		`-m conntrack --ctstate DNAT -m comment --comment "endpoints that reach themselves" -j ` + chainHairpin,
+		"-m mark ! --mark " + r.mark + " -j RETURN",
+		// Clears the bit, so that the packet is not masqueraded twice when a tunnel sends it
+		// through this chain again.
+		"-j MARK --set-xmark " + bit + "/0x0",
+		masquerade,
+	}
+}
+
+// forward accepts Service traffic where the policy of FORWARD is DROP. The rule for INVALID exists
+// because the kernel resets a connection when a packet that conntrack could not place reaches
+// a pod untranslated. Most packets belong to a connection, so their rule comes first; a packet has
+// one state, so the order decides about none.
+func (r *Renderer) forward() []string {
+	established := `-m conntrack --ctstate RELATED,ESTABLISHED` +
+		` -m comment --comment "kubernetes forwarding conntrack rule" -j ACCEPT`
+	marked := "-m mark --mark " + r.mark + ` -m comment --comment "kubernetes forwarding rules" -j ACCEPT`
+	if r.options.InvalidDropOmitted {
+		return []string{established, marked}
+	}
+	invalid := "-m conntrack --ctstate INVALID "
+	if r.options.Accounting {
+		invalid += AccountMatch(AccountInvalid) + " "
+	}
+	return []string{established, invalid + "-j DROP", marked}
+}
+
+// firewallRule protects 127.0.0.0/8 from neighbors, which route_localnet would let in. The kubelet
+// writes the same rule into the same chain.
+const firewallRule = `! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
+	` -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
+
+// firewall returns the rules of the chain for it. Without node ports on localhost the chain only has to
+// exist (see Shared).
+func (r *Renderer) firewall(facts *service.NodeFacts) []string {
+	if !r.localhostNodePorts(facts) {
+		return nil
+	}
+	return []string{firewallRule}
+}
+
+// Firewall returns a batch that protects 127.0.0.0/8 from neighbors, whatever the kernel has (IPv4 only).
+func Firewall() *dataplane.Batch {
+	objects := []dataplane.Object{FixedChain(Filter, ChainFirewall, nil, firewallRule)}
+	for _, hook := range HookRows() {
+		if hook.Target == ChainFirewall {
+			objects = append(objects, hook.Object())
+		}
+	}
+	batch := &dataplane.Batch{}
+	for i := range objects {
+		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: service.Node, Unsure: true})
+	}
+	return batch
+}
+
+// localhostNodePorts reports whether node ports answer on 127.0.0.0/8.
+func (r *Renderer) localhostNodePorts(facts *service.NodeFacts) bool {
+	on := facts.NodePorts[r.family]
+	return r.family == service.IPv4 && facts.LocalhostNodePorts &&
+		(on.All || slices.ContainsFunc(on.Addresses, netip.Addr.IsLoopback))
+}
+
+const (
+	// commentNodePorts is kube-proxy's.
+	commentNodePorts        = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
+	commentRefusedNodePorts = "kubernetes service nodeports without endpoints"
+	commentRefusedExternal  = "kubernetes externally-visible service portals without endpoints"
+)
+
+var (
+	loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+	loopback6 = netip.MustParsePrefix("::1/128")
+)
+
+// nodePortTails returns the last rules of nat KUBE-SERVICES, which lead to the node ports on the
+// addresses that serve them, and the same for node ports without endpoints. kube-proxy refuses
+// the latter on every local address, which hides services of the host where no node ports are
+// offered.
+func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
+	var objects []dataplane.Object
+	tail := func(container tree.Container, name string, match rule, text, target string) {
+		match.comment = comment{subject: text}
+		match.target = target
+		objects = append(objects, tailElement(container, name, match))
+	}
+	all := facts.NodePorts[r.family].All
+	for _, m := range r.nodePortMatches(facts) {
+		name := "node ports"
+		if !all {
+			name += " " + m.destination.prefix.Addr().String()
+			tail(filterExternal, name, m, commentRefusedNodePorts, chainExternalNodePorts)
+		}
+		tail(natServices, name, m, commentNodePorts, ChainNodePorts)
+	}
+	if all {
+		tail(filterExternal, "node ports", rule{}, commentRefusedNodePorts, chainExternalNodePorts)
+	}
+	return objects
+}
+
+// refusedNodePort returns what a rule that refuses a node port matches. To find whether an address
+// is local, the kernel looks up a route. So each of these rules does it for its own port, and not
+// the rule that leads to them, which every new connection of the node passes.
+func (r *Renderer) refusedNodePort(facts *service.NodeFacts, protocol string, port uint16) rule {
+	var match rule
+	if facts.NodePorts[r.family].All {
+		match = r.nodePortMatches(facts)[0]
+	}
+	match.protocol, match.port = protocol, port
+	return match
+}
+
+// nodePortMatches returns the rules, without comment and target, that together match the
+// addresses on which node ports answer.
+func (r *Renderer) nodePortMatches(facts *service.NodeFacts) []rule {
+	ports := facts.NodePorts[r.family]
+	localhost := r.localhostNodePorts(facts)
+	if ports.All {
+		match := rule{match: "-m addrtype --dst-type LOCAL"}
+		switch {
+		case r.family == service.IPv6:
+			match.destination = addrMatch{prefix: loopback6, not: true}
+		case !localhost:
+			match.destination = addrMatch{prefix: loopback4, not: true}
+		}
+		return []rule{match}
+	}
+	var matches []rule
+	for _, addr := range ports.Addresses {
+		// Answers from a loopback address cannot leave the node's lo without route_localnet,
+		// which IPv6 does not have.
+		if !addr.IsLoopback() || localhost {
+			matches = append(matches, rule{destination: host(addr)})
+		}
+	}
+	return matches
+}
+
+// externalTail refuses external frontends without endpoints to processes of this node, whose
+// packets pass filter OUTPUT and never INPUT or FORWARD. kube-proxy lets such packets leave by
+// the default route.
+func externalTail() dataplane.Object {
+	return tailElement(filterServices, "external", rule{
+		comment: comment{subject: commentRefusedExternal},
+		target:  ChainExternal,
+	})
+}
+
+func tailElement(container tree.Container, name string, r rule) dataplane.Object {
+	return dataplane.Object{
+		ID:    dataplane.ID{Container: container.Name(), Name: tree.TailKey(name)},
+		Kind:  dataplane.Element,
+		Body:  string(r.appendTo(nil)),
+		Links: dataplane.LinkTo(dataplane.ID{Container: container.Table, Name: r.target}),
+	}
+}
