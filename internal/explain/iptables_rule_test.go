@@ -15,7 +15,7 @@ import (
 
 // TestRenderedRules: every rule in the golden files of the renderer is understood.
 func TestRenderedRules(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "iptables", "testdata", "render", "*.txt"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "iptables", "render", "testdata", "*.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

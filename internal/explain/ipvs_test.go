@@ -183,7 +183,7 @@ func TestUnsure(t *testing.T) {
 
 // TestRenderedSets: every rule in the golden files of the renderer is understood, with its sets.
 func TestRenderedSets(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "ipvs", "testdata", "render", "scaffold*.txt"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "ipvs", "render", "testdata", "scaffold*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, %v", files, err)
 	}
