@@ -134,7 +134,7 @@ var outside = []struct {
 	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo"}, "only backends, and what looks at the host, open netlink sockets"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/wire"}, "one package speaks to IPVS"},
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
-	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
+	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
 	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/mutations", "test/netnstest", "test/scenarios/network"}, "only backends run commands"},
 }

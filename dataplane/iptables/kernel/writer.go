@@ -6,7 +6,7 @@
 //	writer.go       Write and Read
 //	plan.go         the steps of one batch, and how a large one is divided
 //	input.go        the text for iptables-restore
-//	save.go         what iptables-save prints
+//	read.go         what iptables-save prints
 //	territory.go    what a mode owns
 //	cleanup.go      removes everything that is ours
 //	watch.go        changes by other programs; watch_sizes.go: in legacy tables
