@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // rates are the changes per second.
@@ -58,7 +59,7 @@ func (f *followed) await(ctx context.Context, most int) bool {
 		if writing < most {
 			return ctx.Err() == nil
 		}
-		if !sleepUntil(ctx, time.Now().Add(time.Millisecond)) {
+		if !rig.Sleep(ctx, time.Millisecond) {
 			return false
 		}
 	}
@@ -84,7 +85,7 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
 	step := churnStep(rate)
-	progress("  %s, for %s", step, short(duration))
+	rig.Progress("  %s, for %s", step, short(duration))
 	w, err := r.begin(step)
 	if err != nil {
 		return err
@@ -94,20 +95,18 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	for ; time.Since(w.began) < duration; made++ {
 		// What is late is made up for, so that the rate is kept.
 		due := w.began.Add(time.Duration(made) * time.Second / time.Duration(rate))
-		select {
-		case <-ctx.Done():
+		if !rig.Sleep(ctx, time.Until(due)) {
 			return ctx.Err()
-		case <-time.After(time.Until(due)):
 		}
 		f.late = append(f.late, time.Since(due))
 		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
 	}
 	// The costs are those of the time with changes, whatever is left to do after it.
-	used, err := usedBy(r.proxy.process.PID())
+	used, err := rig.Used(r.proxy.process.PID())
 	if err != nil {
 		return err
 	}
-	took, peak := time.Since(w.began), r.memory.take()
+	took, peak := time.Since(w.began), r.memory.Take()
 	f.underway.Wait()
 	if f.failed != nil {
 		return f.failed
@@ -116,10 +115,10 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	r.figure(step, "of that, the API server's write, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
 	r.figure(step, "the client was late by, p99", "s", result.Distribute(f.late, 0).Percentiles[99]/1000)
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
-	used = used.minus(w.before)
-	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
-	r.figure(step, result.UserPerMinute, "s", used.user/took.Minutes())
-	r.figure(step, result.SystemPerMinute, "s", used.system/took.Minutes())
+	used = used.Minus(w.before)
+	r.figure(step, result.PerMinute, "s", used.Sum().Seconds()/took.Minutes())
+	r.figure(step, result.UserPerMinute, "s", used.User.Seconds()/took.Minutes())
+	r.figure(step, result.SystemPerMinute, "s", used.System.Seconds()/took.Minutes())
 	r.remains(step, peak)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 const (
@@ -45,10 +46,8 @@ func (r *run) fleet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
+	if !rig.Sleep(ctx, fleetIdle) {
 		return ctx.Err()
-	case <-time.After(fleetIdle):
 	}
 	after, err := r.wire()
 	if err != nil {
@@ -62,7 +61,7 @@ func (r *run) fleet(ctx context.Context) error {
 // counted is what has been counted on both sides so far.
 type counted struct {
 	wire   wireBytes
-	server processorTime
+	server rig.CPU
 	asked  askedOf
 }
 
@@ -70,7 +69,7 @@ func (r *run) count(ctx context.Context) (c counted, err error) {
 	if c.wire, err = r.wire(); err != nil {
 		return c, err
 	}
-	if c.server, err = usedBy(r.api.process.PID()); err != nil {
+	if c.server, err = rig.Used(r.api.process.PID()); err != nil {
 		return c, err
 	}
 	c.asked, err = r.api.asked(ctx)
@@ -83,7 +82,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 	if err := r.proxy.stop(); err != nil {
 		return err
 	}
-	r.memory.close()
+	r.memory.Close()
 	before, err := r.count(ctx)
 	if err != nil {
 		return err
@@ -91,7 +90,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 	if _, err := r.proxy.start(); err != nil {
 		return err
 	}
-	r.memory = watchMemory(r.proxy.process.PID())
+	r.memory = rig.WatchMemory(r.proxy.process.PID())
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 		return err
 	}
 	r.figure(step, result.Received, "MiB", after.wire.minus(before.wire).received/(1<<20))
-	r.figure(step, result.ServerTime, "s", after.server.minus(before.server).sum())
+	r.figure(step, result.ServerTime, "s", after.server.Minus(before.server).Sum().Seconds())
 	r.figure(step, "lists of EndpointSlices, by the server's metrics", "", after.asked.lists-before.asked.lists)
 	r.figure(step, "streamed lists of EndpointSlices, by the server's metrics", "", after.asked.streams-before.asked.streams)
 	return nil

@@ -93,8 +93,3 @@ func parse(arguments []string) (o options, err error) {
 	}
 	return o, nil
 }
-
-// progress reports what is going on.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
-}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -107,7 +108,7 @@ func (p *proxy) stop() error {
 
 // kill ends the process and the programs that it runs.
 func (p *proxy) kill() error {
-	children := withChildren(p.process.PID())[1:]
+	children := rig.WithChildren(p.process.PID())[1:]
 	err := p.process.Kill()
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGKILL) // it may have ended

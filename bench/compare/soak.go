@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -30,7 +31,7 @@ const (
 // soak is one long run of Sluice alone.
 type soak struct {
 	*run
-	machine  result.Machine
+	machine  rig.Machine
 	duration time.Duration
 	began    time.Time
 	config   string
@@ -63,7 +64,7 @@ func soakAll(ctx context.Context, o options) (err error) {
 	failed = errors.Join(failed, s.close())
 	if failed != nil {
 		s.out.Incomplete = failed.Error()
-		progress("  the logs are in %s", s.dir)
+		rig.Progress("  the logs are in %s", s.dir)
 	} else {
 		failed = os.RemoveAll(s.dir)
 	}
@@ -83,7 +84,7 @@ func (s *soak) store() error {
 	if s.json == "" {
 		return nil
 	}
-	s.machine.LoadAfter = result.LoadAverage()
+	s.machine.LoadAfter = rig.LoadAverage()
 	data, err := json.Marshal(s.out)
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func (s *soak) store() error {
 
 // lost says which exchange failed, and how.
 func (s *soak) lost(e netns.Exchange) {
-	progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, short(e.Ended.Sub(e.Began)), e.Err, e.Answer)
+	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, short(e.Ended.Sub(e.Began)), e.Err, e.Answer)
 }
 
 // soakCommand is what to type to repeat this.
@@ -112,7 +113,7 @@ func (s *soak) all(ctx context.Context) error {
 		return err
 	}
 	s.proxy.flags = []string{"proxy", "--config", s.config, "--hostname-override", nodeName}
-	s.metrics = newMetrics(s.network.node)
+	s.metrics = &metrics{s.network.node}
 	if err := s.cold(ctx); err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 				if at < from {
 					continue
 				}
-				if at >= to || !sleepUntil(ctx, zero.Add(at)) {
+				if at >= to || !rig.Sleep(ctx, time.Until(zero.Add(at))) {
 					return
 				}
 				if err := activity.do(ctx, n); err != nil {
@@ -171,7 +172,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 		return err
 	}
 	if s.followed.failures > 0 {
-		progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
+		rig.Progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
 	}
 	s.out.Refused += s.followed.failures
 	took := time.Since(began)
@@ -182,15 +183,6 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 	d.Step = fmt.Sprintf("%s to %s", short(from), short(to))
 	s.out.Latency = append(s.out.Latency, d)
 	return s.quiet(ctx)
-}
-
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Until(t)):
-		return true
-	}
 }
 
 // change replaces endpoints until a moment. What the API server's restarts have cost is made up for,
@@ -204,7 +196,7 @@ func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 		if soonest := last.Add(interval / 2); at.Before(soonest) {
 			at = soonest
 		}
-		if !sleepUntil(ctx, at) {
+		if !rig.Sleep(ctx, time.Until(at)) {
 			return made
 		}
 		s.api.await()
@@ -237,7 +229,7 @@ func (s *soak) progressOne(context.Context, int) error {
 		last = s.out.Samples[len(s.out.Samples)-1]
 	}
 	s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
+	rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
 		short(time.Since(s.began)), short(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
 		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)
 	return errors.Join(s.proxy.alive(), s.store())

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -19,34 +17,15 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// metrics asks the proxy's server for metrics, on a new connection each time: one that stays would
-// count among what the process has open.
-type metrics struct{ client *http.Client }
-
-func newMetrics(node *netns.Namespace) *metrics {
-	return &metrics{&http.Client{
-		Timeout: time.Minute, Transport: &http.Transport{DialContext: node.DialContext, DisableKeepAlives: true},
-	}}
-}
+// metrics asks the proxy's server for metrics.
+type metrics struct{ node *netns.Namespace }
 
 func (m *metrics) get(ctx context.Context, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := m.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, response.Status)
-	}
-	return text, err
+	return rig.Get(ctx, m.node, "http://127.0.0.1:10249"+path)
 }
 
 // burst returns the number of requests at once that the effective configuration allows.
@@ -87,7 +66,7 @@ func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
 	const tries, pause = 50, 200 * time.Millisecond
 	text, err := m.get(ctx, "/metrics")
 	for range tries {
-		if err == nil || !sleepUntil(ctx, time.Now().Add(pause)) {
+		if err == nil || !rig.Sleep(ctx, pause) {
 			break
 		}
 		text, err = m.get(ctx, "/metrics")
@@ -155,11 +134,11 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 		return v, err
 	}
 	v.Descriptors = len(open)
-	used, err := usedBy(pid)
+	used, err := rig.Used(pid)
 	if err != nil {
 		return v, err
 	}
-	v.Processor = used.sum()
+	v.Processor = used.Sum().Seconds()
 	err = s.network.node.Do(func() error {
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 		if err != nil {

@@ -33,11 +33,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // settings are the flags.
@@ -74,7 +73,7 @@ func compare(ctx context.Context, s settings) error {
 	if s.sluice, err = filepath.Abs(s.sluice); err != nil {
 		return err
 	}
-	m := result.ThisMachine(ctx)
+	m := rig.ThisMachine(ctx)
 	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)
 	if s.services > 0 {
 		return many(ctx, s.sluice, s.services)
@@ -102,8 +101,8 @@ type sample struct {
 	attempted, lost, unaccepted int
 }
 
-func table(found map[string][]sample) result.Table {
-	t := result.Table{Head: append([]string{""}, modes...)}
+func table(found map[string][]sample) rig.Table {
+	t := rig.Table{Head: append([]string{""}, modes...)}
 	row := func(name string, cell func([]sample) string) {
 		cells := []string{name}
 		for _, mode := range modes {
@@ -122,11 +121,11 @@ func table(found map[string][]sample) result.Table {
 	row("stream, processor time per GB", took(func(s sample) time.Duration { return s.processor }))
 	row("stream, the proxy's", took(func(s sample) time.Duration { return s.proxy }))
 	row("killed, new connections", func(all []sample) string {
-		return strconv.Itoa(sum(all, func(s sample) int { return s.attempted }))
+		return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.attempted }))
 	})
-	row("killed, lost", func(all []sample) string { return strconv.Itoa(sum(all, func(s sample) int { return s.lost })) })
+	row("killed, lost", func(all []sample) string { return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.lost })) })
 	row("killed, never accepted", func(all []sample) string {
-		return strconv.Itoa(sum(all, func(s sample) int { return s.unaccepted }))
+		return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.unaccepted }))
 	})
 	return t
 }
@@ -136,13 +135,5 @@ func median[T int | float64 | time.Duration](all []sample, of func(sample) T) T 
 	for _, s := range all {
 		values = append(values, of(s))
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
-}
-
-func sum(all []sample, of func(sample) int) (total int) {
-	for _, s := range all {
-		total += of(s)
-	}
-	return total
+	return rig.Percentile(values, 50)
 }

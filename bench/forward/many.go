@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -51,10 +51,8 @@ func many(ctx context.Context, sluice string, services int) (err error) {
 	}
 	defer func() { err = errors.Join(err, proxy.Kill()) }()
 	for listeners(proxy.PID()) < services*portsEach {
-		select {
-		case <-ctx.Done():
+		if !rig.Sleep(ctx, 200*time.Millisecond) {
 			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
 		}
 		if time.Since(began) > 5*time.Minute {
 			return fmt.Errorf("%d listeners after 5 min\n%s", listeners(proxy.PID()), proxy.Tail(5))
@@ -69,7 +67,7 @@ func many(ctx context.Context, sluice string, services int) (err error) {
 	fmt.Printf("%d Services, %d ports, %d endpoints each: %d listeners after %v\n",
 		services, portsEach, endpointsEach, listeners(proxy.PID()), took.Round(100*time.Millisecond))
 	fmt.Printf("descriptors %d, resident %d MiB, the kernel's sockets and routes %d MiB\n", len(descriptors),
-		kib(fmt.Sprintf("/proc/%d/status", proxy.PID()), "VmRSS:")>>10, (slab()-kernel)>>10)
+		int(rig.MiB(proxy.PID(), rig.Resident)), (slab()-kernel)>>10)
 	return nil
 }
 
@@ -114,16 +112,4 @@ func listeners(pid int) (n int) {
 }
 
 // slab returns the kernel's memory for small objects, in KiB.
-func slab() int { return kib("/proc/meminfo", "Slab:") }
-
-// kib returns a number of a file in /proc.
-func kib(file, name string) int {
-	text, _ := os.ReadFile(file) // a missing file shows as 0
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
-			n, _ := strconv.Atoi(f[1]) // the kernel writes numbers
-			return n
-		}
-	}
-	return 0
-}
+func slab() int { return rig.KiB("/proc/meminfo", "Slab") }

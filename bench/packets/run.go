@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,7 +33,7 @@ func runAll(ctx context.Context, o options) (results []result, err error) {
 		if err == nil {
 			err = os.RemoveAll(dir)
 		} else {
-			progress("the logs of the proxies are in %s", dir)
+			rig.Progress("the logs of the proxies are in %s", dir)
 		}
 	}()
 	for _, services := range o.services {
@@ -156,7 +157,7 @@ func (s setting) sampleEach(one *series) {
 		}
 		took, err := take()
 		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again
-			progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
+			rig.Progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
 			took, err = take()
 		}
 		if err != nil {
@@ -200,10 +201,5 @@ func (s setting) results(one *series) (all []result) {
 }
 
 func (s setting) progress(format string, args ...any) {
-	progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
-}
-
-// progress reports on standard error how far the program is.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	rig.Progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -93,8 +94,7 @@ func (s sampling) measure(on *scene, b benchCase) (float64, error) {
 		}
 		turns = append(turns, float64(took.Nanoseconds())/1e3/float64(count))
 	}
-	slices.Sort(turns)
-	return quantile(turns, 0.25), nil
+	return rig.Quantile(turns, 0.25), nil
 }
 
 // secure binds the calling thread to the processor and keeps signals away from it, and returns what

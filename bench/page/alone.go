@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // The page shows these parts of the output of bench/reaction and bench/packets.
@@ -35,8 +36,8 @@ type (
 )
 
 // Alone has Sluice's own values.
-func (p *page) Alone() result.Table {
-	t := result.Table{Head: []string{"", "Services", "value", "", "goal"}}
+func (p *page) Alone() rig.Table {
+	t := rig.Table{Head: []string{"", "Services", "value", "", "goal"}}
 	add := func(what, mode string, services int, cells ...string) {
 		if mode != goalMode {
 			what = mode + ": " + what

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // programs are compared, in this order.
@@ -34,8 +35,8 @@ var compared = []struct {
 }
 
 // Compared has a row per value and program, and a column per comparison. A missed goal is bold.
-func (p *page) Compared() result.Table {
-	t := result.Table{Head: []string{"", "program"}}
+func (p *page) Compared() rig.Table {
+	t := rig.Table{Head: []string{"", "program"}}
 	for _, c := range p.Comparisons {
 		name := grouped(c.Services)
 		if c.Mode != goalMode {

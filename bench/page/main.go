@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 func main() {
@@ -48,7 +49,7 @@ func store(kind, command, out string) error {
 	if err != nil {
 		return err
 	}
-	record := &result.Record{Kind: kind, Command: command, Machine: result.ThisMachine(context.Background()), Data: text}
+	record := &result.Record{Kind: kind, Command: command, Machine: rig.ThisMachine(context.Background()), Data: text}
 	if err := (&page{}).add(record); err != nil {
 		return fmt.Errorf("-record: %w", err)
 	}

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // churn is what endpoints replaced at a fixed rate cost, and how long each took from the watch event
@@ -31,32 +32,31 @@ const (
 
 // measureChurn replaces endpoints at a rate for a while.
 func measureChurn(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
-	found := churn{Share: rig.share}
+	defer func() { err = errors.Join(err, subject.stop()) }()
+	found := churn{Share: subject.share}
 	var alone []time.Duration
 	for range lones {
 		time.Sleep(loneRest)
-		one, err := rig.react(ctx, 1, pace{}, kinds[0])
+		one, err := subject.react(ctx, 1, pace{}, kinds[0])
 		if err != nil {
 			return err
 		}
 		alone = append(alone, one.Max)
 	}
-	slices.Sort(alone)
-	found.Lone = quantile(alone, 0.5)
+	found.Lone = rig.Percentile(alone, 50)
 	time.Sleep(loneRest)
 	return profiled(o, m, func() error {
-		start, own, children := time.Now(), usedNow(), usedBy(unix.RUSAGE_CHILDREN)
-		if found.reaction, err = rig.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
+		start, own, children := time.Now(), usedNow(), rig.UsedHere(unix.RUSAGE_CHILDREN)
+		if found.reaction, err = subject.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
 			return err
 		}
 		minutes := time.Since(start).Minutes()
 		perMinute := func(d time.Duration) time.Duration { return time.Duration(float64(d) / minutes) }
-		found.Own, found.Children = perMinute(usedNow().since(own).all), perMinute(usedBy(unix.RUSAGE_CHILDREN).since(children).all)
+		found.Own, found.Children = perMinute(usedNow().Minus(own).Sum()), perMinute(rig.UsedHere(unix.RUSAGE_CHILDREN).Minus(children).Sum())
 		r.Churn = &found
 		return nil
 	})

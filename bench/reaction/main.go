@@ -40,6 +40,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -179,7 +180,7 @@ func measureInside(o options, name string, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	r := result{Name: name, Mode: o.mode, Load: loadAverage()}
+	r := result{Name: name, Mode: o.mode, Load: rig.LoadAverage()}
 	if err := m.run(ctx, o, &r); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // restarted compares restarts, which find their own rules, with the cold start that wrote them.
@@ -45,8 +47,7 @@ func measureRestart(ctx context.Context, m measurement, r *result) error {
 		all.Restarts = append(all.Restarts, again)
 		took = append(took, again.Programmed)
 	}
-	slices.Sort(took)
-	all.Ratio = float64(quantile(took, 0.5)) / float64(cold.Programmed)
+	all.Ratio = float64(rig.Percentile(took, 50)) / float64(cold.Programmed)
 	r.Restart = all
 	return nil
 }
@@ -68,24 +69,8 @@ func startInside(ctx context.Context, name string) (*coldStart, error) {
 	return r.Cold, nil
 }
 
-// usage is what this process has used of the processors; system is the kernel's part.
-type usage struct{ all, system time.Duration }
-
-// usedNow returns what this process has used so far.
-func usedNow() usage { return usedBy(unix.RUSAGE_SELF) }
-
-// usedBy returns what this process, or its children that have ended, have used (getrusage(2)).
-func usedBy(who int) usage {
-	var used unix.Rusage
-	if unix.Getrusage(who, &used) != nil {
-		return usage{}
-	}
-	system := time.Duration(used.Stime.Nano())
-	return usage{time.Duration(used.Utime.Nano()) + system, system}
-}
-
-// since returns what was used after an earlier moment.
-func (u usage) since(before usage) usage { return usage{u.all - before.all, u.system - before.system} }
+// usedNow returns the CPU time of this process.
+func usedNow() rig.CPU { return rig.UsedHere(unix.RUSAGE_SELF) }
 
 func showRestarts(out io.Writer, results []result) error {
 	t := newTable(out)

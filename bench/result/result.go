@@ -5,6 +5,8 @@ package result
 import (
 	"strconv"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // Comparison is a run of bench/compare.
@@ -83,7 +85,7 @@ type Distribution struct {
 func Distribute(took []time.Duration, beyond int) (d Distribution) {
 	d.Count, d.Beyond = len(took)+beyond, beyond
 	for percent := range 101 {
-		v, ok := percentile(took, d.Count, percent)
+		v, ok := rig.NearestRank(took, d.Count, percent)
 		if !ok {
 			break
 		}
