@@ -16,11 +16,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // options are the flags.
@@ -44,19 +43,16 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-		if o.soak > 0 {
-			err = soakAll(ctx, o)
-		} else {
-			err = compare(ctx, o)
+	rig.Main("compare", func(ctx context.Context) error {
+		switch {
+		case err != nil:
+			return err
+		case o.soak > 0:
+			return soakAll(ctx, o)
+		default:
+			return compare(ctx, o)
 		}
-		stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
-	}
+	})
 }
 
 func parse(arguments []string) (o options, err error) {

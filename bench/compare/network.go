@@ -2,12 +2,9 @@ package main
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -77,47 +74,16 @@ func newNetwork(both bool) (*network, error) {
 		return nil, err
 	}
 	n := &network{Network: built, client: built.Hosts[client], node: built.Hosts[nodeName], api: built.Hosts[api]}
-	err = n.serve(built.Hosts[pods])
-	if err == nil && both {
-		err = n.serve6(built.Hosts[pods])
+	err = rig.MakeLocal(built.Hosts[pods], podRange, serviceRange, podRange6, serviceRange6)
+	for _, family := range []string{"4", "6"} {
+		if err == nil && (both || family == "4") {
+			err = n.listen(built.Hosts[pods], family)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
-}
-
-// serve starts the endpoints, and who answers for ClusterIPs.
-func (n *network) serve(host *netns.Namespace) error {
-	for _, all := range []netip.Prefix{podRange, serviceRange} {
-		// On the loopback interface, a prefix makes each of its addresses one of the host's own.
-		if err := host.AddAddress("lo", netip.PrefixFrom(all.Addr().Next(), all.Bits())); err != nil {
-			return err
-		}
-	}
-	return n.listen(host, "4")
-}
-
-// serve6 does so in IPv6, where a route makes a prefix the host's own.
-func (n *network) serve6(host *netns.Namespace) error {
-	// Answers come from addresses that no interface has.
-	if err := host.Sysctl("net.ipv6.ip_nonlocal_bind", "1"); err != nil {
-		return err
-	}
-	for _, all := range []netip.Prefix{podRange6, serviceRange6} {
-		err := host.Do(func() error {
-			lo, err := netlink.LinkByName("lo")
-			if err != nil {
-				return err
-			}
-			to := &net.IPNet{IP: all.Addr().AsSlice(), Mask: net.CIDRMask(all.Bits(), 128)}
-			return netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return n.listen(host, "6")
 }
 
 // listen starts the endpoints of a family.

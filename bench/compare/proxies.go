@@ -36,7 +36,8 @@ func newProxy(o options, program string, n *network, api *apiServer, dir string)
 		"--conntrack-max-per-core", "0",
 	}}
 	if o.Variant != "" {
-		if err := p.chooseVariant(o.Variant); err != nil {
+		var err error
+		if p.path, err = rig.IPTables(filepath.Join(dir, "path"), o.Variant); err != nil {
 			return nil, err
 		}
 	}
@@ -51,27 +52,6 @@ func newProxy(o options, program string, n *network, api *apiServer, dir string)
 	}
 	p.binary = filepath.Join(dir, result.KubeProxy) // the name by which it is known
 	return p, os.Symlink(binary, p.binary)
-}
-
-// chooseVariant makes the names without a variant those of one, for both programs alike.
-func (p *proxy) chooseVariant(variant string) error {
-	dir := filepath.Join(p.dir, "path")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	for _, family := range []string{"iptables", "ip6tables"} {
-		for _, kind := range []string{"", "-save", "-restore"} {
-			real, err := exec.LookPath(family + "-" + variant + kind)
-			if err == nil {
-				err = os.Symlink(real, filepath.Join(dir, family+kind))
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	p.path = dir + ":" + p.path
-	return nil
 }
 
 func (p *proxy) command(more ...string) *exec.Cmd {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -85,15 +84,7 @@ func compare(ctx context.Context, o options) error {
 		out.Incomplete = failed.Error()
 	}
 	if o.json != "" {
-		machine.LoadAfter = rig.LoadAverage()
-		data, err := json.Marshal(out)
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		record := &result.Record{Kind: "compare", Command: o.command(), Machine: machine, Data: data}
-		if err := record.Write(o.json); err != nil {
-			return errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, result.Store(o.json, "compare", o.command(), machine, out))
 	}
 	return errors.Join(failed, out.Print(os.Stdout))
 }
@@ -108,7 +99,10 @@ func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 			rig.Progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), rig.LoadAverage())
 			began := time.Now()
 			r := &run{options: o, program: program, round: round + 1, out: out}
-			if err := r.all(ctx); err != nil {
+			if err := rig.InFolder("compare", func(dir string) error {
+				r.dir = dir
+				return errors.Join(r.all(ctx), r.close())
+			}); err != nil {
 				return fmt.Errorf("round %d, %s: %w", round+1, program, err)
 			}
 			rig.Progress("that took %s", short(time.Since(began)))
@@ -119,17 +113,7 @@ func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 }
 
 // all makes a run.
-func (r *run) all(ctx context.Context) (err error) {
-	if r.dir, err = os.MkdirTemp("", "compare-"); err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, r.close()); err != nil {
-			rig.Progress("  the logs are in %s", r.dir)
-		} else {
-			err = os.RemoveAll(r.dir)
-		}
-	}()
+func (r *run) all(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}

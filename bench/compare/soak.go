@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -53,20 +52,17 @@ func soakAll(ctx context.Context, o options) (err error) {
 		run:      &run{options: o, program: result.Sluice, round: 1, out: comparison},
 		duration: o.soak, out: &result.Soak{Services: o.N, Endpoints: comparison.Endpoints, Mix: comparison.Mix},
 	}
-	if s.dir, err = os.MkdirTemp("", "soak-"); err != nil {
-		return err
-	}
-	failed := s.all(ctx)
-	if s.traffic != nil {
-		c := s.traffic.of(soakStep)
-		s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	}
-	failed = errors.Join(failed, s.close())
+	failed := rig.InFolder("soak", func(dir string) error {
+		s.dir = dir
+		failed := s.all(ctx)
+		if s.traffic != nil {
+			c := s.traffic.of(soakStep)
+			s.out.Attempted, s.out.Lost = c.attempted, c.lost
+		}
+		return errors.Join(failed, s.close())
+	})
 	if failed != nil {
 		s.out.Incomplete = failed.Error()
-		rig.Progress("  the logs are in %s", s.dir)
-	} else {
-		failed = os.RemoveAll(s.dir)
 	}
 	s.judge()
 	failed = errors.Join(failed, s.store())
@@ -84,13 +80,7 @@ func (s *soak) store() error {
 	if s.json == "" {
 		return nil
 	}
-	s.machine.LoadAfter = rig.LoadAverage()
-	data, err := json.Marshal(s.out)
-	if err != nil {
-		return err
-	}
-	record := &result.Record{Kind: "soak", Command: s.soakCommand(), Machine: s.machine, Data: data}
-	return record.Write(s.json)
+	return result.Store(s.json, "soak", s.soakCommand(), s.machine, s.out)
 }
 
 // lost says which exchange failed, and how.

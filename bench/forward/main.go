@@ -31,7 +31,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -60,12 +59,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := compare(ctx, s); err != nil {
-		fmt.Fprintln(os.Stderr, "forward:", err)
-		os.Exit(1)
-	}
+	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
 }
 
 func compare(ctx context.Context, s settings) error {
@@ -86,7 +80,7 @@ func compare(ctx context.Context, s settings) error {
 				return fmt.Errorf("%s: %w", mode, err)
 			}
 			found[mode] = append(found[mode], one)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, s.rounds, mode)
+			rig.Progress("round %d of %d: %s", round+1, s.rounds, mode)
 		}
 	}
 	return table(found).Print(os.Stdout)

@@ -41,20 +41,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
+	"io"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -80,26 +78,21 @@ func main() {
 		"measure nothing, print the results in these files, which were made with -output json")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
-	if err := run(parse, *output, *stored); err != nil {
-		fmt.Fprintln(os.Stderr, "packets:", err)
-		os.Exit(1)
-	}
+	rig.Main("packets", func(ctx context.Context) error { return run(ctx, parse, *output, *stored) })
 }
 
-func run(parse func() (options, error), output, stored string) error {
+func run(ctx context.Context, parse func() (options, error), output, stored string) error {
 	if output != "table" && output != "json" {
 		return fmt.Errorf("output %q: want table or json", output)
 	}
 	if stored != "" {
-		results, err := load(stored)
-		return errors.Join(err, report(results, output))
+		results, err := rig.Load[[]result](stored)
+		return errors.Join(err, report(slices.Concat(results...), output))
 	}
 	o, err := parse()
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	results, err := runAll(ctx, o)
 	return errors.Join(err, report(results, output), failures(results))
 }
@@ -211,30 +204,8 @@ func parseSizes(words string) ([]int, error) {
 	return sizes, nil
 }
 
-// load reads results that were measured before.
-func load(files string) ([]result, error) {
-	var results []result
-	for name := range strings.SplitSeq(files, ",") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var some []result
-		if err := json.Unmarshal(text, &some); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		results = append(results, some...)
-	}
-	return results, nil
-}
-
 func report(results []result, output string) error {
-	if output == "json" {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(results)
-	}
-	return show(os.Stdout, results)
+	return rig.Report(results, output, func(out io.Writer) error { return show(out, results) })
 }
 
 // failures returns what went wrong in single cases.

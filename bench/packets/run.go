@@ -25,17 +25,14 @@ type setting struct {
 
 // runAll measures every setting.
 func runAll(ctx context.Context, o options) (results []result, err error) {
-	dir, err := os.MkdirTemp("", "packets-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err == nil {
-			err = os.RemoveAll(dir)
-		} else {
-			rig.Progress("the logs of the proxies are in %s", dir)
-		}
-	}()
+	err = rig.InFolder("packets", func(dir string) error {
+		results, err = o.runIn(ctx, dir)
+		return err
+	})
+	return results, err
+}
+
+func (o options) runIn(ctx context.Context, dir string) (results []result, err error) {
 	for _, services := range o.services {
 		for _, backend := range o.backends {
 			s := setting{

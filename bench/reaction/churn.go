@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,19 +61,12 @@ func measureChurn(ctx context.Context, o options, m measurement, r *result) (err
 	})
 }
 
-func showChurn(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("churn, Services\tendpoints\tpace\tshare\tp50\tp99\tmax\talone\twrites\twrite p50\tprocess, per minute\tits children")
+func churns(results []result) rig.Table {
+	t := table("churn, Services; endpoints; pace; share; p50; p99; max; alone; writes; write p50; process, per minute; its children")
 	for _, r := range results {
 		if c := r.Churn; c != nil {
-			t.row("%d\t%d\t%s\t%g\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, c.Pace, c.Share, round(c.P50), round(c.P99),
-				round(c.Max), round(c.Lone), c.Batches, round(c.Write), round(c.Own), round(c.Children))
-			count++
+			row(&t, c.Services, c.Endpoints, c.Pace, c.Share, c.P50, c.P99, c.Max, c.Lone, c.Batches, c.Write, c.Own, c.Children)
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }

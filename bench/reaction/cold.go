@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -32,6 +33,8 @@ type coldStart struct {
 	Reading time.Duration
 	Memory  memory
 }
+
+func (c *coldStart) size() string { return fmt.Sprintf("%d × %d", c.Services, c.Endpoints) }
 
 // measureColdStart starts a proxy in this process, which has done nothing yet.
 func measureColdStart(ctx context.Context, o options, m measurement, r *result) (err error) {

@@ -33,11 +33,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
@@ -77,24 +77,23 @@ func main() {
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
 	output := flag.String("output", "table", "table or json")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up on one measurement after this long")
-	stored := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
+	files := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
 	inside := flag.String("inside", "", "used by the program itself: run this measurement, in the namespace of this process")
 	flag.Parse()
 
-	err := o.validate(*output)
-	switch {
-	case err != nil:
-	case *inside != "":
-		err = measureInside(o, *inside, *timeout)
-	case *stored != "":
-		err = showStored(*stored, *output)
-	default:
-		err = measureAll(o.mode, *only, *output, *timeout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reaction:", err)
-		os.Exit(1)
-	}
+	rig.Main("reaction", func(ctx context.Context) error {
+		if err := o.validate(*output); err != nil {
+			return err
+		}
+		switch {
+		case *inside != "":
+			return measureInside(ctx, o, *inside, *timeout)
+		case *files != "":
+			return showStored(*files, *output)
+		default:
+			return measureAll(o.mode, *only, *output, *timeout)
+		}
+	})
 }
 
 func (o options) validate(output string) error {
@@ -120,7 +119,7 @@ func measureAll(mode, only, output string, timeout time.Duration) error {
 	}
 	var results []result
 	for i, name := range chosen {
-		fmt.Fprintf(os.Stderr, "%s (%d of %d)\n", name, i+1, len(chosen))
+		rig.Progress("%s (%d of %d)", name, i+1, len(chosen))
 		r, err := runChild(name, timeout)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -133,15 +132,11 @@ func measureAll(mode, only, output string, timeout time.Duration) error {
 // showStored prints results that were measured before.
 func showStored(files, output string) error {
 	var results []result
-	for name := range strings.SplitSeq(files, ",") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		var some stored
-		if err := json.Unmarshal(text, &some); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	all, err := rig.Load[stored](files)
+	if err != nil {
+		return err
+	}
+	for _, some := range all {
 		results = append(results, some.Results...)
 	}
 	return report(results, output)
@@ -155,26 +150,21 @@ type stored struct {
 }
 
 func report(results []result, output string) error {
-	if output == "json" {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(stored{results, growths(results), judge(results)})
-	}
-	return show(os.Stdout, results)
+	return rig.Report(stored{results, growths(results), judge(results)}, output, func(out io.Writer) error { return show(out, results) })
 }
 
 // garbagePercent is what the daemon sets (internal/daemon/memory.go).
 const garbagePercent = 50
 
 // measureInside runs one measurement in this process and prints its result for the parent.
-func measureInside(o options, name string, timeout time.Duration) error {
+func measureInside(ctx context.Context, o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := parseMeasurement(name)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -72,27 +71,16 @@ func startInside(ctx context.Context, name string) (*coldStart, error) {
 // usedNow returns the CPU time of this process.
 func usedNow() rig.CPU { return rig.UsedHere(unix.RUSAGE_SELF) }
 
-func showRestarts(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("start\treduced\trendered\tin force\treading\tobjects written\tprocessor time\tof that system\tratio")
+func restarts(results []result) rig.Table {
+	t := table("start; reduced; rendered; applied; reading; objects written; CPU time; of that system; ratio")
 	for _, r := range results {
 		if r.Restart == nil {
 			continue
 		}
 		for i, c := range append([]*coldStart{r.Restart.Cold}, r.Restart.Restarts...) {
-			name, ratio := "cold", ""
-			if i > 0 {
-				name = "restart"
-				ratio = fmt.Sprintf("%.2f", float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
-			}
-			t.row("%d × %d, %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, name, round(c.Listed),
-				round(c.Rendered), round(c.Programmed), round(c.Reading), c.Objects, round(c.Processor), round(c.System), ratio)
-			count++
+			row(&t, c.size()+[]string{", cold", ", restart"}[min(i, 1)], c.Listed, c.Rendered, c.Programmed, c.Reading, c.Objects, c.Processor, c.System,
+				float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }

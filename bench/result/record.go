@@ -27,6 +27,16 @@ func (r *Record) Write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
+// Store writes a record of values that were measured on a machine.
+func Store(file, kind, command string, machine rig.Machine, values any) error {
+	data, err := json.Marshal(values)
+	if err != nil {
+		return err
+	}
+	machine.LoadAfter = rig.LoadAverage()
+	return (&Record{kind, command, machine, data}).Write(file)
+}
+
 // ReadRecord reads a file that Write has written.
 func ReadRecord(file string) (*Record, error) {
 	text, err := os.ReadFile(file)
