@@ -18,7 +18,7 @@ import (
 type network struct {
 	*netns.Network
 	client, node, api *netns.Namespace
-	endpoints         []*endpoints
+	endpoints         []*netns.Backend
 }
 
 // nodeName is the node that the proxy serves.
@@ -75,9 +75,9 @@ func newNetwork(both bool) (*network, error) {
 	}
 	n := &network{Network: built, client: built.Hosts[client], node: built.Hosts[nodeName], api: built.Hosts[api]}
 	err = rig.MakeLocal(built.Hosts[pods], podRange, serviceRange, podRange6, serviceRange6)
-	for _, family := range []string{"4", "6"} {
-		if err == nil && (both || family == "4") {
-			err = n.listen(built.Hosts[pods], family)
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err == nil && (both || all.Is4()) {
+			err = n.listen(built.Hosts[pods], all)
 		}
 	}
 	if err != nil {
@@ -86,10 +86,10 @@ func newNetwork(both bool) (*network, error) {
 	return n, nil
 }
 
-// listen starts the endpoints of a family.
-func (n *network) listen(host *netns.Namespace, family string) error {
-	for _, port := range []int{endpointPort, servicePort} {
-		e, err := startEndpoints(host, family, port)
+// listen starts the endpoints of a family, and the servers that respond for a ClusterIP without a rule.
+func (n *network) listen(host *netns.Namespace, all netip.Addr) error {
+	for _, port := range []uint16{endpointPort, servicePort} {
+		e, err := netns.StartBackend(host, "", netip.AddrPortFrom(all, port))
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (n *network) listen(host *netns.Namespace, family string) error {
 func (n *network) close() error {
 	var errs []error
 	for _, e := range n.endpoints {
-		errs = append(errs, e.close())
+		errs = append(errs, e.Close())
 	}
 	return errors.Join(append(errs, n.Close())...)
 }

@@ -33,8 +33,8 @@ const (
 	endpointsEach = 10
 	// singlesMax and zonedMax are how many Services of these classes a large cluster has.
 	singlesMax, zonedMax = 160, 100
-	// servicePort is that of every Service.
-	servicePort = 80
+	// servicePort is the port of every Service, endpointPort that of every endpoint, over TCP and UDP.
+	servicePort, endpointPort = 80, 8080
 	// nodePortFirst and nodePortsMax stay inside the range of node ports.
 	nodePortFirst, nodePortsMax = 30000, 2000
 	// addressesEach is the room for the endpoints of one Service.
