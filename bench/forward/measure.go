@@ -17,21 +17,24 @@ import (
 
 // measure measures one mode once.
 func measure(ctx context.Context, s settings, mode string) (one sample, err error) {
-	r, err := newRoom(ctx, s.sluice, mode)
-	if err != nil {
-		return one, err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	if err := r.connect(ctx, s.connections, &one); err != nil {
-		return one, fmt.Errorf("connect: %w", err)
-	}
-	if err := r.stream(ctx, s.stream, &one); err != nil {
-		return one, fmt.Errorf("stream: %w", err)
-	}
-	if err := r.killed(ctx, mode, s.load, &one); err != nil {
-		return one, fmt.Errorf("killed: %w", err)
-	}
-	return one, nil
+	err = rig.InFolder("forward", func(dir string) (err error) {
+		r, err := newRoom(ctx, s.sluice, mode, dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.close()) }()
+		if err := r.connect(ctx, s.connections, &one); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		if err := r.stream(ctx, s.stream, &one); err != nil {
+			return fmt.Errorf("stream: %w", err)
+		}
+		if err := r.killed(ctx, mode, s.load, &one); err != nil {
+			return fmt.Errorf("killed: %w", err)
+		}
+		return nil
+	})
+	return one, err
 }
 
 func (r *room) connect(ctx context.Context, n int, one *sample) error {
