@@ -90,7 +90,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	if err != nil {
 		return err
 	}
-	f, c := &followed{}, changes{busy: map[*item]bool{}}
+	f, busy := &followed{}, &sync.Map{}
 	made := 0
 	for ; time.Since(w.began) < duration; made++ {
 		// What is late is made up for, so that the rate is kept.
@@ -99,7 +99,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 			return ctx.Err()
 		}
 		f.late = append(f.late, time.Since(due))
-		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
+		r.changeOne(ctx, f, busy, made%(rate/measuredPerSecond) == 0)
 	}
 	// The costs are those of the time with changes, whatever is left to do after it.
 	used, err := rig.Used(r.proxy.process.PID())
@@ -123,32 +123,9 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	return nil
 }
 
-// changes are the Services with one endpoint whose change is not in force yet.
-type changes struct {
-	mu   sync.Mutex
-	busy map[*item]bool
-}
-
-// take reports whether a Service may change again.
-func (c *changes) take(it *item) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy[it] {
-		return false
-	}
-	c.busy[it] = true
-	return true
-}
-
-func (c *changes) give(it *item) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.busy, it)
-}
-
 // changeOne replaces an endpoint: of a Service with one endpoint, followed to its answer, or of
-// another.
-func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
+// another. Busy are the Services with one endpoint whose change is not applied yet.
+func (r *run) changeOne(ctx context.Context, f *followed, busy *sync.Map, follow bool) {
 	// A prime, so that all have their turn.
 	const stride = 7919
 	r.made++
@@ -156,14 +133,16 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 	if follow {
 		r.followed++
 		single := r.singles[r.followed*stride%len(r.singles)]
-		if follow = c.take(single); follow {
+		if _, is := busy.LoadOrStore(single, true); is {
+			follow = false
+		} else {
 			it = single
 		}
 	}
 	r.replace(it)
 	all := it.slices()
 	if follow {
-		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
+		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { busy.Delete(it) })
 	}
 	f.mu.Lock()
 	f.writing++

@@ -179,7 +179,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 // at no more than twice the rate.
 func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 	const interval = time.Second / soakRate
-	c := &changes{busy: map[*item]bool{}}
+	busy := &sync.Map{}
 	due, last := time.Now(), time.Time{}
 	for ; time.Now().Before(until); made++ {
 		at := due
@@ -194,7 +194,7 @@ func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 			return made
 		}
 		last, due = time.Now(), due.Add(interval)
-		s.changeOne(ctx, &s.followed, c, made%(soakRate/measuredPerSecond) == 0)
+		s.changeOne(ctx, &s.followed, busy, made%(soakRate/measuredPerSecond) == 0)
 	}
 	return made
 }

@@ -37,6 +37,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -86,12 +87,14 @@ func main() {
 			return err
 		}
 		switch {
+		case flag.NArg() > 0:
+			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 		case *inside != "":
 			return measureInside(ctx, o, *inside, *timeout)
 		case *files != "":
 			return showStored(*files, *output)
 		default:
-			return measureAll(o.mode, *only, *output, *timeout)
+			return measureAll(ctx, o.mode, *only, *output, *timeout)
 		}
 	})
 }
@@ -112,7 +115,7 @@ func (o options) validate(output string) error {
 }
 
 // measureAll runs the chosen measurements one after the other and prints the results.
-func measureAll(mode, only, output string, timeout time.Duration) error {
+func measureAll(ctx context.Context, mode, only, output string, timeout time.Duration) error {
 	chosen, err := choose(mode, only)
 	if err != nil {
 		return err
@@ -120,9 +123,9 @@ func measureAll(mode, only, output string, timeout time.Duration) error {
 	var results []result
 	for i, name := range chosen {
 		rig.Progress("%s (%d of %d)", name, i+1, len(chosen))
-		r, err := runChild(name, timeout)
+		r, err := runChild(ctx, name, timeout)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 		results = append(results, r)
 	}
@@ -190,7 +193,7 @@ const self = "/proc/self/exe"
 
 // runChild makes one measurement in a process and a network namespace of its own, so that it starts
 // without rules and with unused memory.
-func runChild(name string, timeout time.Duration) (r result, err error) {
+func runChild(ctx context.Context, name string, timeout time.Duration) (r result, err error) {
 	namespace, err := netns.New(name)
 	if err != nil {
 		return r, err
@@ -200,18 +203,31 @@ func runChild(name string, timeout time.Duration) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.Command(self, append([]string{"-inside", name}, os.Args[1:]...)...)
+	// The child times out by itself; this is for one that cannot.
+	ctx, cancel := context.WithTimeout(ctx, timeout+time.Minute)
+	defer cancel()
+	return runSelf(ctx, name, namespace.Start, outsideVar+"="+outside)
+}
+
+// startInside starts this program again in this namespace, for one cold start.
+func startInside(ctx context.Context, name string) (*coldStart, error) {
+	r, err := runSelf(ctx, name, (*exec.Cmd).Start)
+	return r.Cold, err
+}
+
+// runSelf runs this program again with the same flags for one measurement.
+func runSelf(ctx context.Context, name string, start func(*exec.Cmd) error, environment ...string) (r result, err error) {
+	// The last one of a flag counts.
+	cmd := exec.Command(self, append(slices.Clone(os.Args[1:]), "-inside", name)...)
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
-	cmd.Env = append(os.Environ(), outsideVar+"="+outside, fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
-	if err := namespace.Start(cmd); err != nil {
+	cmd.Env = append(append(os.Environ(), environment...), fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
+	if err := start(cmd); err != nil {
 		return r, err
 	}
-	// The child times out by itself; this is for one that cannot.
-	alarm := time.AfterFunc(timeout+time.Minute, func() { _ = cmd.Process.Kill() })
-	defer alarm.Stop()
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	if err := cmd.Wait(); err != nil {
-		return r, err
+		return r, fmt.Errorf("%s: %w", name, err)
 	}
 	return r, json.Unmarshal(printed.Bytes(), &r)
 }

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,23 +44,6 @@ func measureRestart(ctx context.Context, m measurement, r *result) error {
 	all.Ratio = float64(rig.Percentile(took, 50)) / float64(cold.Programmed)
 	r.Restart = all
 	return nil
-}
-
-// startInside starts this program again in this namespace, with the same flags, for one cold start.
-func startInside(ctx context.Context, name string) (*coldStart, error) {
-	// The last one of a flag counts.
-	cmd := exec.CommandContext(ctx, self, append(slices.Clone(os.Args[1:]), "-inside", name)...)
-	var printed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	var r result
-	if err := json.Unmarshal(printed.Bytes(), &r); err != nil {
-		return nil, err
-	}
-	return r.Cold, nil
 }
 
 // usedNow returns the CPU time of this process.
