@@ -55,15 +55,19 @@ func (p *page) Alone() rig.Table {
 				add("cold start", one.Mode, s.Services, took(s.Programmed), memory, "")
 			}
 			if one.Restart != nil && len(one.Restart.Restarts) > 0 {
-				s := slices.SortedFunc(slices.Values(one.Restart.Restarts), func(a, b *start) int { return int(a.Programmed - b.Programmed) })
-				add("restart", one.Mode, s[0].Services, took(s[len(s)/2].Programmed), "", "")
+				var all []time.Duration
+				for _, s := range one.Restart.Restarts {
+					all = append(all, s.Programmed)
+				}
+				add("restart", one.Mode, one.Restart.Restarts[0].Services, took(rig.Percentile(all, 50)), "", "")
 			}
 		}
 	}
 	for _, s := range p.Soaks {
 		for _, c := range s.Checks {
 			if c.What == "lost" || c.What == "heap, MiB" || c.What == "resident, MiB" {
-				add(fmt.Sprintf("%.0f min, %s", s.Seconds/60, c.What), goalMode, s.Services, bold(c.Last, !c.OK), "first "+c.First, c.Allowed)
+				what := fmt.Sprintf("%.0f min, %s", s.Seconds/60, c.What)
+				add(what, goalMode, s.Services, bold(c.Last, !c.OK), "first "+c.First, c.Allowed)
 			}
 		}
 	}
@@ -83,7 +87,9 @@ func (p *page) packets(add func(what, mode string, services int, cells ...string
 		if k.Variant != result.Sluice || k.Ratio == 0 {
 			continue
 		}
-		i := slices.IndexFunc(all, func(s *summary) bool { return s.Case == k.Case && s.Backend == k.Backend && s.Services == k.Services })
+		i := slices.IndexFunc(all, func(s *summary) bool {
+			return s.Case == k.Case && s.Backend == k.Backend && s.Services == k.Services
+		})
 		if i < 0 {
 			i, all = len(all), append(all, &summary{packet: k, low: k.Ratio})
 		}
@@ -105,7 +111,8 @@ func (p *page) packets(add func(what, mode string, services int, cells ...string
 // Cost draws the time of one exchange as a ratio to kube-proxy's.
 func (p *page) Cost() string {
 	drawn := plot{title: "Cost of an exchange", xLabel: "time, kube-proxy = 1 (IPv4, forwarded, nftables)"}
-	for _, l := range []line{{name: "kube-proxy", style: result.KubeProxy}, {name: "sluice", style: result.Sluice}, {name: "floor", style: "blue"}, {name: "none", style: "gray"}} {
+	for i, name := range []string{result.KubeProxy, result.Sluice, "floor", "none"} {
+		l := line{name: name, style: []string{name, name, "blue", "gray"}[i]}
 		for _, k := range slices.Backward(p.Packets) {
 			if k.Variant != l.name || k.Family != "IPv4" || k.Direction != "forwarded" || k.Backend != goalMode || k.Ratio == 0 {
 				continue

@@ -46,7 +46,8 @@ func (p *page) Compared() rig.Table {
 	}
 	t.Head = append(t.Head, "goal")
 	for i, r := range compared {
-		t.Rows = append(t.Rows, append([]string{r.name}, p.row(i, result.Sluice)...), append([]string{""}, p.row(i, result.KubeProxy)...))
+		t.Add(append([]string{r.name}, p.row(i, result.Sluice)...)...)
+		t.Add(append([]string{""}, p.row(i, result.KubeProxy)...)...)
 	}
 	for i, program := range programs {
 		row := []string{[]string{"connections lost", ""}[i], program}
@@ -54,7 +55,7 @@ func (p *page) Compared() rig.Table {
 			attempted, lost := c.Lost(program)
 			row = append(row, bold(fmt.Sprintf("%d of %s", lost, grouped(attempted)), lost > 0 && i == 0))
 		}
-		t.Rows = append(t.Rows, append(row, []string{"0", ""}[i]))
+		t.Add(append(row, []string{"0", ""}[i])...)
 	}
 	return t
 }
@@ -69,7 +70,8 @@ func (p *page) row(i int, program string) []string {
 			continue
 		}
 		missed := program == result.Sluice && r.most > 0 && (f.Beyond || f.Value > r.most)
-		if ours, both := c.Median(result.Sluice, r.step, r.what); program == result.KubeProxy && both && c.Services == goalServices {
+		if program == result.KubeProxy && c.Services == goalServices {
+			ours, _ := c.Median(result.Sluice, r.step, r.what)
 			missed = f.Value < r.ratio*ours.Value
 		}
 		cells = append(cells, bold(f.Text(), missed && c.Mode == goalMode))
@@ -100,9 +102,14 @@ func (p *page) bySize(program, step, what string) (points []point) {
 	return points
 }
 
+// growth is a plot by the number of Services.
+func growth(title, unit string) plot {
+	return plot{title: title, xLabel: "Services", yLabel: unit, xLog: true, yLog: true}
+}
+
 // Latency draws the time from the API write to the first answer by the number of Services.
 func (p *page) Latency() string {
-	drawn := plot{title: "API write to first answer at " + busy, xLabel: "Services", yLabel: "seconds", xLog: true, yLog: true}
+	drawn := growth("API write to first answer at "+busy, "seconds")
 	for _, program := range programs {
 		drawn.lines = append(drawn.lines, line{program + ", p50", program, false, p.bySize(program, busy, result.AnswerP50)},
 			line{program + ", p99", program, true, p.bySize(program, busy, result.AnswerP99)})
@@ -116,7 +123,8 @@ func (p *page) Distribution() string {
 		return ""
 	}
 	largest := p.Comparisons[len(p.Comparisons)-1]
-	drawn := plot{title: "Distribution at " + grouped(largest.Services) + " Services", xLabel: "milliseconds", yLabel: "percent of the changes", xLog: true}
+	title := "Distribution at " + grouped(largest.Services) + " Services"
+	drawn := plot{title: title, xLabel: "milliseconds", yLabel: "percent of the changes", xLog: true}
 	for _, d := range largest.Distributions {
 		if d.Round != 1 || !slices.Contains(result.ChurnSteps, d.Step) {
 			continue
@@ -134,9 +142,10 @@ func (p *page) Distribution() string {
 
 // Memory draws resident memory by the number of Services.
 func (p *page) Memory() string {
-	drawn := plot{title: "Resident memory", xLabel: "Services", yLabel: "MiB", xLog: true, yLog: true}
+	drawn := growth("Resident memory", "MiB")
 	for _, program := range programs {
-		drawn.lines = append(drawn.lines, line{program + ", " + busy, program, false, p.bySize(program, busy, result.Resident)})
+		points := p.bySize(program, busy, result.Resident)
+		drawn.lines = append(drawn.lines, line{program + ", " + busy, program, false, points})
 	}
 	var points []point
 	for _, r := range p.Reactions {
@@ -147,6 +156,6 @@ func (p *page) Memory() string {
 		}
 	}
 	slices.SortFunc(points, func(a, b point) int { return int(a.x - b.x) })
-	return p.picture("memory", plot{drawn.title, drawn.xLabel, drawn.yLabel, true, true, nil,
-		append(drawn.lines, line{"sluice in one process, after a cold start", "blue", true, points})})
+	drawn.lines = append(drawn.lines, line{"sluice in one process, after a cold start", "blue", true, points})
+	return p.picture("memory", drawn)
 }

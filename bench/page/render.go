@@ -98,15 +98,16 @@ func (p *page) picture(name string, drawn plot) string {
 	return fmt.Sprintf("![%s](%s)", drawn.title, file)
 }
 
-// Sources is a list of the origins of the records, in lines of the width of our pages. An item names the machine and the
-// version of kube-proxy only if they differ from those of the items before.
+// Sources is a list of the origins of the records, in lines of the width of our pages. An item names the
+// machine and the version of kube-proxy only if they differ from those of the items before.
 func (p *page) Sources() string {
 	var lines []string
 	last, kubeProxy := "", ""
 	for _, r := range p.Records {
 		m := r.Machine
 		text := fmt.Sprintf("- `%s`, %s, commit %s, load average %s", r.Command, m.Date, m.Commit, m.LoadBefore)
-		machine := fmt.Sprintf("; Linux %s, %d × %s, %s MiB, %s", m.Kernel, m.Processors, m.Processor, grouped(m.MemoryMiB), m.Versions["Go"])
+		machine := fmt.Sprintf("; Linux %s, %d × %s, %s MiB, %s",
+			m.Kernel, m.Processors, m.Processor, grouped(m.MemoryMiB), m.Versions["Go"])
 		if machine != last {
 			text, last = text+machine, machine
 		}

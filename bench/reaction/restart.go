@@ -56,8 +56,8 @@ func restarts(results []result) rig.Table {
 			continue
 		}
 		for i, c := range append([]*coldStart{r.Restart.Cold}, r.Restart.Restarts...) {
-			row(&t, c.size()+[]string{", cold", ", restart"}[min(i, 1)], c.Listed, c.Rendered, c.Programmed, c.Reading, c.Objects, c.Processor, c.System,
-				float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
+			row(&t, c.size()+[]string{", cold", ", restart"}[min(i, 1)], c.Listed, c.Rendered, c.Programmed,
+				c.Reading, c.Objects, c.Processor, c.System, float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
 		}
 	}
 	return t

@@ -186,7 +186,8 @@ func round(d time.Duration) string {
 func show(out io.Writer, results []result) error {
 	var errs []error
 	for _, t := range []rig.Table{
-		reactions(results), churns(results), starts(results), restarts(results), memories(results), resyncs(results), grown(results), verdicts(results), loads(results),
+		reactions(results), churns(results), starts(results), restarts(results), memories(results), resyncs(results),
+		grown(results), verdicts(results), loads(results),
 	} {
 		errs = append(errs, t.Print(out))
 	}
@@ -213,15 +214,16 @@ func row(t *rig.Table, values ...any) {
 }
 
 func reactions(results []result) rig.Table {
-	t := table("Services; endpoints; change; pace; p50; p99; max; write p50; objects; lines; bytes; batches; CPU time; resident, MiB; audits")
+	t := table("Services; endpoints; change; pace; p50; p99; max; write p50; objects; lines; bytes; batches; CPU time; " +
+		"resident, MiB; audits")
 	for _, r := range results {
 		for _, f := range r.Reactions {
 			audits := "-"
 			if f.Audits > 0 {
 				audits = fmt.Sprintf("%d ≤ %s", f.Audits, round(f.AuditTook))
 			}
-			row(&t, f.Services, f.Endpoints, f.Kind, f.Pace, f.P50, f.P99, f.Max, f.Write, f.Objects, f.Lines, int(f.Bytes), f.Batches, f.Processor,
-				int(f.Resident), audits)
+			row(&t, f.Services, f.Endpoints, f.Kind, f.Pace, f.P50, f.P99, f.Max, f.Write, f.Objects, f.Lines,
+				int(f.Bytes), f.Batches, f.Processor, int(f.Resident), audits)
 		}
 	}
 	return t
@@ -243,8 +245,8 @@ func memories(results []result) rig.Table {
 	for _, r := range results {
 		if c := r.Cold; c != nil {
 			m := c.Memory
-			row(&t, c.size(), int(m.Peak), int(m.Resident), int(m.Heap), int(m.Stacks), int(m.Least), int(m.LeastHeap), int(m.LeastStacks),
-				m.PerServiceKiB, m.HeapObjects)
+			row(&t, c.size(), int(m.Peak), int(m.Resident), int(m.Heap), int(m.Stacks), int(m.Least),
+				int(m.LeastHeap), int(m.LeastStacks), m.PerServiceKiB, m.HeapObjects)
 		}
 	}
 	return t

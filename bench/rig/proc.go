@@ -107,7 +107,8 @@ func UsedHere(who int) CPU {
 func Busy() (busy time.Duration) {
 	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
 	for i, field := range strings.Fields(first) {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 2 && i != 4 && i != 5 && i < 9 { // nice, idle, iowait; guests count as user
+		// Not nice, idle and iowait; guests count as user.
+		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 2 && i != 4 && i != 5 && i < 9 {
 			busy += time.Duration(n) * tick
 		}
 	}

@@ -73,14 +73,15 @@ func Await(ctx context.Context, process *netns.Daemon, try func() error) error {
 	}
 }
 
-// Get requests a page of a server in a namespace, on a new connection each time: a connection that stays open would count
-// among the descriptors of the process.
+// Get requests a page of a server in a namespace, on a new connection each time: a connection that stays
+// open would count among the descriptors of the process.
 func Get(ctx context.Context, from *netns.Namespace, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
+	transport := &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}
+	client := http.Client{Timeout: time.Minute, Transport: transport}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,9 @@ func Choose(words string, names []string, also func(word string) bool) (chosen [
 	for word := range strings.SplitSeq(words, ",") {
 		found := []string{word}
 		if !slices.Contains(names, word) && !also(word) {
-			found = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return word == "" || !strings.HasPrefix(name, word) })
+			found = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+				return word == "" || !strings.HasPrefix(name, word)
+			})
 		}
 		if len(found) == 0 {
 			return nil, fmt.Errorf("%q: must be the beginning of one of %s", word, strings.Join(names, ", "))

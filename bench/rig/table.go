@@ -16,7 +16,8 @@ type Table struct {
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Print prints the columns aligned: the first to the left, the others to the right. A table without rows is not printed.
+// Print prints the columns aligned: the first to the left, the others to the right. It does not print a
+// table without rows.
 func (t Table) Print(out io.Writer) error {
 	if len(t.Rows) == 0 {
 		return nil
