@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/vishvananda/netlink"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
@@ -157,35 +156,17 @@ func (w wireBytes) minus(other wireBytes) wireBytes {
 }
 
 // wire reads the counters of the node's interface to the API server, which nobody else uses.
-func (r *run) wire() (wireBytes, error) {
-	var text []byte
-	err := r.network.node.Do(func() (err error) {
-		text, err = os.ReadFile("/proc/thread-self/net/dev")
-		return err
-	})
-	if err != nil {
-		return wireBytes{}, err
-	}
-	return parseDev(text, apiPort)
-}
-
-// parseDev reads the bytes of one interface (proc_pid_net(5), dev).
-func parseDev(text []byte, name string) (wireBytes, error) {
-	const received, sent = 0, 8
-	for line := range strings.Lines(string(text)) {
-		device, counters, found := strings.Cut(line, ":")
-		fields := strings.Fields(counters)
-		if !found || strings.TrimSpace(device) != name || len(fields) <= sent {
-			continue
-		}
-		in, err := strconv.ParseFloat(fields[received], 64)
+func (r *run) wire() (bytes wireBytes, err error) {
+	err = r.network.node.Do(func() error {
+		link, err := netlink.LinkByName(apiPort)
 		if err != nil {
-			return wireBytes{}, err
+			return err
 		}
-		out, err := strconv.ParseFloat(fields[sent], 64)
-		return wireBytes{in, out}, err
-	}
-	return wireBytes{}, fmt.Errorf("/proc/net/dev has no interface %q", name)
+		counters := link.Attrs().Statistics
+		bytes = wireBytes{float64(counters.RxBytes), float64(counters.TxBytes)}
+		return nil
+	})
+	return bytes, err
 }
 
 // askedOf is what the API server says it was asked for, about EndpointSlices.
@@ -200,11 +181,16 @@ func (s *apiServer) asked(ctx context.Context) (askedOf, error) {
 	return parseAsked(text)
 }
 
-func parseAsked(text []byte) (a askedOf, err error) {
+// families parses metrics in the text format.
+func families(text []byte) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
+}
+
+func parseAsked(text []byte) (a askedOf, err error) {
+	families, err := families(text)
 	if err != nil {
-		return a, fmt.Errorf("metrics of the API server: %w", err)
+		return a, err
 	}
 	for name, family := range families {
 		for _, m := range family.GetMetric() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,9 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
@@ -74,8 +70,7 @@ func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := families(text)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +121,10 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 	if v.Goroutines, err = s.metrics.goroutines(ctx); err != nil {
 		return v, err
 	}
-	if v.ResidentMiB, v.ProportionMiB, err = rollup(pid); err != nil {
-		return v, err
+	rollup := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
+	v.ResidentMiB, v.ProportionMiB = float64(rig.KiB(rollup, "Rss"))/1024, float64(rig.KiB(rollup, "Pss"))/1024
+	if v.ResidentMiB == 0 || v.ProportionMiB == 0 {
+		return v, fmt.Errorf("%s: no sizes", rollup)
 	}
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -150,31 +147,6 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 		return countObjects(&v)
 	})
 	return v, err
-}
-
-// rollup reads the resident and the proportional size of a process, in MiB.
-func rollup(pid int) (resident, proportion float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			continue
-		}
-		kib, _ := strconv.ParseFloat(fields[1], 64)
-		switch fields[0] {
-		case "Rss:":
-			resident = kib / 1024
-		case "Pss:":
-			proportion = kib / 1024
-		}
-	}
-	if resident == 0 || proportion == 0 {
-		return 0, 0, errors.New("smaps_rollup names no size")
-	}
-	return resident, proportion, nil
 }
 
 // countObjects counts everything in nf_tables of this thread's network namespace, with nft rather than
