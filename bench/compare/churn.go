@@ -101,7 +101,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		f.late = append(f.late, time.Since(due))
 		r.changeOne(ctx, f, busy, made%(rate/measuredPerSecond) == 0)
 	}
-	// The costs are those of the time with changes, whatever is left to do after it.
+	// The costs do not include the work that is left when the changes end.
 	used, err := rig.Used(r.proxy.process.PID())
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ const (
 )
 
 // plainLists turns streamed lists off (k8s.io/client-go/features, WatchListClient). kube-proxy
-// overrides it with a feature gate of its own.
+// overrides it with another feature gate.
 const plainLists = "KUBE_FEATURE_WatchListClient=false"
 
 // fleet measures what one node asks of the API server: at a start, for a change, and for nothing.
@@ -155,7 +155,7 @@ func (w wireBytes) minus(other wireBytes) wireBytes {
 	return wireBytes{w.received - other.received, w.sent - other.sent}
 }
 
-// wire reads the counters of the node's interface to the API server, which nobody else uses.
+// wire reads the counters of the node's interface to the API server, which has no other traffic.
 func (r *run) wire() (bytes wireBytes, err error) {
 	err = r.network.node.Do(func() error {
 		link, err := netlink.LinkByName(apiPort)

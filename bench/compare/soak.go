@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// soakRate is how many endpoints are replaced per second, beside everything else.
+	// soakRate is the number of endpoints replaced per second.
 	soakRate = 100
 	// soakUnderway is how many changes wait for the API server's answer at most. A machine that is
 	// too slow for the rate then gets fewer.

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
-// restMax is longer than anything lasts by itself that is no work: a connection of net/http that
-// nobody uses (90 s), the time that an optional resource is left alone which the API server refused
-// (a minute), and the kernel's memory of a connection that has ended (two minutes).
+// restMax is longer than all state that outlives its use: an idle connection of net/http (90 s), the pause
+// after the API server rejected an optional resource (a minute), and the conntrack entry of a closed
+// connection (two minutes).
 const restMax = 130 * time.Second
 
 // rest is how long the node rests before its samples at rest.

@@ -13,7 +13,7 @@ const (
 	// sampleMax is how many Services are asked all the time until they answer. All are asked after
 	// that.
 	sampleMax = 200
-	// steadyMax is how many Services nothing changes, for the traffic beside everything.
+	// steadyMax is the number of unchanged Services, for the traffic during all steps.
 	steadyMax = 20
 )
 

@@ -1,6 +1,6 @@
-// Command forward compares userspace mode, which copies, with nftables mode, which translates: what
-// a new connection and a stream pay, and what becomes of clients when an endpoint dies before the
-// API says so. It needs root.
+// Command forward compares userspace mode, which copies, with nftables mode, which translates: the cost
+// of a new connection and of a stream, and the connections lost when an endpoint dies before the API
+// reports it. It needs root.
 //
 //	go run ./forward -sluice ../bin/sluice
 //	go run ./forward -sluice ../bin/sluice -connections 200 -stream 1s -load 2s -rounds 1   # the smallest
@@ -11,15 +11,15 @@
 // manifests with one Service of two endpoints. A round measures each mode, in turns, in a network of
 // its own:
 //
-//	connect   one connection after the other, from the call to the answer of the endpoint
-//	stream    one connection that the client fills for a time; processor time is that of all
-//	          programs and the kernel, the proxy's is its process alone
-//	killed    eight clients connect all the time; after a third of the time one endpoint's server is
-//	          gone, and after two thirds the manifests say so. Lost is each new connection that was
-//	          refused, reset or unanswered for 3 s; never accepted are those of them that no
-//	          endpoint had accepted when it died
+//	connect   one connection after the other, from the call to the response of the endpoint
+//	stream    one connection that the client fills for a time; CPU time is the time of all
+//	          processes and the kernel, the proxy's is the time of its process alone
+//	killed    eight clients connect all the time; after a third of the time, one endpoint's server
+//	          stops, and after two thirds the manifests lack it. A new connection is lost if it was
+//	          refused, reset or without a response for 3 s; never accepted are the lost connections
+//	          that no endpoint had accepted when it died
 //
-// With -services, it prints instead what a process in userspace mode holds for so many Services:
+// With -services, it prints the descriptors and the memory of a process in userspace mode instead:
 //
 //	go run ./forward -sluice ../bin/sluice -services 10000
 //
@@ -112,7 +112,7 @@ func table(found map[string][]sample) rig.Table {
 	row("stream, GB/s", func(all []sample) string {
 		return strconv.FormatFloat(median(all, func(s sample) float64 { return s.bytes })/1e9, 'f', 2, 64)
 	})
-	row("stream, processor time per GB", took(func(s sample) time.Duration { return s.processor }))
+	row("stream, CPU time per GB", took(func(s sample) time.Duration { return s.processor }))
 	row("stream, the proxy's", took(func(s sample) time.Duration { return s.proxy }))
 	row("killed, new connections", func(all []sample) string {
 		return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.attempted }))

@@ -19,8 +19,8 @@ const (
 	portsEach     = 2
 )
 
-// many prints what a process in userspace mode holds for so many Services: it waits until each
-// service port has its listener, and 30 s more.
+// many prints the descriptors and the memory of a process in userspace mode with so many Services. It
+// waits until each service port has a listener, and for 30 s more.
 func many(ctx context.Context, sluice string, services int) error {
 	return rig.InFolder("forward", func(dir string) (err error) {
 		network, err := netns.Build(netns.Plan{Cables: []netns.Cable{clientCable}})

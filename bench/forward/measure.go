@@ -60,7 +60,7 @@ func (r *room) stream(ctx context.Context, d time.Duration, one *sample) (err er
 		defer close(received)
 		c, err := sink.Accept()
 		if err != nil {
-			return // nobody came; the client tells why
+			return // no client connected; the client reports the cause
 		}
 		n, _ := io.Copy(io.Discard, c) // the number is what counts
 		_ = c.Close()

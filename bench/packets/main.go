@@ -1,5 +1,5 @@
-// Command packets measures what a packet pays for the rules of Sluice, of kube-proxy and of neither,
-// in one run. It needs root, and the programs of the backends: nft, or iptables.
+// Command packets measures the cost of a packet with the rules of Sluice, with the rules of kube-proxy and
+// without rules, in one run. It needs root, and the tools of the backends: nft, or iptables.
 //
 //	go run ./packets -sluice ../bin/sluice -kube-proxy ../bin/e2e-kubeproxy
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
@@ -8,18 +8,18 @@
 //
 // # Method
 //
-// Each variant has a network of its own, made of three namespaces: client, node and pods. Both
-// proxies get the same Services from an API server on the node, run until every Service has
-// answered the client and the proxy says that it is healthy, and end. Their rules stay, so nothing
-// is loaded between samples. The variant floor has one masquerade rule that never applies, which is
-// the price of connection tracking and NAT; the variant none has no rules.
+// Each variant has a separate network of three namespaces: client, node and pods. Both proxies get the
+// same Services from an API server on the node, run until every Service responds to the client and the
+// health endpoint reports success, and end. Their rules stay, so that nothing is loaded between samples.
+// The variant floor has one masquerade rule that never matches: the cost of connection tracking and NAT.
+// The variant none has no rules.
 //
 // A round takes one sample of each variant in each case, the variants in random order. Client and
 // pods are one thread on one processor: the kernel carries a packet from the client through the node
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
 // repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
-// interruption can only make a turn longer. Before each turn, other memory goes through the
-// processor's caches (-evict), as on a node that has something to do. A sample begins with an empty
+// interruption can only make a turn longer. Before each turn, other memory fills the CPU's caches
+// (-evict), as on a busy node. A sample begins with an empty
 // connection tracking table. Each target is checked before (the right pod answers, affinity holds, or
 // the connection is refused), and each exchange has to arrive, or the sample fails.
 //
@@ -29,7 +29,7 @@
 // # Cases
 //
 //	established-*    a request and its answer, 64 bytes each, on an open TCP connection
-//	one-way-*        a datagram of a flow that nobody answers
+//	one-way-*        a datagram of a flow without responses
 //	tcp-*            a TCP connection is opened, accepted and reset
 //	udp-*            a new socket, a question and its answer
 //	refused          a TCP connection to a Service without endpoints

@@ -33,7 +33,7 @@ type sampling struct {
 const cacheLine = 64
 
 // take measures how long one exchange of a case takes in a room, in microseconds: the first quartile
-// of the turns. Whatever else runs on the machine can only make a turn longer.
+// of the turns. Other work on the machine can only make a turn longer.
 func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
 	// Connections of earlier samples would make the look-ups of later ones slower.
 	if err := r.node.Forget(); err != nil {

@@ -243,8 +243,8 @@ func (e *envelope) receive(fd int) error {
 	return failed("receive", errno)
 }
 
-// answer sends the received datagram back, from the address that it was sent to, by whatever
-// interface leads there.
+// answer sends the received datagram back, from the address that it was sent to, through any
+// interface.
 func (e *envelope) answer(fd int) error {
 	head := (*unix.Cmsghdr)(unsafe.Pointer(&e.control[0]))
 	data := e.control[unix.CmsgLen(0):]

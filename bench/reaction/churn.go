@@ -18,7 +18,7 @@ type churn struct {
 	reaction
 	// Lone is the median of changes while nothing else is going on.
 	Lone time.Duration
-	// Own and Children are processor time per minute: of this process, and of the programs that it
+	// Own and Children are CPU time per minute: of this process, and of the programs that it
 	// starts, by user and kernel.
 	Own, Children time.Duration
 }

@@ -212,8 +212,8 @@ func (c *cluster) modified(i, at int) change {
 	return change{key: serviceKey(i), events: []watch.Event{{Type: watch.Modified, Object: c.slice(i, at)}}}
 }
 
-// addService delivers a Service first and its slices right after. The proxy may see the former
-// without the latter, so the change is complete once there is an object for each endpoint. In mode
+// addService delivers a Service first and its slices right after. The proxy may see the Service
+// without its slices, so the change is complete once there is an object for each endpoint. In mode
 // iptables, which has one chain for all endpoints, the slices come first.
 func (c *cluster) addService(i int) change {
 	ch := change{key: serviceKey(i)}

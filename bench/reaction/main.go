@@ -1,17 +1,16 @@
-// Command reaction measures the whole proxy in one process against the real kernel, from the watch
-// event that a reflector has decoded to the commit of the batch that carries it. Each measurement
-// runs in a process and a network namespace of its own; the host's rules are not touched. It needs
-// root.
+// Command reaction measures the whole proxy in one process against the real kernel, from the decoded
+// watch event to the commit of its batch. Each measurement runs in a new process and a new network
+// namespace; the rules of the host do not change. It needs root.
 //
 //	react-N    one change at a time among N Services: see kinds
 //	audit-N    one change at a time for long enough to see an audit
 //	rate-N     endpoints replaced at a high rate for a minute, then with Services added in between
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
-//	churn-N    endpoints of N Services replaced at a rate for a while, and the processor time
-//	           of the process and its children; -share sets how much of the time writes may take
-//	cold-NxE   start of the process to everything programmed, and memory
-//	restart-NxE   the same, and again over the rules that it left
+//	churn-N    endpoints of N Services replaced at a rate for a while, and the CPU time of the
+//	           process and its children; -share limits the share of the time for writes
+//	cold-NxE   start of the process to all Services programmed, and memory
+//	restart-NxE   the same, and again over the existing rules
 //
 //	go run ./reaction
 //	go run ./reaction -only react-1000,cold -output json
@@ -73,7 +72,7 @@ func main() {
 	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
 	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
 	flag.DurationVar(&o.deadline, "deadline", 0, "longest wait of a change for its write; 0 means what the backend prefers")
-	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
+	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
 	output := flag.String("output", "table", "table or json")
@@ -191,8 +190,8 @@ const (
 // self is this program, wherever its file has gone (proc_pid_exe(5)).
 const self = "/proc/self/exe"
 
-// runChild makes one measurement in a process and a network namespace of its own, so that it starts
-// without rules and with unused memory.
+// runChild makes one measurement in a new process and a new network namespace, so that it starts without
+// rules and with unused memory.
 func runChild(ctx context.Context, name string, timeout time.Duration) (r result, err error) {
 	namespace, err := netns.New(name)
 	if err != nil {

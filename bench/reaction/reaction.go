@@ -26,7 +26,7 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
-	// Processor is the processor time of this process per change, making the API objects included,
+	// Processor is the CPU time of this process per change, making the API objects included,
 	// and System the kernel's part. Resident is its resident size at the end, in MiB.
 	Processor, System time.Duration
 	Resident          float64
@@ -175,7 +175,7 @@ func (r *subject) react(ctx context.Context, changes int, p pace, k kind) (react
 	return r.summarize(took, p, k.name, used, r.take()), nil
 }
 
-// drive makes changes and returns how long each took, and the processor time of this process. It
+// drive makes changes and returns how long each took, and the CPU time of this process. It
 // makes the objects of a change before that is due, so that after each event the delivering
 // goroutine only waits, as a reflector does.
 func (r *subject) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, rig.CPU, error) {

@@ -18,7 +18,7 @@ type restarted struct {
 	Ratio float64
 }
 
-// restartRounds is the number of restarts. Each is a process of its own, and so is the cold start.
+// restartRounds is the number of restarts. The cold start and each restart run in separate processes.
 const restartRounds = 3
 
 // measureRestart starts a proxy several times in this namespace, which is empty at first.

@@ -49,7 +49,7 @@ func (r row) of(program string) (Figure, bool) {
 	return middle, true
 }
 
-// ratio returns kube-proxy's figure over sluice's, in words. The load has none: it is the same for
+// ratio returns kube-proxy's figure divided by Sluice's, as text. The load has none: it is the same for
 // both.
 func (r row) ratio() string {
 	ours, ok := r.of(Sluice)

@@ -81,7 +81,7 @@ type Distribution struct {
 	Percentiles []float64
 }
 
-// Distribute returns the distribution of durations, beside which some did not end.
+// Distribute returns the distribution of durations. Beyond is the number of those that did not end.
 func Distribute(took []time.Duration, beyond int) (d Distribution) {
 	d.Count, d.Beyond = len(took)+beyond, beyond
 	for percent := range 101 {
