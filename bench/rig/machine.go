@@ -22,10 +22,9 @@ type Machine struct {
 
 // ThisMachine describes the machine now. Unknown values are empty.
 func ThisMachine(ctx context.Context) Machine {
-	processor, _, _ := strings.Cut(line("/proc/cpuinfo", "model name"), "\n")
 	return Machine{
 		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Kernel: strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
-		Processors: runtime.NumCPU(), Processor: processor, MemoryMiB: KiB("/proc/meminfo", "MemTotal") / 1024,
+		Processors: runtime.NumCPU(), Processor: line("/proc/cpuinfo", "model name"), MemoryMiB: KiB("/proc/meminfo", "MemTotal") / 1024,
 		LoadBefore: LoadAverage(), Commit: printed(ctx, "git", "describe", "--tags", "--always", "--dirty"),
 		Versions: map[string]string{
 			"nft": printed(ctx, "nft", "--version"), "iptables": printed(ctx, "iptables", "--version"), "Go": runtime.Version(),
