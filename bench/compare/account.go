@@ -124,7 +124,7 @@ func (r *run) idle(ctx context.Context) error {
 			quiet = 0
 		}
 		if time.Now().After(limit) {
-			rig.Progress("  %s is still busy after %s", r.program, short(r.Limit))
+			rig.Progress("  %s is still busy after %s", r.program, rig.Round(r.Limit))
 			return nil
 		}
 	}

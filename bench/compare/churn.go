@@ -85,7 +85,7 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
 	step := churnStep(rate)
-	rig.Progress("  %s, for %s", step, short(duration))
+	rig.Progress("  %s, for %s", step, rig.Round(duration))
 	w, err := r.begin(step)
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func compare(ctx context.Context, o options) error {
 func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 	programs := []string{result.Sluice, result.KubeProxy}
 	rig.Progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
-		short(time.Duration(o.Minutes*float64(time.Minute))))
+		rig.Round(time.Duration(o.Minutes*float64(time.Minute))))
 	for round := range o.Rounds {
 		for i, program := range programs {
 			rig.Progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), rig.LoadAverage())
@@ -105,7 +105,7 @@ func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 			}); err != nil {
 				return fmt.Errorf("round %d, %s: %w", round+1, program, err)
 			}
-			rig.Progress("that took %s", short(time.Since(began)))
+			rig.Progress("that took %s", rig.Round(time.Since(began)))
 		}
 		slices.Reverse(programs)
 	}
@@ -158,7 +158,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if err := forEach(ctx, r.items, r.api.create); err != nil {
 		return err
 	}
-	rig.Progress("  %d Services written to the API server in %s", r.N, short(time.Since(began)))
+	rig.Progress("  %d Services written to the API server in %s", r.N, rig.Round(time.Since(began)))
 	return nil
 }
 
@@ -205,12 +205,4 @@ func (r *run) close() error {
 		errs = append(errs, r.network.close())
 	}
 	return errors.Join(errs...)
-}
-
-// short is a duration for people.
-func short(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(100 * time.Microsecond).String()
-	}
-	return d.Round(10 * time.Millisecond).String()
 }

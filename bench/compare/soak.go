@@ -85,12 +85,12 @@ func (s *soak) store() error {
 
 // lost says which exchange failed, and how.
 func (s *soak) lost(e netns.Exchange) {
-	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, short(e.Ended.Sub(e.Began)), e.Err, e.Answer)
+	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, rig.Round(e.Ended.Sub(e.Began)), e.Err, e.Answer)
 }
 
 // soakCommand is what to type to repeat this.
 func (o options) soakCommand() string {
-	return fmt.Sprintf("make soak DURATION=%s N=%d", short(o.soak), o.N)
+	return fmt.Sprintf("make soak DURATION=%s N=%d", rig.Round(o.soak), o.N)
 }
 
 // all goes from the cold start to the last quiet moment.
@@ -170,7 +170,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 	s.out.Seconds += took.Seconds()
 	d := result.Distribute(s.followed.took, s.followed.beyond)
 	d.Program, d.What = result.Sluice, "write to answer"
-	d.Step = fmt.Sprintf("%s to %s", short(from), short(to))
+	d.Step = fmt.Sprintf("%s to %s", rig.Round(from), rig.Round(to))
 	s.out.Latency = append(s.out.Latency, d)
 	return s.quiet(ctx)
 }
@@ -220,7 +220,7 @@ func (s *soak) progressOne(context.Context, int) error {
 	}
 	s.out.Attempted, s.out.Lost = c.attempted, c.lost
 	rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
-		short(time.Since(s.began)), short(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
+		rig.Round(time.Since(s.began)), rig.Round(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
 		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)
 	return errors.Join(s.proxy.alive(), s.store())
 }

@@ -24,7 +24,7 @@ func (s *soak) restartAPI(ctx context.Context, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out.Restarts++
-	rig.Progress("  API server: restart %d took %s", n, short(time.Since(began)))
+	rig.Progress("  API server: restart %d took %s", n, rig.Round(time.Since(began)))
 	return nil
 }
 
@@ -69,7 +69,7 @@ func (s *soak) reconfigure(ctx context.Context, n int) error {
 			return nil
 		}
 		if !rig.Sleep(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", short(time.Since(began)), got, err)
+			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", rig.Round(time.Since(began)), got, err)
 		}
 	}
 }

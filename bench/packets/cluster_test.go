@@ -77,16 +77,3 @@ func TestCasesHaveTargets(t *testing.T) {
 		}
 	}
 }
-
-func TestChooseCases(t *testing.T) {
-	for words, want := range map[string]int{"": len(cases), "tcp": 3, "udp-pod,tcp-node": 2, "tcp,tcp-pod,refused": 4} {
-		if got, err := chooseCases(words); err != nil || len(got) != want {
-			t.Errorf("%q: %d cases, %v, want %d", words, len(got), err, want)
-		}
-	}
-	for _, words := range []string{"nothing", "tcp,", ","} {
-		if got, err := chooseCases(words); err == nil {
-			t.Errorf("%q: %d cases, want an error", words, len(got))
-		}
-	}
-}

@@ -167,19 +167,7 @@ func hotOf(results []result, name string) *reaction {
 }
 
 func atMost(target, what string, found, want time.Duration) verdict {
-	return verdict{target, what, round(found), "≤ " + want.String(), found <= want}
-}
-
-// round returns a duration with three digits or so.
-func round(d time.Duration) string {
-	switch {
-	case d >= time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case d >= 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	default:
-		return d.Round(time.Microsecond).String()
-	}
+	return verdict{target, what, rig.Round(found), "≤ " + want.String(), found <= want}
 }
 
 // show prints tables for people.
@@ -203,7 +191,7 @@ func row(t *rig.Table, values ...any) {
 	for i, v := range values {
 		switch v := v.(type) {
 		case time.Duration:
-			cells[i] = round(v)
+			cells[i] = rig.Round(v)
 		case float64:
 			cells[i] = strconv.FormatFloat(v, 'f', 2, 64)
 		default:
@@ -220,7 +208,7 @@ func reactions(results []result) rig.Table {
 		for _, f := range r.Reactions {
 			audits := "-"
 			if f.Audits > 0 {
-				audits = fmt.Sprintf("%d ≤ %s", f.Audits, round(f.AuditTook))
+				audits = fmt.Sprintf("%d ≤ %s", f.Audits, rig.Round(f.AuditTook))
 			}
 			row(&t, f.Services, f.Endpoints, f.Kind, f.Pace, f.P50, f.P99, f.Max, f.Write, f.Objects, f.Lines,
 				int(f.Bytes), f.Batches, f.Processor, int(f.Resident), audits)
