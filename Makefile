@@ -117,17 +117,17 @@ endif
 fuzz: ## every fuzz target in turn: make fuzz FUZZTIME=30s, or EXECUTIONS=10000000 in all; some by TARGETS='Parse'
 	FUZZTIME='$(FUZZTIME)' EXECUTIONS='$(EXECUTIONS)' TARGETS='$(TARGETS)' hack/fuzz
 
-bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
+bench: ## benchmark latency (watch event to commit), cold start and memory (needs root, takes minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
-bench-packets: test-packages build bin/e2e-kubeproxy ## what a packet pays for our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
+bench-packets: test-packages build bin/e2e-kubeproxy ## benchmark the cost of a packet with Sluice, kube-proxy and no rules: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
 	cd bench && $(GO) run ./packets -realtime $(ARGS)
 
-bench-forward: build ## userspace mode beside nftables mode: connect, stream, processor time, connections lost when an endpoint dies: make bench-forward ARGS='-rounds 1 -stream 1s'
+bench-forward: build ## benchmark userspace mode against nftables mode: connect latency, throughput, CPU time, failover: make bench-forward ARGS='-rounds 1 -stream 1s'
 	$(call install,$(PACKAGES))
 	cd bench && $(GO) run ./forward $(ARGS)
 
-bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
+bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## benchmark kube-proxy and Sluice alternately on one node with a real API server: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
 	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
@@ -136,10 +136,10 @@ soak: build bin/e2e-apiserver ## one process of sluice at N Services for DURATIO
 	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -soak $(or $(DURATION),1h) -n $(or $(N),10000) $(if $(JSON),-json $(abspath $(JSON)))
 
-performance-page: ## docs/performance.md and its pictures, from the files in bench/results
+performance-page: ## generate docs/performance.md and its plots from bench/results
 	cd bench && $(GO) run ./page
 
-performance-record: ## keep what a measurement printed in JSON for that page: make performance-record KIND=packets|reaction FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
+performance-record: ## store a benchmark's JSON output for the performance page: make performance-record KIND=packets|reaction FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
 	cd bench && $(GO) run ./page -record '$(KIND)' -command '$(COMMAND)' -o 'results/$(NAME).json' <'$(abspath $(FROM))'
 
 # The real programs of the Kubernetes release that is followed; some minutes the first time.

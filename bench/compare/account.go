@@ -6,21 +6,22 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // window is a step whose costs are counted.
 type window struct {
 	step   string
 	began  time.Time
-	before processorTime
+	before rig.CPU
 }
 
 // begin begins to count for a step.
 func (r *run) begin(step string) (window, error) {
-	progress("  %s …", step)
+	rig.Progress("  %s …", step)
 	r.traffic.during(step)
-	r.memory.take()
-	before, err := usedBy(r.proxy.process.PID())
+	r.memory.Take()
+	before, err := rig.Used(r.proxy.process.PID())
 	return window{step, time.Now(), before}, err
 }
 
@@ -29,24 +30,24 @@ func (r *run) finish(ctx context.Context, w window) error {
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
-	used, err := usedBy(r.proxy.process.PID())
+	used, err := rig.Used(r.proxy.process.PID())
 	if err != nil {
 		return err
 	}
-	r.costs(w.step, used.minus(w.before), r.memory.take())
+	r.costs(w.step, used.Minus(w.before), r.memory.Take())
 	return nil
 }
 
 // costs notes what a step has used, and what became of the traffic meanwhile.
-func (r *run) costs(step string, used processorTime, peakMiB float64) {
-	r.figure(step, result.User, "s", used.user)
-	r.figure(step, result.System, "s", used.system)
+func (r *run) costs(step string, used rig.CPU, peakMiB float64) {
+	r.figure(step, result.User, "s", used.User.Seconds())
+	r.figure(step, result.System, "s", used.System.Seconds())
 	r.remains(step, peakMiB)
 }
 
 // remains notes the memory and the traffic of a step.
 func (r *run) remains(step string, peakMiB float64) {
-	r.figure(step, result.Resident, "MiB", residentMiB(r.proxy.process.PID()))
+	r.figure(step, result.Resident, "MiB", rig.MiB(r.proxy.process.PID(), rig.Resident))
 	r.figure(step, "resident with children, peak", "MiB", peakMiB)
 	if r.traffic == nil {
 		return
@@ -69,7 +70,7 @@ func (r *run) beyond(step, what string) {
 func (r *run) note(f result.Figure) {
 	f.Program, f.Round = r.program, r.round
 	r.out.Figures = append(r.out.Figures, f)
-	progress("  %s: %s: %s", f.Step, f.What, f.Text())
+	rig.Progress("  %s: %s: %s", f.Step, f.What, f.Text())
 }
 
 // waited notes how long it took until the last of so many.
@@ -108,24 +109,22 @@ func (r *run) idle(ctx context.Context) error {
 	const window, share = time.Second, 0.03
 	limit := time.Now().Add(r.Limit)
 	for quiet := 0; quiet < 2; {
-		before, err := usedBy(r.proxy.process.PID())
+		before, err := rig.Used(r.proxy.process.PID())
 		if err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !rig.Sleep(ctx, window) {
 			return ctx.Err()
-		case <-time.After(window):
 		}
-		after, err := usedBy(r.proxy.process.PID())
+		after, err := rig.Used(r.proxy.process.PID())
 		if err != nil {
 			return err
 		}
-		if quiet++; after.minus(before).sum() > share*window.Seconds() {
+		if quiet++; after.Minus(before).Sum().Seconds() > share*window.Seconds() {
 			quiet = 0
 		}
 		if time.Now().After(limit) {
-			progress("  %s is still busy after %s", r.program, short(r.Limit))
+			rig.Progress("  %s is still busy after %s", r.program, rig.Round(r.Limit))
 			return nil
 		}
 	}

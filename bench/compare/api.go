@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -80,7 +81,7 @@ func (s *apiServer) restart(ctx context.Context, end func(*netns.Daemon) error) 
 	s.up.Lock()
 	defer s.up.Unlock()
 	if err := end(s.process); err != nil {
-		progress("  %v", err) // a busy machine may not end it in time, and then it is killed
+		rig.Progress("  %v", err) // a busy machine may not end it in time, and then it is killed
 	}
 	return s.launch(ctx)
 }

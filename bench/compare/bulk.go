@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 const (
@@ -69,7 +71,7 @@ func (r *run) inBulk(ctx context.Context, step string, items []*item,
 		return err
 	}
 	sample := map[*item]bool{}
-	for _, it := range spread(items, bulkSample) {
+	for _, it := range rig.Spread(items, bulkSample) {
 		sample[it] = true
 	}
 	f := &followed{}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // rates are the changes per second.
@@ -58,7 +59,7 @@ func (f *followed) await(ctx context.Context, most int) bool {
 		if writing < most {
 			return ctx.Err() == nil
 		}
-		if !sleepUntil(ctx, time.Now().Add(time.Millisecond)) {
+		if !rig.Sleep(ctx, time.Millisecond) {
 			return false
 		}
 	}
@@ -84,30 +85,28 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
 	step := churnStep(rate)
-	progress("  %s, for %s", step, short(duration))
+	rig.Progress("  %s, for %s", step, rig.Round(duration))
 	w, err := r.begin(step)
 	if err != nil {
 		return err
 	}
-	f, c := &followed{}, changes{busy: map[*item]bool{}}
+	f, busy := &followed{}, &sync.Map{}
 	made := 0
 	for ; time.Since(w.began) < duration; made++ {
 		// What is late is made up for, so that the rate is kept.
 		due := w.began.Add(time.Duration(made) * time.Second / time.Duration(rate))
-		select {
-		case <-ctx.Done():
+		if !rig.Sleep(ctx, time.Until(due)) {
 			return ctx.Err()
-		case <-time.After(time.Until(due)):
 		}
 		f.late = append(f.late, time.Since(due))
-		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
+		r.changeOne(ctx, f, busy, made%(rate/measuredPerSecond) == 0)
 	}
-	// The costs are those of the time with changes, whatever is left to do after it.
-	used, err := usedBy(r.proxy.process.PID())
+	// The costs do not include the work that is left when the changes end.
+	used, err := rig.Used(r.proxy.process.PID())
 	if err != nil {
 		return err
 	}
-	took, peak := time.Since(w.began), r.memory.take()
+	took, peak := time.Since(w.began), r.memory.Take()
 	f.underway.Wait()
 	if f.failed != nil {
 		return f.failed
@@ -116,40 +115,17 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	r.figure(step, "of that, the API server's write, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
 	r.figure(step, "the client was late by, p99", "s", result.Distribute(f.late, 0).Percentiles[99]/1000)
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
-	used = used.minus(w.before)
-	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
-	r.figure(step, result.UserPerMinute, "s", used.user/took.Minutes())
-	r.figure(step, result.SystemPerMinute, "s", used.system/took.Minutes())
+	used = used.Minus(w.before)
+	r.figure(step, result.PerMinute, "s", used.Sum().Seconds()/took.Minutes())
+	r.figure(step, result.UserPerMinute, "s", used.User.Seconds()/took.Minutes())
+	r.figure(step, result.SystemPerMinute, "s", used.System.Seconds()/took.Minutes())
 	r.remains(step, peak)
 	return nil
 }
 
-// changes are the Services with one endpoint whose change is not in force yet.
-type changes struct {
-	mu   sync.Mutex
-	busy map[*item]bool
-}
-
-// take reports whether a Service may change again.
-func (c *changes) take(it *item) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy[it] {
-		return false
-	}
-	c.busy[it] = true
-	return true
-}
-
-func (c *changes) give(it *item) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.busy, it)
-}
-
 // changeOne replaces an endpoint: of a Service with one endpoint, followed to its answer, or of
-// another.
-func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
+// another. Busy are the Services with one endpoint whose change is not applied yet.
+func (r *run) changeOne(ctx context.Context, f *followed, busy *sync.Map, follow bool) {
 	// A prime, so that all have their turn.
 	const stride = 7919
 	r.made++
@@ -157,14 +133,16 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 	if follow {
 		r.followed++
 		single := r.singles[r.followed*stride%len(r.singles)]
-		if follow = c.take(single); follow {
+		if _, is := busy.LoadOrStore(single, true); is {
+			follow = false
+		} else {
 			it = single
 		}
 	}
 	r.replace(it)
 	all := it.slices()
 	if follow {
-		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
+		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { busy.Delete(it) })
 	}
 	f.mu.Lock()
 	f.writing++

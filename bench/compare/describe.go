@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // describe begins a result: the machine, the programs and the plan.
-func describe(ctx context.Context, o options) (result.Machine, *result.Comparison, error) {
+func describe(ctx context.Context, o options) (rig.Machine, *result.Comparison, error) {
 	out := &result.Comparison{
 		Services: o.N, Mode: o.Mode, Variant: o.Variant, Minutes: o.Minutes, Rounds: o.Rounds, Steps: o.Steps, Mix: map[string]int{},
 	}
@@ -19,7 +20,7 @@ func describe(ctx context.Context, o options) (result.Machine, *result.Compariso
 		out.Mix[string(it.class)]++
 		out.Endpoints += len(it.endpoints)
 	}
-	machine := result.ThisMachine(ctx)
+	machine := rig.ThisMachine(ctx)
 	for name, command := range map[string][]string{
 		result.Sluice: {o.sluice, "version"}, result.KubeProxy: {o.kubeProxy, "--version"},
 	} {

@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/vishvananda/netlink"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // plainLists turns streamed lists off (k8s.io/client-go/features, WatchListClient). kube-proxy
-// overrides it with a feature gate of its own.
+// overrides it with another feature gate.
 const plainLists = "KUBE_FEATURE_WatchListClient=false"
 
 // fleet measures what one node asks of the API server: at a start, for a change, and for nothing.
@@ -45,10 +45,8 @@ func (r *run) fleet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
+	if !rig.Sleep(ctx, fleetIdle) {
 		return ctx.Err()
-	case <-time.After(fleetIdle):
 	}
 	after, err := r.wire()
 	if err != nil {
@@ -62,7 +60,7 @@ func (r *run) fleet(ctx context.Context) error {
 // counted is what has been counted on both sides so far.
 type counted struct {
 	wire   wireBytes
-	server processorTime
+	server rig.CPU
 	asked  askedOf
 }
 
@@ -70,7 +68,7 @@ func (r *run) count(ctx context.Context) (c counted, err error) {
 	if c.wire, err = r.wire(); err != nil {
 		return c, err
 	}
-	if c.server, err = usedBy(r.api.process.PID()); err != nil {
+	if c.server, err = rig.Used(r.api.process.PID()); err != nil {
 		return c, err
 	}
 	c.asked, err = r.api.asked(ctx)
@@ -83,7 +81,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 	if err := r.proxy.stop(); err != nil {
 		return err
 	}
-	r.memory.close()
+	r.memory.Close()
 	before, err := r.count(ctx)
 	if err != nil {
 		return err
@@ -91,7 +89,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 	if _, err := r.proxy.start(); err != nil {
 		return err
 	}
-	r.memory = watchMemory(r.proxy.process.PID())
+	r.memory = rig.WatchMemory(r.proxy.process.PID())
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ func (r *run) fleetStart(ctx context.Context, step string) error {
 		return err
 	}
 	r.figure(step, result.Received, "MiB", after.wire.minus(before.wire).received/(1<<20))
-	r.figure(step, result.ServerTime, "s", after.server.minus(before.server).sum())
+	r.figure(step, result.ServerTime, "s", after.server.Minus(before.server).Sum().Seconds())
 	r.figure(step, "lists of EndpointSlices, by the server's metrics", "", after.asked.lists-before.asked.lists)
 	r.figure(step, "streamed lists of EndpointSlices, by the server's metrics", "", after.asked.streams-before.asked.streams)
 	return nil
@@ -157,36 +155,18 @@ func (w wireBytes) minus(other wireBytes) wireBytes {
 	return wireBytes{w.received - other.received, w.sent - other.sent}
 }
 
-// wire reads the counters of the node's interface to the API server, which nobody else uses.
-func (r *run) wire() (wireBytes, error) {
-	var text []byte
-	err := r.network.node.Do(func() (err error) {
-		text, err = os.ReadFile("/proc/thread-self/net/dev")
-		return err
-	})
-	if err != nil {
-		return wireBytes{}, err
-	}
-	return parseDev(text, apiPort)
-}
-
-// parseDev reads the bytes of one interface (proc_pid_net(5), dev).
-func parseDev(text []byte, name string) (wireBytes, error) {
-	const received, sent = 0, 8
-	for line := range strings.Lines(string(text)) {
-		device, counters, found := strings.Cut(line, ":")
-		fields := strings.Fields(counters)
-		if !found || strings.TrimSpace(device) != name || len(fields) <= sent {
-			continue
-		}
-		in, err := strconv.ParseFloat(fields[received], 64)
+// wire reads the counters of the node's interface to the API server, which has no other traffic.
+func (r *run) wire() (bytes wireBytes, err error) {
+	err = r.network.node.Do(func() error {
+		link, err := netlink.LinkByName(apiPort)
 		if err != nil {
-			return wireBytes{}, err
+			return err
 		}
-		out, err := strconv.ParseFloat(fields[sent], 64)
-		return wireBytes{in, out}, err
-	}
-	return wireBytes{}, fmt.Errorf("/proc/net/dev has no interface %q", name)
+		counters := link.Attrs().Statistics
+		bytes = wireBytes{float64(counters.RxBytes), float64(counters.TxBytes)}
+		return nil
+	})
+	return bytes, err
 }
 
 // askedOf is what the API server says it was asked for, about EndpointSlices.
@@ -201,11 +181,16 @@ func (s *apiServer) asked(ctx context.Context) (askedOf, error) {
 	return parseAsked(text)
 }
 
-func parseAsked(text []byte) (a askedOf, err error) {
+// families parses metrics in the text format.
+func families(text []byte) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
+}
+
+func parseAsked(text []byte) (a askedOf, err error) {
+	families, err := families(text)
 	if err != nil {
-		return a, fmt.Errorf("metrics of the API server: %w", err)
+		return a, err
 	}
 	for name, family := range families {
 		for _, m := range family.GetMetric() {

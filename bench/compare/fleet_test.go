@@ -2,23 +2,6 @@ package main
 
 import "testing"
 
-func TestParseDev(t *testing.T) {
-	const text = `Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:     100       1    0    0    0     0          0         0      200       1    0    0    0     0       0          0
-   api: 5000000    4321    0    0    0     0          0         0    70000     999    0    0    0     0       0          0
-`
-	got, err := parseDev([]byte(text), "api")
-	if want := (wireBytes{5000000, 70000}); err != nil || got != want {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-	for _, bad := range []string{"client", "ap"} {
-		if _, err := parseDev([]byte(text), bad); err == nil {
-			t.Errorf("no error for the interface %q, which is not there", bad)
-		}
-	}
-}
-
 func TestParseAsked(t *testing.T) {
 	const text = `# TYPE apiserver_request_total counter
 apiserver_request_total{code="200",resource="endpointslices",verb="LIST"} 2

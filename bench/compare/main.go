@@ -1,6 +1,6 @@
 // Command compare runs kube-proxy and sluice in turns on one node of a real cluster, under the same
-// load, and judges both from outside: by new connections to Services, and by what the kernel says
-// about their processes. It needs root. Everything happens in network namespaces of its own.
+// load, and judges both from outside: by new connections to Services, and by what /proc contains
+// about their processes. It needs root, and makes its own network namespaces.
 //
 //	go run ./compare -n 1000 -minutes 4
 //	go run ./compare -n 200 -minutes 1 -steps churn -json quick.json
@@ -16,11 +16,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // options are the flags.
@@ -44,19 +43,16 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-		if o.soak > 0 {
-			err = soakAll(ctx, o)
-		} else {
-			err = compare(ctx, o)
+	rig.Main("compare", func(ctx context.Context) error {
+		switch {
+		case err != nil:
+			return err
+		case o.soak > 0:
+			return soakAll(ctx, o)
+		default:
+			return compare(ctx, o)
 		}
-		stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
-	}
+	})
 }
 
 func parse(arguments []string) (o options, err error) {
@@ -65,10 +61,10 @@ func parse(arguments []string) (o options, err error) {
 	flags.StringVar(&o.Mode, "mode", "nftables", "mode of both programs: nftables or iptables")
 	flags.StringVar(&o.Variant, "variant", "", "iptables programs for both: nft or legacy; empty means the machine's default")
 	flags.Float64Var(&o.Minutes, "minutes", 8, "minutes of churn, divided among the programs, rates and rounds")
-	flags.IntVar(&o.Rounds, "rounds", 1, "how often each program has its turn; the first of a round is the last of the one before")
-	steps := flags.String("steps", strings.Join(stepNames(), ","), "what to do after the cold start")
-	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "how long to wait for anything; what takes longer is reported as such")
-	flags.DurationVar(&o.soak, "soak", 0, "instead of comparing, run sluice this long under changes and faults, and see that nothing grows")
+	flags.IntVar(&o.Rounds, "rounds", 1, "turns of each program; the last program of a round is the first of the next")
+	steps := flags.String("steps", strings.Join(stepNames(), ","), "steps after the cold start")
+	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "longest wait for one event; longer ones are reported as not within this time")
+	flags.DurationVar(&o.soak, "soak", 0, "instead of comparing, run sluice this long under changes and faults, and check that nothing grows")
 	flags.StringVar(&o.sluice, "sluice", "../bin/sluice", "the program, as make build builds it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "the program, built from test/e2e/kubeproxy")
 	flags.StringVar(&o.apiServer, "apiserver", "../bin/e2e-apiserver", "kube-apiserver, built from test/e2e/apiserver")
@@ -92,9 +88,4 @@ func parse(arguments []string) (o options, err error) {
 		return o, errors.New("-minutes, -rounds and -limit: want more than nothing")
 	}
 	return o, nil
-}
-
-// progress reports what is going on.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }

@@ -2,12 +2,9 @@ package main
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -21,7 +18,7 @@ import (
 type network struct {
 	*netns.Network
 	client, node, api *netns.Namespace
-	endpoints         []*endpoints
+	endpoints         []*netns.Backend
 }
 
 // nodeName is the node that the proxy serves.
@@ -77,9 +74,11 @@ func newNetwork(both bool) (*network, error) {
 		return nil, err
 	}
 	n := &network{Network: built, client: built.Hosts[client], node: built.Hosts[nodeName], api: built.Hosts[api]}
-	err = n.serve(built.Hosts[pods])
-	if err == nil && both {
-		err = n.serve6(built.Hosts[pods])
+	err = rig.MakeLocal(built.Hosts[pods], podRange, serviceRange, podRange6, serviceRange6)
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err == nil && (both || all.Is4()) {
+			err = n.listen(built.Hosts[pods], all)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
@@ -87,43 +86,10 @@ func newNetwork(both bool) (*network, error) {
 	return n, nil
 }
 
-// serve starts the endpoints, and who answers for ClusterIPs.
-func (n *network) serve(host *netns.Namespace) error {
-	for _, all := range []netip.Prefix{podRange, serviceRange} {
-		// On the loopback interface, a prefix makes each of its addresses one of the host's own.
-		if err := host.AddAddress("lo", netip.PrefixFrom(all.Addr().Next(), all.Bits())); err != nil {
-			return err
-		}
-	}
-	return n.listen(host, "4")
-}
-
-// serve6 does so in IPv6, where a route makes a prefix the host's own.
-func (n *network) serve6(host *netns.Namespace) error {
-	// Answers come from addresses that no interface has.
-	if err := host.Sysctl("net.ipv6.ip_nonlocal_bind", "1"); err != nil {
-		return err
-	}
-	for _, all := range []netip.Prefix{podRange6, serviceRange6} {
-		err := host.Do(func() error {
-			lo, err := netlink.LinkByName("lo")
-			if err != nil {
-				return err
-			}
-			to := &net.IPNet{IP: all.Addr().AsSlice(), Mask: net.CIDRMask(all.Bits(), 128)}
-			return netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return n.listen(host, "6")
-}
-
-// listen starts the endpoints of a family.
-func (n *network) listen(host *netns.Namespace, family string) error {
-	for _, port := range []int{endpointPort, servicePort} {
-		e, err := startEndpoints(host, family, port)
+// listen starts the endpoints of a family, and the servers that respond for a ClusterIP without a rule.
+func (n *network) listen(host *netns.Namespace, all netip.Addr) error {
+	for _, port := range []uint16{endpointPort, servicePort} {
+		e, err := netns.StartBackend(host, "", netip.AddrPortFrom(all, port))
 		if err != nil {
 			return err
 		}
@@ -136,7 +102,7 @@ func (n *network) listen(host *netns.Namespace, family string) error {
 func (n *network) close() error {
 	var errs []error
 	for _, e := range n.endpoints {
-		errs = append(errs, e.close())
+		errs = append(errs, e.Close())
 	}
 	return errors.Join(append(errs, n.Close())...)
 }

@@ -17,7 +17,7 @@ func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
 		}
 	}()
 	for _, number := range []int{0, 1, 255, 70_000, 4_000_000} {
-		for _, addr := range []netip.Addr{endpointAddress(number), within(podRange6, number)} {
+		for _, addr := range []netip.Addr{endpointAddress(number), endpointAddress6(number)} {
 			at := netip.AddrPortFrom(addr, endpointPort)
 			for _, network := range []string{"tcp", "udp"} {
 				answer, err := n.client.Ask(t.Context(), network, at)

@@ -8,6 +8,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // class says what kind of Service a number has. Each has a share of the cluster.
@@ -31,8 +33,8 @@ const (
 	endpointsEach = 10
 	// singlesMax and zonedMax are how many Services of these classes a large cluster has.
 	singlesMax, zonedMax = 160, 100
-	// servicePort is that of every Service.
-	servicePort = 80
+	// servicePort is the port of every Service, endpointPort that of every endpoint, over TCP and UDP.
+	servicePort, endpointPort = 80, 8080
 	// nodePortFirst and nodePortsMax stay inside the range of node ports.
 	nodePortFirst, nodePortsMax = 30000, 2000
 	// addressesEach is the room for the endpoints of one Service.
@@ -117,27 +119,15 @@ func plan(n int) []*item {
 	return items
 }
 
-// clusterIP is in 172.30.0.0/16, behind the addresses that the API server takes for itself.
-func (it *item) clusterIP() netip.Addr {
-	n := 256 + it.number
-	return netip.AddrFrom4([4]byte{172, 30, byte(n >> 8), byte(n)})
-}
+// clusterIP is behind the addresses that the API server takes for itself.
+func (it *item) clusterIP() netip.Addr { return rig.Address(serviceRange.Addr(), 256+it.number) }
 
-// clusterIP6 is in serviceRange6, with the same number.
-func (it *item) clusterIP6() netip.Addr { return within(serviceRange6, 256+it.number) }
+// clusterIP6 has the same number.
+func (it *item) clusterIP6() netip.Addr { return rig.Address(serviceRange6.Addr(), 256+it.number) }
 
-// within returns an address of a range by its number.
-func within(all netip.Prefix, n int) netip.Addr {
-	a := all.Addr().As16()
-	a[13], a[14], a[15] = a[13]|byte(n>>16), a[14]|byte(n>>8), a[15]|byte(n)
-	return netip.AddrFrom16(a)
-}
-
-// endpointAddress is in podRange.
-func endpointAddress(n int) netip.Addr {
-	a := uint32(10<<24|128<<16) + 256 + uint32(n)
-	return netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)})
-}
+// endpointAddress and endpointAddress6 are in podRange and podRange6.
+func endpointAddress(n int) netip.Addr  { return rig.Address(podRange.Addr(), 256+n) }
+func endpointAddress6(n int) netip.Addr { return rig.Address(podRange6.Addr(), 256+n) }
 
 func (it *item) protocol() corev1.Protocol {
 	if it.class == udp || it.class == singleUDP {
@@ -212,7 +202,7 @@ func (it *item) slices() (all []*discoveryv1.EndpointSlice) {
 		s6 := s.DeepCopy()
 		s6.Name, s6.AddressType = s.Name+"-v6", discoveryv1.AddressTypeIPv6
 		for i := range s6.Endpoints {
-			s6.Endpoints[i].Addresses[0] = within(podRange6, 256+it.endpoints[i]).String()
+			s6.Endpoints[i].Addresses[0] = endpointAddress6(it.endpoints[i]).String()
 		}
 		all = append(all, s6)
 	}

@@ -58,13 +58,3 @@ func TestSlices(t *testing.T) {
 		t.Errorf("hints %v, want all zones", hints)
 	}
 }
-
-func TestSpread(t *testing.T) {
-	items := plan(100)
-	if got := spread(items, 10); len(got) != 10 || got[0] != items[0] || got[9] != items[99] || got[4] == got[5] {
-		t.Errorf("chosen %v", got)
-	}
-	if got := spread(items[:3], 10); len(got) != 3 {
-		t.Errorf("%d of 3", len(got))
-	}
-}

@@ -29,7 +29,7 @@ type question struct {
 	refusal bool
 }
 
-// ask returns whether the answer is right now. It begins a connection of its own.
+// ask returns whether the answer is right now. It opens a new connection.
 func (n *network) ask(ctx context.Context, q question, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -35,7 +36,8 @@ func newProxy(o options, program string, n *network, api *apiServer, dir string)
 		"--conntrack-max-per-core", "0",
 	}}
 	if o.Variant != "" {
-		if err := p.chooseVariant(o.Variant); err != nil {
+		var err error
+		if p.path, err = rig.IPTables(filepath.Join(dir, "path"), o.Variant); err != nil {
 			return nil, err
 		}
 	}
@@ -50,27 +52,6 @@ func newProxy(o options, program string, n *network, api *apiServer, dir string)
 	}
 	p.binary = filepath.Join(dir, result.KubeProxy) // the name by which it is known
 	return p, os.Symlink(binary, p.binary)
-}
-
-// chooseVariant makes the names without a variant those of one, for both programs alike.
-func (p *proxy) chooseVariant(variant string) error {
-	dir := filepath.Join(p.dir, "path")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	for _, family := range []string{"iptables", "ip6tables"} {
-		for _, kind := range []string{"", "-save", "-restore"} {
-			real, err := exec.LookPath(family + "-" + variant + kind)
-			if err == nil {
-				err = os.Symlink(real, filepath.Join(dir, family+kind))
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	p.path = dir + ":" + p.path
-	return nil
 }
 
 func (p *proxy) command(more ...string) *exec.Cmd {
@@ -107,7 +88,7 @@ func (p *proxy) stop() error {
 
 // kill ends the process and the programs that it runs.
 func (p *proxy) kill() error {
-	children := withChildren(p.process.PID())[1:]
+	children := rig.WithChildren(p.process.PID())[1:]
 	err := p.process.Kill()
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGKILL) // it may have ended

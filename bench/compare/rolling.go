@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -31,7 +32,7 @@ func (r *run) rolling(ctx context.Context) error {
 	_, served := r.network.until(limit, big.answered(big.endpoints...), began)
 	cancel()
 	if !served {
-		return fmt.Errorf("the large Service does not answer %s after it was created", short(r.Limit))
+		return fmt.Errorf("the large Service does not answer %s after it was created", rig.Round(r.Limit))
 	}
 	if err := r.idle(ctx); err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // run is one turn of one program: a cluster, a node and its proxy, all of them new.
@@ -24,7 +24,7 @@ type run struct {
 	api     *apiServer
 	proxy   *proxy
 	traffic *traffic
-	memory  *memoryWatch
+	memory  *rig.MemoryWatch
 
 	items []*item
 	// changing are the Services that churn changes, singles those with one endpoint.
@@ -84,15 +84,7 @@ func compare(ctx context.Context, o options) error {
 		out.Incomplete = failed.Error()
 	}
 	if o.json != "" {
-		machine.LoadAfter = result.LoadAverage()
-		data, err := json.Marshal(out)
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		record := &result.Record{Kind: "compare", Command: o.command(), Machine: machine, Data: data}
-		if err := record.Write(o.json); err != nil {
-			return errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, result.Store(o.json, "compare", o.command(), machine, out))
 	}
 	return errors.Join(failed, out.Print(os.Stdout))
 }
@@ -100,17 +92,20 @@ func compare(ctx context.Context, o options) error {
 // takeTurns makes the runs of all rounds.
 func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 	programs := []string{result.Sluice, result.KubeProxy}
-	progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
-		short(time.Duration(o.Minutes*float64(time.Minute))))
+	rig.Progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
+		rig.Round(time.Duration(o.Minutes*float64(time.Minute))))
 	for round := range o.Rounds {
 		for i, program := range programs {
-			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), result.LoadAverage())
+			rig.Progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), rig.LoadAverage())
 			began := time.Now()
 			r := &run{options: o, program: program, round: round + 1, out: out}
-			if err := r.all(ctx); err != nil {
+			if err := rig.InFolder("compare", func(dir string) error {
+				r.dir = dir
+				return errors.Join(r.all(ctx), r.close())
+			}); err != nil {
 				return fmt.Errorf("round %d, %s: %w", round+1, program, err)
 			}
-			progress("that took %s", short(time.Since(began)))
+			rig.Progress("that took %s", rig.Round(time.Since(began)))
 		}
 		slices.Reverse(programs)
 	}
@@ -118,29 +113,19 @@ func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
 }
 
 // all makes a run.
-func (r *run) all(ctx context.Context) (err error) {
-	if r.dir, err = os.MkdirTemp("", "compare-"); err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, r.close()); err != nil {
-			progress("  the logs are in %s", r.dir)
-		} else {
-			err = os.RemoveAll(r.dir)
-		}
-	}()
+func (r *run) all(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
 	if err := r.cold(ctx); errors.Is(err, errNotServing) {
-		progress("  %v: nothing more to measure", err)
+		rig.Progress("  %v: nothing more to measure", err)
 		return r.proxy.kill()
 	} else if err != nil {
 		return err
 	}
 	for i, name := range r.Steps {
 		s := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
-		progress("  step %d of %d: %s", i+1, len(r.Steps), name)
+		rig.Progress("  step %d of %d: %s", i+1, len(r.Steps), name)
 		if err := s.do(r, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -173,7 +158,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if err := forEach(ctx, r.items, r.api.create); err != nil {
 		return err
 	}
-	progress("  %d Services written to the API server in %s", r.N, short(time.Since(began)))
+	rig.Progress("  %d Services written to the API server in %s", r.N, rig.Round(time.Since(began)))
 	return nil
 }
 
@@ -208,7 +193,7 @@ func (r *run) close() error {
 		r.traffic.load.Stop()
 	}
 	if r.memory != nil {
-		r.memory.close()
+		r.memory.Close()
 	}
 	if r.proxy != nil && r.proxy.process != nil {
 		errs = append(errs, r.proxy.kill())
@@ -220,12 +205,4 @@ func (r *run) close() error {
 		errs = append(errs, r.network.close())
 	}
 	return errors.Join(errs...)
-}
-
-// short is a duration for people.
-func short(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(100 * time.Microsecond).String()
-	}
-	return d.Round(10 * time.Millisecond).String()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,11 +11,12 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 const (
-	// soakRate is how many endpoints are replaced per second, beside everything else.
+	// soakRate is the number of endpoints replaced per second.
 	soakRate = 100
 	// soakUnderway is how many changes wait for the API server's answer at most. A machine that is
 	// too slow for the rate then gets fewer.
@@ -30,7 +30,7 @@ const (
 // soak is one long run of Sluice alone.
 type soak struct {
 	*run
-	machine  result.Machine
+	machine  rig.Machine
 	duration time.Duration
 	began    time.Time
 	config   string
@@ -52,20 +52,17 @@ func soakAll(ctx context.Context, o options) (err error) {
 		run:      &run{options: o, program: result.Sluice, round: 1, out: comparison},
 		duration: o.soak, out: &result.Soak{Services: o.N, Endpoints: comparison.Endpoints, Mix: comparison.Mix},
 	}
-	if s.dir, err = os.MkdirTemp("", "soak-"); err != nil {
-		return err
-	}
-	failed := s.all(ctx)
-	if s.traffic != nil {
-		c := s.traffic.of(soakStep)
-		s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	}
-	failed = errors.Join(failed, s.close())
+	failed := rig.InFolder("soak", func(dir string) error {
+		s.dir = dir
+		failed := s.all(ctx)
+		if s.traffic != nil {
+			c := s.traffic.of(soakStep)
+			s.out.Attempted, s.out.Lost = c.attempted, c.lost
+		}
+		return errors.Join(failed, s.close())
+	})
 	if failed != nil {
 		s.out.Incomplete = failed.Error()
-		progress("  the logs are in %s", s.dir)
-	} else {
-		failed = os.RemoveAll(s.dir)
 	}
 	s.judge()
 	failed = errors.Join(failed, s.store())
@@ -83,23 +80,17 @@ func (s *soak) store() error {
 	if s.json == "" {
 		return nil
 	}
-	s.machine.LoadAfter = result.LoadAverage()
-	data, err := json.Marshal(s.out)
-	if err != nil {
-		return err
-	}
-	record := &result.Record{Kind: "soak", Command: s.soakCommand(), Machine: s.machine, Data: data}
-	return record.Write(s.json)
+	return result.Store(s.json, "soak", s.soakCommand(), s.machine, s.out)
 }
 
 // lost says which exchange failed, and how.
 func (s *soak) lost(e netns.Exchange) {
-	progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, short(e.Ended.Sub(e.Began)), e.Err, e.Answer)
+	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, rig.Round(e.Ended.Sub(e.Began)), e.Err, e.Answer)
 }
 
 // soakCommand is what to type to repeat this.
 func (o options) soakCommand() string {
-	return fmt.Sprintf("make soak DURATION=%s N=%d", short(o.soak), o.N)
+	return fmt.Sprintf("make soak DURATION=%s N=%d", rig.Round(o.soak), o.N)
 }
 
 // all goes from the cold start to the last quiet moment.
@@ -112,7 +103,7 @@ func (s *soak) all(ctx context.Context) error {
 		return err
 	}
 	s.proxy.flags = []string{"proxy", "--config", s.config, "--hostname-override", nodeName}
-	s.metrics = newMetrics(s.network.node)
+	s.metrics = &metrics{s.network.node}
 	if err := s.cold(ctx); err != nil {
 		return err
 	}
@@ -155,7 +146,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 				if at < from {
 					continue
 				}
-				if at >= to || !sleepUntil(ctx, zero.Add(at)) {
+				if at >= to || !rig.Sleep(ctx, time.Until(zero.Add(at))) {
 					return
 				}
 				if err := activity.do(ctx, n); err != nil {
@@ -171,7 +162,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 		return err
 	}
 	if s.followed.failures > 0 {
-		progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
+		rig.Progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
 	}
 	s.out.Refused += s.followed.failures
 	took := time.Since(began)
@@ -179,32 +170,23 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 	s.out.Seconds += took.Seconds()
 	d := result.Distribute(s.followed.took, s.followed.beyond)
 	d.Program, d.What = result.Sluice, "write to answer"
-	d.Step = fmt.Sprintf("%s to %s", short(from), short(to))
+	d.Step = fmt.Sprintf("%s to %s", rig.Round(from), rig.Round(to))
 	s.out.Latency = append(s.out.Latency, d)
 	return s.quiet(ctx)
-}
-
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Until(t)):
-		return true
-	}
 }
 
 // change replaces endpoints until a moment. What the API server's restarts have cost is made up for,
 // at no more than twice the rate.
 func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 	const interval = time.Second / soakRate
-	c := &changes{busy: map[*item]bool{}}
+	busy := &sync.Map{}
 	due, last := time.Now(), time.Time{}
 	for ; time.Now().Before(until); made++ {
 		at := due
 		if soonest := last.Add(interval / 2); at.Before(soonest) {
 			at = soonest
 		}
-		if !sleepUntil(ctx, at) {
+		if !rig.Sleep(ctx, time.Until(at)) {
 			return made
 		}
 		s.api.await()
@@ -212,7 +194,7 @@ func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 			return made
 		}
 		last, due = time.Now(), due.Add(interval)
-		s.changeOne(ctx, &s.followed, c, made%(soakRate/measuredPerSecond) == 0)
+		s.changeOne(ctx, &s.followed, busy, made%(soakRate/measuredPerSecond) == 0)
 	}
 	return made
 }
@@ -237,8 +219,8 @@ func (s *soak) progressOne(context.Context, int) error {
 		last = s.out.Samples[len(s.out.Samples)-1]
 	}
 	s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
-		short(time.Since(s.began)), short(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
+	rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
+		rig.Round(time.Since(s.began)), rig.Round(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
 		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)
 	return errors.Join(s.proxy.alive(), s.store())
 }

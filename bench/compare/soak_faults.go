@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -23,7 +24,7 @@ func (s *soak) restartAPI(ctx context.Context, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out.Restarts++
-	progress("  API server: restart %d took %s", n, short(time.Since(began)))
+	rig.Progress("  API server: restart %d took %s", n, rig.Round(time.Since(began)))
 	return nil
 }
 
@@ -67,8 +68,8 @@ func (s *soak) reconfigure(ctx context.Context, n int) error {
 			s.out.HandOvers++
 			return nil
 		}
-		if !sleepUntil(ctx, time.Now().Add(200*time.Millisecond)) {
-			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", short(time.Since(began)), got, err)
+		if !rig.Sleep(ctx, 200*time.Millisecond) {
+			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", rig.Round(time.Since(began)), got, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // warmSeconds is when the process has grown to what its work takes.
@@ -96,7 +97,8 @@ func trend(samples []result.Sample, what string, of func(result.Sample) float64,
 	if n < enough {
 		return result.Check{}, false
 	}
-	mx, my := sum(xs)/n, sum(ys)/n
+	same := func(v float64) float64 { return v }
+	mx, my := rig.Sum(xs, same)/n, rig.Sum(ys, same)/n
 	var sxx, sxy, residual float64
 	for i := range xs {
 		sxx, sxy = sxx+(xs[i]-mx)*(xs[i]-mx), sxy+(xs[i]-mx)*(ys[i]-my)
@@ -112,13 +114,6 @@ func trend(samples []result.Sample, what string, of func(result.Sample) float64,
 		What: what, First: number(first), Last: fmt.Sprintf("%s ± %.1f", number(last), deviation),
 		Allowed: fmt.Sprintf("%+.0f %% along the line of regression", 100*allowed), OK: last-first-2*deviation <= allowed*first,
 	}, true
-}
-
-func sum(values []float64) (all float64) {
-	for _, v := range values {
-		all += v
-	}
-	return all
 }
 
 func number(v float64) string {

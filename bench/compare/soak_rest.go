@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
-// restMax is longer than anything lasts by itself that is no work: a connection of net/http that
-// nobody uses (90 s), the time that an optional resource is left alone which the API server refused
-// (a minute), and the kernel's memory of a connection that has ended (two minutes).
+// restMax is longer than all state that outlives its use: an idle connection of net/http (90 s), the pause
+// after the API server rejected an optional resource (a minute), and the conntrack entry of a closed
+// connection (two minutes).
 const restMax = 130 * time.Second
 
 // rest is how long the node rests before its samples at rest.
@@ -26,14 +27,14 @@ func (s *soak) restsLong() bool { return s.rest() == restMax }
 func (s *soak) quiet(ctx context.Context) error {
 	var sample result.Sample
 	for began := time.Now(); ; {
-		if !sleepUntil(ctx, time.Now().Add(s.rest())) {
+		if !rig.Sleep(ctx, s.rest()) {
 			return ctx.Err()
 		}
 		var err error
 		if sample, err = s.sampleAtRest(ctx); err != nil {
 			return err
 		}
-		progress("  at rest: %+v", sample)
+		rig.Progress("  at rest: %+v", sample)
 		if s.restsLong() || len(s.out.Quiet) == 0 || !s.grown(sample) || time.Since(began) > restMax {
 			break
 		}
@@ -65,7 +66,7 @@ func (s *soak) sampleAtRest(ctx context.Context) (v result.Sample, err error) {
 	}
 	v.HeapMiB = heap / (1 << 20)
 	for range tries {
-		sleepUntil(ctx, time.Now().Add(pause))
+		rig.Sleep(ctx, pause)
 		again, err := s.sample(ctx, false)
 		if err != nil {
 			return v, err

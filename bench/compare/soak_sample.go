@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -15,38 +12,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// metrics asks the proxy's server for metrics, on a new connection each time: one that stays would
-// count among what the process has open.
-type metrics struct{ client *http.Client }
-
-func newMetrics(node *netns.Namespace) *metrics {
-	return &metrics{&http.Client{
-		Timeout: time.Minute, Transport: &http.Transport{DialContext: node.DialContext, DisableKeepAlives: true},
-	}}
-}
+// metrics asks the proxy's server for metrics.
+type metrics struct{ node *netns.Namespace }
 
 func (m *metrics) get(ctx context.Context, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := m.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, response.Status)
-	}
-	return text, err
+	return rig.Get(ctx, m.node, "http://127.0.0.1:10249"+path)
 }
 
 // burst returns the number of requests at once that the effective configuration allows.
@@ -87,7 +62,7 @@ func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
 	const tries, pause = 50, 200 * time.Millisecond
 	text, err := m.get(ctx, "/metrics")
 	for range tries {
-		if err == nil || !sleepUntil(ctx, time.Now().Add(pause)) {
+		if err == nil || !rig.Sleep(ctx, pause) {
 			break
 		}
 		text, err = m.get(ctx, "/metrics")
@@ -95,8 +70,7 @@ func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := families(text)
 	if err != nil {
 		return nil, err
 	}
@@ -147,19 +121,21 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 	if v.Goroutines, err = s.metrics.goroutines(ctx); err != nil {
 		return v, err
 	}
-	if v.ResidentMiB, v.ProportionMiB, err = rollup(pid); err != nil {
-		return v, err
+	rollup := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
+	v.ResidentMiB, v.ProportionMiB = float64(rig.KiB(rollup, "Rss"))/1024, float64(rig.KiB(rollup, "Pss"))/1024
+	if v.ResidentMiB == 0 || v.ProportionMiB == 0 {
+		return v, fmt.Errorf("%s: no sizes", rollup)
 	}
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
 		return v, err
 	}
 	v.Descriptors = len(open)
-	used, err := usedBy(pid)
+	used, err := rig.Used(pid)
 	if err != nil {
 		return v, err
 	}
-	v.Processor = used.sum()
+	v.Processor = used.Sum().Seconds()
 	err = s.network.node.Do(func() error {
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 		if err != nil {
@@ -171,31 +147,6 @@ func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err e
 		return countObjects(&v)
 	})
 	return v, err
-}
-
-// rollup reads the resident and the proportional size of a process, in MiB.
-func rollup(pid int) (resident, proportion float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) != 3 {
-			continue
-		}
-		kib, _ := strconv.ParseFloat(fields[1], 64)
-		switch fields[0] {
-		case "Rss:":
-			resident = kib / 1024
-		case "Pss:":
-			proportion = kib / 1024
-		}
-	}
-	if resident == 0 || proportion == 0 {
-		return 0, 0, errors.New("smaps_rollup names no size")
-	}
-	return resident, proportion, nil
 }
 
 // countObjects counts everything in nf_tables of this thread's network namespace, with nft rather than

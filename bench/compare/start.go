@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 const (
 	// sampleMax is how many Services are asked all the time until they answer. All are asked after
 	// that.
 	sampleMax = 200
-	// steadyMax is how many Services nothing changes, for the traffic beside everything.
+	// steadyMax is the number of unchanged Services, for the traffic during all steps.
 	steadyMax = 20
 )
 
@@ -27,8 +28,8 @@ func (r *run) cold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.memory = watchMemory(r.proxy.process.PID())
-	sample := spread(r.items, sampleMax)
+	r.memory = rig.WatchMemory(r.proxy.process.PID())
+	sample := rig.Spread(r.items, sampleMax)
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(sample), began)
@@ -61,23 +62,8 @@ func (r *run) deal() {
 			r.changing = append(r.changing, it)
 		}
 	}
-	r.steady = spread(r.changing, min(steadyMax, len(r.changing)/2))
+	r.steady = rig.Spread(r.changing, min(steadyMax, len(r.changing)/2))
 	r.changing = slices.DeleteFunc(slices.Clone(r.changing), func(it *item) bool { return slices.Contains(r.steady, it) })
-}
-
-// spread returns at most so many items, at equal distances, the first and the last among them.
-func spread(items []*item, most int) []*item {
-	if len(items) <= most {
-		return items
-	}
-	if most == 1 {
-		return items[:1]
-	}
-	chosen := make([]*item, most)
-	for i := range chosen {
-		chosen[i] = items[i*(len(items)-1)/(most-1)]
-	}
-	return chosen
 }
 
 // asked returns a question for each item: whether it is served as it is now.
@@ -96,8 +82,8 @@ func (r *run) restart(ctx context.Context) error {
 	if err := r.proxy.stop(); err != nil {
 		return err
 	}
-	r.memory.close()
-	changed := spread(r.singles, sampleMax)
+	r.memory.Close()
+	changed := rig.Spread(r.singles, sampleMax)
 	for _, it := range changed {
 		r.replace(it)
 	}
@@ -108,7 +94,7 @@ func (r *run) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.memory = watchMemory(r.proxy.process.PID())
+	r.memory = rig.WatchMemory(r.proxy.process.PID())
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(changed), began)

@@ -1,6 +1,6 @@
-// Command forward compares userspace mode, which copies, with nftables mode, which translates: what
-// a new connection and a stream pay, and what becomes of clients when an endpoint dies before the
-// API says so. It needs root.
+// Command forward compares userspace mode, which copies, with nftables mode, which translates: the cost
+// of a new connection and of a stream, and the connections lost when an endpoint dies before the API
+// reports it. It needs root.
 //
 //	go run ./forward -sluice ../bin/sluice
 //	go run ./forward -sluice ../bin/sluice -connections 200 -stream 1s -load 2s -rounds 1   # the smallest
@@ -11,15 +11,15 @@
 // manifests with one Service of two endpoints. A round measures each mode, in turns, in a network of
 // its own:
 //
-//	connect   one connection after the other, from the call to the answer of the endpoint
-//	stream    one connection that the client fills for a time; processor time is that of all
-//	          programs and the kernel, the proxy's is its process alone
-//	killed    eight clients connect all the time; after a third of the time one endpoint's server is
-//	          gone, and after two thirds the manifests say so. Lost is each new connection that was
-//	          refused, reset or unanswered for 3 s; never accepted are those of them that no
-//	          endpoint had accepted when it died
+//	connect   one connection after the other, from the call to the response of the endpoint
+//	stream    one connection that the client fills for a time; CPU time is the time of all
+//	          processes and the kernel, the proxy's is the time of its process alone
+//	killed    eight clients connect all the time; after a third of the time, one endpoint's server
+//	          stops, and after two thirds the manifests lack it. A new connection is lost if it was
+//	          refused, reset or without a response for 3 s; never accepted are the lost connections
+//	          that no endpoint had accepted when it died
 //
-// With -services, it prints instead what a process in userspace mode holds for so many Services:
+// With -services, it prints the descriptors and the memory of a process in userspace mode instead:
 //
 //	go run ./forward -sluice ../bin/sluice -services 10000
 //
@@ -31,13 +31,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // settings are the flags.
@@ -61,12 +59,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := compare(ctx, s); err != nil {
-		fmt.Fprintln(os.Stderr, "forward:", err)
-		os.Exit(1)
-	}
+	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
 }
 
 func compare(ctx context.Context, s settings) error {
@@ -74,7 +67,7 @@ func compare(ctx context.Context, s settings) error {
 	if s.sluice, err = filepath.Abs(s.sluice); err != nil {
 		return err
 	}
-	m := result.ThisMachine(ctx)
+	m := rig.ThisMachine(ctx)
 	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)
 	if s.services > 0 {
 		return many(ctx, s.sluice, s.services)
@@ -87,7 +80,7 @@ func compare(ctx context.Context, s settings) error {
 				return fmt.Errorf("%s: %w", mode, err)
 			}
 			found[mode] = append(found[mode], one)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, s.rounds, mode)
+			rig.Progress("round %d of %d: %s", round+1, s.rounds, mode)
 		}
 	}
 	return table(found).Print(os.Stdout)
@@ -102,8 +95,8 @@ type sample struct {
 	attempted, lost, unaccepted int
 }
 
-func table(found map[string][]sample) result.Table {
-	t := result.Table{Head: append([]string{""}, modes...)}
+func table(found map[string][]sample) rig.Table {
+	t := rig.Table{Head: append([]string{""}, modes...)}
 	row := func(name string, cell func([]sample) string) {
 		cells := []string{name}
 		for _, mode := range modes {
@@ -119,14 +112,14 @@ func table(found map[string][]sample) result.Table {
 	row("stream, GB/s", func(all []sample) string {
 		return strconv.FormatFloat(median(all, func(s sample) float64 { return s.bytes })/1e9, 'f', 2, 64)
 	})
-	row("stream, processor time per GB", took(func(s sample) time.Duration { return s.processor }))
+	row("stream, CPU time per GB", took(func(s sample) time.Duration { return s.processor }))
 	row("stream, the proxy's", took(func(s sample) time.Duration { return s.proxy }))
 	row("killed, new connections", func(all []sample) string {
-		return strconv.Itoa(sum(all, func(s sample) int { return s.attempted }))
+		return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.attempted }))
 	})
-	row("killed, lost", func(all []sample) string { return strconv.Itoa(sum(all, func(s sample) int { return s.lost })) })
+	row("killed, lost", func(all []sample) string { return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.lost })) })
 	row("killed, never accepted", func(all []sample) string {
-		return strconv.Itoa(sum(all, func(s sample) int { return s.unaccepted }))
+		return strconv.Itoa(rig.Sum(all, func(s sample) int { return s.unaccepted }))
 	})
 	return t
 }
@@ -136,13 +129,5 @@ func median[T int | float64 | time.Duration](all []sample, of func(sample) T) T 
 	for _, s := range all {
 		values = append(values, of(s))
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
-}
-
-func sum(all []sample, of func(sample) int) (total int) {
-	for _, s := range all {
-		total += of(s)
-	}
-	return total
+	return rig.Percentile(values, 50)
 }

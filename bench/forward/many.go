@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -21,84 +19,63 @@ const (
 	portsEach     = 2
 )
 
-// many prints what a process in userspace mode holds for so many Services: it waits until each
-// service port has its listener, and 30 s more.
-func many(ctx context.Context, sluice string, services int) (err error) {
-	network, err := netns.Build(netns.Plan{Cables: []netns.Cable{
-		{Router: "node", Leaf: "client", Port: "client", AtRouter: netns.Prefixes("192.0.2.1/24"), AtLeaf: netns.Prefixes("192.0.2.2/24")},
-	}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, network.Close()) }()
-	dir, err := os.MkdirTemp("", "forward-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	manifests := filepath.Join(dir, "manifests")
-	if err := os.Mkdir(manifests, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(manifests, "all.yaml"), manyManifests(services), 0o644); err != nil {
-		return err
-	}
-	kernel, began := slab(), time.Now()
-	proxy, err := netns.StartDaemon(network.Hosts["node"], filepath.Join(dir, "log"), exec.Command(sluice, "run",
-		"--manifests", manifests, "--proxy-mode", "userspace", "--hostname-override", "demo", "--sluice-state-dir", filepath.Join(dir, "state")))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, proxy.Kill()) }()
-	for listeners(proxy.PID()) < services*portsEach {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
+// many prints the descriptors and the memory of a process in userspace mode with so many Services. It
+// waits until each service port has a listener, and for 30 s more.
+func many(ctx context.Context, sluice string, services int) error {
+	return rig.InFolder("forward", func(dir string) (err error) {
+		network, err := netns.Build(netns.Plan{Cables: []netns.Cable{clientCable}})
+		if err != nil {
+			return err
 		}
-		if time.Since(began) > 5*time.Minute {
-			return fmt.Errorf("%d listeners after 5 min\n%s", listeners(proxy.PID()), proxy.Tail(5))
+		defer func() { err = errors.Join(err, network.Close()) }()
+		if err := writeManifests(dir, manyManifests(services)); err != nil {
+			return err
 		}
-	}
-	took := time.Since(began)
-	time.Sleep(30 * time.Second)
-	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", proxy.PID()))
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%d Services, %d ports, %d endpoints each: %d listeners after %v\n",
-		services, portsEach, endpointsEach, listeners(proxy.PID()), took.Round(100*time.Millisecond))
-	fmt.Printf("descriptors %d, resident %d MiB, the kernel's sockets and routes %d MiB\n", len(descriptors),
-		kib(fmt.Sprintf("/proc/%d/status", proxy.PID()), "VmRSS:")>>10, (slab()-kernel)>>10)
-	return nil
+		kernel, began := slab(), time.Now()
+		proxy, err := startProxy(network.Hosts["node"], sluice, "userspace", dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, proxy.Kill()) }()
+		limit, cancel := context.WithTimeout(ctx, 5*time.Minute)
+		defer cancel()
+		err = rig.Await(limit, proxy, func() error {
+			if n := listeners(proxy.PID()); n < services*portsEach {
+				return fmt.Errorf("%d listeners", n)
+			}
+			return nil
+		})
+		took := time.Since(began)
+		if err != nil || !rig.Sleep(ctx, 30*time.Second) {
+			return errors.Join(err, ctx.Err())
+		}
+		descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", proxy.PID()))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d Services, %d ports, %d endpoints each: %d listeners after %v\n",
+			services, portsEach, endpointsEach, listeners(proxy.PID()), took.Round(100*time.Millisecond))
+		fmt.Printf("descriptors %d, resident %.0f MiB, the kernel's sockets and routes %d MiB\n", len(descriptors),
+			rig.MiB(proxy.PID(), rig.Resident), (slab()-kernel)>>10)
+		return nil
+	})
 }
 
-// manyManifests describes the node and the Services.
-func manyManifests(services int) []byte {
+// manyManifests describes the Services.
+func manyManifests(services int) string {
 	var b strings.Builder
-	b.WriteString("apiVersion: v1\nkind: Node\nmetadata: {name: demo}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n")
 	at, to := netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("10.244.0.1")
 	for i := range services {
-		fmt.Fprintf(&b, `---
-apiVersion: v1
-kind: Service
-metadata: {namespace: demo, name: s%[1]d}
-spec: {clusterIP: %[2]s, clusterIPs: [%[2]s], ipFamilies: [IPv4], ports: [{name: a, port: 80}, {name: b, port: 81}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: demo, name: s%[1]d, labels: {kubernetes.io/service-name: s%[1]d}}
-addressType: IPv4
-ports: [{name: a, port: 8080}, {name: b, port: 8081}]
-endpoints:
-`, i, at)
+		name := fmt.Sprintf("s%d", i)
+		fmt.Fprintf(&b, serviceManifest, name, at, "{name: a, port: 80}, {name: b, port: 81}")
+		fmt.Fprintf(&b, sliceManifest, name, name, "{name: a, port: 8080}, {name: b, port: 8081}")
 		at = at.Next()
 		for range endpointsEach {
-			fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}}\n", to)
+			fmt.Fprintf(&b, endpointManifest, to)
 			to = to.Next()
 		}
 	}
-	return []byte(b.String())
+	return b.String()
 }
 
 // listeners counts the TCP sockets that listen at the Services' ports in the namespace of a process.
@@ -114,16 +91,4 @@ func listeners(pid int) (n int) {
 }
 
 // slab returns the kernel's memory for small objects, in KiB.
-func slab() int { return kib("/proc/meminfo", "Slab:") }
-
-// kib returns a number of a file in /proc.
-func kib(file, name string) int {
-	text, _ := os.ReadFile(file) // a missing file shows as 0
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
-			n, _ := strconv.Atoi(f[1]) // the kernel writes numbers
-			return n
-		}
-	}
-	return 0
-}
+func slab() int { return rig.KiB("/proc/meminfo", "Slab") }

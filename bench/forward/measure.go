@@ -6,34 +6,35 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // measure measures one mode once.
 func measure(ctx context.Context, s settings, mode string) (one sample, err error) {
-	r, err := newRoom(ctx, s.sluice, mode)
-	if err != nil {
-		return one, err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	if err := r.connect(ctx, s.connections, &one); err != nil {
-		return one, fmt.Errorf("connect: %w", err)
-	}
-	if err := r.stream(ctx, s.stream, &one); err != nil {
-		return one, fmt.Errorf("stream: %w", err)
-	}
-	if err := r.killed(ctx, mode, s.load, &one); err != nil {
-		return one, fmt.Errorf("killed: %w", err)
-	}
-	return one, nil
+	err = rig.InFolder("forward", func(dir string) (err error) {
+		r, err := newRoom(ctx, s.sluice, mode, dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.close()) }()
+		if err := r.connect(ctx, s.connections, &one); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		if err := r.stream(ctx, s.stream, &one); err != nil {
+			return fmt.Errorf("stream: %w", err)
+		}
+		if err := r.killed(ctx, mode, s.load, &one); err != nil {
+			return fmt.Errorf("killed: %w", err)
+		}
+		return nil
+	})
+	return one, err
 }
 
 func (r *room) connect(ctx context.Context, n int, one *sample) error {
@@ -45,8 +46,7 @@ func (r *room) connect(ctx context.Context, n int, one *sample) error {
 		}
 		all = append(all, time.Since(began))
 	}
-	slices.Sort(all)
-	one.connectMedian, one.connectWorst = all[len(all)/2], all[len(all)*99/100]
+	one.connectMedian, one.connectWorst = rig.Percentile(all, 50), rig.Percentile(all, 99)
 	return nil
 }
 
@@ -60,7 +60,7 @@ func (r *room) stream(ctx context.Context, d time.Duration, one *sample) (err er
 		defer close(received)
 		c, err := sink.Accept()
 		if err != nil {
-			return // nobody came; the client tells why
+			return // no client connected; the client reports the cause
 		}
 		n, _ := io.Copy(io.Discard, c) // the number is what counts
 		_ = c.Close()
@@ -71,7 +71,11 @@ func (r *room) stream(ctx context.Context, d time.Duration, one *sample) (err er
 	if err != nil {
 		return err
 	}
-	busy, proxy, began := busyTime(), processTime(r.proxy.PID()), time.Now()
+	busy, began := rig.Busy(), time.Now()
+	proxy, err := rig.Used(r.proxy.PID())
+	if err != nil {
+		return err
+	}
 	chunk := make([]byte, 256<<10)
 	for time.Since(began) < d && err == nil {
 		_, err = c.Write(chunk)
@@ -84,10 +88,11 @@ func (r *room) stream(ctx context.Context, d time.Duration, one *sample) (err er
 	if n == 0 {
 		return errors.New("nothing arrived")
 	}
+	used, err := rig.Used(r.proxy.PID())
 	perGB := func(t time.Duration) time.Duration { return time.Duration(float64(t) / (n / 1e9)) }
 	one.bytes = n / took.Seconds()
-	one.processor, one.proxy = perGB(busyTime()-busy), perGB(processTime(r.proxy.PID())-proxy)
-	return nil
+	one.processor, one.proxy = perGB(rig.Busy()-busy), perGB(used.Minus(proxy).Sum())
+	return err
 }
 
 // clients is how many connect at the same time in killed.
@@ -125,10 +130,8 @@ func (r *room) killed(ctx context.Context, mode string, d time.Duration, one *sa
 		if err := do(); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !rig.Sleep(ctx, d/3) {
 			return ctx.Err()
-		case <-time.After(d / 3):
 		}
 	}
 	if mode != "userspace" {
@@ -141,17 +144,8 @@ func (r *room) killed(ctx context.Context, mode string, d time.Duration, one *sa
 
 // unreachable returns the proxy's count of clients whose connection no endpoint has accepted.
 func (r *room) unreachable(ctx context.Context) (n int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", nil)
+	text, err := rig.Get(ctx, r.node, "http://127.0.0.1:10249/metrics")
 	if err != nil {
-		return 0, err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	text, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil {
 		return 0, err
 	}
 	const name = `sluice_relay_refused_connections_total{reason="unreachable"} `
@@ -161,34 +155,4 @@ func (r *room) unreachable(ctx context.Context) (n int, err error) {
 	}
 	value, _, _ := strings.Cut(rest, "\n")
 	return strconv.Atoi(value)
-}
-
-// tick is the unit of processor time in /proc (USER_HZ).
-const tick = 10 * time.Millisecond
-
-// busyTime returns the processor time that was not idle since the machine started, without that of
-// programs with a nice value, which have nothing to do with this.
-func busyTime() time.Duration {
-	text, _ := os.ReadFile("/proc/stat") // a missing file shows as 0 in the table
-	line, _, _ := strings.Cut(string(text), "\n")
-	var busy int64
-	for i, field := range strings.Fields(line) {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 2 && i != 4 && i != 5 && i < 9 { // nice, idle, iowait; guests count as user
-			busy += n
-		}
-	}
-	return time.Duration(busy) * tick
-}
-
-// processTime returns the processor time of a process.
-func processTime(pid int) time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // a missing file shows as 0 in the table
-	_, rest, _ := strings.Cut(string(text), ") ")
-	var used int64
-	for i, field := range strings.Fields(rest) {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil && (i == 11 || i == 12) { // utime, stime
-			used += n
-		}
-	}
-	return time.Duration(used) * tick
 }

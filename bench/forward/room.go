@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -19,6 +20,10 @@ var (
 	streamAt  = netip.MustParseAddrPort("172.30.0.41:9000")
 	endpoints = []netip.AddrPort{netip.MustParseAddrPort("10.244.1.11:8080"), netip.MustParseAddrPort("10.244.1.12:8080")}
 	sinkAt    = netip.MustParseAddrPort("10.244.1.11:9000")
+
+	clientCable = netns.Cable{
+		Router: "node", Leaf: "client", Port: "client", AtRouter: netns.Prefixes("192.0.2.1/24"), AtLeaf: netns.Prefixes("192.0.2.2/24"),
+	}
 )
 
 // room is a network with a proxy.
@@ -29,101 +34,87 @@ type room struct {
 	dir                string
 }
 
-const manifest = `apiVersion: v1
-kind: Node
-metadata: {name: demo}
-status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
----
+// The manifests: a Service has a name, an address and ports, a slice its own name, that of the Service, and ports.
+const (
+	nodeManifest    = "apiVersion: v1\nkind: Node\nmetadata: {name: demo}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"
+	serviceManifest = `---
 apiVersion: v1
 kind: Service
-metadata: {namespace: demo, name: web}
-spec:
-  clusterIP: 172.30.0.41
-  clusterIPs: [172.30.0.41]
-  ipFamilies: [IPv4]
-  ports: [{name: web, port: 80}, {name: stream, port: 9000}]
----
+metadata: {namespace: demo, name: %s}
+spec: {clusterIP: %[2]s, clusterIPs: [%[2]s], ipFamilies: [IPv4], ports: [%[3]s]}
+`
+	sliceManifest = `---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {namespace: demo, name: stream, labels: {kubernetes.io/service-name: web}}
+metadata: {namespace: demo, name: %s, labels: {kubernetes.io/service-name: %s}}
 addressType: IPv4
-ports: [{name: stream, port: 9000}]
-endpoints: [{addresses: [10.244.1.11], conditions: {ready: true}}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: demo, name: web, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: web, port: 8080}]
+ports: [%s]
 endpoints:
 `
+	endpointManifest = "- {addresses: [%s], conditions: {ready: true}}\n"
+)
+
+// writeManifests replaces the manifests of a folder. The proxy must not read half a file.
+func writeManifests(dir, services string) error {
+	next, manifests := filepath.Join(dir, "next"), filepath.Join(dir, "manifests")
+	return errors.Join(os.MkdirAll(manifests, 0o755), os.WriteFile(next, []byte(nodeManifest+services), 0o644),
+		os.Rename(next, filepath.Join(manifests, "all.yaml")))
+}
+
+// startProxy starts the program over the manifests of a folder.
+func startProxy(node *netns.Namespace, sluice, mode, dir string) (*netns.Daemon, error) {
+	return netns.StartDaemon(node, filepath.Join(dir, "log"), exec.Command(sluice, "run",
+		"--manifests", filepath.Join(dir, "manifests"), "--proxy-mode", mode, "--hostname-override", "demo",
+		"--metrics-bind-address", "127.0.0.1:10249", "--sluice-state-dir", filepath.Join(dir, "state")))
+}
 
 // newRoom starts everything, and waits until the Service answers.
-func newRoom(ctx context.Context, sluice, mode string) (r *room, err error) {
-	r = &room{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	if r.dir, err = os.MkdirTemp("", "forward-"); err != nil {
-		return r, err
-	}
-	plan := netns.Plan{Cables: []netns.Cable{
-		{Router: "node", Leaf: "client", Port: "client", AtRouter: netns.Prefixes("192.0.2.1/24"), AtLeaf: netns.Prefixes("192.0.2.2/24")},
+func newRoom(ctx context.Context, sluice, mode, dir string) (r *room, err error) {
+	plan := netns.Plan{Cables: []netns.Cable{clientCable,
 		{Router: "node", Leaf: "pods", Port: "pods", AtRouter: netns.Prefixes("10.244.1.1/24"),
 			AtLeaf: netns.Prefixes("10.244.1.11/24", "10.244.1.12/24")},
 	}}
 	for _, at := range endpoints {
 		plan.Servers = append(plan.Servers, netns.Server{Name: at.Addr().String(), Host: "pods", At: at})
 	}
-	if r.Network, err = netns.Build(plan); err != nil {
-		return r, err
-	}
-	r.client, r.node, r.pods = r.Hosts["client"], r.Hosts["node"], r.Hosts["pods"]
-	if err := r.describe(endpoints...); err != nil {
-		return r, err
-	}
-	r.proxy, err = netns.StartDaemon(r.node, filepath.Join(r.dir, "log"), exec.Command(sluice, "run",
-		"--manifests", filepath.Join(r.dir, "manifests"), "--proxy-mode", mode, "--hostname-override", "demo",
-		"--metrics-bind-address", "127.0.0.1:10249", "--sluice-state-dir", filepath.Join(r.dir, "state")))
+	network, err := netns.Build(plan)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err = r.client.Ask(ctx, "tcp", serviceAt); err == nil {
-			return r, nil
-		}
-		if time.Now().After(deadline) {
-			return r, fmt.Errorf("the Service does not answer: %w\n%s", err, r.proxy.Tail(5))
-		}
+	r = &room{Network: network, client: network.Hosts["client"], node: network.Hosts["node"], pods: network.Hosts["pods"], dir: dir}
+	if err := r.describe(endpoints...); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
+	if r.proxy, err = startProxy(r.node, sluice, mode, dir); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	limit, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = rig.Await(limit, r.proxy, func() error {
+		_, err := r.client.Ask(limit, "tcp", serviceAt)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
 }
 
 // describe writes the manifests.
 func (r *room) describe(present ...netip.AddrPort) error {
-	text := manifest
+	text := fmt.Sprintf(serviceManifest, "web", serviceAt.Addr(), "{name: web, port: 80}, {name: stream, port: 9000}") +
+		fmt.Sprintf(sliceManifest+endpointManifest, "stream", "web", "{name: stream, port: 9000}", sinkAt.Addr()) +
+		fmt.Sprintf(sliceManifest, "web", "web", "{name: web, port: 8080}")
 	for _, at := range present {
-		text += fmt.Sprintf("- {addresses: [%s], conditions: {ready: true}}\n", at.Addr())
+		text += fmt.Sprintf(endpointManifest, at.Addr())
 	}
-	dir := filepath.Join(r.dir, "manifests")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	file := filepath.Join(r.dir, "next") // the proxy must not read half a file
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file, filepath.Join(dir, "web.yaml"))
+	return writeManifests(r.dir, text)
 }
 
 func (r *room) close() error {
-	var failed []error
+	var failed error
 	if r.proxy != nil {
-		failed = append(failed, r.proxy.Kill())
+		failed = r.proxy.Kill()
 	}
-	if r.Network != nil {
-		failed = append(failed, r.Network.Close())
-	}
-	return errors.Join(append(failed, os.RemoveAll(r.dir))...)
+	return errors.Join(failed, r.Network.Close())
 }

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -44,31 +44,16 @@ var cases = []benchCase{
 }
 
 // chooseCases returns the cases whose names begin with one of the words.
-func chooseCases(words string) ([]benchCase, error) {
-	if words == "" {
-		return cases, nil
+func chooseCases(words string) (chosen []benchCase, err error) {
+	var all []string
+	for _, c := range cases {
+		all = append(all, c.name)
 	}
-	var chosen []benchCase
-	for word := range strings.SplitSeq(words, ",") {
-		found := false
-		for _, c := range cases {
-			if word == "" || !strings.HasPrefix(c.name, word) {
-				continue
-			}
-			found = true
-			if !slices.ContainsFunc(chosen, func(o benchCase) bool { return o.name == c.name }) {
-				chosen = append(chosen, c)
-			}
-		}
-		if !found {
-			var names []string
-			for _, c := range cases {
-				names = append(names, c.name)
-			}
-			return nil, fmt.Errorf("no case begins with %q; there are %s", word, strings.Join(names, ", "))
-		}
+	names, err := rig.Choose(words, all, func(string) bool { return false })
+	for _, name := range names {
+		chosen = append(chosen, cases[slices.Index(all, name)])
 	}
-	return chosen, nil
+	return chosen, err
 }
 
 // target is one destination.
@@ -92,17 +77,7 @@ func newTarget(addr netip.Addr, port uint16, udp bool, pods ...netip.Addr) targe
 const targetsMax = 16
 
 // spread chooses Services of a kind, evenly over all.
-func (c cluster) spread(k kind) []int {
-	all := c.numbers(k)
-	if len(all) <= targetsMax {
-		return all
-	}
-	chosen := make([]int, targetsMax)
-	for i := range chosen {
-		chosen[i] = all[i*(len(all)-1)/(targetsMax-1)]
-	}
-	return chosen
-}
+func (c cluster) spread(k kind) []int { return rig.Spread(c.numbers(k), targetsMax) }
 
 func toPods(k kind) func(cluster, service.Family) []target {
 	return func(c cluster, f service.Family) (all []target) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/apitest"
 )
@@ -88,12 +89,12 @@ const (
 func (c cluster) isUDP(i int) bool { return c.kindOf(i) == datagrams }
 
 func (c cluster) clusterIP(f service.Family, i int) netip.Addr {
-	return offset(service.PerFamily[string]{service.IPv4: "10.96.0.0", service.IPv6: "fd00:96::"}[f], 256+i)
+	return rig.Address(clusterIPs[f], 256+i)
 }
 
 // loadBalancerIP is the address of a Service with source ranges.
 func (c cluster) loadBalancerIP(f service.Family, i int) netip.Addr {
-	return offset(service.PerFamily[string]{service.IPv4: "198.19.0.0", service.IPv6: "fd00:19::"}[f], i)
+	return rig.Address(loadBalancerIPs[f], i)
 }
 
 // nodePort is the port of a Service of that kind.
@@ -108,23 +109,11 @@ func (c cluster) endpointsOf(f service.Family, i int) []netip.Addr {
 	case affinityBig:
 		count = affinityMany
 	}
-	first := service.PerFamily[string]{service.IPv4: "10.128.0.0", service.IPv6: "fd00:10:128::"}[f]
 	all := make([]netip.Addr, count)
 	for e := range all {
-		all[e] = offset(first, 256+i*c.endpoints+e)
+		all[e] = rig.Address(podsRange[f].Addr(), 256+i*c.endpoints+e)
 	}
 	return all
-}
-
-// offset returns the address that many places after another.
-func offset(first string, n int) netip.Addr {
-	b := netip.MustParseAddr(first).AsSlice()
-	for i := len(b) - 1; n > 0; i-- {
-		n += int(b[i])
-		b[i], n = byte(n), n>>8
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 // fill puts the node and all Services into an API server.

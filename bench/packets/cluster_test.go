@@ -8,21 +8,6 @@ import (
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-func TestOffset(t *testing.T) {
-	for _, c := range []struct {
-		first string
-		n     int
-		want  string
-	}{
-		{"10.0.0.250", 10, "10.0.1.4"}, {"10.128.0.0", 0, "10.128.0.0"}, {"10.128.0.0", 200256, "10.131.14.64"},
-		{"fd00:96::", 256, "fd00:96::100"}, {"fd00:96::fff0", 16, "fd00:96::1:0"},
-	} {
-		if got := offset(c.first, c.n); got != netip.MustParseAddr(c.want) {
-			t.Errorf("%s + %d = %s, want %s", c.first, c.n, got, c.want)
-		}
-	}
-}
-
 // Every size has Services of every kind, and at every size all addresses differ and lie where the
 // network expects them.
 func TestClusterIsWhole(t *testing.T) {
@@ -89,19 +74,6 @@ func TestCasesHaveTargets(t *testing.T) {
 					t.Errorf("%s: %+v", b.name, to)
 				}
 			}
-		}
-	}
-}
-
-func TestChooseCases(t *testing.T) {
-	for words, want := range map[string]int{"": len(cases), "tcp": 3, "udp-pod,tcp-node": 2, "tcp,tcp-pod,refused": 4} {
-		if got, err := chooseCases(words); err != nil || len(got) != want {
-			t.Errorf("%q: %d cases, %v, want %d", words, len(got), err, want)
-		}
-	}
-	for _, words := range []string{"nothing", "tcp,", ","} {
-		if got, err := chooseCases(words); err == nil {
-			t.Errorf("%q: %d cases, want an error", words, len(got))
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command packets measures what a packet pays for the rules of Sluice, of kube-proxy and of neither,
-// in one run. It needs root, and the programs of the backends: nft, or iptables.
+// Command packets measures the cost of a packet with the rules of Sluice, with the rules of kube-proxy and
+// without rules, in one run. It needs root, and the tools of the backends: nft, or iptables.
 //
 //	go run ./packets -sluice ../bin/sluice -kube-proxy ../bin/e2e-kubeproxy
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
@@ -8,18 +8,18 @@
 //
 // # Method
 //
-// Each variant has a network of its own, made of three namespaces: client, node and pods. Both
-// proxies get the same Services from an API server on the node, run until every Service has
-// answered the client and the proxy says that it is healthy, and end. Their rules stay, so nothing
-// is loaded between samples. The variant floor has one masquerade rule that never applies, which is
-// the price of connection tracking and NAT; the variant none has no rules.
+// Each variant has a separate network of three namespaces: client, node and pods. Both proxies get the
+// same Services from an API server on the node, run until every Service responds to the client and the
+// health endpoint reports success, and end. Their rules stay, so that nothing is loaded between samples.
+// The variant floor has one masquerade rule that never matches: the cost of connection tracking and NAT.
+// The variant none has no rules.
 //
 // A round takes one sample of each variant in each case, the variants in random order. Client and
 // pods are one thread on one processor: the kernel carries a packet from the client through the node
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
 // repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
-// interruption can only make a turn longer. Before each turn, other memory goes through the
-// processor's caches (-evict), as on a node that has something to do. A sample begins with an empty
+// interruption can only make a turn longer. Before each turn, other memory fills the CPU's caches
+// (-evict), as on a busy node. A sample begins with an empty
 // connection tracking table. Each target is checked before (the right pod answers, affinity holds, or
 // the connection is refused), and each exchange has to arrive, or the sample fails.
 //
@@ -29,7 +29,7 @@
 // # Cases
 //
 //	established-*    a request and its answer, 64 bytes each, on an open TCP connection
-//	one-way-*        a datagram of a flow that nobody answers
+//	one-way-*        a datagram of a flow without responses
 //	tcp-*            a TCP connection is opened, accepted and reset
 //	udp-*            a new socket, a question and its answer
 //	refused          a TCP connection to a Service without endpoints
@@ -41,20 +41,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
+	"io"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -80,26 +78,21 @@ func main() {
 		"measure nothing, print the results in these files, which were made with -output json")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
-	if err := run(parse, *output, *stored); err != nil {
-		fmt.Fprintln(os.Stderr, "packets:", err)
-		os.Exit(1)
-	}
+	rig.Main("packets", func(ctx context.Context) error { return run(ctx, parse, *output, *stored) })
 }
 
-func run(parse func() (options, error), output, stored string) error {
+func run(ctx context.Context, parse func() (options, error), output, stored string) error {
 	if output != "table" && output != "json" {
 		return fmt.Errorf("output %q: want table or json", output)
 	}
 	if stored != "" {
-		results, err := load(stored)
-		return errors.Join(err, report(results, output))
+		results, err := rig.Load[[]result](stored)
+		return errors.Join(err, report(slices.Concat(results...), output))
 	}
 	o, err := parse()
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	results, err := runAll(ctx, o)
 	return errors.Join(err, report(results, output), failures(results))
 }
@@ -211,30 +204,8 @@ func parseSizes(words string) ([]int, error) {
 	return sizes, nil
 }
 
-// load reads results that were measured before.
-func load(files string) ([]result, error) {
-	var results []result
-	for name := range strings.SplitSeq(files, ",") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var some []result
-		if err := json.Unmarshal(text, &some); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		results = append(results, some...)
-	}
-	return results, nil
-}
-
 func report(results []result, output string) error {
-	if output == "json" {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(results)
-	}
-	return show(os.Stdout, results)
+	return rig.Report(results, output, func(out io.Writer) error { return show(out, results) })
 }
 
 // failures returns what went wrong in single cases.

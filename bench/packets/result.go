@@ -1,9 +1,6 @@
 package main
 
-import (
-	"math"
-	"slices"
-)
+import "github.com/sluice-proxy/sluice/bench/rig"
 
 // result is the figure of one variant in one case: an object of the output in JSON.
 type result struct {
@@ -38,27 +35,15 @@ type result struct {
 	Error string `json:"error,omitempty"`
 }
 
-// quantile returns a quantile of sorted figures.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	at := q * float64(len(sorted)-1)
-	below := int(math.Floor(at))
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
-}
-
 // compare fills in the figures of a variant from its samples and the baseline's, round by round.
 func (r *result) compare(samples, baseline []float64) {
 	r.Rounds = len(samples)
-	r.Microseconds = quantile(slices.Sorted(slices.Values(samples)), 0.5)
+	r.Microseconds = rig.Quantile(samples, 0.5)
 	var ratios []float64
 	for i := range min(len(samples), len(baseline)) {
 		ratios = append(ratios, samples[i]/baseline[i])
 	}
-	slices.Sort(ratios)
-	r.Ratio, r.Low, r.High = quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)
+	r.Ratio, r.Low, r.High = rig.Quantile(ratios, 0.5), rig.Quantile(ratios, 0.25), rig.Quantile(ratios, 0.75)
 }
 
 // judge compares the ratio with the goal.

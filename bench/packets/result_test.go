@@ -7,20 +7,6 @@ import (
 	"testing"
 )
 
-func TestQuantile(t *testing.T) {
-	for _, c := range []struct {
-		figures []float64
-		q, want float64
-	}{
-		{nil, 0.5, 0}, {[]float64{3}, 0.25, 3}, {[]float64{1, 2, 4}, 0.5, 2}, {[]float64{1, 2, 4, 8}, 0.5, 3},
-		{[]float64{1, 2, 3, 4, 5}, 0.25, 2}, {[]float64{1, 2, 3, 4}, 0.75, 3.25}, {[]float64{1, 2}, 1, 2},
-	} {
-		if got := quantile(c.figures, c.q); got != c.want {
-			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.figures, got, c.want)
-		}
-	}
-}
-
 // The ratios are those of rounds: a machine that becomes slower in the middle does not change them.
 func TestCompareIsByRound(t *testing.T) {
 	var r result

@@ -2,12 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -36,7 +33,9 @@ var (
 	podsRange = service.PerFamily[netip.Prefix]{
 		service.IPv4: netip.MustParsePrefix("10.128.0.0/10"), service.IPv6: netip.MustParsePrefix("fd00:10:128::/48"),
 	}
-	nextHop = service.PerFamily[netip.Addr]{
+	clusterIPs      = service.PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.0"), netip.MustParseAddr("fd00:96::")}
+	loadBalancerIPs = service.PerFamily[netip.Addr]{netip.MustParseAddr("198.19.0.0"), netip.MustParseAddr("fd00:19::")}
+	nextHop         = service.PerFamily[netip.Addr]{
 		service.IPv4: netip.MustParseAddr("198.18.0.2"), service.IPv6: netip.MustParseAddr("fd00:18::2"),
 	}
 )
@@ -52,7 +51,7 @@ var (
 func several(v4, v6 string) (all service.PerFamily[[]netip.Addr]) {
 	for f, first := range []string{v4, v6} {
 		for n := range clientsMax {
-			all[f] = append(all[f], offset(first, n))
+			all[f] = append(all[f], rig.Address(netip.MustParseAddr(first), n))
 		}
 	}
 	return all
@@ -95,23 +94,11 @@ func newRoom() (*room, error) {
 
 // furnish makes the whole range of pods local to their host, and opens their sockets.
 func (r *room) furnish() error {
-	// A pod of IPv6 answers from an address that no interface has.
-	if err := r.pods.Sysctl("net.ipv6.ip_nonlocal_bind", "1"); err != nil {
+	if err := rig.MakeLocal(r.pods, podsRange[:]...); err != nil {
 		return err
 	}
-	return r.pods.Do(func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
+	return r.pods.Do(func() (err error) {
 		for _, f := range service.Families {
-			route := &netlink.Route{
-				Dst: ipNet(podsRange[f]), LinkIndex: lo.Attrs().Index,
-				Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
-			}
-			if err := netlink.RouteAdd(route); err != nil {
-				return fmt.Errorf("make %s local: %w", podsRange[f], err)
-			}
 			if r.servers[f], err = listen(f); err != nil {
 				return err
 			}

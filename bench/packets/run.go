@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -24,17 +25,14 @@ type setting struct {
 
 // runAll measures every setting.
 func runAll(ctx context.Context, o options) (results []result, err error) {
-	dir, err := os.MkdirTemp("", "packets-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err == nil {
-			err = os.RemoveAll(dir)
-		} else {
-			progress("the logs of the proxies are in %s", dir)
-		}
-	}()
+	err = rig.InFolder("packets", func(dir string) error {
+		results, err = o.runIn(ctx, dir)
+		return err
+	})
+	return results, err
+}
+
+func (o options) runIn(ctx context.Context, dir string) (results []result, err error) {
 	for _, services := range o.services {
 		for _, backend := range o.backends {
 			s := setting{
@@ -156,7 +154,7 @@ func (s setting) sampleEach(one *series) {
 		}
 		took, err := take()
 		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again
-			progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
+			rig.Progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
 			took, err = take()
 		}
 		if err != nil {
@@ -200,10 +198,5 @@ func (s setting) results(one *series) (all []result) {
 }
 
 func (s setting) progress(format string, args ...any) {
-	progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
-}
-
-// progress reports on standard error how far the program is.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	rig.Progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
 }

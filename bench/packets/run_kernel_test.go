@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -64,7 +65,7 @@ func TestRunOnPackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := load(stored); err != nil || !slices.Equal(again, results) {
+	if again, err := rig.Load[[]result](stored); err != nil || !slices.Equal(again[0], results) {
 		t.Errorf("what was stored reads as %+v, %v", again, err)
 	}
 }

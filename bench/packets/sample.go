@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,7 +33,7 @@ type sampling struct {
 const cacheLine = 64
 
 // take measures how long one exchange of a case takes in a room, in microseconds: the first quartile
-// of the turns. Whatever else runs on the machine can only make a turn longer.
+// of the turns. Other work on the machine can only make a turn longer.
 func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
 	// Connections of earlier samples would make the look-ups of later ones slower.
 	if err := r.node.Forget(); err != nil {
@@ -93,8 +94,7 @@ func (s sampling) measure(on *scene, b benchCase) (float64, error) {
 		}
 		turns = append(turns, float64(took.Nanoseconds())/1e3/float64(count))
 	}
-	slices.Sort(turns)
-	return quantile(turns, 0.25), nil
+	return rig.Quantile(turns, 0.25), nil
 }
 
 // secure binds the calling thread to the processor and keeps signals away from it, and returns what

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 	"unsafe"
@@ -244,8 +243,8 @@ func (e *envelope) receive(fd int) error {
 	return failed("receive", errno)
 }
 
-// answer sends the received datagram back, from the address that it was sent to, by whatever
-// interface leads there.
+// answer sends the received datagram back, from the address that it was sent to, through any
+// interface.
 func (e *envelope) answer(fd int) error {
 	head := (*unix.Cmsghdr)(unsafe.Pointer(&e.control[0]))
 	data := e.control[unix.CmsgLen(0):]
@@ -266,8 +265,4 @@ func (e *envelope) sentTo() netip.Addr {
 		return netip.AddrFrom4((*unix.Inet4Pktinfo)(unsafe.Pointer(&data[0])).Addr)
 	}
 	return netip.AddrFrom16((*unix.Inet6Pktinfo)(unsafe.Pointer(&data[0])).Addr)
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

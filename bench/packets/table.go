@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	outcome "github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // show prints a table for each backend, size, family and direction: a line per case and a column per
@@ -47,7 +47,7 @@ func showTable(out io.Writer, title string, results []result) error {
 	if err != nil {
 		return err
 	}
-	t := outcome.Table{Head: slices.Concat([]string{""}, variants, []string{"goal"})}
+	t := rig.Table{Head: slices.Concat([]string{""}, variants, []string{"goal"})}
 	for _, c := range cases {
 		row := []string{c}
 		goal := ""

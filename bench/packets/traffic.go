@@ -100,8 +100,8 @@ func (e *established) end() {
 	closeAll(e.peers...)
 }
 
-// oneWay sends datagrams that nobody answers, so that their flows stay new. (The visits before had
-// flows of their own.)
+// oneWay sends datagrams without responses, so that their flows stay new. (The visits before had
+// other flows.)
 type oneWay struct {
 	*scene
 	clients []int

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
 )
@@ -104,8 +104,12 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 	defer func() { err = errors.Join(err, api.Stop()) }()
 	c.fill(api)
 	cmd := exec.Command(v.program, v.flags(backend, api.Address(), dir)...)
-	if cmd.Env, err = programsFor(backend, dir); err != nil {
-		return err
+	if _, variant, iptables := strings.Cut(backend, "-"); iptables {
+		path, err := rig.IPTables(filepath.Join(dir, "programs"), variant)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(os.Environ(), "PATH="+path)
 	}
 	process, err := netns.StartDaemon(r.node, filepath.Join(dir, v.name+".log"), cmd)
 	if err != nil {
@@ -116,60 +120,13 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 	return errors.Join(err, process.Kill())
 }
 
-// programsFor returns an environment in which iptables means the variant's programs.
-func programsFor(backend, dir string) ([]string, error) {
-	if backend == nftables {
-		return os.Environ(), nil
-	}
-	programs := filepath.Join(dir, "programs")
-	if err := os.MkdirAll(programs, 0o755); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{
-		"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
-	} {
-		first, rest, _ := strings.Cut(name, "-")
-		actual := first + "-" + strings.TrimPrefix(backend, "iptables-")
-		if rest != "" {
-			actual += "-" + rest
-		}
-		file, err := exec.LookPath(actual)
-		if err != nil {
-			return nil, err
-		}
-		// What these programs do depends on the name by which they are called.
-		if file, err = filepath.EvalSymlinks(file); err != nil {
-			return nil, err
-		}
-		if err := os.Symlink(file, filepath.Join(programs, name)); err != nil && !errors.Is(err, os.ErrExist) {
-			return nil, err
-		}
-	}
-	return append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH")), nil
-}
-
 // awaitInForce returns when every address of the cluster has answered, or refused, to the client,
 // the proxy says that it is healthy, and a while has passed in which it could tidy up.
 func (v variant) awaitInForce(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
 	const tidy = 2 * time.Second
-	retry := func(try func() error) error {
-		for {
-			err := try()
-			if err == nil {
-				return nil
-			}
-			select {
-			case <-process.Ended():
-				return fmt.Errorf("%s has ended: %s\n%s", v.name, process.End(), process.Tail(10))
-			case <-ctx.Done():
-				return fmt.Errorf("%s is not in force in time: %w\n%s", v.name, err, process.Tail(3))
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}
 	for _, f := range c.families {
 		for _, t := range c.everything(f) {
-			err := retry(func() error {
+			err := rig.Await(ctx, process, func() error {
 				return r.client.Do(func() error { return r.servers[f].ready(t) })
 			})
 			if err != nil {
@@ -177,18 +134,9 @@ func (v variant) awaitInForce(ctx context.Context, r *room, c cluster, process *
 			}
 		}
 	}
-	transport := &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}
-	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
-	err := retry(func() error {
-		answer, err := client.Get("http://127.0.0.1:10256/healthz")
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close() //nolint:errcheck // nothing was written
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("health: %s", answer.Status)
-		}
-		return nil
+	err := rig.Await(ctx, process, func() error {
+		_, err := rig.Get(ctx, r.node, "http://127.0.0.1:10256/healthz")
+		return err
 	})
 	time.Sleep(tidy)
 	return errors.Join(err, r.node.Forget())

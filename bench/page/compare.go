@@ -1,186 +1,161 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // programs are compared, in this order.
 var programs = []string{result.Sluice, result.KubeProxy}
 
-// comparison is a record of bench/compare.
-type comparison struct {
-	source
-	*result.Comparison
+const slow, busy = "20 changes/s", "100 changes/s"
+
+// goalMode and goalServices are the mode with goals, and the size at which Sluice is compared with kube-proxy.
+const goalMode, goalServices = "nftables", 5000
+
+// compared are the rows of the first table.
+var compared = []struct {
+	name, step, what string
+	// most is the goal of Sluice at up to 10,000 Services. ratio is the goal of kube-proxy's value divided by Sluice's at
+	// goalServices. 0 is no goal.
+	most, ratio float64
+}{
+	{"API write to first answer, p50", busy, result.AnswerP50, 0.010, 300},
+	{"API write to first answer, p99", busy, result.AnswerP99, 0.050, 0},
+	{"cold start", result.ColdStart, result.ToAnswers, 3, 4},
+	{"restart over existing rules", result.Restart, result.ToChanges, 1, 0},
+	{"CPU time per minute, " + slow, slow, result.PerMinute, 0, 30},
+	{"CPU time per minute, " + busy, busy, result.PerMinute, 0, 30},
+	{"resident memory, " + busy, busy, result.Resident, 150, 0},
+	{"received from the API server at a start", result.FleetStreamed, result.Received, 0, 0},
+	{"received for one replaced endpoint", result.FleetChange, result.ReceivedEach, 0, 0},
 }
 
-// mode names the mode with its variant.
-func (c comparison) mode() string {
-	if c.Variant != "" {
-		return c.Mode + " (" + c.Variant + ")"
-	}
-	return c.Mode
-}
-
-// slug names the pictures of a comparison, or of its mode.
-func slug(words ...any) string {
-	return strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(strings.TrimSuffix(fmt.Sprintln(words...), "\n"))
-}
-
-func (p *page) comparisons(sources []source) error {
-	var all []comparison
-	for _, s := range sources {
-		c, err := decode[*result.Comparison](s)
-		if err != nil {
-			return err
+// Compared has a row per value and program, and a column per comparison. A missed goal is bold.
+func (p *page) Compared() rig.Table {
+	t := rig.Table{Head: []string{"", "program"}}
+	for _, c := range p.Comparisons {
+		name := grouped(c.Services)
+		if c.Mode != goalMode {
+			name += " " + c.Mode + " " + c.Variant
 		}
-		all = append(all, comparison{s, c})
+		t.Head = append(t.Head, name)
 	}
-	slices.SortFunc(all, func(a, b comparison) int {
-		return cmp.Or(-cmp.Compare(a.mode(), b.mode()), cmp.Compare(a.Services, b.Services), cmp.Compare(a.file, b.file))
-	})
-	for _, c := range all {
-		p.Comparisons = append(p.Comparisons, p.comparison(c))
-		if t, ok := fleet(c); ok {
-			p.Fleet = append(p.Fleet, section{
-				Title: fmt.Sprintf("%s, %s Services", c.mode(), grouped(c.Services)), Command: c.Command, Machine: c.Machine,
-				Tables: []result.Table{t},
-			})
+	t.Head = append(t.Head, "goal")
+	for i, r := range compared {
+		t.Add(append([]string{r.name}, p.row(i, result.Sluice)...)...)
+		t.Add(append([]string{""}, p.row(i, result.KubeProxy)...)...)
+	}
+	for i, program := range programs {
+		row := []string{[]string{"connections lost", ""}[i], program}
+		for _, c := range p.Comparisons {
+			attempted, lost := c.Lost(program)
+			row = append(row, bold(fmt.Sprintf("%d of %s", lost, grouped(attempted)), lost > 0 && i == 0))
+		}
+		t.Add(append(row, []string{"0", ""}[i])...)
+	}
+	return t
+}
+
+func (p *page) row(i int, program string) []string {
+	r := compared[i]
+	cells, goal := []string{program}, ""
+	for _, c := range p.Comparisons {
+		f, ok := c.Median(program, r.step, r.what)
+		if !ok {
+			cells = append(cells, "")
+			continue
+		}
+		missed := program == result.Sluice && r.most > 0 && (f.Beyond || f.Value > r.most)
+		if program == result.KubeProxy && c.Services == goalServices {
+			ours, _ := c.Median(result.Sluice, r.step, r.what)
+			missed = f.Value < r.ratio*ours.Value
+		}
+		cells = append(cells, bold(f.Text(), missed && c.Mode == goalMode))
+		switch {
+		case program == result.Sluice && r.most > 0:
+			goal = "≤ " + result.Figure{Value: r.most, Unit: f.Unit}.Text()
+		case program == result.KubeProxy && r.ratio > 0:
+			goal = fmt.Sprintf("≥ %g × at %s", r.ratio, grouped(goalServices))
 		}
 	}
-	p.grow(all)
-	if judged := judge(all); len(judged.Rows) > 0 {
-		p.Targets = append(p.Targets, judged)
-	}
-	return nil
+	return append(cells, goal)
 }
 
-func (p *page) comparison(c comparison) section {
-	s := section{
-		Title: fmt.Sprintf("%s, %s Services", c.mode(), grouped(c.Services)), Command: c.Command, Machine: c.Machine,
-		Intro: fmt.Sprintf("%s Services with %s endpoints: %s. Each program had %s and %g minutes of churn.",
-			grouped(c.Services), grouped(c.Endpoints), mix(c.Mix), turns(c.Rounds), c.Minutes/2),
-		Tables: c.Tables(),
+func bold(text string, missed bool) string {
+	if missed {
+		return "**" + text + "**"
 	}
-	if c.Incomplete != "" {
-		s.Intro += " The comparison was cut short: " + c.Incomplete + "."
-	}
-	if lines := latencies(c); len(lines) > 0 {
-		s.Pictures = append(s.Pictures, p.draw(slug("latency", c.mode(), c.Services), "From the API write to the first answered connection",
-			plot{
-				title: "API write to first answered connection, " + s.Title, xLabel: "milliseconds", yLabel: "per cent of the changes",
-				xLog: true, lines: lines,
-			}.svg()))
-	}
-	if groups := processorTimes(c); len(groups) > 0 {
-		s.Pictures = append(s.Pictures, p.draw(slug("processor", c.mode(), c.Services), "Processor time under churn",
-			bars{
-				title: "Processor time under churn, " + s.Title, yLabel: "seconds per minute",
-				parts: [2]string{"user", "system"}, groups: groups,
-			}.svg()))
-	}
-	return s
+	return text
 }
 
-func turns(rounds int) string {
-	if rounds == 1 {
-		return "one turn"
+// bySize is a line with a value of each comparison in goalMode that was reached in time.
+func (p *page) bySize(program, step, what string) (points []point) {
+	for _, c := range p.Comparisons {
+		if f, ok := c.Median(program, step, what); ok && !f.Beyond && f.Value > 0 && c.Mode == goalMode {
+			points = append(points, point{float64(c.Services), f.Value})
+		}
 	}
-	return fmt.Sprintf("%d turns", rounds)
+	return points
 }
 
-// mix lists the classes of Services, the largest first.
-func mix(counts map[string]int) string {
-	classes := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(-cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b))
-	})
-	for i, class := range classes {
-		classes[i] = fmt.Sprintf("%s %s", grouped(counts[class]), class)
-	}
-	return strings.Join(classes, "; ")
+// growth is a plot by the number of Services.
+func growth(title, unit string) plot {
+	return plot{title: title, xLabel: "Services", yLabel: unit, xLog: true, yLog: true}
 }
 
-// latencies returns the distributions of the first round under churn.
-func latencies(c comparison) (lines []line) {
+// Latency draws the time from the API write to the first answer by the number of Services.
+func (p *page) Latency() string {
+	drawn := growth("API write to first answer at "+busy, "seconds")
 	for _, program := range programs {
-		for _, d := range c.Distributions {
-			if d.Program != program || d.Round != 1 || !slices.Contains(result.ChurnSteps, d.Step) {
-				continue
-			}
-			l := line{name: program + ", " + d.Step, style: program, dashed: d.Step == result.ChurnSteps[0]}
-			for percent, ms := range d.Percentiles {
-				if ms > 0 {
-					l.points = append(l.points, point{ms, float64(percent)})
-				}
-			}
-			if len(l.points) > 0 {
-				lines = append(lines, l)
-			}
-		}
+		drawn.lines = append(drawn.lines, line{program + ", p50", program, false, p.bySize(program, busy, result.AnswerP50)},
+			line{program + ", p99", program, true, p.bySize(program, busy, result.AnswerP99)})
 	}
-	return lines
+	return p.picture("latency", drawn)
 }
 
-func processorTimes(c comparison) (groups []barGroup) {
-	for _, step := range result.ChurnSteps {
-		g := barGroup{name: step}
-		for _, program := range programs {
-			user, ok := c.Median(program, step, result.UserPerMinute)
-			system, _ := c.Median(program, step, result.SystemPerMinute)
-			if ok {
-				g.bars = append(g.bars, bar{program, user.Value, system.Value})
+// Distribution draws the distribution of that time in the largest cluster.
+func (p *page) Distribution() string {
+	if len(p.Comparisons) == 0 {
+		return ""
+	}
+	largest := p.Comparisons[len(p.Comparisons)-1]
+	title := "Distribution at " + grouped(largest.Services) + " Services"
+	drawn := plot{title: title, xLabel: "milliseconds", yLabel: "percent of the changes", xLog: true}
+	for _, d := range largest.Distributions {
+		if d.Round != 1 || !slices.Contains(result.ChurnSteps, d.Step) {
+			continue
+		}
+		l := line{name: d.Program + ", " + d.Step, style: d.Program, dashed: d.Step == slow}
+		for percent, ms := range d.Percentiles {
+			if ms > 0 {
+				l.points = append(l.points, point{ms, float64(percent)})
 			}
 		}
-		if len(g.bars) > 0 {
-			groups = append(groups, g)
-		}
+		drawn.lines = append(drawn.lines, l)
 	}
-	return groups
+	return p.picture("distribution", drawn)
 }
 
-// grow draws what was measured at several sizes.
-func (p *page) grow(all []comparison) {
-	var modes []string
-	for _, c := range all {
-		if !slices.Contains(modes, c.mode()) {
-			modes = append(modes, c.mode())
-		}
+// Memory draws resident memory by the number of Services.
+func (p *page) Memory() string {
+	drawn := growth("Resident memory", "MiB")
+	for _, program := range programs {
+		points := p.bySize(program, busy, result.Resident)
+		drawn.lines = append(drawn.lines, line{program + ", " + busy, program, false, points})
 	}
-	busiest := result.ChurnSteps[len(result.ChurnSteps)-1]
-	for _, mode := range modes {
-		var lines []line
-		for _, program := range programs {
-			starts := line{name: program + ", cold start", style: program}
-			changes := line{name: program + ", change at " + busiest + ", p50", style: program, dashed: true}
-			for _, c := range all {
-				if c.mode() != mode {
-					continue
-				}
-				starts.add(c, program, result.ColdStart, result.ToAnswers)
-				changes.add(c, program, busiest, result.AnswerP50)
-			}
-			for _, l := range []line{starts, changes} {
-				if len(l.points) > 1 {
-					lines = append(lines, l)
-				}
+	var points []point
+	for _, r := range p.Reactions {
+		for _, one := range r.Results {
+			if s := one.Cold; s != nil && one.Mode == goalMode {
+				points = append(points, point{float64(s.Services), s.Memory.Resident})
 			}
 		}
-		if len(lines) > 0 {
-			p.Growth = append(p.Growth, p.draw(slug("growth", mode), "Growth with the number of Services, "+mode, plot{
-				title: "Growth with the number of Services, " + mode, xLabel: "Services", yLabel: "seconds", xLog: true, yLog: true, lines: lines,
-			}.svg()))
-		}
 	}
-}
-
-// add adds a figure of a comparison to a line, unless it took longer than anybody waited.
-func (l *line) add(c comparison, program, step, what string) {
-	if f, ok := c.Median(program, step, what); ok && !f.Beyond && f.Value > 0 {
-		l.points = append(l.points, point{float64(c.Services), f.Value})
-	}
+	slices.SortFunc(points, func(a, b point) int { return int(a.x - b.x) })
+	drawn.lines = append(drawn.lines, line{"sluice in one process, after a cold start", "blue", true, points})
+	return p.picture("memory", drawn)
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,48 +21,41 @@ const (
 //go:embed page.md.tmpl
 var text string
 
-// page is what the template shows.
+// page is what the template shows. The slices hold the data of the records of each kind.
 type page struct {
-	Targets     []result.Table
-	Comparisons []section
-	Growth      []picture
-	Reactions   []section
-	Packets     []section
-	Fleet       []section
-	Soaks       []section
+	Records     []*result.Record
+	Comparisons []*result.Comparison
+	Reactions   []*reaction
+	Packets     []packet
+	Soaks       []*result.Soak
 
 	files map[string]string
 }
 
-// section is one record.
-type section struct {
-	Title   string
-	Command string
-	Machine result.Machine
-	// Intro is a sentence about what was measured.
-	Intro    string
-	Pictures []picture
-	Tables   []result.Table
+// add decodes the data of a record.
+func (p *page) add(r *result.Record) (err error) {
+	p.Records = append(p.Records, r)
+	switch r.Kind {
+	case "compare":
+		p.Comparisons, err = decode(r.Data, p.Comparisons)
+	case "reaction":
+		p.Reactions, err = decode(r.Data, p.Reactions)
+	case "packets":
+		var all []packet
+		err = json.Unmarshal(r.Data, &all)
+		p.Packets = append(p.Packets, all...)
+	case "soak":
+		p.Soaks, err = decode(r.Data, p.Soaks)
+	default:
+		err = fmt.Errorf("the page cannot show the kind %q", r.Kind)
+	}
+	return err
 }
 
-// picture is a file beside the page.
-type picture struct{ File, Title string }
-
-// source is a record with the name of its file, which orders records of the same size.
-type source struct {
-	*result.Record
-	file string
+func decode[T any](data []byte, all []*T) ([]*T, error) {
+	value := new(T)
+	return append(all, value), json.Unmarshal(data, value)
 }
-
-// kinds knows how to show each kind of record.
-var kinds = map[string]func(*page, []source) error{
-	"compare":  (*page).comparisons,
-	"reaction": (*page).reactions,
-	"packets":  (*page).packets,
-	"soak":     (*page).soaks,
-}
-
-func known(kind string) bool { return kinds[kind] != nil }
 
 // render returns the files of the page by their names.
 func render(results string) (map[string]string, error) {
@@ -75,82 +66,64 @@ func render(results string) (map[string]string, error) {
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("no results in %s", results)
 	}
-	byKind := map[string][]source{}
+	p := &page{files: map[string]string{}}
 	for _, path := range paths {
 		r, err := result.ReadRecord(path)
+		if err == nil {
+			err = p.add(r)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if !known(r.Kind) {
-			return nil, fmt.Errorf("%s: the page cannot show the kind %q", path, r.Kind)
-		}
-		byKind[r.Kind] = append(byKind[r.Kind], source{r, filepath.Base(path)})
 	}
-	p := &page{files: map[string]string{}}
-	for _, kind := range []string{"compare", "reaction", "packets", "soak"} {
-		if err := kinds[kind](p, byKind[kind]); err != nil {
-			return nil, err
-		}
-	}
-	functions := template.FuncMap{"wrap": wrap, "provenance": provenance}
-	parsed, err := template.New(pageFile).Funcs(functions).Parse(text)
+	slices.SortStableFunc(p.Comparisons, func(a, b *result.Comparison) int { return a.Services - b.Services })
+	parsed, err := template.New(pageFile).Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	var b strings.Builder
-	if err := parsed.Execute(&b, p); err != nil {
-		return nil, err
-	}
+	err = parsed.Execute(&b, p)
 	p.files[pageFile] = b.String()
-	return p.files, nil
+	return p.files, err
 }
 
-// draw adds a picture.
-func (p *page) draw(name, title, svg string) picture {
+// picture adds a plot to the files and returns the link to it. There is none if nothing was measured.
+func (p *page) picture(name string, drawn plot) string {
+	drawn.lines = slices.DeleteFunc(drawn.lines, func(l line) bool { return len(l.points) == 0 })
+	if len(drawn.lines) == 0 {
+		return ""
+	}
 	file := imagePrefix + name + ".svg"
-	p.files[file] = svg
-	return picture{file, title}
+	p.files[file] = drawn.svg()
+	return fmt.Sprintf("![%s](%s)", drawn.title, file)
 }
 
-// decode reads the data of a record.
-func decode[T any](s source) (value T, err error) {
-	if err = json.Unmarshal(s.Data, &value); err != nil {
-		err = fmt.Errorf("%s: %w", s.file, err)
-	}
-	return value, err
-}
-
-// wrap breaks a text into lines of the width of our pages.
-func wrap(text string) string {
-	const width = 120
+// Sources is a list of the origins of the records, in lines of the width of our pages. An item names the
+// machine and the version of kube-proxy only if they differ from those of the items before.
+func (p *page) Sources() string {
 	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) > width:
-			lines, line = append(lines, line), word
-		default:
-			line += " " + word
+	last, kubeProxy := "", ""
+	for _, r := range p.Records {
+		m := r.Machine
+		text := fmt.Sprintf("- `%s`, %s, commit %s, load average %s", r.Command, m.Date, m.Commit, m.LoadBefore)
+		machine := fmt.Sprintf("; Linux %s, %d × %s, %s MiB, %s",
+			m.Kernel, m.Processors, m.Processor, grouped(m.MemoryMiB), m.Versions["Go"])
+		if machine != last {
+			text, last = text+machine, machine
 		}
+		if v := m.Versions[result.KubeProxy]; v != "" && v != kubeProxy {
+			text, kubeProxy = text+"; kube-proxy: "+v, v
+		}
+		line := ""
+		for word := range strings.FieldsSeq(text) {
+			if len(line)+1+len(word) > 120 {
+				lines, line = append(lines, line), " "
+			}
+			if line += " " + word; word == "-" {
+				line = word
+			}
+		}
+		lines = append(lines, line)
 	}
-	return strings.Join(append(lines, line), "\n")
-}
-
-// provenance says how a record came to be.
-func provenance(s section) string {
-	m := s.Machine
-	text := fmt.Sprintf("`%s`, %s, commit %s, Linux %s, %d × %s, %s MiB. Load average: %s", s.Command, m.Date, m.Commit,
-		m.Kernel, m.Processors, m.Processor, grouped(m.MemoryMiB), m.LoadBefore)
-	if m.LoadAfter != "" {
-		text += " before, " + m.LoadAfter + " after"
-	}
-	names := slices.SortedFunc(maps.Keys(m.Versions), func(a, b string) int {
-		return cmp.Compare(strings.ToLower(a), strings.ToLower(b))
-	})
-	for i, name := range names {
-		names[i] = name + " `" + strings.TrimPrefix(m.Versions[name], name+" ") + "`"
-	}
-	return text + ". Versions: " + strings.Join(names, ", ") + "."
+	return strings.Join(lines, "\n")
 }

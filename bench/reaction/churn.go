@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // churn is what endpoints replaced at a fixed rate cost, and how long each took from the watch event
@@ -18,7 +18,7 @@ type churn struct {
 	reaction
 	// Lone is the median of changes while nothing else is going on.
 	Lone time.Duration
-	// Own and Children are processor time per minute: of this process, and of the programs that it
+	// Own and Children are CPU time per minute: of this process, and of the programs that it
 	// starts, by user and kernel.
 	Own, Children time.Duration
 }
@@ -31,50 +31,42 @@ const (
 
 // measureChurn replaces endpoints at a rate for a while.
 func measureChurn(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
-	found := churn{Share: rig.share}
+	defer func() { err = errors.Join(err, subject.stop()) }()
+	found := churn{Share: subject.share}
 	var alone []time.Duration
 	for range lones {
 		time.Sleep(loneRest)
-		one, err := rig.react(ctx, 1, pace{}, kinds[0])
+		one, err := subject.react(ctx, 1, pace{}, kinds[0])
 		if err != nil {
 			return err
 		}
 		alone = append(alone, one.Max)
 	}
-	slices.Sort(alone)
-	found.Lone = quantile(alone, 0.5)
+	found.Lone = rig.Percentile(alone, 50)
 	time.Sleep(loneRest)
 	return profiled(o, m, func() error {
-		start, own, children := time.Now(), usedNow(), usedBy(unix.RUSAGE_CHILDREN)
-		if found.reaction, err = rig.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
+		start, own, children := time.Now(), usedNow(), rig.UsedHere(unix.RUSAGE_CHILDREN)
+		if found.reaction, err = subject.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
 			return err
 		}
 		minutes := time.Since(start).Minutes()
 		perMinute := func(d time.Duration) time.Duration { return time.Duration(float64(d) / minutes) }
-		found.Own, found.Children = perMinute(usedNow().since(own).all), perMinute(usedBy(unix.RUSAGE_CHILDREN).since(children).all)
+		found.Own, found.Children = perMinute(usedNow().Minus(own).Sum()), perMinute(rig.UsedHere(unix.RUSAGE_CHILDREN).Minus(children).Sum())
 		r.Churn = &found
 		return nil
 	})
 }
 
-func showChurn(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("churn, Services\tendpoints\tpace\tshare\tp50\tp99\tmax\talone\twrites\twrite p50\tprocess, per minute\tits children")
+func churns(results []result) rig.Table {
+	t := table("churn, Services; endpoints; pace; share; p50; p99; max; alone; writes; write p50; process, per minute; its children")
 	for _, r := range results {
 		if c := r.Churn; c != nil {
-			t.row("%d\t%d\t%s\t%g\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, c.Pace, c.Share, round(c.P50), round(c.P99),
-				round(c.Max), round(c.Lone), c.Batches, round(c.Write), round(c.Own), round(c.Children))
-			count++
+			row(&t, c.Services, c.Endpoints, c.Pace, c.Share, c.P50, c.P99, c.Max, c.Lone, c.Batches, c.Write, c.Own, c.Children)
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }

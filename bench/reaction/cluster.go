@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,16 +52,8 @@ func serviceKey(i int) service.Key {
 	return service.Key{Namespace: fmt.Sprintf("ns-%03d", i%200), Name: fmt.Sprintf("service-%05d", i)}
 }
 
-// clusterIP is in 10.96.0.0/12, behind the addresses of firsts.
-func clusterIP(i int) string { return addressAt(10<<24|96<<16, 256+i) }
-
-// endpointIP is in 10.128.0.0/9.
-func endpointIP(n int) string { return addressAt(10<<24|128<<16, n) }
-
-func addressAt(base uint32, n int) string {
-	a := base + uint32(n)
-	return netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}).String()
-}
+// clusterIPs are behind the addresses of firsts.
+var clusterIPs, endpointIPs = netip.MustParseAddr("10.96.1.0"), netip.MustParseAddr("10.128.0.0")
 
 // endpointsOf returns the numbers of the endpoints of a Service.
 func (c *cluster) endpointsOf(i int) []int {
@@ -98,7 +91,7 @@ func (c *cluster) meta(key service.Key, labels map[string]string) metav1.ObjectM
 // service makes the Service with a number.
 func (c *cluster) service(i int) *corev1.Service {
 	key := serviceKey(i)
-	return c.clusterIPService(key, clusterIP(i), corev1.ServicePort{
+	return c.clusterIPService(key, rig.Address(clusterIPs, i).String(), corev1.ServicePort{
 		Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(8080),
 	})
 }
@@ -133,7 +126,7 @@ func (c *cluster) slice(i, at int) *discoveryv1.EndpointSlice {
 	for e, n := range numbers {
 		node := fmt.Sprintf("node-%04d", n%nodeCount)
 		endpoints[e] = discoveryv1.Endpoint{
-			Addresses: []string{endpointIP(n)}, NodeName: &node, Zone: new("zone-" + strconv.Itoa(n%3)),
+			Addresses: []string{rig.Address(endpointIPs, n).String()}, NodeName: &node, Zone: new("zone-" + strconv.Itoa(n%3)),
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
 			TargetRef: &corev1.ObjectReference{
 				Kind: "Pod", Namespace: serviceKey(i).Namespace, Name: fmt.Sprintf("%s-%07d", serviceKey(i).Name, n),
@@ -219,8 +212,8 @@ func (c *cluster) modified(i, at int) change {
 	return change{key: serviceKey(i), events: []watch.Event{{Type: watch.Modified, Object: c.slice(i, at)}}}
 }
 
-// addService delivers a Service first and its slices right after. The proxy may see the former
-// without the latter, so the change is complete once there is an object for each endpoint. In mode
+// addService delivers a Service first and its slices right after. The proxy may see the Service
+// without its slices, so the change is complete once there is an object for each endpoint. In mode
 // iptables, which has one chain for all endpoints, the slices come first.
 func (c *cluster) addService(i int) change {
 	ch := change{key: serviceKey(i)}

@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // coldStart is what a start took. Times count from the start of the process, without the time to
@@ -33,6 +34,8 @@ type coldStart struct {
 	Memory  memory
 }
 
+func (c *coldStart) size() string { return fmt.Sprintf("%d × %d", c.Services, c.Endpoints) }
+
 // measureColdStart starts a proxy in this process, which has done nothing yet.
 func measureColdStart(ctx context.Context, o options, m measurement, r *result) (err error) {
 	start, err := processStart()
@@ -43,17 +46,17 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 	if err != nil {
 		return err
 	}
-	var rig *rig
+	var subject *subject
 	c := &coldStart{Services: m.size, Endpoints: m.endpoints, Answers: map[string]time.Duration{}}
 	err = profiled(o, m, func() error {
-		if rig, err = startRig(ctx, o, newCluster(m.size, m.endpoints)); err != nil {
+		if subject, err = startRig(ctx, o, newCluster(m.size, m.endpoints)); err != nil {
 			return err
 		}
-		if err := rig.list(); err != nil {
+		if err := subject.list(); err != nil {
 			return err
 		}
-		since := func(at time.Time) time.Duration { return at.Sub(start) - rig.generating }
-		c.Listed, c.Generating = since(time.Now()), rig.generating
+		since := func(at time.Time) time.Duration { return at.Sub(start) - subject.generating }
+		c.Listed, c.Generating = since(time.Now()), subject.generating
 		for _, f := range firsts {
 			at, err := askUntilServed(ctx, here, f)
 			if err != nil {
@@ -61,20 +64,20 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 			}
 			c.Answers[f.key.String()] = since(at)
 		}
-		at, err := rig.await(ctx, "the cold start", rig.complete)
-		rig.mu.Lock()
-		defer rig.mu.Unlock()
-		c.Programmed, c.Rendered, c.Writing, c.Processor = since(at), since(rig.gate), rig.firstWrite, usedNow().all
-		c.System, c.Objects, c.Reading = usedNow().system, rig.counts.Written.Objects, rig.counts.AuditTook
+		at, err := subject.await(ctx, "the cold start", subject.complete)
+		subject.mu.Lock()
+		defer subject.mu.Unlock()
+		c.Programmed, c.Rendered, c.Writing, c.Processor = since(at), since(subject.gate), subject.firstWrite, usedNow().Sum()
+		c.System, c.Objects, c.Reading = usedNow().System, subject.counts.Written.Objects, subject.counts.AuditTook
 		return err
 	})
-	if rig != nil {
-		defer func() { err = errors.Join(err, rig.stop()) }()
+	if subject != nil {
+		defer func() { err = errors.Join(err, subject.stop()) }()
 	}
 	if err != nil {
 		return err
 	}
-	progress("%d Services of %d endpoints programmed after %v", m.size, m.endpoints, c.Programmed.Round(time.Millisecond))
+	rig.Progress("%d Services of %d endpoints programmed after %v", m.size, m.endpoints, c.Programmed.Round(time.Millisecond))
 	c.Memory = takeMemory(m.size)
 	r.Cold = c
 	return nil
@@ -105,7 +108,7 @@ func takeMemory(services int) memory {
 	var at runtime.MemStats
 	runtime.ReadMemStats(&at)
 	m := memory{
-		Peak: statusMiB("VmHWM:"), Resident: statusMiB("VmRSS:"),
+		Peak: rig.MiB(os.Getpid(), rig.Peak), Resident: rig.MiB(os.Getpid(), rig.Resident),
 		Heap: mib(at.HeapInuse), Stacks: mib(at.StackInuse),
 	}
 	for range 4 { // stacks shrink by half at each collection
@@ -114,24 +117,9 @@ func takeMemory(services int) memory {
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&at)
 	m.HeapObjects = at.HeapObjects
-	m.Least, m.LeastHeap, m.LeastStacks = statusMiB("VmRSS:"), mib(at.HeapAlloc), mib(at.StackInuse)
+	m.Least, m.LeastHeap, m.LeastStacks = rig.MiB(os.Getpid(), rig.Resident), mib(at.HeapAlloc), mib(at.StackInuse)
 	m.PerServiceKiB = (m.LeastHeap + m.LeastStacks) * 1024 / float64(services)
 	return m
 }
 
 func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
-
-// statusMiB reads a line of proc_pid_status(5), 0 when there is none.
-func statusMiB(name string) float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kib / 1024
-		}
-	}
-	return 0
-}

@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // growth says how a measure grows with the number of Services: as Services^Exponent.
@@ -42,13 +43,13 @@ func growths(results []result) []growth {
 			add("bytes", f.Bytes)
 		}
 	}
-	var grown []growth
+	var found []growth
 	for _, s := range all {
 		if e, ok := s.exponent(); ok {
-			grown = append(grown, growth{s.what, slices.Min(s.sizes), slices.Max(s.sizes), e, s.expected})
+			found = append(found, growth{s.what, slices.Min(s.sizes), slices.Max(s.sizes), e, s.expected})
 		}
 	}
-	return grown
+	return found
 }
 
 // series has the values of one measure.
@@ -86,15 +87,10 @@ func (s series) exponent() (float64, bool) {
 	return (n*xy - x*y) / (n*xx - x*x), true
 }
 
-func showGrowth(out io.Writer, results []result) error {
-	all := growths(results)
-	if len(all) == 0 {
-		return nil
+func grown(results []result) rig.Table {
+	t := table("growth with the number of Services; from; to; exponent; wanted")
+	for _, g := range growths(results) {
+		row(&t, g.What, g.From, g.To, g.Exponent, g.Expected)
 	}
-	t := newTable(out)
-	t.row("growth with the number of Services\tfrom\tto\texponent\twanted")
-	for _, g := range all {
-		t.row("%s\t%d\t%d\t%.2f\t%d", g.What, g.From, g.To, g.Exponent, g.Expected)
-	}
-	return t.end(out)
+	return t
 }

@@ -1,17 +1,16 @@
-// Command reaction measures the whole proxy in one process against the real kernel, from the watch
-// event that a reflector has decoded to the commit of the batch that carries it. Each measurement
-// runs in a process and a network namespace of its own; the host's rules are not touched. It needs
-// root.
+// Command reaction measures the whole proxy in one process against the real kernel, from the decoded
+// watch event to the commit of its batch. Each measurement runs in a new process and a new network
+// namespace; the rules of the host do not change. It needs root.
 //
 //	react-N    one change at a time among N Services: see kinds
 //	audit-N    one change at a time for long enough to see an audit
 //	rate-N     endpoints replaced at a high rate for a minute, then with Services added in between
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
-//	churn-N    endpoints of N Services replaced at a rate for a while, and the processor time
-//	           of the process and its children; -share sets how much of the time writes may take
-//	cold-NxE   start of the process to everything programmed, and memory
-//	restart-NxE   the same, and again over the rules that it left
+//	churn-N    endpoints of N Services replaced at a rate for a while, and the CPU time of the
+//	           process and its children; -share limits the share of the time for writes
+//	cold-NxE   start of the process to all Services programmed, and memory
+//	restart-NxE   the same, and again over the existing rules
 //
 //	go run ./reaction
 //	go run ./reaction -only react-1000,cold -output json
@@ -33,13 +32,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
@@ -71,29 +72,30 @@ func main() {
 	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
 	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
 	flag.DurationVar(&o.deadline, "deadline", 0, "longest wait of a change for its write; 0 means what the backend prefers")
-	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
+	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
 	output := flag.String("output", "table", "table or json")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up on one measurement after this long")
-	stored := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
+	files := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
 	inside := flag.String("inside", "", "used by the program itself: run this measurement, in the namespace of this process")
 	flag.Parse()
 
-	err := o.validate(*output)
-	switch {
-	case err != nil:
-	case *inside != "":
-		err = measureInside(o, *inside, *timeout)
-	case *stored != "":
-		err = showStored(*stored, *output)
-	default:
-		err = measureAll(o.mode, *only, *output, *timeout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reaction:", err)
-		os.Exit(1)
-	}
+	rig.Main("reaction", func(ctx context.Context) error {
+		if err := o.validate(*output); err != nil {
+			return err
+		}
+		switch {
+		case flag.NArg() > 0:
+			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		case *inside != "":
+			return measureInside(ctx, o, *inside, *timeout)
+		case *files != "":
+			return showStored(*files, *output)
+		default:
+			return measureAll(ctx, o.mode, *only, *output, *timeout)
+		}
+	})
 }
 
 func (o options) validate(output string) error {
@@ -112,17 +114,17 @@ func (o options) validate(output string) error {
 }
 
 // measureAll runs the chosen measurements one after the other and prints the results.
-func measureAll(mode, only, output string, timeout time.Duration) error {
+func measureAll(ctx context.Context, mode, only, output string, timeout time.Duration) error {
 	chosen, err := choose(mode, only)
 	if err != nil {
 		return err
 	}
 	var results []result
 	for i, name := range chosen {
-		fmt.Fprintf(os.Stderr, "%s (%d of %d)\n", name, i+1, len(chosen))
-		r, err := runChild(name, timeout)
+		rig.Progress("%s (%d of %d)", name, i+1, len(chosen))
+		r, err := runChild(ctx, name, timeout)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 		results = append(results, r)
 	}
@@ -132,15 +134,11 @@ func measureAll(mode, only, output string, timeout time.Duration) error {
 // showStored prints results that were measured before.
 func showStored(files, output string) error {
 	var results []result
-	for name := range strings.SplitSeq(files, ",") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		var some stored
-		if err := json.Unmarshal(text, &some); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	all, err := rig.Load[stored](files)
+	if err != nil {
+		return err
+	}
+	for _, some := range all {
 		results = append(results, some.Results...)
 	}
 	return report(results, output)
@@ -154,32 +152,27 @@ type stored struct {
 }
 
 func report(results []result, output string) error {
-	if output == "json" {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(stored{results, growths(results), judge(results)})
-	}
-	return show(os.Stdout, results)
+	return rig.Report(stored{results, growths(results), judge(results)}, output, func(out io.Writer) error { return show(out, results) })
 }
 
 // garbagePercent is what the daemon sets (internal/daemon/memory.go).
 const garbagePercent = 50
 
 // measureInside runs one measurement in this process and prints its result for the parent.
-func measureInside(o options, name string, timeout time.Duration) error {
+func measureInside(ctx context.Context, o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := parseMeasurement(name)
 	if err != nil {
 		return err
 	}
-	r := result{Name: name, Mode: o.mode, Load: loadAverage()}
+	r := result{Name: name, Mode: o.mode, Load: rig.LoadAverage()}
 	if err := m.run(ctx, o, &r); err != nil {
 		return err
 	}
@@ -197,9 +190,9 @@ const (
 // self is this program, wherever its file has gone (proc_pid_exe(5)).
 const self = "/proc/self/exe"
 
-// runChild makes one measurement in a process and a network namespace of its own, so that it starts
-// without rules and with unused memory.
-func runChild(name string, timeout time.Duration) (r result, err error) {
+// runChild makes one measurement in a new process and a new network namespace, so that it starts without
+// rules and with unused memory.
+func runChild(ctx context.Context, name string, timeout time.Duration) (r result, err error) {
 	namespace, err := netns.New(name)
 	if err != nil {
 		return r, err
@@ -209,18 +202,31 @@ func runChild(name string, timeout time.Duration) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.Command(self, append([]string{"-inside", name}, os.Args[1:]...)...)
+	// The child times out by itself; this is for one that cannot.
+	ctx, cancel := context.WithTimeout(ctx, timeout+time.Minute)
+	defer cancel()
+	return runSelf(ctx, name, namespace.Start, outsideVar+"="+outside)
+}
+
+// startInside starts this program again in this namespace, for one cold start.
+func startInside(ctx context.Context, name string) (*coldStart, error) {
+	r, err := runSelf(ctx, name, (*exec.Cmd).Start)
+	return r.Cold, err
+}
+
+// runSelf runs this program again with the same flags for one measurement.
+func runSelf(ctx context.Context, name string, start func(*exec.Cmd) error, environment ...string) (r result, err error) {
+	// The last one of a flag counts.
+	cmd := exec.Command(self, append(slices.Clone(os.Args[1:]), "-inside", name)...)
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
-	cmd.Env = append(os.Environ(), outsideVar+"="+outside, fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
-	if err := namespace.Start(cmd); err != nil {
+	cmd.Env = append(append(os.Environ(), environment...), fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
+	if err := start(cmd); err != nil {
 		return r, err
 	}
-	// The child times out by itself; this is for one that cannot.
-	alarm := time.AfterFunc(timeout+time.Minute, func() { _ = cmd.Process.Kill() })
-	defer alarm.Stop()
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	if err := cmd.Wait(); err != nil {
-		return r, err
+		return r, fmt.Errorf("%s: %w", name, err)
 	}
 	return r, json.Unmarshal(printed.Bytes(), &r)
 }

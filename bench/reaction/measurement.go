@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // measurement is one thing to measure, with its sizes; the name says both.
@@ -37,26 +39,10 @@ var all = map[string][]string{
 
 // choose returns the chosen names: default ones with the given beginning, or one of any size.
 func choose(mode, only string) ([]string, error) {
-	if only == "" {
-		return all[mode], nil
-	}
-	var chosen []string
-	for wanted := range strings.SplitSeq(only, ",") {
-		found := false
-		if _, err := parseMeasurement(wanted); err == nil {
-			chosen, found = append(chosen, wanted), true
-		} else {
-			for _, name := range all[mode] {
-				if wanted != "" && strings.HasPrefix(name, wanted) {
-					chosen, found = append(chosen, name), true
-				}
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all[mode], ", "))
-		}
-	}
-	return chosen, nil
+	return rig.Choose(only, all[mode], func(word string) bool {
+		_, err := parseMeasurement(word)
+		return err == nil
+	})
 }
 
 // parseMeasurement reads a name in full.
@@ -111,15 +97,6 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 
 // profileName is where the profile of a measurement goes.
 func (m measurement) profileName(file string) string { return file + "." + m.String() }
-
-// loadAverage shows how busy the machine is (proc_loadavg(5)).
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(text))
-}
 
 // profiled runs the measured phase of a measurement, and writes the requested profiles.
 func profiled(o options, m measurement, run func() error) (err error) {

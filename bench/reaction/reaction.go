@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	kwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // reaction is how long changes of one kind took, from the watch event to the aggregator's event
@@ -24,7 +26,7 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
-	// Processor is the processor time of this process per change, making the API objects included,
+	// Processor is the CPU time of this process per change, making the API objects included,
 	// and System the kernel's part. Resident is its resident size at the end, in MiB.
 	Processor, System time.Duration
 	Resident          float64
@@ -51,21 +53,21 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	if m.size < o.events {
 		return fmt.Errorf("%d Services are too few for %d changes of different ones", m.size, o.events)
 	}
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
+	defer func() { err = errors.Join(err, subject.stop()) }()
 	return profiled(o, m, func() error {
 		for _, p := range o.paces() {
 			for _, k := range kinds {
-				found, err := rig.react(ctx, o.events, p, k)
+				found, err := subject.react(ctx, o.events, p, k)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", k.name, p.name, err)
 				}
 				r.Reactions = append(r.Reactions, found)
 			}
-			progress("measured at %s", p.name)
+			rig.Progress("measured at %s", p.name)
 		}
 		return nil
 	})
@@ -83,16 +85,16 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 		}
 		return numbers
 	})
-	rig, err := startRig(ctx, o, c)
+	subject, err := startRig(ctx, o, c)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
+	defer func() { err = errors.Join(err, subject.stop()) }()
+	if _, err := subject.fill(ctx); err != nil {
 		return err
 	}
 	return profiled(o, m, func() error {
-		found, err := rig.react(ctx, o.events, pace{name: backToBack}, hot)
+		found, err := subject.react(ctx, o.events, pace{name: backToBack}, hot)
 		found.Endpoints = m.size
 		r.Reactions = append(r.Reactions, found)
 		return err
@@ -105,14 +107,14 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	// Mode nftables audits less often than a measurement lasts.
 	const pause, period = 20, 35
 	o.audit = pause * time.Second
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
+	defer func() { err = errors.Join(err, subject.stop()) }()
 	return profiled(o, m, func() error {
 		k := kind{"replaced for 35 s", spread, (*cluster).replaceEndpoint}
-		found, err := rig.react(ctx, int(o.rate*period), pace{fmt.Sprintf("%g/s", o.rate), o.rate}, k)
+		found, err := subject.react(ctx, int(o.rate*period), pace{fmt.Sprintf("%g/s", o.rate), o.rate}, k)
 		r.Reactions = append(r.Reactions, found)
 		return err
 	})
@@ -124,23 +126,23 @@ const addedShare = 100
 // measureRate replaces endpoints at a high rate, first nothing else, and then with Services added in
 // between: one transaction carries both, and the kernel checks the rules at each addition.
 func measureRate(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
+	defer func() { err = errors.Join(err, subject.stop()) }()
 	replaced := kind{"replaced, sustained", spread, (*cluster).replaceEndpoint}
 	added := kind{"Service added meanwhile", behind, (*cluster).addService}
 	p, changes := pace{fmt.Sprintf("%g/s", o.high), o.high}, int(o.high*o.lasting.Seconds())
 	return profiled(o, m, func() error {
-		alone, err := rig.react(ctx, changes, p, replaced)
+		alone, err := subject.react(ctx, changes, p, replaced)
 		if err != nil {
 			return err
 		}
 		r.Reactions = append(r.Reactions, alone)
-		progress("measured %s alone", replaced.name)
+		rig.Progress("measured %s alone", replaced.name)
 		isAdded := func(event int) bool { return event%addedShare == addedShare-1 }
-		took, used, err := rig.drive(ctx, changes/3, p, func(event int) kind {
+		took, used, err := subject.drive(ctx, changes/3, p, func(event int) kind {
 			if isAdded(event) {
 				return added
 			}
@@ -157,15 +159,15 @@ func measureRate(ctx context.Context, o options, m measurement, r *result) (err 
 				ofReplaced = append(ofReplaced, t)
 			}
 		}
-		done := rig.take()
-		r.Reactions = append(r.Reactions, rig.summarize(ofReplaced, p, replaced.name+", Services added", used, done),
-			rig.summarize(ofAdded, p, added.name, used, done))
+		done := subject.take()
+		r.Reactions = append(r.Reactions, subject.summarize(ofReplaced, p, replaced.name+", Services added", used, done),
+			subject.summarize(ofAdded, p, added.name, used, done))
 		return nil
 	})
 }
 
 // react makes changes of one kind and measures their times.
-func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
+func (r *subject) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
 	took, used, err := r.drive(ctx, changes, p, func(int) kind { return k })
 	if err != nil {
 		return reaction{}, err
@@ -173,10 +175,10 @@ func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction,
 	return r.summarize(took, p, k.name, used, r.take()), nil
 }
 
-// drive makes changes and returns how long each took, and the processor time of this process. It
+// drive makes changes and returns how long each took, and the CPU time of this process. It
 // makes the objects of a change before that is due, so that after each event the delivering
 // goroutine only waits, as a reflector does.
-func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, usage, error) {
+func (r *subject) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, rig.CPU, error) {
 	took := make([]time.Duration, changes)
 	began, done := make([]time.Time, changes), make([]<-chan time.Time, changes)
 	wait := func(i int) error {
@@ -196,47 +198,36 @@ func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event in
 		began[i] = time.Now()
 		for _, event := range c.events {
 			if err := r.deliver(event); err != nil {
-				return nil, usage{}, err
+				return nil, rig.CPU{}, err
 			}
 		}
 		if p.rate == 0 {
 			if err := wait(i); err != nil {
-				return nil, usage{}, err
+				return nil, rig.CPU{}, err
 			}
 		}
 	}
 	for i := range changes {
 		if done[i] != nil {
 			if err := wait(i); err != nil {
-				return nil, usage{}, err
+				return nil, rig.CPU{}, err
 			}
 		}
 	}
-	return took, usedNow().since(before), nil
+	return took, usedNow().Minus(before), nil
 }
 
 // summarize describes changes of one kind, and the work of all that were made meanwhile.
-func (r *rig) summarize(took []time.Duration, p pace, kind string, used usage, done counts) reaction {
-	slices.Sort(took)
-	slices.Sort(done.Took)
+func (r *subject) summarize(took []time.Duration, p pace, kind string, used rig.CPU, done counts) reaction {
 	n := float64(len(took))
 	return reaction{
 		Services: r.cluster.services, Endpoints: r.cluster.endpoints, Kind: kind, Pace: p.name, Changes: len(took),
-		P50: quantile(took, 0.5), P99: quantile(took, 0.99), Max: took[len(took)-1],
-		Write:   quantile(done.Took, 0.5),
+		P50: rig.Percentile(took, 50), P99: rig.Percentile(took, 99), Max: rig.Percentile(took, 100),
+		Write:   rig.Percentile(done.Took, 50),
 		Objects: float64(done.Written.Objects) / n, Lines: float64(done.Written.Lines) / n, Bytes: float64(done.Written.Bytes) / n,
 		Batches: len(done.Took), Audits: done.Audits, AuditTook: done.AuditTook,
-		Processor: used.all / time.Duration(len(took)), System: used.system / time.Duration(len(took)), Resident: statusMiB("VmRSS:"),
+		Processor: used.Sum() / time.Duration(len(took)), System: used.System / time.Duration(len(took)), Resident: rig.MiB(os.Getpid(), rig.Resident),
 	}
-}
-
-// quantile returns the nearest-rank quantile of sorted values, and 0 of none.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := int(float64(len(sorted))*q + 0.999999)
-	return sorted[max(1, min(rank, len(sorted)))-1]
 }
 
 // idleWork is the cost of events that change nothing.
@@ -253,13 +244,13 @@ type idleWork struct {
 // measureResync delivers every object again as it is, then with other metadata, then all of them as
 // a list, as after an outage of the API server.
 func measureResync(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
+	subject, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.stop()) }()
-	rig.take()
-	rig.rendered.Store(0)
+	defer func() { err = errors.Join(err, subject.stop()) }()
+	subject.take()
+	subject.rendered.Store(0)
 	return profiled(o, m, func() error {
 		work := idleWork{Services: m.size}
 		var delivering time.Duration
@@ -267,7 +258,7 @@ func measureResync(ctx context.Context, o options, m measurement, r *result) (er
 			func(*corev1.Service, *discoveryv1.EndpointSlice) {},
 			touchMetadata,
 		} {
-			took, err := rig.repeat(touch)
+			took, err := subject.repeat(touch)
 			if err != nil {
 				return err
 			}
@@ -275,16 +266,16 @@ func measureResync(ctx context.Context, o options, m measurement, r *result) (er
 			work.Events += 2 * m.size
 		}
 		work.PerEvent = delivering / time.Duration(work.Events)
-		if err := rig.list(); err != nil {
+		if err := subject.list(); err != nil {
 			return err
 		}
 		// Any work that was started ends long before this is over.
 		time.Sleep(time.Second)
-		done := rig.take()
-		work.Rendered, work.Batches, work.Objects = rig.rendered.Load(), len(done.Took), done.Written.Objects
+		done := subject.take()
+		work.Rendered, work.Batches, work.Objects = subject.rendered.Load(), len(done.Took), done.Written.Objects
 		r.Resync = &work
 		select {
-		case err := <-rig.failed:
+		case err := <-subject.failed:
 			return fmt.Errorf("after the events: %w", err)
 		default:
 			return nil
@@ -293,7 +284,7 @@ func measureResync(ctx context.Context, o options, m measurement, r *result) (er
 }
 
 // repeat delivers every Service and its slice once more, and returns how long that took.
-func (r *rig) repeat(touch func(*corev1.Service, *discoveryv1.EndpointSlice)) (time.Duration, error) {
+func (r *subject) repeat(touch func(*corev1.Service, *discoveryv1.EndpointSlice)) (time.Duration, error) {
 	var took time.Duration
 	for i := range r.cluster.services {
 		svc, slice := r.cluster.service(i), r.cluster.slice(i, 0)

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // restarted compares restarts, which find their own rules, with the cold start that wrote them.
@@ -22,7 +18,7 @@ type restarted struct {
 	Ratio float64
 }
 
-// restartRounds is the number of restarts. Each is a process of its own, and so is the cold start.
+// restartRounds is the number of restarts. The cold start and each restart run in separate processes.
 const restartRounds = 3
 
 // measureRestart starts a proxy several times in this namespace, which is empty at first.
@@ -45,69 +41,24 @@ func measureRestart(ctx context.Context, m measurement, r *result) error {
 		all.Restarts = append(all.Restarts, again)
 		took = append(took, again.Programmed)
 	}
-	slices.Sort(took)
-	all.Ratio = float64(quantile(took, 0.5)) / float64(cold.Programmed)
+	all.Ratio = float64(rig.Percentile(took, 50)) / float64(cold.Programmed)
 	r.Restart = all
 	return nil
 }
 
-// startInside starts this program again in this namespace, with the same flags, for one cold start.
-func startInside(ctx context.Context, name string) (*coldStart, error) {
-	// The last one of a flag counts.
-	cmd := exec.CommandContext(ctx, self, append(slices.Clone(os.Args[1:]), "-inside", name)...)
-	var printed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	var r result
-	if err := json.Unmarshal(printed.Bytes(), &r); err != nil {
-		return nil, err
-	}
-	return r.Cold, nil
-}
+// usedNow returns the CPU time of this process.
+func usedNow() rig.CPU { return rig.UsedHere(unix.RUSAGE_SELF) }
 
-// usage is what this process has used of the processors; system is the kernel's part.
-type usage struct{ all, system time.Duration }
-
-// usedNow returns what this process has used so far.
-func usedNow() usage { return usedBy(unix.RUSAGE_SELF) }
-
-// usedBy returns what this process, or its children that have ended, have used (getrusage(2)).
-func usedBy(who int) usage {
-	var used unix.Rusage
-	if unix.Getrusage(who, &used) != nil {
-		return usage{}
-	}
-	system := time.Duration(used.Stime.Nano())
-	return usage{time.Duration(used.Utime.Nano()) + system, system}
-}
-
-// since returns what was used after an earlier moment.
-func (u usage) since(before usage) usage { return usage{u.all - before.all, u.system - before.system} }
-
-func showRestarts(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("start\treduced\trendered\tin force\treading\tobjects written\tprocessor time\tof that system\tratio")
+func restarts(results []result) rig.Table {
+	t := table("start; reduced; rendered; applied; reading; objects written; CPU time; of that system; ratio")
 	for _, r := range results {
 		if r.Restart == nil {
 			continue
 		}
 		for i, c := range append([]*coldStart{r.Restart.Cold}, r.Restart.Restarts...) {
-			name, ratio := "cold", ""
-			if i > 0 {
-				name = "restart"
-				ratio = fmt.Sprintf("%.2f", float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
-			}
-			t.row("%d × %d, %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, name, round(c.Listed),
-				round(c.Rendered), round(c.Programmed), round(c.Reading), c.Objects, round(c.Processor), round(c.System), ratio)
-			count++
+			row(&t, c.size()+[]string{", cold", ", restart"}[min(i, 1)], c.Listed, c.Rendered, c.Programmed,
+				c.Reading, c.Objects, c.Processor, c.System, float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }

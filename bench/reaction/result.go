@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // result is the result of one measurement.
@@ -163,158 +167,101 @@ func hotOf(results []result, name string) *reaction {
 }
 
 func atMost(target, what string, found, want time.Duration) verdict {
-	return verdict{target, what, round(found), "≤ " + want.String(), found <= want}
-}
-
-// round returns a duration with three digits or so.
-func round(d time.Duration) string {
-	switch {
-	case d >= time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case d >= 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	default:
-		return d.Round(time.Microsecond).String()
-	}
-}
-
-// table prints rows in columns. It keeps the first error.
-type table struct {
-	*tabwriter.Writer
-	err error
-}
-
-func newTable(out io.Writer) *table {
-	return &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)}
-}
-
-func (t *table) row(format string, args ...any) {
-	if _, err := fmt.Fprintf(t, format+"\t\n", args...); t.err == nil {
-		t.err = err
-	}
-}
-
-// end prints the rows, and an empty line.
-func (t *table) end(out io.Writer) error {
-	if err := t.Flush(); t.err == nil {
-		t.err = err
-	}
-	if _, err := fmt.Fprintln(out); t.err == nil {
-		t.err = err
-	}
-	return t.err
+	return verdict{target, what, rig.Round(found), "≤ " + want.String(), found <= want}
 }
 
 // show prints tables for people.
 func show(out io.Writer, results []result) error {
-	for _, part := range []func(io.Writer, []result) error{showReactions, showChurn, showColdStarts, showRestarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
-		if err := part(out, results); err != nil {
-			return err
-		}
+	var errs []error
+	for _, t := range []rig.Table{
+		reactions(results), churns(results), starts(results), restarts(results), memories(results), resyncs(results),
+		grown(results), verdicts(results), loads(results),
+	} {
+		errs = append(errs, t.Print(out))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-func showReactions(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("Services\tendpoints\tchange\tpace\tp50\tp99\tmax\twrite p50\tobjects\tlines\tbytes\tbatches\tprocessor\tresident\taudits")
+// table makes a table out of a line of column names.
+func table(names string) rig.Table { return rig.Table{Head: strings.Split(names, "; ")} }
+
+// row adds values to a table.
+func row(t *rig.Table, values ...any) {
+	cells := make([]string, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case time.Duration:
+			cells[i] = rig.Round(v)
+		case float64:
+			cells[i] = strconv.FormatFloat(v, 'f', 2, 64)
+		default:
+			cells[i] = fmt.Sprint(v)
+		}
+	}
+	t.Add(cells...)
+}
+
+func reactions(results []result) rig.Table {
+	t := table("Services; endpoints; change; pace; p50; p99; max; write p50; objects; lines; bytes; batches; CPU time; " +
+		"resident, MiB; audits")
 	for _, r := range results {
 		for _, f := range r.Reactions {
 			audits := "-"
 			if f.Audits > 0 {
-				audits = fmt.Sprintf("%d ≤ %s", f.Audits, round(f.AuditTook))
+				audits = fmt.Sprintf("%d ≤ %s", f.Audits, rig.Round(f.AuditTook))
 			}
-			t.row("%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.0f\t%d\t%s\t%.0f MiB\t%s", f.Services, f.Endpoints, f.Kind, f.Pace,
-				round(f.P50), round(f.P99), round(f.Max), round(f.Write), f.Objects, f.Lines, f.Bytes, f.Batches, round(f.Processor), f.Resident, audits)
-			count++
+			row(&t, f.Services, f.Endpoints, f.Kind, f.Pace, f.P50, f.P99, f.Max, f.Write, f.Objects, f.Lines,
+				int(f.Bytes), f.Batches, f.Processor, int(f.Resident), audits)
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }
 
-// coldStarts returns the cold starts among the results.
-func coldStarts(results []result) []*coldStart {
-	var all []*coldStart
+func starts(results []result) rig.Table {
+	t := table("cold start; reduced; rendered; API answers; DNS answers; programmed; of that writing; generating, left out; CPU time")
 	for _, r := range results {
-		if r.Cold != nil {
-			all = append(all, r.Cold)
+		if c := r.Cold; c != nil {
+			row(&t, c.size(), c.Listed, c.Rendered, c.Answers[firsts[0].key.String()], c.Answers[firsts[1].key.String()],
+				c.Programmed, c.Writing, c.Generating, c.Processor)
 		}
 	}
-	return all
+	return t
 }
 
-func showColdStarts(out io.Writer, results []result) error {
-	starts := coldStarts(results)
-	if len(starts) == 0 {
-		return nil
+func memories(results []result) rig.Table {
+	t := table("memory in MiB; peak; resident; heap; stacks; resident, all returned; heap; stacks; KiB per Service; objects")
+	for _, r := range results {
+		if c := r.Cold; c != nil {
+			m := c.Memory
+			row(&t, c.size(), int(m.Peak), int(m.Resident), int(m.Heap), int(m.Stacks), int(m.Least),
+				int(m.LeastHeap), int(m.LeastStacks), m.PerServiceKiB, m.HeapObjects)
+		}
 	}
-	t := newTable(out)
-	t.row("cold start\treduced\trendered\tAPI answers\tDNS answers\tprogrammed\tof that writing\tgenerating, left out\tprocessor time")
-	for _, c := range starts {
-		t.row("%d × %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", c.Services, c.Endpoints, round(c.Listed), round(c.Rendered),
-			round(c.Answers[firsts[0].key.String()]), round(c.Answers[firsts[1].key.String()]),
-			round(c.Programmed), round(c.Writing), round(c.Generating), round(c.Processor))
-	}
-	return t.end(out)
+	return t
 }
 
-func showMemory(out io.Writer, results []result) error {
-	starts := coldStarts(results)
-	if len(starts) == 0 {
-		return nil
-	}
-	t := newTable(out)
-	t.row("memory in MiB\tpeak\tresident\theap\tstacks\tresident, all given back\theap\tstacks\tKiB per Service\tobjects")
-	for _, c := range starts {
-		m := c.Memory
-		t.row("%d × %d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%d", c.Services, c.Endpoints,
-			m.Peak, m.Resident, m.Heap, m.Stacks, m.Least, m.LeastHeap, m.LeastStacks, m.PerServiceKiB, m.HeapObjects)
-	}
-	return t.end(out)
-}
-
-func showResyncs(out io.Writer, results []result) error {
-	t := newTable(out)
-	count := 0
-	t.row("Services\tevents without a change\ttime of each\trendered\tbatches\tobjects")
+func resyncs(results []result) rig.Table {
+	t := table("Services; events without a change; time of each; rendered; batches; objects")
 	for _, r := range results {
 		if w := r.Resync; w != nil {
-			t.row("%d\t%d\t%s\t%d\t%d\t%d", w.Services, w.Events, round(w.PerEvent), w.Rendered, w.Batches, w.Objects)
-			count++
+			row(&t, w.Services, w.Events, w.PerEvent, w.Rendered, w.Batches, w.Objects)
 		}
 	}
-	if count == 0 {
-		return nil
-	}
-	return t.end(out)
+	return t
 }
 
-func showVerdicts(out io.Writer, results []result) error {
-	all := judge(results)
-	if len(all) == 0 {
-		return nil
+func verdicts(results []result) rig.Table {
+	t := table("target; measured; wanted; ")
+	for _, v := range judge(results) {
+		row(&t, v.Target+" "+v.What, v.Figure, v.Want, map[bool]string{true: "ok", false: "MISSED"}[v.Met])
 	}
-	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	t.row("target\twhat\tmeasured\twanted\t")
-	for _, v := range all {
-		word := "ok"
-		if !v.Met {
-			word = "MISSED"
-		}
-		t.row("%s\t%s\t%s\t%s\t%s", v.Target, v.What, v.Figure, v.Want, word)
-	}
-	return t.end(out)
+	return t
 }
 
-func showLoad(out io.Writer, results []result) error {
-	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	t.row("measurement\tmode\tload average when it began")
+func loads(results []result) rig.Table {
+	t := table("measurement; mode; load average when it began")
 	for _, r := range results {
-		t.row("%s\t%s\t%s", r.Name, r.Mode, r.Load)
+		row(&t, r.Name, r.Mode, r.Load)
 	}
-	return t.end(out)
+	return t
 }

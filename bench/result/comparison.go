@@ -3,6 +3,8 @@ package result
 import (
 	"io"
 	"slices"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // The programs that are compared.
@@ -42,12 +44,12 @@ func (r row) of(program string) (Figure, bool) {
 		values = append(values, f.Value)
 	}
 	middle := figures[0]
-	middle.Value = median(values)
+	middle.Value = rig.Quantile(values, 0.5)
 	middle.Beyond = slices.ContainsFunc(figures, func(f Figure) bool { return f.Beyond })
 	return middle, true
 }
 
-// ratio returns kube-proxy's figure over sluice's, in words. The load has none: it is the same for
+// ratio returns kube-proxy's figure divided by Sluice's, as text. The load has none: it is the same for
 // both.
 func (r row) ratio() string {
 	ours, ok := r.of(Sluice)
@@ -63,13 +65,13 @@ func (r row) ratio() string {
 }
 
 // Tables returns the comparison, one table for each step.
-func (c *Comparison) Tables() []Table {
-	var all []Table
+func (c *Comparison) Tables() []rig.Table {
+	var all []rig.Table
 	step := ""
 	for _, r := range c.rows() {
 		if r.step != step {
 			step = r.step
-			all = append(all, Table{Head: []string{step, Sluice, KubeProxy, "ratio"}})
+			all = append(all, rig.Table{Head: []string{step, Sluice, KubeProxy, "ratio"}})
 		}
 		cells := []string{r.what}
 		for _, program := range []string{Sluice, KubeProxy} {

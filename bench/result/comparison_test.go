@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // example has two rounds, in one of which kube-proxy did not get there.
@@ -63,7 +66,7 @@ func TestFigureText(t *testing.T) {
 
 func TestTheRecordIsReadAsItWasWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
-	machine := ThisMachine(t.Context())
+	machine := rig.ThisMachine(t.Context())
 	if machine.Kernel == "" || machine.Processors < 1 || machine.MemoryMiB < 1 || machine.LoadBefore == "" {
 		t.Errorf("machine %+v", machine)
 	}
@@ -74,5 +77,26 @@ func TestTheRecordIsReadAsItWasWritten(t *testing.T) {
 	read, err := ReadRecord(file)
 	if err != nil || read.Command != written.Command || read.Machine.Kernel != machine.Kernel || !strings.Contains(string(read.Data), "7") {
 		t.Errorf("read %+v, %v", read, err)
+	}
+}
+
+func milliseconds(values ...int) (all []time.Duration) {
+	for _, v := range values {
+		all = append(all, time.Duration(v)*time.Millisecond)
+	}
+	return all
+}
+
+// What did not end counts as longer than everything that did.
+func TestDistributeWithSomeThatDidNotEnd(t *testing.T) {
+	d := Distribute(milliseconds(1, 2, 3), 1)
+	if d.Count != 4 || d.Beyond != 1 || len(d.Percentiles) != 76 || d.Percentiles[50] != 2 || d.Percentiles[75] != 3 {
+		t.Errorf("%+v; want 75 per cent within 3 ms, and nothing beyond", d)
+	}
+	if d := Distribute(milliseconds(7), 0); len(d.Percentiles) != 101 || d.Percentiles[0] != 7 || d.Percentiles[100] != 7 {
+		t.Errorf("one value: %+v", d)
+	}
+	if d := Distribute(nil, 2); len(d.Percentiles) != 0 {
+		t.Errorf("nothing ended: %+v", d)
 	}
 }

@@ -5,6 +5,8 @@ package result
 import (
 	"strconv"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // Comparison is a run of bench/compare.
@@ -79,11 +81,11 @@ type Distribution struct {
 	Percentiles []float64
 }
 
-// Distribute returns the distribution of durations, beside which some did not end.
+// Distribute returns the distribution of durations. Beyond is the number of those that did not end.
 func Distribute(took []time.Duration, beyond int) (d Distribution) {
 	d.Count, d.Beyond = len(took)+beyond, beyond
 	for percent := range 101 {
-		v, ok := percentile(took, d.Count, percent)
+		v, ok := rig.NearestRank(took, d.Count, percent)
 		if !ok {
 			break
 		}

@@ -3,6 +3,8 @@ package result
 import (
 	"fmt"
 	"io"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // Soak is a run of bench/compare -soak: one process of Sluice under steady load and faults.
@@ -47,8 +49,8 @@ type Check struct {
 }
 
 // Table returns the checks as a table.
-func (s *Soak) Table() Table {
-	t := Table{Head: []string{"", "after the first minute", "at the end", "allowed", ""}}
+func (s *Soak) Table() rig.Table {
+	t := rig.Table{Head: []string{"", "after the first minute", "at the end", "allowed", ""}}
 	for _, c := range s.Checks {
 		verdict := "ok"
 		if !c.OK {

@@ -24,7 +24,7 @@ type Backend struct {
 	name string
 	addr netip.AddrPort
 	tcp  net.Listener
-	udp  net.PacketConn
+	udp  *net.UDPConn
 
 	running sync.WaitGroup // the two serving loops and one goroutine per connection
 	thinks  atomic.Int64   // how long, before it answers a datagram
@@ -36,9 +36,14 @@ type Backend struct {
 
 // StartBackend serves at addr inside the namespace, over TCP and UDP. Port 0 picks a free one. The
 // address should be a specific one: from a wildcard socket the kernel may answer a datagram from
-// another address than the one it was sent to.
+// another address than the one it was sent to. Without a name, addr is the wildcard address of a family, and
+// the backend answers from and with the address that the client reached.
 func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, error) {
-	tcp, udp, err := listenBoth(n, addr)
+	family := ""
+	if name == "" {
+		family = map[bool]string{true: "4", false: "6"}[addr.Addr().Is4()]
+	}
+	tcp, udp, err := listenBoth(n, family, addr)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
@@ -46,8 +51,13 @@ func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, err
 		name:  name,
 		addr:  tcp.Addr().(*net.TCPAddr).AddrPort(), // a TCP listener's address is always this type
 		tcp:   tcp,
-		udp:   udp,
+		udp:   udp.(*net.UDPConn), // and so for UDP
 		conns: make(map[net.Conn]struct{}),
+	}
+	if name == "" {
+		if err := wantDestination(b.udp, addr.Addr().Is6()); err != nil {
+			return nil, errors.Join(fmt.Errorf("backend %s: %w", name, err), tcp.Close(), udp.Close())
+		}
 	}
 	b.running.Go(b.serveTCP)
 	b.running.Go(b.serveUDP)
@@ -56,18 +66,18 @@ func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, err
 
 // listenBoth opens the two sockets on one port. When the port is for the kernel to choose, the one
 // it picks for TCP may be taken for UDP, so that is tried a few times.
-func listenBoth(n *Namespace, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
+func listenBoth(n *Namespace, family string, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
 	attempts := 1
 	if addr.Port() == 0 {
 		attempts = 10
 	}
 	var lastErr error
 	for range attempts {
-		tcp, err := n.Listen("tcp", addr.String())
+		tcp, err := n.Listen("tcp"+family, addr.String())
 		if err != nil {
 			return nil, nil, err
 		}
-		udp, err := n.ListenPacket("udp", tcp.Addr().String())
+		udp, err := n.ListenPacket("udp"+family, tcp.Addr().String())
 		if err == nil {
 			return tcp, udp, nil
 		}
@@ -137,7 +147,7 @@ func (b *Backend) talk(conn net.Conn) {
 		b.mu.Unlock()
 		_ = conn.Close() // the client has left, or Close has closed it
 	}()
-	if _, err := io.WriteString(conn, b.greeting(conn.RemoteAddr())+"\n"); err != nil {
+	if _, err := io.WriteString(conn, b.greeting(conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr(), conn.RemoteAddr())+"\n"); err != nil {
 		return
 	}
 	lines := bufio.NewReader(conn)
@@ -153,9 +163,10 @@ func (b *Backend) talk(conn net.Conn) {
 }
 
 func (b *Backend) serveUDP() {
-	question := make([]byte, 1) // the kernel cuts off the rest of a datagram, which says nothing
+	// The kernel cuts off the rest of a datagram, which says nothing.
+	question, control := make([]byte, 1), make([]byte, 64)
 	for {
-		_, client, err := b.udp.ReadFrom(question)
+		_, size, _, client, err := b.udp.ReadMsgUDPAddrPort(question, control)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -163,7 +174,10 @@ func (b *Backend) serveUDP() {
 			continue // an earlier answer was refused by its client; others still ask
 		}
 		// A client that has left is no reason to stop; the loop ends on the next read after Close.
-		answer := func() { _, _ = b.udp.WriteTo([]byte(b.greeting(client)), client) }
+		reached, from := destination(control[:size])
+		answer := func() {
+			_, _, _ = b.udp.WriteMsgUDPAddrPort([]byte(b.greeting(reached, net.UDPAddrFromAddrPort(client))), from, client)
+		}
 		if thinks := time.Duration(b.thinks.Load()); thinks > 0 {
 			time.AfterFunc(thinks, answer)
 		} else {
@@ -172,4 +186,9 @@ func (b *Backend) serveUDP() {
 	}
 }
 
-func (b *Backend) greeting(client net.Addr) string { return b.name + " " + client.String() }
+func (b *Backend) greeting(reached netip.Addr, client net.Addr) string {
+	if b.name == "" {
+		return reached.String() + " " + client.String()
+	}
+	return b.name + " " + client.String()
+}

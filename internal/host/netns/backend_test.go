@@ -92,3 +92,17 @@ func TestBackendOnATakenPort(t *testing.T) {
 		t.Errorf("second backend on %s: %v", b.Addr(), err)
 	}
 }
+
+func TestBackendWithoutANameAnswersFromTheReachedAddress(t *testing.T) {
+	n := newNamespace(t, "n")
+	v4 := startBackend(t, n, "", netip.MustParseAddrPort("0.0.0.0:8080"))
+	v6 := startBackend(t, n, "", netip.MustParseAddrPort("[::]:8080"))
+	for _, at := range []string{"127.0.0.1", "127.1.2.3", "::1"} {
+		for _, network := range []string{"tcp", "udp"} {
+			answer, err := n.Ask(t.Context(), network, netip.AddrPortFrom(netip.MustParseAddr(at), v4.Addr().Port()))
+			if err != nil || answer.Backend != at || v6.Addr().Port() != 8080 {
+				t.Errorf("%s to %s: %+v, %v", network, at, answer, err)
+			}
+		}
+	}
+}

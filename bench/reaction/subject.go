@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcache "k8s.io/client-go/tools/cache"
 
+	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/observe"
@@ -25,9 +25,9 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// rig is a running proxy that writes to this process's network namespace. The measurement acts as
+// subject is a running proxy that writes to this process's network namespace. The measurement acts as
 // the API server: it hands objects to the stores of the API source as reflectors would.
-type rig struct {
+type subject struct {
 	*watcher
 	cluster              *cluster
 	ofServices, ofSlices clientcache.TransformingStore
@@ -41,26 +41,26 @@ type rig struct {
 }
 
 // startFilled starts a proxy and waits until the whole cluster is programmed.
-func startFilled(ctx context.Context, o options, c *cluster) (*rig, error) {
-	rig, err := startRig(ctx, o, c)
+func startFilled(ctx context.Context, o options, c *cluster) (*subject, error) {
+	subject, err := startRig(ctx, o, c)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := rig.fill(ctx); err != nil {
-		return nil, errors.Join(err, rig.stop())
+	if _, err := subject.fill(ctx); err != nil {
+		return nil, errors.Join(err, subject.stop())
 	}
-	return rig, nil
+	return subject, nil
 }
 
 // startRig starts a proxy that has not seen any object yet.
-func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
+func startRig(ctx context.Context, o options, c *cluster) (*subject, error) {
 	log := silentLog()
 	domains, err := o.domains(ctx, log)
 	if err != nil {
 		return nil, err
 	}
 	c.oneChain = o.mode == iptables
-	r := &rig{cluster: c, stopped: make(chan error, 1)}
+	r := &subject{cluster: c, stopped: make(chan error, 1)}
 	var names []string
 	for i := range domains {
 		names = append(names, domains[i].Name)
@@ -144,14 +144,14 @@ func (c *counting) Service(ctx context.Context, view *service.View, facts *servi
 }
 
 // stop ends the proxy.
-func (r *rig) stop() error {
+func (r *subject) stop() error {
 	r.cancel()
 	return <-r.stopped
 }
 
 // list delivers the first lists as streamed ones: each object is reduced as it arrives, and Replace
 // gets the reduced ones.
-func (r *rig) list() error {
+func (r *subject) list() error {
 	var services, slices []any
 	add := func(list *[]any, store clientcache.TransformingStore, object any) error {
 		item, err := store.Transformer()(object)
@@ -183,19 +183,19 @@ func (r *rig) list() error {
 }
 
 // fill lists, and waits until everything is programmed.
-func (r *rig) fill(ctx context.Context) (time.Time, error) {
+func (r *subject) fill(ctx context.Context) (time.Time, error) {
 	if err := r.list(); err != nil {
 		return time.Time{}, err
 	}
 	at, err := r.await(ctx, "the cold start", r.complete)
 	if err == nil {
-		progress("%d Services programmed", r.cluster.services)
+		rig.Progress("%d Services programmed", r.cluster.services)
 	}
 	return at, err
 }
 
 // deliver hands one watch event over as a reflector does.
-func (r *rig) deliver(event kwatch.Event) error {
+func (r *subject) deliver(event kwatch.Event) error {
 	var store clientcache.ReflectorStore
 	switch event.Object.(type) {
 	case *corev1.Service:
@@ -215,9 +215,4 @@ func (r *rig) deliver(event kwatch.Event) error {
 	default:
 		return fmt.Errorf("no way to deliver a %s event", event.Type)
 	}
-}
-
-// progress reports on standard error how far a measurement is.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "  "+format+"\n", args...)
 }

@@ -1,4 +1,4 @@
-package result
+package rig
 
 import (
 	"fmt"
@@ -13,8 +13,15 @@ type Table struct {
 	Rows [][]string
 }
 
-// Print prints the columns aligned: the first to the left, the others to the right.
+// Add adds a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Print prints the columns aligned: the first to the left, the others to the right. It does not print a
+// table without rows.
 func (t Table) Print(out io.Writer) error {
+	if len(t.Rows) == 0 {
+		return nil
+	}
 	width := make([]int, len(t.Head))
 	lines := append([][]string{t.Head}, t.Rows...)
 	for _, row := range lines {
