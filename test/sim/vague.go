@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -49,7 +51,7 @@ func (w *world) vagueIsDamaged() bool {
 // another program has left it: the next process has not known what was there before.
 type contents struct {
 	present []map[nftmodel.Name]string
-	past    func(fits func(map[nftmodel.Name]string) bool) bool
+	past    func(name nftmodel.Name, fits func(map[nftmodel.Name]string) bool) bool
 	// healthy has what is wanted without what is held back.
 	healthy func() map[nftmodel.Name]string
 	left    map[nftmodel.Name]string
@@ -68,7 +70,7 @@ func (c contents) allows(name nftmodel.Name, body string) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
 	}
-	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || c.past(fits)
+	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || c.past(name, fits)
 }
 
 // leaves reports whether a part is as it was left when a process ended. What bears no name
@@ -173,13 +175,19 @@ func (w *world) notHeldBack(family service.Family, all []served) []served {
 	return slices.DeleteFunc(slices.Clone(all), func(s served) bool { return w.cluster.heldBack(s.n, family) })
 }
 
-// anyPast returns a function that reports whether the items of one of these states fit, the newest first.
-func (w *world) anyPast(family service.Family, all []served) func(func(map[nftmodel.Name]string) bool) bool {
-	return func(fits func(map[nftmodel.Name]string) bool) bool {
-		for _, s := range slices.Backward(all) {
-			for items := range w.pastItems(family, s) {
-				if fits(items) {
-					return true
+// anyPast returns a function that reports whether the items of one of these states fit. It begins with those
+// that are likely to have the item, the newest first.
+func (w *world) anyPast(family service.Family, all []served) func(nftmodel.Name, func(map[nftmodel.Name]string) bool) bool {
+	return func(name nftmodel.Name, fits func(map[nftmodel.Name]string) bool) bool {
+		for _, likely := range []bool{true, false} {
+			for _, s := range slices.Backward(all) {
+				if s.mayHave(family, name.Key) != likely {
+					continue
+				}
+				for items := range w.pastItems(family, s) {
+					if fits(items) {
+						return true
+					}
 				}
 			}
 		}
@@ -187,21 +195,40 @@ func (w *world) anyPast(family service.Family, all []served) func(func(map[nftmo
 	}
 }
 
-// pastKey is what the items of a past state are computed from, besides the facts of today.
+// mayHave reports whether the key of an element contains the address or the port of a frontend.
+func (s served) mayHave(family service.Family, key string) (may bool) {
+	s.state.spec.Claims(func(in service.Family, f service.Frontend, _ service.ClaimKind) {
+		part := string(f.Addr.AsSlice())
+		if !f.Addr.IsValid() {
+			part = string(binary.BigEndian.AppendUint16(nil, f.Port))
+		}
+		may = may || in == family && strings.Contains(key, part)
+	})
+	return may
+}
+
+// pastKey is what the objects of a past state are rendered from.
 type pastKey struct {
 	family  service.Family
 	n       int
 	spec    *service.Spec
 	slices  **service.Slice // the first
 	was, as *service.NodeFacts
-	form    int
 }
 
-// pastMemory has the items of past states. A check asks for the same ones each time until
-// all is settled.
+// pastItems identifies what a kernel has of a past state, besides the facts of today.
+type pastItems struct {
+	family     service.Family
+	digest     uint64 // of the rendered objects
+	translated bool
+}
+
+// pastMemory has the items of past states, many of which are rendered alike. A check asks for the same
+// ones each time until all is settled.
 type pastMemory struct {
-	facts *service.NodeFacts
-	items map[pastKey]map[nftmodel.Name]string
+	facts   *service.NodeFacts
+	digests map[pastKey]uint64
+	items   map[pastItems]map[nftmodel.Name]string
 }
 
 // pastItems yields what a kernel has that only this state was written to, with the facts of any time, the
@@ -210,30 +237,49 @@ type pastMemory struct {
 func (w *world) pastItems(family service.Family, s served) iter.Seq[map[nftmodel.Name]string] {
 	m := &w.past
 	if now := w.cluster.facts(); m.facts == nil || !m.facts.Equal(now) {
-		*m = pastMemory{now, map[pastKey]map[nftmodel.Name]string{}}
+		*m = pastMemory{now, map[pastKey]uint64{}, map[pastItems]map[nftmodel.Name]string{}}
 	}
 	key := pastKey{family: family, n: s.n, spec: s.state.spec, was: s.state.facts}
 	if len(s.state.slices) > 0 {
 		key.slices = &s.state.slices[0]
 	}
+	render := nftrender.NewRenderer(family, w.settings.options)
 	return func(yield func(map[nftmodel.Name]string) bool) {
+		seen := map[uint64]bool{}
 		for _, key.as = range slices.Backward(w.cluster.former) {
-			for form, translate := range []func([]dataplane.Object) []dataplane.Object{nil, translated} {
-				key.form = form
-				if m.items[key] == nil {
-					s.state.facts = key.as
-					items, wrong := w.expectedItems(family, []served{s}, translate)
-					if wrong != nil {
-						w.monitor.object(wrong)
-					}
-					m.items[key] = items
+			s.state.facts = key.as
+			digest, known := m.digests[key]
+			if !known {
+				digest = dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &s.view, key.as)).Digest
+				m.digests[key] = digest
+			}
+			if seen[digest] {
+				continue
+			}
+			seen[digest] = true
+			for _, id := range []pastItems{{family, digest, false}, {family, digest, true}} {
+				if m.items[id] == nil {
+					m.items[id] = w.computePast(id, s)
 				}
-				if !yield(m.items[key]) {
+				if !yield(m.items[id]) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// computePast returns the items of a state in the form of this release, or of the other one.
+func (w *world) computePast(id pastItems, s served) map[nftmodel.Name]string {
+	var translate func([]dataplane.Object) []dataplane.Object
+	if id.translated {
+		translate = translated
+	}
+	items, err := w.expectedItems(id.family, []served{s}, translate)
+	if err != nil {
+		w.monitor.object(err)
+	}
+	return items
 }
 
 // concernsVague reports whether a packet goes to where a vague Service answers, or did. On which

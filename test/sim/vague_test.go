@@ -14,7 +14,7 @@ func TestWhatIsLeftIsAllowedForTheVagueAlone(t *testing.T) {
 	former, foreign := nftmodel.Name{Chain: "former"}, nftmodel.Name{Chain: "foreign"}
 	c := contents{
 		present: []items{{certain: "1"}, {certain: "1", vague: "2"}},
-		past:    func(fits func(items) bool) bool { return fits(items{former: "3"}) },
+		past:    func(_ nftmodel.Name, fits func(items) bool) bool { return fits(items{former: "3"}) },
 		left:    items{certain: "left", vague: "left", former: "left", foreign: "left"},
 	}
 	for _, one := range []struct {
