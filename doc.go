@@ -7,7 +7,8 @@
 //	dataplane                   the language of actors, aggregators and backends
 //	dataplane/ledger            what is wanted in the kernel, and what is known to be there
 //	aggregator                  gathers fragments, writes batches, isolates rejected Services
-//	dataplane/nftables, ...     the backends
+//	dataplane/nftables, ...     the backends: render/ turns Services into objects, kernel/
+//	                            writes and reads them, wire/ has the sockets
 //	dataplane/conntrack         deletes stale flows
 //	proxy                       the assembly of one running proxy
 //	observe/...                 logs, metrics, health, events
