@@ -221,6 +221,23 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 	}
 }
 
+// A frozen Service that is released and held again keeps what landed in between, and does not fall back to
+// the damaged objects that the kernel had when it was frozen.
+func TestAFrozenServiceKeepsWhatLandsAfterwards(t *testing.T) {
+	l := New(nil, names{}, nil)
+	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
+	l.Settle(l.Plan(), landed())
+	l.Observe([]dataplane.Object{chain("a1", "changed"), chain("a2", "changed")})
+	l.Freeze([]service.Key{key("a")}, nil)
+	l.Release(key("a"))
+	l.Settle(l.Plan(), dataplane.Receipt{Outcome: dataplane.Unknown})
+	l.Observe([]dataplane.Object{chain("a1", "x"), chain("a2", "changed")})
+	l.Hold(key("a"))
+	if b := l.Plan(); b != nil {
+		t.Errorf("held again: %q, want nothing to change", changes(b))
+	}
+}
+
 // A Service that has not submitted is never held. It is frozen in a search like any other, and
 // what another program has changed meanwhile must not stay for ever.
 func TestWhoHasNotSubmittedThaws(t *testing.T) {

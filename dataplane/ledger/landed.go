@@ -6,14 +6,15 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// followWhatLanded adds to what a former process left of an account what has landed of its
-// newest fragment since. What was left may have been damaged by another program, or be gone:
-// what serves again must not be taken back. It does nothing once a fragment was fully in force.
+// followWhatLanded adds to the fallback of an account the objects of its newest fragment that have landed
+// since: to what a previous process left, and to what the kernel had when the account was frozen. Another
+// program may have damaged or deleted those; what serves again must not be taken back. It does nothing for
+// an account that falls back to a fragment that was fully in force.
 func (l *Ledger) followWhatLanded(a *account) {
-	if a.whole() || a.latest.Gone || l.layout != nil {
+	if a.frozen == nil && a.whole() || a.latest.Gone || l.layout != nil {
 		return // where a layout composes objects, a write lands whole
 	}
-	m := &landedClosure{l: l, a: a, objects: byID(a.applied), newest: byID(a.latest)}
+	m := &landedClosure{l: l, a: a, objects: byID(a.fallback()), newest: byID(a.latest)}
 	for id := range m.newest {
 		if m.serves(id) {
 			m.take(id)
@@ -27,7 +28,12 @@ func (l *Ledger) followWhatLanded(a *account) {
 	if len(m.objects) == 0 {
 		return
 	}
-	a.applied = dataplane.NewFragment(a.key, valuesOf(m.objects))
+	f := dataplane.NewFragment(a.key, valuesOf(m.objects))
+	if a.frozen != nil {
+		a.frozen = f
+	} else {
+		a.applied = f
+	}
 }
 
 func valuesOf(byID map[dataplane.ID]*dataplane.Object) []dataplane.Object {

@@ -98,13 +98,13 @@ func TestPagesCanBeFollowed(t *testing.T) {
 	r := newReader(t, c)
 	const kubeProxyName, sluice, canary = "kube-proxy", "sluice", "sluice-canary"
 	want := map[string][2]string{ // who serves worker-1 and worker-7
-		"3. Prepare":             {kubeProxyName, kubeProxyName},
-		"4. Take a node over":    {sluice, kubeProxyName},
-		"Back":                   {kubeProxyName, kubeProxyName},
-		"Canary":                 {canary, canary},
-		"Roll-out":               {sluice, sluice},
-		"Roll back":              {kubeProxyName, sluice},
-		"5. More nodes, and all": {sluice, sluice},
+		"3. Create the DaemonSet":        {kubeProxyName, kubeProxyName},
+		"4. Migrate the first node":      {sluice, kubeProxyName},
+		"Roll back a node":               {kubeProxyName, kubeProxyName},
+		"Canary":                         {canary, canary},
+		"Rollout":                        {sluice, sluice},
+		"Roll back":                      {kubeProxyName, sluice},
+		"5. Migrate the remaining nodes": {sluice, sluice},
 	}
 	check := func(heading string) {
 		if expected, known := want[heading]; known {

@@ -250,7 +250,8 @@ func (w *world) pastItems(family service.Family, s served) iter.Seq[map[nftmodel
 			s.state.facts = key.as
 			digest, known := m.digests[key]
 			if !known {
-				digest = dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &s.view, key.as)).Digest
+				as := w.contest(family, []served{s})[0]
+				digest = dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &as.view, key.as)).Digest
 				m.digests[key] = digest
 			}
 			if seen[digest] {

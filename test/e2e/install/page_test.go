@@ -44,12 +44,12 @@ func TestInstallPage(t *testing.T) {
 		heading string
 		after   []func(t *testing.T, printed string) // per block
 	}{
-		{"1. The image", []func(*testing.T, string){nothing}},
-		{"2. Keep the mode while you try", []func(*testing.T, string){nothing}},
-		{"3. Prepare", []func(*testing.T, string){s.kubeProxyServes}},
-		{"4. Take a node over", []func(*testing.T, string){s.sluiceServes("sluice"), looksGood}},
-		{"Back", []func(*testing.T, string){s.kubeProxyServes, s.sluiceIsGone}},
-		{"The image alone", []func(*testing.T, string){s.sluiceServes("kube-proxy"), s.kubeProxyServes}},
+		{"1. Build and distribute the image", []func(*testing.T, string){nothing}},
+		{"2. Pin the proxy mode", []func(*testing.T, string){nothing}},
+		{"3. Create the DaemonSet", []func(*testing.T, string){s.kubeProxyServes}},
+		{"4. Migrate the first node", []func(*testing.T, string){s.sluiceServes("sluice"), looksGood}},
+		{"Roll back a node", []func(*testing.T, string){s.kubeProxyServes, s.sluiceIsGone}},
+		{"Alternative: replace only the image", []func(*testing.T, string){s.sluiceServes("kube-proxy"), s.kubeProxyServes}},
 	} {
 		blocks := r.blocks(t, p.heading)
 		if len(blocks) != len(p.after) {
@@ -58,7 +58,7 @@ func TestInstallPage(t *testing.T) {
 		for i, block := range blocks {
 			report.step(fmt.Sprintf("%s (block %d of %d)", p.heading, i+1, len(blocks)), func(t *testing.T) {
 				watch := s.undisturbed
-				if p.heading == "3. Prepare" || p.heading == "Back" && i == 1 {
+				if p.heading == "3. Create the DaemonSet" || p.heading == "Roll back a node" && i == 1 {
 					watch = s.observed // kube-proxy restarts, while Sluice is not on the node
 				}
 				watch(t, func() {
