@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// trafficSide is where connections to a service port come from. Each trafficSide has its own
+// trafficSide is where connections to a service port come from. Each side has separate
 // frontends and endpoints: an endpoint may leave one and stay in the other.
 type trafficSide uint8
 
@@ -55,7 +55,7 @@ func (s trafficSide) targets(p *service.PortView) []service.Endpoint {
 	}
 }
 
-// departed returns the endpoints that have departed one side of a service port and can drain
+// departed returns the endpoints that left one side of a service port and can drain
 // there. On a side that is gone, nothing drains.
 func departed(s trafficSide, before, now *service.PortView) []service.Endpoint {
 	if !s.drains(now) {

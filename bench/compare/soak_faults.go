@@ -69,7 +69,7 @@ func (s *soak) reconfigure(ctx context.Context, n int) error {
 			return nil
 		}
 		if !rig.Sleep(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", rig.Round(time.Since(began)), got, err)
+			return fmt.Errorf("the configuration is not applied %s after it was written (burst %d, %v)", rig.Round(time.Since(began)), got, err)
 		}
 	}
 }

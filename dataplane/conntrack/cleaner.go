@@ -72,7 +72,7 @@ func (c Config) withDefaults() Config {
 // Cleaner deletes stale flows of both families. The families do not wait for each
 // other. Its functions make a proxy.Follower.
 type Cleaner struct {
-	keepers service.PerFamily[*familyCleaner]
+	families service.PerFamily[*familyCleaner]
 }
 
 // New returns a cleaner. It touches nothing until Run.
@@ -83,7 +83,7 @@ func New(config Config) (*Cleaner, error) {
 	config = config.withDefaults()
 	c := &Cleaner{}
 	for _, family := range service.Families {
-		c.keepers[family] = newKeeper(family, config)
+		c.families[family] = newFamilyCleaner(family, config)
 	}
 	return c, nil
 }
@@ -92,7 +92,7 @@ func New(config Config) (*Cleaner, error) {
 // from now on. It does not block.
 func (c *Cleaner) Submitted(ctx context.Context, family service.Family, view service.View) {
 	if p := newPicture(ctx, family, &view); ctx.Err() == nil {
-		c.keepers[family].expected.put(view.Key, p.ports)
+		c.families[family].expected.put(view.Key, p.ports)
 	}
 }
 
@@ -104,15 +104,15 @@ func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view se
 	if ctx.Err() != nil {
 		return // the actor's replacement reports the view
 	}
-	c.keepers[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
-	c.keepers[family].inbox.Post(view.Key, p)
+	c.families[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
+	c.families[family].inbox.Post(view.Key, p)
 }
 
 // Repaired records that rules of a family were missing or wrong and are in force again. It
 // makes the next sweep and some after it judge the flows of all frontends: a client that sent
 // meanwhile is not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {
-	c.keepers[family].inbox.Post(service.Node, flowPicture{repaired: true})
+	c.families[family].inbox.Post(service.Node, flowPicture{repaired: true})
 }
 
 // Run works until the context ends, and then returns nil. It reports what fails to the
@@ -122,7 +122,7 @@ func (c *Cleaner) Repaired(family service.Family) {
 // sweep judge its flows, so that those that went stale meanwhile go and the others stay.
 func (c *Cleaner) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	for _, k := range c.keepers {
+	for _, k := range c.families {
 		running.Go(func() { k.run(ctx) })
 	}
 	running.Wait()

@@ -42,7 +42,7 @@ func inHouse(t *testing.T, test func(*house)) {
 			t.Fatal(err)
 		}
 		h.Cleaner = cleaner
-		for family, k := range cleaner.keepers {
+		for family, k := range cleaner.families {
 			h.kernels[family] = newFake()
 			k.open = func() kernel { return h.kernels[family] }
 		}
@@ -245,7 +245,7 @@ func TestStoppingIsNoFailure(t *testing.T) {
 			t.Errorf("said: %+v", events)
 		}
 		h.tell(endpointA)
-		if waiting := h.keepers[service.IPv4].inbox.Len(); waiting > 0 {
+		if waiting := h.families[service.IPv4].inbox.Len(); waiting > 0 {
 			t.Errorf("%d pictures wait", waiting)
 		}
 	})

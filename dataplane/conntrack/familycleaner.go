@@ -26,7 +26,7 @@ type familyCleaner struct {
 	doubts   doubts
 }
 
-func newKeeper(family service.Family, config Config) *familyCleaner {
+func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 	return &familyCleaner{
 		family: family, config: config,
 		open:     func() kernel { return &netfilter{family: family, inside: config.Inside} },

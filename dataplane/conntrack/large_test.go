@@ -27,7 +27,7 @@ func largeView(addresses, ports int) *service.View {
 }
 
 // TestTheWorkForALargeServiceIsLinear, but for sorting: a tenant may ask for 32,001 destinations by 12 KB
-// of YAML, and every actor and both keepers of the node would wait for a walk over their pairs.
+// of YAML, and every actor and both families of the node would wait for a walk over their pairs.
 func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 	const addresses, ports = 200, 160
 	const destinations = addresses*ports + 1
@@ -77,7 +77,7 @@ func TestPicturesPollTheirContext(t *testing.T) {
 	}
 	c.Submitted(ends(), service.IPv4, *large)
 	c.Programmed(ends(), service.IPv4, *large)
-	if k := c.keepers[service.IPv4]; len(k.expected.services) > 0 || k.inbox.Waits() {
+	if k := c.families[service.IPv4]; len(k.expected.services) > 0 || k.inbox.Waits() {
 		t.Error("an incomplete picture was recorded")
 	}
 }

@@ -9,11 +9,26 @@ import (
 // followWhatLanded adds to the fallback of an account the objects of its newest fragment that have landed
 // since: to what a previous process left, and to what the kernel had when the account was frozen. Another
 // program may have damaged or deleted those; what serves again must not be taken back. It does nothing for
-// an account that falls back to a fragment that was fully in force.
+// an account whose fallback is a fragment that was applied as a whole.
 func (l *Ledger) followWhatLanded(a *account) {
-	if a.frozen == nil && a.whole() || a.latest.Gone || l.layout != nil {
-		return // where a layout composes objects, a write lands whole
+	if a.frozen == nil && a.whole() || a.latest.Gone {
+		return
 	}
+	f := a.latest
+	if l.layout == nil {
+		f = l.landedOf(a)
+	} else if !l.stands(a, true) {
+		return // where a layout composes objects, a write lands as a whole or not at all
+	}
+	if a.frozen != nil {
+		a.frozen = f
+	} else {
+		a.applied = f
+	}
+}
+
+// landedOf returns the fallback of an account with the objects of its newest fragment that have landed.
+func (l *Ledger) landedOf(a *account) *dataplane.Fragment {
 	m := &landedClosure{l: l, a: a, objects: byID(a.fallback()), newest: byID(a.latest)}
 	for id := range m.newest {
 		if m.serves(id) {
@@ -26,14 +41,9 @@ func (l *Ledger) followWhatLanded(a *account) {
 		}
 	}
 	if len(m.objects) == 0 {
-		return
+		return a.fallback()
 	}
-	f := dataplane.NewFragment(a.key, valuesOf(m.objects))
-	if a.frozen != nil {
-		a.frozen = f
-	} else {
-		a.applied = f
-	}
+	return dataplane.NewFragment(a.key, valuesOf(m.objects))
 }
 
 func valuesOf(byID map[dataplane.ID]*dataplane.Object) []dataplane.Object {
@@ -52,7 +62,7 @@ func byID(f *dataplane.Fragment) map[dataplane.ID]*dataplane.Object {
 	return objects
 }
 
-// landedClosure is what a former process left of an account, while it is brought up to date.
+// landedClosure is the fallback of an account, while it is brought up to date.
 type landedClosure struct {
 	l               *Ledger
 	a               *account
@@ -69,7 +79,7 @@ func (m *landedClosure) serves(id dataplane.ID) bool {
 }
 
 // take takes an object of the newest fragment if it has landed with all that it refers to. What
-// has not landed and is referred to may be there as a former process has left it: it is taken as
+// has not landed and is referred to may be there as a previous process left it: it is taken as
 // it is. It reports whether the object is there to be referred to.
 func (m *landedClosure) take(id dataplane.ID) bool {
 	m.l.steps++

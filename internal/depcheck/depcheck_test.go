@@ -55,7 +55,7 @@ var layers = []layer{
 	{pkg: "dataplane/userspace", may: []string{"dataplane", "dataplane/listeners", "dataplane/relay", "internal/netlink", "service"}, why: "a backend never imports another"},
 	{pkg: "test/nftmodel", may: []string{"dataplane", "dataplane/nftables/kernel", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract; it shares no rule with the product", test: true},
 	{pkg: "test/writertest", may: []string{"dataplane", "dataplane/ledger", "service", "internal/host/netns", "test/netnstest"}, why: "the same cases for each writer", test: true},
-	{pkg: "test/rendertest", may: []string{"service"}, why: "addresses and Services for tests of renderers", test: true},
+	{pkg: "test/rendertest", may: []string{"dataplane", "service"}, why: "addresses and Services for tests of renderers", test: true},
 	{pkg: "test/ipvstest", may: []string{"dataplane", "dataplane/ipvs/render", "service", "test/rendertest"}, why: "the same Services for what is rendered and for what is written", test: true},
 	{pkg: "test/iptablestest", may: []string{"dataplane", "dataplane/iptables/render", "service", "test/rendertest"}, why: "the same Services for what is rendered and for what is written", test: true},
 	{pkg: "test/netnstest", may: []string{"internal/host/netns"}, why: "namespaces that end with a test", test: true},

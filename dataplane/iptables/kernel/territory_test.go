@@ -8,9 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// neighbour is another mode: it has a chain and a hook of its own, and shares one chain and one
-// hook with iptables mode.
-func neighbour() Territory {
+// otherMode owns a chain and a hook, and shares one chain and one hook with iptables mode.
+func otherMode() Territory {
 	hooks := []render.Hook{
 		render.NewHook(render.NAT, "OUTPUT", render.CommentPortals, render.ChainServices),
 		render.NewHook(render.NAT, "OUTPUT", "of the other", "KUBE-OTHER"),
@@ -34,7 +33,7 @@ var bothModes = savedTable(render.NAT,
 	"-A KUBE-SERVICES -j KUBE-SVC-A", "-A KUBE-OTHER -j KUBE-SERVICES")
 
 func TestTerritories(t *testing.T) {
-	own, other := OwnTerritory(), neighbour()
+	own, other := OwnTerritory(), otherMode()
 	for name, c := range map[string]struct {
 		territory Territory
 		chains    string
@@ -82,7 +81,7 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 		}
 		return names
 	}
-	got := strings.Join(read(WriterConfig{Territory: neighbour()}), "|")
+	got := strings.Join(read(WriterConfig{Territory: otherMode()}), "|")
 	want := "KUBE-OTHER|KUBE-SERVICES|" +
 		`01 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES|02 -m comment --comment "of the other" -j KUBE-OTHER`
 	if got != want {
@@ -97,7 +96,7 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 
 func TestCleanupOfOneTerritoryLeavesAnother(t *testing.T) {
 	tool := &scriptedTool{saves: map[render.Table]string{render.NAT: bothModes}}
-	summary, err := Cleanup(t.Context(), service.IPv4, tool, neighbour().Without(OwnTerritory()), false)
+	summary, err := Cleanup(t.Context(), service.IPv4, tool, otherMode().Without(OwnTerritory()), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,9 @@ import (
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	for _, c := range iptablestest.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			onKernels(t, func(k *kernelTest) { k.expectPrinted(iptablestest.WholeNode(k.family, c.Render(k.family))) })
+			onKernels(t, func(k *kernelTest) {
+				k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Render(c, k.family)))
+			})
 		})
 	}
 	t.Run("trees", func(t *testing.T) {

@@ -1,11 +1,8 @@
 package render_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/iptablestest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // keyText prints a key, for example "172.30.0.41 tcp 80".
@@ -54,8 +52,6 @@ func listing(objects []dataplane.Object) string {
 	return b.String()
 }
 
-var updateRender = flag.Bool("update-render", false, "rewrite testdata")
-
 // TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
 // the same texts with the tools.
 func TestRenderGolden(t *testing.T) {
@@ -63,21 +59,9 @@ func TestRenderGolden(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			var b strings.Builder
 			for _, family := range service.Families {
-				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(c.Render(family)))
+				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(iptablestest.Render(c, family)))
 			}
-			path := filepath.Join("testdata", c.Name+".txt")
-			if *updateRender {
-				if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b.String() != string(want) {
-				t.Errorf("differs from %s (go test -update-render rewrites it):\n%s", path, b.String())
-			}
+			rendertest.Golden(t, c.Name+".txt", b.String())
 		})
 	}
 }

@@ -38,11 +38,11 @@ func TestRenderNothing(t *testing.T) {
 func TestRenderIsPure(t *testing.T) {
 	for _, c := range iptablestest.Cases {
 		for _, family := range service.Families {
-			first := c.Render(family)
+			first := iptablestest.Render(c, family)
 			renderer := newTestRenderer(family)
 			w := rendertest.WorldOf(family)
 			renderer.Service(context.Background(), w.View(w.Port()), w.Facts())
-			if again := c.Render(family); !reflect.DeepEqual(first, again) {
+			if again := iptablestest.Render(c, family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.Name, family)
 			}
 		}
@@ -176,7 +176,7 @@ func TestRefsAreTheJumps(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range iptablestest.Cases {
 			t.Run(fmt.Sprintf("%s/%s", c.Name, family), func(t *testing.T) {
-				check(t, iptablestest.WholeNode(family, c.Render(family)))
+				check(t, iptablestest.WholeNode(family, iptablestest.Render(c, family)))
 			})
 		}
 		t.Run(fmt.Sprintf("trees/%s", family), func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestEveryContainerIsFilled(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}
 		for _, c := range iptablestest.Cases {
-			for _, o := range c.Render(family) {
+			for _, o := range iptablestest.Render(c, family) {
 				if o.Kind != dataplane.Element {
 					continue
 				}

@@ -147,7 +147,7 @@ var writerCases = []struct {
 		if len(s.known) != 1 || s.known[render.ServerID(service.Frontend{Addr: s.VIP, Port: 99})] == nil {
 			s.Errorf("read %v, want the server that is not excluded", s.known)
 		}
-		s.want(s.scaffold(), s.serviceOf("a", s.OpenPort())) // one of its own is in the range
+		s.want(s.scaffold(), s.serviceOf("a", s.OpenPort())) // one of its addresses is in the range
 		s.want()
 		again := service.Frontend{Addr: s.External, Port: 80} // that one, by a stranger
 		s.interfere(wire.Request{Verb: wire.NewService, Service: wire.Service{Frontend: again, Scheduler: "rr"}})

@@ -32,7 +32,7 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", family, variant, c.Name), func(t *testing.T) {
 					k := newTestNode(t, family, variant)
-					objects := c.Render(family)
+					objects := ipvstest.Render(c, family)
 					k.load(objects)
 					if got, want := k.rules(), rulesOf(objects); !maps.Equal(got, want) {
 						t.Errorf("printed:\n%s\nrendered:\n%s", rulesText(got), rulesText(want))
@@ -50,7 +50,7 @@ func TestKernelPrintsEntries(t *testing.T) {
 			k := newTestNode(t, family, "nft")
 			var objects []dataplane.Object
 			for _, c := range ipvstest.Cases {
-				objects = append(objects, c.Render(family)...)
+				objects = append(objects, ipvstest.Render(c, family)...)
 			}
 			input := setInput(objects)
 			k.run(input, "ipset", "restore", "-exist")

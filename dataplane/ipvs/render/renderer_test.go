@@ -62,10 +62,10 @@ func TestServerAddressesAreNotBound(t *testing.T) {
 func TestRenderIsPure(t *testing.T) {
 	for _, c := range ipvstest.Cases {
 		for _, family := range service.Families {
-			first := c.Render(family)
+			first := ipvstest.Render(c, family)
 			w := rendertest.WorldOf(family)
 			render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(w.OpenPort()), w.Facts())
-			if again := c.Render(family); !reflect.DeepEqual(first, again) {
+			if again := ipvstest.Render(c, family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.Name, family)
 			}
 		}
@@ -79,7 +79,7 @@ func TestServicesRenderNoRules(t *testing.T) {
 		if strings.HasPrefix(c.Name, "scaffold") {
 			continue
 		}
-		for _, o := range c.Render(service.IPv4) {
+		for _, o := range ipvstest.Render(c, service.IPv4) {
 			container, _, _ := strings.Cut(o.ID.Container, "/")
 			known := []string{render.ContainerAddress, render.ContainerServer, render.ContainerSet}
 			if !slices.Contains(known, container) || o.Kind != dataplane.Element {
@@ -89,12 +89,11 @@ func TestServicesRenderNoRules(t *testing.T) {
 	}
 }
 
-// Whoever jumps to a chain or asks a set says so, and whatever is referred to
-// exists.
+// An object names the chains and sets that it uses, and they exist.
 func TestRefsAreWhatIsNeeded(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range ipvstest.Cases {
-			checkRefs(t, c.Name, scaffoldOf(family), c.Render(family))
+			checkRefs(t, c.Name, scaffoldOf(family), ipvstest.Render(c, family))
 		}
 	}
 }
@@ -272,7 +271,7 @@ func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}
 		for _, c := range ipvstest.Cases {
-			for _, o := range c.Render(family) {
+			for _, o := range ipvstest.Render(c, family) {
 				set, entry := render.EntrySet(o.ID)
 				f, told := render.Naming{}.Frontend(o.ID)
 				switch {

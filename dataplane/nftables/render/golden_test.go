@@ -2,8 +2,6 @@ package render_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"slices"
 	"testing"
 
@@ -11,10 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
-
-var update = flag.Bool("update", false, "write what is rendered into testdata")
 
 // TestRulesetForReading compares the whole ruleset of a few Services, in nft's syntax, with
 // files that a person can review.
@@ -39,19 +36,7 @@ func TestRulesetForReading(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := "testdata/ruleset-" + family.String() + ".nft"
-		if *update {
-			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s differs; look at the difference after: go test ./dataplane/nftables/render -run %s -update", name, t.Name())
-		}
+		rendertest.Golden(t, "ruleset-"+family.String()+".nft", got)
 	}
 }
 
