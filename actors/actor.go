@@ -123,7 +123,7 @@ func (a *actor) turn(ctx context.Context) error {
 		}
 		if _, changed := e.Message.(FactsChanged); changed {
 			// Read after Take: these are the facts of the post, or newer ones.
-			a.machine.SetFacts(a.directory.config.Truth.Facts())
+			a.machine.SetFacts(a.directory.config.State.Facts())
 		}
 		a.machine.Step(e.Message)
 	}
@@ -141,7 +141,7 @@ func (a *actor) turn(ctx context.Context) error {
 
 // hydrate reads the current state.
 func (a *actor) hydrate() {
-	truth := a.directory.config.Truth
+	truth := a.directory.config.State
 	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts(), time.Now())
 }
 
@@ -196,7 +196,7 @@ func (a *actor) submit(ctx context.Context, i int) bool {
 			return false
 		}
 	}
-	fragment.Trail.Rendered = dataplane.MomentOf(time.Now())
+	fragment.Trace.Rendered = dataplane.MomentOf(time.Now())
 	output.Submit(fragment)
 	return true
 }
@@ -238,7 +238,7 @@ func (a *actor) ask(ctx context.Context, i int) (open bool) {
 	}
 	defer a.tell()
 	for asked := false; ; asked = true {
-		q, ok := a.machine.Question(i, time.Now(), a.mailbox.Waits())
+		q, ok := a.machine.ConnectionQuery(i, time.Now(), a.mailbox.Waits())
 		if !ok || asked && q.pause > 0 {
 			return ok
 		}
@@ -251,7 +251,7 @@ func (a *actor) ask(ctx context.Context, i int) (open bool) {
 	}
 }
 
-func (q Question) put(ctx context.Context, drainer Drainer) (answer Answer) {
+func (q ConnectionQuery) put(ctx context.Context, drainer Drainer) (answer Answer) {
 	if q.pause > 0 {
 		select {
 		case <-time.After(q.pause):

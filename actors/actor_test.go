@@ -68,13 +68,13 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 	})
 }
 
-// TestAVerdictNudgesNobody: it is an answer, no new input. Otherwise an actor that fails
-// at its verdicts would never stay parked.
-func TestAVerdictNudgesNobody(t *testing.T) {
+// TestAnAckIsNoNudge: an ack is an answer and no new input. Otherwise an actor that fails
+// at its acks would never stay parked.
+func TestAnAckIsNoNudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
 		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
-		d.deliver(home, slot{kind: slotVerdict, name: "one"}, VerdictGiven{})
+		d.deliver(home, slot{kind: slotAck, name: "one"}, Acknowledged{})
 		if d.nudges != 0 {
 			t.Errorf("%d nudges", d.nudges)
 		}
@@ -85,9 +85,9 @@ func TestAVerdictNudgesNobody(t *testing.T) {
 	})
 }
 
-func TestANegativeDeadlineIsRefused(t *testing.T) {
+func TestANegativeDeadlineIsRejected(t *testing.T) {
 	v := build(t, 0)
-	_, err := NewDirectory(Config{Starter: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
+	_, err := NewDirectory(Config{Starter: v, State: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
 	if err == nil || !strings.Contains(err.Error(), `"one"`) {
 		t.Errorf("%v", err)
 	}
@@ -104,17 +104,17 @@ func TestNoTimerWhereNothingDrains(t *testing.T) {
 	d.take(viewOf(tcp("a b")), noon)
 	a.setAlarm()
 	if a.alarm != nil {
-		t.Error("nothing drains: want no alarm")
+		t.Error("nothing drains: must be no alarm")
 	}
 	d.take(viewOf(tcp("a")), noon)
 	a.setAlarm()
 	if a.alarm == nil {
-		t.Fatal("b drains: want an alarm")
+		t.Fatal("b drains: must be an alarm")
 	}
 	d.take(viewOf(tcp("a b")), noon)
 	a.setAlarm()
 	if a.alarm != nil {
-		t.Error("nothing drains any more: want no alarm")
+		t.Error("nothing drains any more: must be no alarm")
 	}
 }
 

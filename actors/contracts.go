@@ -11,7 +11,7 @@ import (
 // Output is one domain as actors see it: how to render for it, and where the
 // fragments go.
 type Output struct {
-	// Name is the domain's name, as verdicts carry it.
+	// Name is the domain's name, as acks carry it.
 	Name     string
 	Renderer dataplane.Renderer
 	// Submit hands a fragment over; it does not block.
@@ -19,7 +19,7 @@ type Output struct {
 	// Submitted, if set, receives a Service's view before Submit receives the fragment
 	// for it, so before any packet can follow the view. It does not block.
 	Submitted func(context.Context, service.View)
-	// Programmed, if set, receives each view of a Service once it is fully in force
+	// Programmed, if set, receives each view of a Service once it is fully applied
 	// in this domain. Views that were overtaken by newer ones are left out, and a
 	// view may come again after a restart of the actor. A view without ports means
 	// that the Service is no longer served. The node's own actor does not call it.
@@ -27,7 +27,7 @@ type Output struct {
 	Programmed func(context.Context, service.View)
 	// Drain, if set, lets endpoints of Family that leave a service port keep their
 	// connections until none is left, or until DrainDeadline (default 15 min). UDP
-	// flows last no longer than the endpoint serves; SCTP ends at once. Meanwhile
+	// flows last no longer than the endpoint serves; SCTP ends immediately. Meanwhile
 	// the endpoints are in service.PortView.Draining of this domain's views, and
 	// of no other's.
 	Drain         Drainer
@@ -35,7 +35,7 @@ type Output struct {
 	DrainDeadline time.Duration
 }
 
-// Drainer reports the connections in a domain's kernel. Many actors call it at once.
+// Drainer reports the connections in a domain's kernel. Many actors call it at the same time.
 // Both methods may block for a moment and honour the context. Their cost must depend
 // on the frontends of one service port, never on the number of Services.
 //
@@ -65,7 +65,7 @@ type Lease interface {
 	End()
 	// Fenced reports whether the actor was given up: its output no longer counts.
 	Fenced() bool
-	// Wake has the body called again, at once if it rests. It does not block.
+	// Wake has the body called again, immediately if it rests. It does not block.
 	Wake()
 }
 
@@ -82,8 +82,8 @@ type Starter interface {
 	Nudge(key service.Key)
 }
 
-// Truth is where actors read the current state. Both methods return at once.
-type Truth interface {
+// StateReader is where actors read the current state. Both methods return immediately.
+type StateReader interface {
 	Snapshot(key service.Key) service.Snapshot
 	Facts() *service.NodeFacts
 }

@@ -28,7 +28,7 @@ import (
 type Config struct {
 	Outputs []Output
 	Starter Starter
-	Truth   Truth
+	State   StateReader
 	// ObjectsMax bounds what one Service may ask for in one domain, as
 	// dataplane.Renderer.Size counts it. Default 50,000.
 	ObjectsMax int
@@ -43,7 +43,7 @@ type Config struct {
 // Directory maps keys to mailboxes. Its lock covers the map only, never a call. At the
 // first mention of a key it creates an address and asks the supervisor for an actor.
 //
-// Concurrency: every method may be called from anywhere and returns at once.
+// Concurrency: every method may be called from anywhere and returns immediately.
 // Messages about one object must come from one goroutine, in order.
 type Directory struct {
 	config Config
@@ -54,7 +54,7 @@ type Directory struct {
 
 // NewDirectory makes a directory without actors.
 func NewDirectory(config Config) (*Directory, error) {
-	if config.Starter == nil || config.Truth == nil || len(config.Outputs) == 0 {
+	if config.Starter == nil || config.State == nil || len(config.Outputs) == 0 {
 		return nil, fmt.Errorf("directory: a supervisor, a truth and at least one domain are needed")
 	}
 	if config.ObjectsMax == 0 {
@@ -70,7 +70,7 @@ func NewDirectory(config Config) (*Directory, error) {
 	for i := range config.Outputs {
 		o := &config.Outputs[i]
 		if o.DrainDeadline < 0 {
-			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: want a positive duration",
+			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: must be a positive duration",
 				o.Name, o.DrainDeadline)
 		}
 		if o.DrainDeadline == 0 {
@@ -105,7 +105,7 @@ func (d *Directory) PostSlice(key service.Key, name string, slice *service.Slice
 		SliceChanged{Name: name, Slice: slice, Cause: cause})
 }
 
-// PostFacts makes every actor read Truth.Facts, which must return the new facts by
+// PostFacts makes every actor read StateReader.Facts, which must return the new facts by
 // now. It walks all addresses, as a node-wide change must. Calls may overlap: each
 // actor reads after the last one.
 func (d *Directory) PostFacts() {
@@ -114,9 +114,9 @@ func (d *Directory) PostFacts() {
 	}
 }
 
-// PostVerdict posts the answer to a fragment.
-func (d *Directory) PostVerdict(v dataplane.Verdict) {
-	d.post(v.Key, slot{kind: slotVerdict, name: v.Domain}, VerdictGiven{v})
+// PostAck posts the result of a fragment.
+func (d *Directory) PostAck(ack dataplane.Ack) {
+	d.post(ack.Key, slot{kind: slotAck, name: ack.Domain}, Acknowledged{ack})
 }
 
 // Len is the number of addresses, the node's own included.
@@ -148,9 +148,9 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	if !home.mailbox.Post(to, message) {
 		return false // the actor is retiring and will leave the map in a moment
 	}
-	// A verdict is no new input. If it nudged, an actor that fails at verdicts would
+	// An ack is no new input. If it nudged, an actor that fails at acks would
 	// never stay parked, since each incarnation earns another one.
-	_, answer := message.(VerdictGiven)
+	_, answer := message.(Acknowledged)
 	if !answer {
 		home.news.Store(true) // before the call: an actor that moves out then sees it
 	}

@@ -106,7 +106,7 @@ func build(t *testing.T, objectsMax int) *town {
 	v := &town{specs: map[service.Key]*service.Spec{}, slices: map[service.Key][]*service.Slice{},
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
-		Starter: v, Truth: v, ObjectsMax: objectsMax,
+		Starter: v, State: v, ObjectsMax: objectsMax,
 		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f
@@ -144,7 +144,7 @@ func specNamed(i int) *service.Spec {
 	return s
 }
 
-func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
+func TestAnActorLivesFromTheFirstMentionToTheLastAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
 		v.Start([]service.Key{service.Node})
@@ -166,7 +166,7 @@ func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 		if !gone.Gone || v.Len() != 2 {
 			t.Fatalf("fragment %+v, %d addresses", gone, v.Len())
 		}
-		v.PostVerdict(dataplane.Verdict{Key: web, Domain: "one", Revision: gone.Revision})
+		v.PostAck(dataplane.Ack{Key: web, Domain: "one", Revision: gone.Revision})
 		synctest.Wait()
 		if v.Len() != 1 {
 			t.Fatalf("%d addresses, want the node's alone", v.Len())
@@ -212,7 +212,7 @@ func TestAPostNeverFallsBetweenTwoLives(t *testing.T) {
 			v.set(web, nil)
 			synctest.Wait()
 			gone := v.fragment(web)
-			go v.PostVerdict(dataplane.Verdict{Key: web, Domain: "one", Revision: gone.Revision})
+			go v.PostAck(dataplane.Ack{Key: web, Domain: "one", Revision: gone.Revision})
 			v.set(web, spec())
 			synctest.Wait()
 			if f := v.fragment(web); f.Gone {

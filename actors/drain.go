@@ -69,9 +69,9 @@ const (
 	asksBusy
 )
 
-// Question is one that only the kernel can answer: whether connections to Endpoint
+// ConnectionQuery is one that only the kernel can answer: whether connections to Endpoint
 // are left (Drainer.Busy), or which endpoints a port holds (Drainer.Held).
-type Question struct {
+type ConnectionQuery struct {
 	View     *service.View
 	Port     *service.PortView
 	Endpoint service.Endpoint
@@ -199,14 +199,14 @@ func (d *drain) bound() {
 // look drops the endpoints that are past their deadline, and opens the questions that
 // are due. While the kernel does not have the newest fragment it puts them off: new
 // connections to a draining endpoint may still begin.
-func (d *drain) look(now time.Time, inForce bool) {
+func (d *drain) look(now time.Time, applied bool) {
 	var cut []service.Endpoint
 	for i := range d.leavers {
 		switch l := &d.leavers[i]; {
 		case !now.Before(l.since.Add(d.output.DrainDeadline)):
 			cut = append(cut, l.endpoint)
 			l.from = 0
-		case !inForce && !l.next.After(now):
+		case !applied && !l.next.After(now):
 			l.next = now.Add(lookMin)
 		}
 	}
@@ -215,19 +215,19 @@ func (d *drain) look(now time.Time, inForce bool) {
 		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: cut,
 			Deadline: d.output.DrainDeadline})
 	}
-	if inForce {
+	if applied {
 		d.asking = asksBusy
 	}
 }
 
 // question returns the next open question. Draining endpoints wait while there is
 // news.
-func (d *drain) question(now time.Time, news bool) (Question, bool) {
+func (d *drain) question(now time.Time, news bool) (ConnectionQuery, bool) {
 	switch {
 	case d.asking == asksHeld:
 		for ; d.port < len(d.ports); d.port++ {
 			if port := &d.ports[d.port]; inside.drains(port) {
-				q := Question{View: d.view, Port: port, held: true}
+				q := ConnectionQuery{View: d.view, Port: port, held: true}
 				if d.again {
 					q.pause = heldPause
 				}
@@ -239,18 +239,18 @@ func (d *drain) question(now time.Time, news bool) (Question, bool) {
 		if i := slices.IndexFunc(d.leavers, due); i >= 0 {
 			l := &d.leavers[i]
 			port := &d.shown.Ports[d.output.Family][l.port]
-			return Question{View: d.shown, Port: port, Endpoint: l.endpoint, leaver: i}, true
+			return ConnectionQuery{View: d.shown, Port: port, Endpoint: l.endpoint, leaver: i}, true
 		}
 	}
 	d.asking = asksNothing
-	return Question{}, false
+	return ConnectionQuery{}, false
 }
 
 // answer takes the answer to the last question. Held is asked again while there may be an
 // answer later, for heldMax in all. Then, and after any other error, the other ports are
 // not asked about: they would fare no better, and the fragment waits. An endpoint without
 // an answer about Busy counts as busy.
-func (d *drain) answer(q Question, a Answer, now time.Time) {
+func (d *drain) answer(q ConnectionQuery, a Answer, now time.Time) {
 	if q.held && a.Err != nil && d.failed.IsZero() {
 		d.failed = now
 	}

@@ -56,7 +56,7 @@ func TestViewsAreExpectedBeforeTheyAreWritten(t *testing.T) {
 }
 
 // TestOtherDomainsDoNotNotice: they render once per change of the Service, see
-// nothing of what drains, and followers are not told twice.
+// nothing of what drains, and observers are not told twice.
 func TestOtherDomainsDoNotNotice(t *testing.T) {
 	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
@@ -68,11 +68,11 @@ func TestOtherDomainsDoNotNotice(t *testing.T) {
 			t.Errorf("the plain domain was told %q; rendered %v", bodies, b.rendered)
 		}
 		if len(b.seen) != 4 {
-			t.Errorf("followers were told %d views, want two in each domain", len(b.seen))
+			t.Errorf("observers were told %d views, want two in each domain", len(b.seen))
 		}
 		for i := range b.seen {
 			if got := drainingOf(&b.seen[i]); got != "" {
-				t.Errorf("followers see %q drain", got)
+				t.Errorf("observers see %q drain", got)
 			}
 		}
 	})
@@ -152,16 +152,16 @@ func TestWhatCannotBeFoundOutKeepsAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestNobodyIsAskedAboutWhatIsNotInForce: a write that is late does not cut.
-func TestNobodyIsAskedAboutWhatIsNotInForce(t *testing.T) {
+// TestNobodyIsAskedAboutWhatIsNotApplied: a write that is late does not cut.
+func TestNobodyIsAskedAboutWhatIsNotApplied(t *testing.T) {
 	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.withheld = true })
 		b.serve("a b")
 		pass(time.Minute)
-		b.expect(t, "not in force", "a b/c", "")
-		b.PostVerdict(dataplane.Verdict{Key: web, Domain: "drains", Revision: service.Revision{Incarnation: 1, Sequence: 100}})
+		b.expect(t, "not applied", "a b/c", "")
+		b.PostAck(dataplane.Ack{Key: web, Domain: "drains", Revision: service.Revision{Incarnation: 1, Sequence: 100}})
 		pass(lookMin)
-		b.expect(t, "in force", "a b/", "c")
+		b.expect(t, "applied", "a b/", "c")
 	})
 }
 

@@ -147,13 +147,13 @@ func TestWhatLeavesDrains(t *testing.T) {
 	}
 }
 
-// TestTheViewIsNotTouched: other domains and followers have it, too.
+// TestTheViewIsNotTouched: other domains and observers have it, too.
 func TestTheViewIsNotTouched(t *testing.T) {
 	d := newDrain()
 	first, second := viewOf(tcp("a b")), viewOf(tcp("a"))
 	d.take(first, noon)
 	if d.show() != first {
-		t.Error("nothing drains: want the view itself")
+		t.Error("nothing drains: must be the view itself")
 	}
 	d.take(second, noon)
 	shown := d.show()

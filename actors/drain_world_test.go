@@ -16,7 +16,7 @@ import (
 )
 
 // drainTown is a town with two domains: "plain" and "drains". It has the connections
-// that a kernel would have, and grants every fragment a verdict unless withheld.
+// that a kernel would have, and acknowledges every fragment unless told otherwise.
 type drainTown struct {
 	*town
 	mu       sync.Mutex
@@ -123,7 +123,7 @@ func (b *drainTown) submit(name string) func(*dataplane.Fragment) {
 			b.order = append(b.order, body)
 		}
 		if !b.withheld {
-			b.PostVerdict(dataplane.Verdict{Key: f.Key, Domain: name, Revision: f.Revision})
+			b.PostAck(dataplane.Ack{Key: f.Key, Domain: name, Revision: f.Revision})
 		}
 	}
 }
@@ -133,7 +133,7 @@ func newDrainTown(t *testing.T) *drainTown {
 	b := &drainTown{town: build(t, 0), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
 		before: func(context.Context) {}}
 	d, err := NewDirectory(Config{
-		Starter: b, Truth: b.town,
+		Starter: b, State: b.town,
 		Outputs: []Output{
 			{Name: "plain", Renderer: drainRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
 			{Name: "drains", Renderer: drainRenderer{b, "drains"}, Submit: b.submit("drains"), Submitted: b.expected, Programmed: b.saw, Drain: b, Family: service.IPv4},

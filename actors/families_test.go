@@ -40,7 +40,7 @@ func TestAFamilyDoesNotWaitForTheOther(t *testing.T) {
 						came[name] = time.Since(began)
 					}}
 			}
-			d, err := NewDirectory(Config{Starter: v, Truth: v, Outputs: []Output{
+			d, err := NewDirectory(Config{Starter: v, State: v, Outputs: []Output{
 				output("ipvs/IPv4", busy{began.Add(20 * time.Second)}, service.IPv4), output("ipvs/IPv6", other, service.IPv6),
 			}})
 			if err != nil {

@@ -12,32 +12,32 @@ import (
 )
 
 // TestAMachineThatForgetsDoesTheSame compares one that forgets its view after each turn
-// with one that never does, over random messages and verdicts.
+// with one that never does, over random messages and acks.
 func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 	told := []Output{{Name: "one", Programmed: func(context.Context, service.View) {}}, {Name: "two"}}
 	forgotten := 0
 	for seed := range uint64(50) {
-		dice := rand.New(rand.NewPCG(seed, 1))
+		rng := rand.New(rand.NewPCG(seed, 1))
 		forgets, keeps := NewMachine(web, 1, told, 0), NewMachine(web, 1, told, 0)
 		var last [2]*dataplane.Fragment
 		for step := range 60 {
 			var message Message
-			switch dice.IntN(16) {
+			switch rng.IntN(16) {
 			case 0:
 				message = SpecChanged{Spec: spec()}
 			case 1:
 				message = SpecChanged{}
 			case 2, 3:
-				message = SliceChanged{Name: "s", Slice: slice("s", fmt.Sprintf("10.0.0.%d", dice.IntN(3)), "10.0.1.1")}
+				message = SliceChanged{Name: "s", Slice: slice("s", fmt.Sprintf("10.0.0.%d", rng.IntN(3)), "10.0.1.1")}
 			case 4:
 				message = SliceChanged{Name: "s"}
 			default:
-				if i := dice.IntN(2); last[i] != nil {
+				if i := rng.IntN(2); last[i] != nil {
 					message = applied(told[i].Name, last[i])
 				}
 			}
 			fresh := &service.NodeFacts{Name: fmt.Sprint("n", step)}
-			hydrated, refacted := dice.IntN(10) == 0 || step == 0, dice.IntN(10) == 0
+			hydrated, refacted := rng.IntN(10) == 0 || step == 0, rng.IntN(10) == 0
 			var outcome [2]string
 			for n, m := range []*Machine{keeps, forgets} {
 				if hydrated {
@@ -52,7 +52,7 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 				fragments := turn(m)
 				for i, f := range fragments {
 					last[i%2] = f
-					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Gone, f.Trail.Causes, f.Trail.Endpoints)
+					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Gone, f.Trace.Causes, f.Trace.Endpoints)
 				}
 				view, news := m.Programmed(0)
 				outcome[n] += fmt.Sprint(view, news, m.State())
@@ -78,7 +78,7 @@ func TestWhatIsForgotten(t *testing.T) {
 	fragments := turn(m)
 	m.Step(applied("one", fragments[0]))
 	if m.Forget(); m.view == nil {
-		t.Error("forgotten before it is in force everywhere")
+		t.Error("forgotten before it is applied everywhere")
 	}
 	m.Step(applied("two", fragments[1]))
 	if m.Forget(); m.view != nil {

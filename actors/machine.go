@@ -18,7 +18,7 @@ const (
 	Hydrating State = iota
 	// Live: the Service exists, or this is the node's own actor.
 	Live
-	// Draining: the Service is gone, and its tombstones wait for their verdicts.
+	// Draining: the Service is gone, and its tombstones wait for their acks.
 	Draining
 	// Retired: every tombstone is applied.
 	Retired
@@ -55,8 +55,8 @@ type Machine struct {
 	// it concludes.
 	stale bool
 	cause Cause
-	// trail is that of the next fragments.
-	trail dataplane.Trail
+	// trace is that of the next fragments.
+	trace dataplane.Trace
 
 	// outputs are shared by all actors; sent has an entry for each.
 	outputs []Output
@@ -106,12 +106,12 @@ func (m *Machine) State() State { return m.state }
 const triggerMax = time.Minute
 
 // Hydrate replaces everything by a state that was read at a time. Every fragment is
-// submitted again, since verdicts may have been lost.
+// submitted again, since acks may have been lost.
 func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts, now time.Time) {
 	m.remember()
 	for _, slice := range s.Slices {
 		// The slice's message does not come: it was dropped, or never posted. Or it comes when the
-		// slice is in force, and changes nothing then.
+		// slice is applied, and changes nothing then.
 		if !m.has(slice) && now.Sub(slice.Received) < triggerMax {
 			m.cause = m.cause.or(Cause{Trigger: slice.Trigger})
 		}
@@ -124,19 +124,19 @@ func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts, now time
 	}
 	m.dirty, m.refacted, m.stale = true, true, false
 	if !m.viewed {
-		m.trail.Causes |= dataplane.CauseStart
+		m.trace.Causes |= dataplane.CauseStart
 	}
 	m.settleState()
 }
 
-// SetFacts takes the facts in force. Facts that it already has change nothing.
+// SetFacts takes the current facts. Facts that it already has change nothing.
 func (m *Machine) SetFacts(facts *service.NodeFacts) {
 	if m.state == Hydrating || facts == m.facts {
 		return
 	}
 	m.remember()
 	m.facts, m.refacted, m.dirty = facts, true, true
-	m.trail.Causes |= dataplane.CauseNode
+	m.trace.Causes |= dataplane.CauseNode
 }
 
 // Stale reports whether the machine has missed something. If so, it must be hydrated
@@ -145,8 +145,8 @@ func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
 
 // Begin begins a turn.
 func (m *Machine) Begin(now time.Time) {
-	if m.trail.Seen == 0 {
-		m.trail.Seen = dataplane.MomentOf(now)
+	if m.trace.Seen == 0 {
+		m.trace.Seen = dataplane.MomentOf(now)
 	}
 }
 
@@ -169,15 +169,15 @@ func (m *Machine) Step(message Message) {
 		m.remember()
 		m.stepSlice(msg)
 		m.changed(msg.Cause, dataplane.CauseEndpoints)
-	case VerdictGiven:
-		m.stepVerdict(msg)
+	case Acknowledged:
+		m.stepAck(msg)
 	}
 	m.settleState()
 }
 
 func (m *Machine) changed(c Cause, what dataplane.Causes) {
 	m.cause = m.cause.or(c)
-	m.trail.Causes |= what
+	m.trace.Causes |= what
 	m.dirty = true
 }
 
@@ -209,10 +209,10 @@ func (m *Machine) stepSlice(msg SliceChanged) {
 	}
 }
 
-func (m *Machine) stepVerdict(msg VerdictGiven) {
+func (m *Machine) stepAck(msg Acknowledged) {
 	for i := range m.sent {
 		line := &m.sent[i]
-		// A verdict for a revision settles every earlier one.
+		// An ack for a revision settles every earlier one.
 		if msg.Domain == m.outputs[i].Name && !msg.Quarantined &&
 			msg.Revision.Compare(line.revision) >= 0 {
 			line.settled = true
@@ -246,12 +246,12 @@ func (m *Machine) drained() bool {
 // to render: for each output View, then Fragment, then once Submitted.
 func (m *Machine) Conclude(now time.Time) bool {
 	if !m.dirty {
-		m.trail = dataplane.Trail{}
+		m.trace = dataplane.Trace{}
 		return false
 	}
 	m.dirty = false
 	if m.measure(); m.excess && !m.viewed {
-		m.cause, m.trail = Cause{}, dataplane.Trail{}
+		m.cause, m.trace = Cause{}, dataplane.Trace{}
 		return false
 	}
 	refacted := m.refacted && !m.excess
@@ -261,7 +261,7 @@ func (m *Machine) Conclude(now time.Time) bool {
 	}
 	view := m.resolve()
 	if m.viewed && !refacted && view.Equal(m.view) && !m.outstanding() {
-		m.cause, m.trail = Cause{}, dataplane.Trail{}
+		m.cause, m.trace = Cause{}, dataplane.Trace{}
 		return false
 	}
 	m.view, m.viewed = &view, true
@@ -322,8 +322,8 @@ func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fr
 	m.revision = m.revision.Next()
 	f.Revision = m.revision
 	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
-	f.Trail = m.trail
-	f.Trail.Endpoints = m.endpoints(m.outputs[output].Family)
+	f.Trace = m.trace
+	f.Trace.Endpoints = m.endpoints(m.outputs[output].Family)
 	// Keep reported: Conclude resets it for a new view, and this fragment may differ
 	// only in what drains.
 	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision,
@@ -350,8 +350,8 @@ func (m *Machine) Programmed(output int) (service.View, bool) {
 	return *m.view, true
 }
 
-// Submitted ends the rendering. The fragments carry the cause and the trail.
-func (m *Machine) Submitted() { m.cause, m.trail = Cause{}, dataplane.Trail{} }
+// Submitted ends the rendering. The fragments carry the cause and the trace.
+func (m *Machine) Submitted() { m.cause, m.trace = Cause{}, dataplane.Trace{} }
 
 // drain returns what drains in a domain; nil where nothing ever does.
 func (m *Machine) drain(output int) *drain {
@@ -371,28 +371,28 @@ func (m *Machine) Due() (at time.Time) {
 	return at
 }
 
-// Look drops the endpoints that are past their deadline, and lets Question ask about
+// Look drops the endpoints that are past their deadline, and lets ConnectionQuery ask about
 // those that are due. It does not ask before the kernel has what it was sent: until
 // then new connections to a draining endpoint may still begin.
 func (m *Machine) Look(output int, now time.Time) {
 	if d := m.drain(output); d != nil {
-		m.trail.Causes |= dataplane.CauseDrain
+		m.trace.Causes |= dataplane.CauseDrain
 		d.look(now, m.sent[output].submitted && m.sent[output].settled)
 	}
 }
 
-// Question returns the next question to put to an output's Drainer, after Conclude or
+// ConnectionQuery returns the next question to put to an output's Drainer, after Conclude or
 // Look. If there is news, draining endpoints wait: messages go first.
-func (m *Machine) Question(output int, now time.Time, news bool) (Question, bool) {
+func (m *Machine) ConnectionQuery(output int, now time.Time, news bool) (ConnectionQuery, bool) {
 	d := m.drain(output)
 	if d == nil {
-		return Question{}, false
+		return ConnectionQuery{}, false
 	}
 	return d.question(now, news)
 }
 
 // Answer takes the answer to a question.
-func (m *Machine) Answer(output int, q Question, answer Answer, now time.Time) {
+func (m *Machine) Answer(output int, q ConnectionQuery, answer Answer, now time.Time) {
 	m.drains[output].answer(q, answer, now)
 }
 

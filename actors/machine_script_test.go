@@ -88,13 +88,13 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 		s.m.SetFacts(&service.NodeFacts{Name: "n1", Zone: d.CmdArgs[0].Key})
 	case "turn":
 		text = s.turn()
-	case "verdict":
+	case "ack":
 		domain := d.CmdArgs[0].Key
-		v := dataplane.Verdict{Key: web, Domain: domain, Revision: s.last[domain], Quarantined: has("quarantined")}
+		ack := dataplane.Ack{Key: web, Domain: domain, Revision: s.last[domain], Quarantined: has("quarantined")}
 		if has("of") {
-			d.ScanArgs(t, "of", &v.Revision.Sequence)
+			d.ScanArgs(t, "of", &ack.Revision.Sequence)
 		}
-		s.m.Step(VerdictGiven{v})
+		s.m.Step(Acknowledged{ack})
 	case "forget":
 		if s.m.Forget(); s.m.view == nil {
 			text = "forgotten\n"
@@ -132,7 +132,7 @@ func (s *machineScript) turn() (text string) {
 			text += " " + strings.TrimSpace(o.Body)
 		}
 		text += map[bool]string{true: " (gone)"}[f.Gone]
-		if causes := f.Trail.Causes.Names(); causes != nil {
+		if causes := f.Trace.Causes.Names(); causes != nil {
 			text += " because of " + strings.Join(causes, ", ")
 		}
 		if !f.Trigger.IsZero() {
@@ -144,7 +144,7 @@ func (s *machineScript) turn() (text string) {
 	return text
 }
 
-// programmed returns the views that are newly in force.
+// programmed returns the views that are newly applied.
 func (s *machineScript) programmed() (text string) {
 	for i := range outputs {
 		if view, news := s.m.Programmed(i); news {

@@ -66,6 +66,6 @@ func live(slices ...*service.Slice) *Machine {
 	return m
 }
 
-func applied(domain string, f *dataplane.Fragment) VerdictGiven {
-	return VerdictGiven{dataplane.Verdict{Key: web, Domain: domain, Revision: f.Revision}}
+func applied(domain string, f *dataplane.Fragment) Acknowledged {
+	return Acknowledged{dataplane.Ack{Key: web, Domain: domain, Revision: f.Revision}}
 }

@@ -37,18 +37,18 @@ type SliceChanged struct {
 
 // FactsChanged announces new facts. It carries none: several goroutines announce
 // changes, and their announcements can overtake each other. The receiver reads the
-// facts in force.
+// current facts.
 type FactsChanged struct{}
 
-// VerdictGiven is the answer to a fragment.
-type VerdictGiven struct {
-	dataplane.Verdict
+// Acknowledged is the answer to a fragment.
+type Acknowledged struct {
+	dataplane.Ack
 }
 
 func (SpecChanged) message()  {}
 func (SliceChanged) message() {}
 func (FactsChanged) message() {}
-func (VerdictGiven) message() {}
+func (Acknowledged) message() {}
 
 // slot is the key of an actor's mailbox. There is at most one waiting message per
 // slot.
@@ -64,7 +64,7 @@ const (
 	slotSpec slotKind = iota
 	slotSlice
 	slotFacts
-	slotVerdict
+	slotAck
 )
 
 // merge replaces the older message by the newer one and keeps the earliest cause.

@@ -24,8 +24,8 @@ type sides uint8
 
 func (s trafficSide) bit() sides { return 1 << s }
 
-// drains reports whether endpoints of a port can drain on this side. SCTP endpoints go
-// at once, as with kube-proxy.
+// drains reports whether endpoints of a port can drain on this side. SCTP endpoints are
+// removed immediately, as with kube-proxy.
 func (s trafficSide) drains(p *service.PortView) bool {
 	return p.Protocol != service.SCTP && (s == inside || p.ExternallyAccessible())
 }

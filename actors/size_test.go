@@ -84,7 +84,7 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 			t.Error("no tombstone for a Service that was too large")
 		}
 		expect("gone", Fits{Key: web})
-		v.PostVerdict(dataplane.Verdict{Key: web, Domain: "one", Revision: v.fragment(web).Revision})
+		v.PostAck(dataplane.Ack{Key: web, Domain: "one", Revision: v.fragment(web).Revision})
 		synctest.Wait()
 		if v.Len() != 1 {
 			t.Errorf("%d actors, want that of the node", v.Len())

@@ -28,24 +28,24 @@ func (m *machine) act(now time.Time) time.Time {
 	case m.pacer.Failures() > 0:
 		return again // after what has failed has been written
 	}
-	return m.search(now, sooner(again, m.addDue(now)))
+	return m.bisect(now, sooner(again, m.addDue(now)))
 }
 
-// search goes on with the tries. It returns when to call act again, at the given time at the latest.
-func (m *machine) search(now, again time.Time) time.Time {
+// bisect goes on with the tries. It returns when to call act again, at the given time at the latest.
+func (m *machine) bisect(now, again time.Time) time.Time {
 	switch {
-	case m.tries.search.idle() && !m.tries.recheck:
-		if m.restored() { // since the search ended
+	case m.tries.bisection.idle() && !m.tries.recheck:
+		if m.restored() { // since the bisection ended
 			m.repairDone(now)
 		}
-	case m.tries.search.trying():
+	case m.tries.bisection.trying():
 		// The next cut ends the try, after a read.
 	case now.Before(m.tries.next):
 		again = sooner(again, m.tries.next)
 	case m.tryNext(now):
 		return time.Time{}
 	default:
-		return now // the search is over
+		return now // the bisection is over
 	}
 	return again
 }
@@ -64,12 +64,12 @@ func (m *machine) openGate(now time.Time) (open bool, again time.Time) {
 // sooner returns the earlier of two times; zero is none.
 func sooner(a, b time.Time) time.Time { return dataplane.Earliest(a, b) }
 
-// addDue adds the quarantined key whose try is due to the search. It returns when the next
+// addDue adds the quarantined key whose try is due to the bisection. It returns when the next
 // one is due; zero for none.
 func (m *machine) addDue(now time.Time) time.Time {
 	key, due, next := m.quarantine.due(now)
 	if due {
-		m.tries.search.alone(key, m.quarantine.tried(key))
+		m.tries.bisection.alone(key, m.quarantine.tried(key))
 	}
 	return next
 }
@@ -81,13 +81,13 @@ func (m *machine) triesFirst(now time.Time) bool {
 		return false
 	}
 	m.addDue(now)
-	return !m.tries.search.idle() && !m.tries.search.trying() && !now.Before(m.tries.next)
+	return !m.tries.bisection.idle() && !m.tries.bisection.trying() && !now.Before(m.tries.next)
 }
 
 // announce emits Synced. It returns when to call it again; zero for after the next event.
 func (m *machine) announce(now time.Time) time.Time {
 	left := m.ledger.Stats()
-	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || !m.tries.search.idle() {
+	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || !m.tries.bisection.idle() {
 		return time.Time{}
 	}
 	if waits, until := m.gate.awaits(now); waits {

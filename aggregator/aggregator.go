@@ -1,10 +1,10 @@
 // Package aggregator owns what happens between the actors and one domain's writer.
 // An Aggregator gathers the fragments that actors submit, decides with its Pacer
 // when to write, keeps the ledger, gives batches to the writer one at a time, reads
-// the receipts, searches for the Services that the kernel rejects, and sends the
-// verdicts. The proxy makes one per domain.
+// the receipts, finds the Services that the kernel rejects by bisection, and sends the
+// acknowledgements. The proxy makes one per domain.
 //
-// A pure machine decides, with its Pacer, gate, search, quarantine and repairs: it maps a time and
+// A pure machine decides, with its Pacer, gate, bisection, quarantine and repairs: it maps a time and
 // an event to what must be done. Aggregator drives it: mailbox, clock, timer and the goroutine of the writer.
 package aggregator
 
@@ -40,8 +40,8 @@ type Config struct {
 	MayWrite <-chan struct{}
 	// Owner says which Service has a frontend. Optional.
 	Owner ledger.Owner
-	// Verdicts receives the answers; it must not block.
-	Verdicts func(dataplane.Verdict)
+	// Acks receives the acknowledgements; it must not block.
+	Acks func(dataplane.Ack)
 	// Listen receives the events, on the aggregator's goroutine; it must not block.
 	// Optional.
 	Listen func(Event)
@@ -52,8 +52,8 @@ func (c Config) withDefaults() Config {
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
 	}
-	if c.Verdicts == nil {
-		c.Verdicts = func(dataplane.Verdict) {}
+	if c.Acks == nil {
+		c.Acks = func(dataplane.Ack) {}
 	}
 	return c
 }
@@ -65,7 +65,7 @@ func (c Config) validate() error {
 	case c.Writer == nil:
 		return fmt.Errorf("aggregator %s: a domain needs a writer", c.Domain)
 	case c.GateWait < 0:
-		return fmt.Errorf("aggregator %s: gate wait %v: want no negative duration", c.Domain, c.GateWait)
+		return fmt.Errorf("aggregator %s: gate wait %v: must not be negative", c.Domain, c.GateWait)
 	}
 	if err := c.Pace.Validate(); err != nil {
 		return fmt.Errorf("aggregator %s: %w", c.Domain, err)
@@ -130,7 +130,7 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	merged := *newer
 	merged.Trigger = dataplane.Earliest(older.Trigger, newer.Trigger)
 	merged.Received = dataplane.Earliest(older.Received, newer.Received)
-	merged.Trail = newer.Trail.Since(older.Trail)
+	merged.Trace = newer.Trace.Since(older.Trace)
 	return &merged
 }
 
@@ -160,7 +160,7 @@ func (a *Aggregator) Skip(key service.Key) { a.calls.Post(skipped(key), skipped(
 func (a *Aggregator) Forgo(key service.Key) { a.calls.Post(forgone(key), forgone(key)) }
 
 // AuditSoon requests an audit because another program changed the kernel.
-func (a *Aggregator) AuditSoon(by dataplane.Stranger) { a.calls.Post("audit", alarmed{by}) }
+func (a *Aggregator) AuditSoon(by dataplane.ForeignProcess) { a.calls.Post("audit", alarmed{by}) }
 
 // Status returns the newest status.
 func (a *Aggregator) Status() Status {
@@ -230,7 +230,7 @@ func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
 			if t := &r.told[i]; t.event != nil {
 				a.config.Listen(t.event)
 			} else {
-				a.config.Verdicts(t.verdict)
+				a.config.Acks(t.ack)
 			}
 		}
 		switch {

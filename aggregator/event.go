@@ -11,7 +11,7 @@ import (
 // Event is something that happened in a domain; one of the types in this file.
 type Event interface{ event() }
 
-// GateOpened reports that the first write may start.
+// GateOpened reports that the startup gate opened; starting first write.
 type GateOpened struct {
 	Domain string
 	// Missing counts the Services that had not submitted when the wait was over, and
@@ -65,7 +65,7 @@ type RepairBegan struct {
 	// Examples describe a few of the objects.
 	Examples []string
 	// By is the last process that changed our objects, if the kernel says so.
-	By dataplane.Stranger
+	By dataplane.ForeignProcess
 	// Again counts how often in a row the same objects were repaired recently. Pause
 	// is how long the repair waits for that reason; 0 for a first repair.
 	Again int
@@ -84,7 +84,7 @@ type Repaired struct {
 	Took time.Duration
 }
 
-// Quarantined reports that a key's fragment is held because the kernel refuses it, or because
+// Quarantined reports that a key's fragment is held because the kernel rejects it, or because
 // it does not land.
 type Quarantined struct {
 	Domain   string
@@ -101,15 +101,15 @@ type Freed struct {
 	Key    service.Key
 }
 
-// NodeAtFault reports that the kernel refuses the scaffold itself, so that no Service is
+// NodeAtFault reports that the kernel rejects the scaffold itself, so that no Service is
 // the culprit.
 type NodeAtFault struct {
 	Domain string
 	Reason string
 }
 
-// LateRefused reports that a late fragment of a former incarnation was dropped.
-type LateRefused struct {
+// LateRejected reports that a late fragment of a former incarnation was dropped.
+type LateRejected struct {
 	Domain   string
 	Key      service.Key
 	Revision service.Revision
@@ -125,4 +125,4 @@ func (Repaired) event()     {}
 func (Quarantined) event()  {}
 func (Freed) event()        {}
 func (NodeAtFault) event()  {}
-func (LateRefused) event()  {}
+func (LateRejected) event() {}

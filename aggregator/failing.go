@@ -8,19 +8,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file handles writes that fail without a refusal: a lock was held, a buffer was full,
+// This file handles writes that fail without a rejection: a lock was held, a buffer was full,
 // or the answer was lost. Nearly always the host is the reason, and a retry lands. But if it
 // is one Service, a retry of the same batch fails forever, and no other Service changes. So
-// after a few failures the same search as for a refusal finds the Services that do not land.
+// after a few failures the same bisection as for a rejection finds the Services that do not land.
 //
 //	failed ─► retry … ─► hold the suspects ─► control ─► try them in groups ─► alone ─► control ─► quarantine
 //	                                             └─ failed: the host is the reason, no Service is held  ┘
 //
-// Two things differ from a refusal. One failure proves nothing, so a Service is quarantined
+// Two things differ from a rejection. One failure proves nothing, so a Service is quarantined
 // only if it failed alone several times, and a control write landed right after. And
 // what landed is known only after a read, if the answer was lost.
 
-// failing describes ordinary writes that failed one after the other without a refusal.
+// failing describes ordinary writes that failed one after the other without a rejection.
 type failing struct {
 	// batch is the last one; times counts them.
 	batch   *dataplane.Batch
@@ -52,7 +52,7 @@ const (
 func (c Cause) String() string { return [...]string{"rejected", "does not land"}[c] }
 
 func causeOf(o dataplane.Outcome) Cause {
-	if isRefusal(o) {
+	if isRejection(o) {
 		return Rejected
 	}
 	return DoesNotLand
@@ -66,7 +66,7 @@ func reasonOf(receipt *dataplane.Receipt) string {
 	return fmt.Sprint(receipt.Err)
 }
 
-// isolate starts a search if ordinary writes fail again and again. The caller checks whether
+// isolate starts a bisection if ordinary writes fail again and again. The caller checks whether
 // a control write is in flight afterwards.
 func (m *machine) isolate(now time.Time) {
 	f := m.failing
@@ -81,7 +81,7 @@ func (m *machine) isolate(now time.Time) {
 	if len(free) == 0 || f.freeze {
 		m.ledger.Freeze(held, m.origin) // their last rules may be what does not land
 	}
-	r := &refusal{suspects: free, frozen: f.freeze, unlanded: f.batch}
+	r := &rejection{suspects: free, frozen: f.freeze, unlanded: f.batch}
 	if f.freeze {
 		m.ledger.Freeze(free, m.origin)
 	}
@@ -94,8 +94,8 @@ func (m *machine) isolate(now time.Time) {
 	m.writeWithoutSuspects(now, r)
 }
 
-// isolateFew starts a search for the rest of a write if all but a few Services of it are in
-// force. What landed shows that the host is not the reason, so only those few are retried with
+// isolateFew starts a bisection for the rest of a write if all but a few Services of it are
+// applied. What landed shows that the host is not the reason, so only those few are retried with
 // a pause, and the others do not wait. It reports whether it did.
 func (m *machine) isolateFew(now time.Time) bool {
 	batch := m.failing.batch
@@ -107,16 +107,16 @@ func (m *machine) isolateFew(now time.Time) bool {
 	for _, key := range free {
 		m.ledger.Hold(key)
 	}
-	m.startSearch(now, &refusal{suspects: free, unlanded: batch})
+	m.startBisection(now, &rejection{suspects: free, unlanded: batch})
 	if m.ledger.Stats().Dirty > 0 {
 		m.pacer.Waiting(now)
 	}
 	return true
 }
 
-// controlFailed notes that a control write failed without a refusal. The next one leaves the
+// controlFailed notes that a control write failed without a rejection. The next one leaves the
 // suspects as they are in the kernel. If that fails as well, the host is the reason.
-func (m *machine) controlFailed(r *refusal, receipt dataplane.Receipt) {
+func (m *machine) controlFailed(r *rejection, receipt dataplane.Receipt) {
 	if r.unlanded != nil && !r.frozen {
 		m.failing = failing{batch: r.unlanded, receipt: receipt, times: failuresMax, freeze: true}
 	}

@@ -102,7 +102,7 @@ func quarantined(h *fixture) (names []string) {
 	return names
 }
 
-// One Service makes every batch that contains it fail, and no batch is refused. It is quarantined
+// One Service makes every batch that contains it fail, and no batch is rejected. It is quarantined
 // alone, its last rules stay, and the others are served and go on changing.
 func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
@@ -235,8 +235,8 @@ func TestAQuarantinedServiceWhoseWritesAreSlowLands(t *testing.T) {
 }
 
 // Each write of a Service takes long on a slow node, and none has landed since the start. One Service is
-// rejected, and the search is as fast as the node is.
-func TestASearchOnASlowNode(t *testing.T) {
+// rejected, and the bisection is as fast as the node is.
+func TestBisectionOnASlowNode(t *testing.T) {
 	for _, slow := range []time.Duration{6 * time.Second, 30 * time.Second, 50 * time.Second} {
 		t.Run(slow.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestASearchOnASlowNode(t *testing.T) {
 
 // One write took long, the first after a start. When a Service hangs later, the others do not wait as
 // long for each try.
-func TestALongFirstWriteDoesNotDelayASearch(t *testing.T) {
+func TestALongFirstWriteDoesNotDelayBisection(t *testing.T) {
 	for _, between := range []int{0, 4} {
 		t.Run(fmt.Sprintf("%d writes later", between), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestAHostThatFailsEveryWriteBlamesNoService(t *testing.T) {
 							h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
 						}
 						if begin != "" {
-							h.submit("bad", 1, 1, begin) // the host fails in the middle of its search
+							h.submit("bad", 1, 1, begin) // the host fails in the middle of its bisection
 						} else {
 							s.host.Store(time.Now().Add(10 * time.Minute).UnixNano())
 						}
@@ -349,8 +349,8 @@ func TestAHostThatFailsEveryWriteBlamesNoService(t *testing.T) {
 	}
 }
 
-// A search for a rejected Service meets one whose writes do not land, and reversed.
-func TestASearchEndsWhateverKeepsServicesFromLanding(t *testing.T) {
+// A bisection for a rejected Service meets one whose writes do not land, and reversed.
+func TestBisectionEndsForEveryCauseOfFailure(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
 			h := stumbling(t, &stumbler{outcome: outcome})
@@ -414,7 +414,7 @@ func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
 				delete(s.objects, gone)
 				s.also = gone
 			}
-			h.AuditSoon(dataplane.Stranger{})
+			h.AuditSoon(dataplane.ForeignProcess{})
 			time.Sleep(time.Second)
 			h.submit("good", 1, 2, "v1")
 			took := h.await(time.Hour, func(kernel string) bool { return strings.Contains(kernel, "good/0=v1") })
@@ -427,7 +427,7 @@ func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
 	}
 }
 
-// The kernel refuses a change of the node's own rules, or it does not land. The node keeps its last
+// The kernel rejects a change of the node's own rules, or it does not land. The node keeps its last
 // rules, and Services go on changing. Later the kernel accepts it.
 func TestTheNodesOwnRulesAreHeldLikeThoseOfAService(t *testing.T) {
 	for _, together := range []bool{false, true} {

@@ -99,7 +99,7 @@ func (g *gate) submitted(now time.Time, key service.Key) {
 	}
 }
 
-// open reports whether the first write may start, and otherwise when to ask again; zero
+// open reports whether the startup gate opened; starting first write, and otherwise when to ask again; zero
 // means after the next event.
 func (g *gate) open(now time.Time) (bool, time.Time) {
 	if g.opened {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// jobTimeout bounds one write and one read. A try of a search has less time; see tryLimit.
+// jobTimeout bounds one write and one read. A try of a bisection has less time; see tryLimit.
 const jobTimeout = 2 * time.Minute
 
 // purpose is why a job was begun. It decides who handles the result.
@@ -17,9 +17,9 @@ type purpose uint8
 const (
 	// ordinary writes what differs.
 	ordinary purpose = iota
-	// control writes what differs without the suspects of job.refusal.
+	// control writes what differs without the suspects of job.rejection.
 	control
-	// try writes the newest fragments of the current group of the search, restore what was last
+	// try writes the newest fragments of the current group of the bisection, restore what was last
 	// in the kernel of a culprit.
 	try
 	restore
@@ -33,8 +33,8 @@ type job struct {
 	purpose purpose
 	// batch is what to write; nil for a read.
 	batch *dataplane.Batch
-	// refusal is what a control write is for; nil for other jobs.
-	refusal *refusal
+	// rejection is what a control write is for; nil for other jobs.
+	rejection *rejection
 	// limit bounds the job.
 	limit time.Duration
 }

@@ -39,16 +39,16 @@ type world struct {
 	jitter func() float64
 }
 
-// tries has the search and what limits its tries.
+// tries has the bisection and what limits its tries.
 type tries struct {
-	search search
+	bisection bisection
 	// next is when the next group may be tried.
 	next time.Time
 	// usual is the duration of the longest of the last writes that landed or were rejected.
 	usual time.Duration
 	// turn is set if a try may go before the next ordinary write.
 	turn bool
-	// recheck is set once the search has found a new culprit, until an audit is requested.
+	// recheck is set once the bisection has found a new culprit, until an audit is requested.
 	recheck bool
 }
 
@@ -76,21 +76,21 @@ type health struct {
 
 // effects is what the driver must do after a step.
 type effects struct {
-	// told has the events and verdicts, in order.
+	// told has the events and acks, in order.
 	told []told
 	// begin is the job to begin; nil for none.
 	begin *job
-	// take asks for another step at once, with the fragments of the mailbox as taken. The
+	// take requests another step immediately, with the fragments of the mailbox as taken. The
 	// other fields but told are not set then.
 	take bool
 	// wake is when to call step again without an event; zero for after the next event.
 	wake time.Time
 }
 
-// told is an event, or, if that is nil, a verdict.
+// told is an event, or, if that is nil, an ack.
 type told struct {
-	event   Event
-	verdict dataplane.Verdict
+	event Event
+	ack   dataplane.Ack
 }
 
 // input is an input of the machine: one of the types below.
@@ -101,7 +101,7 @@ type (
 	primed  []service.Key
 	skipped service.Key
 	forgone service.Key
-	alarmed struct{ by dataplane.Stranger }
+	alarmed struct{ by dataplane.ForeignProcess }
 	// released: this process may read and write the kernel's rules from now on.
 	released struct{}
 	// arrived: fragments wait in the mailbox. taken has them; see effects.take.
@@ -119,8 +119,8 @@ func (a alarmed) apply(m *machine, now time.Time) {
 	m.repairs.announced(now, a.by)
 }
 
-// apply notes that fragments wait. While the gate is closed they are folded at once, to see who
-// has submitted. Later they stay in the mailbox, where newer ones may replace them, until a
+// apply notes that fragments wait. While the gate is closed they are folded immediately, to see which
+// Services submitted. Later they stay in the mailbox, where newer ones may replace them, until a
 // batch is cut.
 func (arrived) apply(m *machine, now time.Time) {
 	m.pacer.Waiting(now)
@@ -179,8 +179,8 @@ func (m *machine) take(then func(now time.Time)) { m.out.take, m.resume = true, 
 // tell emits an event.
 func (m *machine) tell(e Event) { m.out.told = append(m.out.told, told{event: e}) }
 
-// answer sends a verdict.
-func (m *machine) answer(v dataplane.Verdict) { m.out.told = append(m.out.told, told{verdict: v}) }
+// answer sends an ack.
+func (m *machine) answer(ack dataplane.Ack) { m.out.told = append(m.out.told, told{ack: ack}) }
 
 // fold moves fragments into the ledger.
 func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
@@ -189,7 +189,7 @@ func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 	for _, f := range fragments {
 		m.gate.submitted(now, f.Key)
 		if !m.ledger.Want(f) {
-			m.tell(LateRefused{Domain: m.domain, Key: f.Key, Revision: f.Revision})
+			m.tell(LateRejected{Domain: m.domain, Key: f.Key, Revision: f.Revision})
 			continue
 		}
 		// A quarantined key is tried separately.

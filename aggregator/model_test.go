@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// model is a kernel of plain objects. Its writer refuses bodies that contain "poison", and other
+// model is a kernel of plain objects. Its writer rejects bodies that contain "poison", and other
 // outcomes can be set.
 type model struct {
 	mu      sync.Mutex
@@ -25,12 +25,12 @@ type model struct {
 	took    time.Duration
 	// fail has the outcomes of the next writes.
 	fail []failure
-	// refuses, when set, replaces the test for poison; until the next read if untilRead is set.
-	refuses   func(*dataplane.Change) bool
+	// rejects, when set, replaces the test for poison; until the next read if untilRead is set.
+	rejects   func(*dataplane.Change) bool
 	untilRead bool
-	// receipts says how a refusal is told; refused counts them.
+	// receipts says how a rejection is told; rejected counts them.
 	receipts receipts
-	refused  int
+	rejected int
 	// after, when set, looks at the objects after each write.
 	after func(map[dataplane.ID]string)
 }
@@ -45,27 +45,27 @@ type failure struct {
 type receipts int
 
 const (
-	// whole batches land or not, and nobody is named.
+	// whole batches land or not, and no Service is named.
 	whole receipts = iota
-	// wholeBlamed and wholeOneBlamed name all culprits, or the first.
-	wholeBlamed
-	wholeOneBlamed
-	// byObject takes object by object, and proves who was refused.
+	// wholeAllNamed and wholeFirstNamed name all culprits, or the first.
+	wholeAllNamed
+	wholeFirstNamed
+	// byObject takes object by object, and proves which Services were rejected.
 	byObject
 )
 
-// refusesChange reports whether a change is refused for itself.
-func (m *model) refusesChange(c *dataplane.Change) bool {
-	if m.refuses != nil {
-		return m.refuses(c)
+// rejectsChange reports whether a change is rejected for itself.
+func (m *model) rejectsChange(c *dataplane.Change) bool {
+	if m.rejects != nil {
+		return m.rejects(c)
 	}
 	return c.After != nil && strings.Contains(c.After.Body, "poison")
 }
 
-// culprits returns the owners of what a batch has that is refused for itself.
+// culprits returns the owners of what a batch has that is rejected for itself.
 func (m *model) culprits(b *dataplane.Batch) (keys []service.Key) {
 	for i := range b.Changes {
-		if m.refusesChange(&b.Changes[i]) && !slices.Contains(keys, b.Changes[i].Owner) {
+		if m.rejectsChange(&b.Changes[i]) && !slices.Contains(keys, b.Changes[i].Owner) {
 			keys = append(keys, b.Changes[i].Owner)
 		}
 	}
@@ -94,15 +94,15 @@ func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
 		m.land(b, all)
 		return dataplane.Receipt{Written: dataplane.Written{Objects: len(b.Changes)}}
 	}
-	m.refused++
+	m.rejected++
 	if m.receipts == byObject {
-		m.land(b, func(c *dataplane.Change) bool { return !m.refusesChange(c) })
+		m.land(b, func(c *dataplane.Change) bool { return !m.rejectsChange(c) })
 	}
 	r := m.failed(b, dataplane.Rejected, "Invalid argument")
 	switch m.receipts {
-	case wholeBlamed:
+	case wholeAllNamed:
 		r.Suspects = culprits
-	case wholeOneBlamed:
+	case wholeFirstNamed:
 		r.Suspects = culprits[:1]
 	case byObject:
 		r.Suspects, r.Proven = culprits, true
@@ -144,7 +144,7 @@ func (m *model) Read(context.Context) ([]dataplane.Object, error) {
 	defer m.mu.Unlock()
 	m.reads++
 	if m.untilRead {
-		m.refuses, m.untilRead = nil, false
+		m.rejects, m.untilRead = nil, false
 	}
 	var objects []dataplane.Object
 	for id, body := range m.objects {
@@ -195,7 +195,7 @@ func openWriter(t *testing.T, m *model, w dataplane.Writer, config Config) *fixt
 	}
 	h := &fixture{model: m, clock: time.Now}
 	config.Domain, config.Writer = "model", w
-	config.Verdicts, config.Listen = h.verdict, h.event
+	config.Acks, config.Listen = h.ack, h.event
 	a, err := New(config)
 	if err != nil {
 		t.Fatal(err)

@@ -7,18 +7,18 @@ import (
 
 // Pace holds the pacer's numbers. Zero fields take their defaults.
 type Pace struct {
-	// Spacing is the shortest pause from the end of one write to the start of
+	// MinInterval is the shortest pause from the end of one write to the start of
 	// the next. Default 0: a batch starts when the last one ended, and gathers
 	// while one is in flight (group commit).
-	Spacing time.Duration
-	// WriteShare bounds sustained work: writing takes at most this share of the time,
+	MinInterval time.Duration
+	// MaxWriteShare bounds sustained work: writing takes at most this share of the time,
 	// except that shareAhead may go ahead of it. 0 switches it off; otherwise
-	// 0 < WriteShare ≤ 1.
-	WriteShare float64
-	// Deadline is the longest time from the oldest waiting fragment to the start of
-	// its write. It overrides spacing and share, but neither a write in progress nor a
+	// 0 < MaxWriteShare ≤ 1.
+	MaxWriteShare float64
+	// MaxDelay is the longest time from the oldest waiting fragment to the start of
+	// its write. It overrides MinInterval and MaxWriteShare, but neither a write in progress nor a
 	// backoff. Default 1 s.
-	Deadline time.Duration
+	MaxDelay time.Duration
 	// Audit is the pause from the end of one audit to the start of the next.
 	// Default 30 s. It stretches up to twentyfold, so that audits take at most 2 % of
 	// the time.
@@ -38,11 +38,11 @@ const (
 )
 
 // shareAhead is how much writing may go ahead of the share: after a rest, a few changes in
-// a row are each written at once.
+// a row are each written immediately.
 const shareAhead = time.Second / 2
 
 func (p Pace) withDefaults() Pace {
-	defaulted(&p.Deadline, time.Second)
+	defaulted(&p.MaxDelay, time.Second)
 	defaulted(&p.Audit, 30*time.Second)
 	defaulted(&p.BackoffMin, 100*time.Millisecond)
 	defaulted(&p.BackoffMax, 30*time.Second)
@@ -59,13 +59,13 @@ func defaulted(field *time.Duration, value time.Duration) {
 func (p Pace) Validate() error {
 	p = p.withDefaults()
 	switch {
-	case p.Spacing < 0 || p.Deadline < 0 || p.Audit < 0:
-		return fmt.Errorf("pace: spacing %v, deadline %v, audit %v: want no negative durations",
-			p.Spacing, p.Deadline, p.Audit)
-	case p.WriteShare < 0 || p.WriteShare > 1:
-		return fmt.Errorf("pace: write share %v: want 0 (off) to 1", p.WriteShare)
+	case p.MinInterval < 0 || p.MaxDelay < 0 || p.Audit < 0:
+		return fmt.Errorf("pace: spacing %v, deadline %v, audit %v: must not be negative",
+			p.MinInterval, p.MaxDelay, p.Audit)
+	case p.MaxWriteShare < 0 || p.MaxWriteShare > 1:
+		return fmt.Errorf("pace: write share %v: must be 0 (off) to 1", p.MaxWriteShare)
 	case p.BackoffMin < 0 || p.BackoffMax < p.BackoffMin:
-		return fmt.Errorf("pace: backoff from %v to %v: want 0 ≤ minimum ≤ maximum",
+		return fmt.Errorf("pace: backoff from %v to %v: must be 0 ≤ minimum ≤ maximum",
 			p.BackoffMin, p.BackoffMax)
 	}
 	return nil
@@ -73,10 +73,10 @@ func (p Pace) Validate() error {
 
 // Pacer decides when to write. It is pure: its owner passes events and the time.
 //
-// Goals: (1) a single change in quiet times is written at once; (2) under load
+// Goals: (1) a single change in quiet times is written immediately; (2) under load
 // writes take a bounded share of the time; (3) no fragment waits past the
 // deadline; (4) failures do not spin; (5) audits run, and do not starve writes.
-// Spacing serves 2, the deadline 3, the backoff 4; having no timer before the
+// MinInterval serves 2, the deadline 3, the backoff 4; having no timer before the
 // first write serves 1.
 type Pacer struct {
 	pace Pace
@@ -99,7 +99,7 @@ type Pacer struct {
 	restUntil time.Time
 }
 
-// NewPacer makes a pacer whose first audit is due at once.
+// NewPacer makes a pacer whose first audit is due immediately.
 func NewPacer(pace Pace) *Pacer { return &Pacer{pace: pace.withDefaults()} }
 
 // Waiting notes that something has been waiting since the given time.
@@ -133,11 +133,11 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 // for them itself, and after that a longer pause only delays what can land.
 const busyMax = time.Second
 
-// quickRetries is how many tries of a search may fail in a row before the pause doubles: as
+// quickRetries is how many tries of a bisection may fail in a row before the pause doubles: as
 // many as it takes to find one Service among some hundreds.
 const quickRetries = 8
 
-// Retry returns the pause after so many tries of a search that failed in a row.
+// Retry returns the pause after so many tries of a bisection that failed in a row.
 func (p *Pacer) Retry(failed int) time.Duration {
 	doubled := p.pace.BackoffMin << min(max(0, failed-quickRetries), 10)
 	return max(p.pace.BackoffMin, min(doubled, busyMax))
@@ -155,20 +155,20 @@ func (p *Pacer) Busy() {
 func (p *Pacer) Ended(end time.Time, took time.Duration) {
 	first := p.lastEnd.IsZero()
 	p.lastEnd = end
-	if first || p.pace.WriteShare == 0 {
+	if first || p.pace.MaxWriteShare == 0 {
 		return // the first write is the start's
 	}
 	p.sharedAt = laterOf(p.sharedAt, end.Add(-took)).Add(p.shared(took))
 	// What the deadline brings forward, or one long write, is not made up for: a change that
 	// comes a deadline after the last write never waits.
-	if most := end.Add(p.pace.Deadline + p.shared(shareAhead)); most.Before(p.sharedAt) {
+	if most := end.Add(p.pace.MaxDelay + p.shared(shareAhead)); most.Before(p.sharedAt) {
 		p.sharedAt = most
 	}
 }
 
 // shared returns the time of which writing may take so much.
 func (p *Pacer) shared(writing time.Duration) time.Duration {
-	return time.Duration(float64(writing) / p.pace.WriteShare)
+	return time.Duration(float64(writing) / p.pace.MaxWriteShare)
 }
 
 // Recovered notes that nothing is left to retry: what failed is in the kernel after
@@ -265,12 +265,12 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	}
 	at := p.waitingSince
 	if !p.lastEnd.IsZero() {
-		at = laterOf(at, p.lastEnd.Add(p.pace.Spacing))
-		if p.pace.WriteShare > 0 {
+		at = laterOf(at, p.lastEnd.Add(p.pace.MinInterval))
+		if p.pace.MaxWriteShare > 0 {
 			at = laterOf(at, p.sharedAt.Add(-p.shared(shareAhead)))
 		}
 	}
-	if deadline := p.waitingSince.Add(p.pace.Deadline); deadline.Before(at) {
+	if deadline := p.waitingSince.Add(p.pace.MaxDelay); deadline.Before(at) {
 		at = deadline
 	}
 	return at, true
@@ -278,8 +278,8 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 
 // Pause returns the spacing after a write that took so long, if writes go on.
 func (p *Pacer) Pause(took time.Duration) time.Duration {
-	if p.pace.WriteShare == 0 {
-		return p.pace.Spacing
+	if p.pace.MaxWriteShare == 0 {
+		return p.pace.MinInterval
 	}
-	return max(p.pace.Spacing, p.shared(took)-took)
+	return max(p.pace.MinInterval, p.shared(took)-took)
 }

@@ -56,7 +56,7 @@ func churn(p *Pacer, now time.Time, took, lasts time.Duration) (share float64, e
 func TestSustainedWritesTakeTheirShare(t *testing.T) {
 	for _, share := range []float64{0.1, 0.25, 0.5, 1} {
 		for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
-			p := audited(Pace{WriteShare: share, Deadline: time.Hour})
+			p := audited(Pace{MaxWriteShare: share, MaxDelay: time.Hour})
 			if got, _ := churn(p, at(0), took, 100*time.Second); math.Abs(got-share) > 0.05*share {
 				t.Errorf("share %v, writes of %v: took %.3f of the time", share, took, got)
 			}
@@ -74,7 +74,7 @@ func started(pace Pace) *Pacer {
 // After a rest, changes in a row are written at once until writing is half a second ahead of its
 // share.
 func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
-	p, now, writes := started(Pace{WriteShare: 0.25}), at(0), 0
+	p, now, writes := started(Pace{MaxWriteShare: 0.25}), at(0), 0
 	for ; writes < 100; writes++ {
 		p.Waiting(now)
 		if action, _ := p.Next(now); action != Write {
@@ -92,9 +92,9 @@ func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
 // Neither a long write at the start nor writes that the deadline brings forward are made up for: a
 // change that comes a deadline later is written at once.
 func TestLongAgoWritesAreNotOwed(t *testing.T) {
-	long := started(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	long := started(Pace{MaxWriteShare: 0.1, MaxDelay: 500 * ms})
 	long.Wrote(at(10_000), 10*time.Second, true, 0)
-	brought := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	brought := audited(Pace{MaxWriteShare: 0.1, MaxDelay: 500 * ms})
 	share, end := churn(brought, at(0), 500*ms, 10*time.Minute)
 	if share < 0.45 {
 		t.Fatalf("took %.2f of the time, want half: the deadline passes during a write", share)
@@ -111,7 +111,7 @@ func TestLongAgoWritesAreNotOwed(t *testing.T) {
 func TestPacerBoundsQuick(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		pace := Pace{Spacing: time.Duration(random.IntN(50)) * ms, Deadline: time.Duration(20+random.IntN(200)) * ms}
+		pace := Pace{MinInterval: time.Duration(random.IntN(50)) * ms, MaxDelay: time.Duration(20+random.IntN(200)) * ms}
 		p := audited(pace)
 		var lastEnd, oldest time.Time
 		busyUntil := epoch
@@ -129,23 +129,23 @@ func TestPacerBoundsQuick(t *testing.T) {
 			action, _ := p.Next(now)
 			age := now.Sub(oldest)
 			if action == Write {
-				if !lastEnd.IsZero() && now.Sub(lastEnd) < pace.Spacing && age < pace.Deadline {
-					t.Fatalf("seed %d: wrote %v after the last write, spacing %v", seed, now.Sub(lastEnd), pace.Spacing)
+				if !lastEnd.IsZero() && now.Sub(lastEnd) < pace.MinInterval && age < pace.MaxDelay {
+					t.Fatalf("seed %d: wrote %v after the last write, spacing %v", seed, now.Sub(lastEnd), pace.MinInterval)
 				}
 				took := time.Duration(random.IntN(30)) * ms
 				busyUntil = now.Add(took)
 				p.Taken()
 				p.Wrote(busyUntil, took, true, 0)
 				lastEnd, oldest = busyUntil, time.Time{}
-			} else if !oldest.IsZero() && age > pace.Deadline {
-				t.Fatalf("seed %d: a fragment waits for %v, deadline %v", seed, age, pace.Deadline)
+			} else if !oldest.IsZero() && age > pace.MaxDelay {
+				t.Fatalf("seed %d: a fragment waits for %v, deadline %v", seed, age, pace.MaxDelay)
 			}
 		}
 	}
 }
 
 func TestPaceErrorsNameTheNumbers(t *testing.T) {
-	for _, bad := range []Pace{{Spacing: -1}, {WriteShare: 1.5}, {BackoffMin: time.Minute, BackoffMax: time.Second}} {
+	for _, bad := range []Pace{{MinInterval: -1}, {MaxWriteShare: 1.5}, {BackoffMin: time.Minute, BackoffMax: time.Second}} {
 		if bad.Validate() == nil {
 			t.Errorf("accepted %+v", bad)
 		}
@@ -153,7 +153,7 @@ func TestPaceErrorsNameTheNumbers(t *testing.T) {
 }
 
 // However long another program holds a lock, what waits for it is tried every second. After a
-// refusal the pause grows.
+// rejection the pause grows.
 func TestALockIsTriedAgainSoon(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		p, now := started(Pace{}), at(0)

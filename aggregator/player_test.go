@@ -45,7 +45,7 @@ func (p *player) step(inputs ...input) {
 			if t.event != nil {
 				p.event(t.event)
 			} else {
-				p.verdict(t.verdict)
+				p.ack(t.ack)
 			}
 		}
 		p.wake = r.wake

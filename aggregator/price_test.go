@@ -25,35 +25,35 @@ func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
 	is(t, "next look", a.act(at(5000)).Sub(at(5000)), 100*ms)
 }
 
-// The pause between the tries of a node that refuses everything grows: it used
-// to stay at its minimum, since each search began with a clean slate.
+// The pause between the tries of a node that rejects everything grows: it used
+// to stay at its minimum, since each bisection began with a clean slate.
 func TestANodeAtFaultIsTriedLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &model{refuses: func(*dataplane.Change) bool { return true }}
+		m := &model{rejects: func(*dataplane.Change) bool { return true }}
 		h := ready(t, m, Config{})
 		h.submit("a", 1, 1, "1")
 		h.Submit(scaffold())
 		time.Sleep(10 * time.Minute)
 		if got := h.written(); got > 100 {
-			t.Errorf("%d writes to a node that refused all of them for ten minutes", got)
+			t.Errorf("%d writes to a node that rejected all of them for ten minutes", got)
 		}
 	})
 }
 
-// The price of a search: Services of which some are refused, for the receipts of each
-// kind of writer. No innocent Service is quarantined, and the refused writes are bounded by
+// The price of a bisection: Services of which some are rejected, for the receipts of each
+// kind of writer. No unaffected Service is quarantined, and the rejected writes are bounded by
 // the logarithm of a group for each culprit.
-func TestTheSearchAmongTenThousandServices(t *testing.T) {
+func TestBisectionAmongTenThousandServices(t *testing.T) {
 	const count = 10_000
-	t.Logf("%-28s %6s | %7s %7s | %22s", "receipts", "bad", "refused", "writes", "all innocent in force")
+	t.Logf("%-28s %6s | %7s %7s | %22s", "receipts", "bad", "rejected", "writes", "all others applied")
 	for _, kind := range []struct {
 		name string
 		receipts
 		perCulprit int
 	}{
-		{"whole batch, no blame", whole, bits.Len(groupMax) + 1},
-		{"whole batch, all blamed", wholeBlamed, 2},
-		{"whole batch, one blamed", wholeOneBlamed, bits.Len(groupMax) + 1},
+		{"whole batch, none named", whole, bits.Len(groupMax) + 1},
+		{"whole batch, all named", wholeAllNamed, 2},
+		{"whole batch, one named", wholeFirstNamed, bits.Len(groupMax) + 1},
 		{"by object, proven", byObject, 1},
 	} {
 		for _, bad := range []int{0, 1, 3, 5, 100, 1000} {
@@ -62,12 +62,12 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 				h := ready(t, m, Config{})
 				h.Submit(scaffold())
 				time.Sleep(time.Second)
-				innocentAt := 0
+				unaffectedAt := 0
 				m.mu.Lock()
-				before, refused := m.writes, m.refused
+				before, rejected := m.writes, m.rejected
 				m.after = func(objects map[dataplane.ID]string) {
-					if innocentAt == 0 && len(objects) == 1+count-bad {
-						innocentAt = m.writes
+					if unaffectedAt == 0 && len(objects) == 1+count-bad {
+						unaffectedAt = m.writes
 					}
 				}
 				m.mu.Unlock()
@@ -87,20 +87,20 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
 				writes := m.writes - before
-				refused = m.refused - refused
-				t.Logf("%-28s %6d | %7d %7d | after %d writes", kind.name, bad, refused, writes, innocentAt-before)
+				rejected = m.rejected - rejected
+				t.Logf("%-28s %6d | %7d %7d | after %d writes", kind.name, bad, rejected, writes, unaffectedAt-before)
 				s := h.Status()
 				is(t, "quarantined", len(s.Quarantined), bad)
 				for _, q := range s.Quarantined {
 					name := q.Key.Name + "/0"
 					if _, there := m.objects[dataplane.ID{Name: name}]; there {
-						t.Errorf("%s is innocent", q.Key)
+						t.Errorf("%s is not a culprit", q.Key)
 					}
 				}
 				is(t, "objects", len(m.objects), 1+count-bad)
-				// Besides the search, four are tried again after the audit that follows it.
-				if most := bad*kind.perCulprit + 8; refused > most {
-					t.Errorf("%d refused writes for %d culprits, want at most %d", refused, bad, most)
+				// Besides the bisection, four are tried again after the audit that follows it.
+				if most := bad*kind.perCulprit + 8; rejected > most {
+					t.Errorf("%d rejected writes for %d culprits, want at most %d", rejected, bad, most)
 				}
 			})
 		}

@@ -68,21 +68,21 @@ func stepPacer(t *testing.T, p *Pacer, d *datadriven.TestData) string {
 	return ""
 }
 
-// TestSearchScripts runs the stories in testdata/search.
-func TestSearchScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/search", func(t *testing.T, path string) {
-		s := &search{}
+// TestBisectionScripts runs the stories in testdata/bisection.
+func TestBisectionScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/bisection", func(t *testing.T, path string) {
+		s := &bisection{}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd == "search" {
-				*s = search{}
+			if d.Cmd == "bisection" {
+				*s = bisection{}
 				return ""
 			}
-			return stepSearch(t, s, d)
+			return stepBisection(t, s, d)
 		})
 	})
 }
 
-func stepSearch(t *testing.T, s *search, d *datadriven.TestData) (text string) {
+func stepBisection(t *testing.T, s *bisection, d *datadriven.TestData) (text string) {
 	var all, named []service.Key
 	for _, a := range d.CmdArgs {
 		for _, value := range a.Vals {
@@ -105,11 +105,11 @@ func stepSearch(t *testing.T, s *search, d *datadriven.TestData) (text string) {
 		text = "try " + keysText(s.next()) + "\n"
 	case "landed":
 		s.landed()
-	case "refused":
+	case "rejected":
 		if len(all) == 0 {
 			all = s.current.keys
 		}
-		if culprit, found := s.refused(all, named); found {
+		if culprit, found := s.rejected(all, named); found {
 			text = "culprit " + nameOf(culprit) + "\n"
 		}
 	case "put-back":
@@ -119,7 +119,7 @@ func stepSearch(t *testing.T, s *search, d *datadriven.TestData) (text string) {
 	}
 	var groups []string
 	for _, g := range s.groups {
-		groups = append(groups, keysText(g.keys)+when(g.tainted, " (has a culprit)")+when(g.restore, " (to restore)"))
+		groups = append(groups, keysText(g.keys)+when(g.hasCulprit, " (has a culprit)")+when(g.restore, " (to restore)"))
 	}
 	return text + fmt.Sprintf("%d tries; left: %s", s.spent, strings.Join(groups, " | "))
 }

@@ -34,7 +34,7 @@ type quarantinedKey struct {
 }
 
 // tryPause is the shortest pause between two tries of one key. So a bad Service that
-// changes all the time costs one refused write per second.
+// changes all the time costs one rejected write per second.
 const tryPause = time.Second
 
 // tryRest limits the tries of a key that does not land to a tenth of the time: a try may last
@@ -138,12 +138,12 @@ func (q *quarantine) list() []QuarantinedKey {
 	return q.listed
 }
 
-// convict quarantines a key that failed alone. What was last in force of it is tried next if it
+// quarantineCulprit quarantines a key that failed alone. What was last applied of it is tried next if it
 // is missing.
-func (m *machine) convict(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dataplane.Receipt) {
 	m.quarantineKey(now, key, receipt)
 	if m.ledger.Frozen(key) {
-		m.tries.search.restore(key)
+		m.tries.bisection.restore(key)
 	}
 }
 
@@ -158,6 +158,6 @@ func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *datapla
 	q := QuarantinedKey{Key: key, Revision: m.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
 	m.quarantine.put(now, q, receipt.Took)
 	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now})
-	m.answer(dataplane.Verdict{Key: key, Domain: m.domain, Revision: q.Revision,
+	m.answer(dataplane.Ack{Key: key, Domain: m.domain, Revision: q.Revision,
 		Quarantined: true, Reason: q.Reason})
 }

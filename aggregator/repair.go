@@ -14,7 +14,7 @@ import (
 // repairs decides when to write again what other programs undo. It is pure: its owner
 // passes events and the time.
 //
-// Invariant: what is undone for the first time is written again at once. What an
+// Invariant: what is undone for the first time is written again immediately. What an
 // announced change undoes soon after its repair waits, longer each time: it is no
 // accident but a program that disagrees, and two programs that react to each other at
 // once would do nothing else.
@@ -36,7 +36,7 @@ type repairs struct {
 		since          time.Time
 	}
 	// fruitless is set if an announcement requested the last audit, which found nothing
-	// to write at once.
+	// to write immediately.
 	fruitless bool
 }
 
@@ -44,15 +44,15 @@ type repairs struct {
 type announcement struct {
 	// at is when the first came; zero for none. by is the last known process.
 	at time.Time
-	by dataplane.Stranger
+	by dataplane.ForeignProcess
 }
 
 // mark is one repaired object, or a set of objects that were repaired together.
 type mark struct {
-	// times is how often in a row; mended is when the last repair ended, zero until
+	// times is how often in a row; repaired is when the last repair ended, zero until
 	// then.
-	times  int
-	mended time.Time
+	times    int
+	repaired time.Time
 }
 
 const (
@@ -62,7 +62,7 @@ const (
 	repairPauseMax = 30 * time.Second
 	// repairQuiet is how long a repair must last for the next one of the same objects to
 	// count as the first. It is short: if a program undoes something every few seconds,
-	// repairing at once does less harm than waiting.
+	// repairing immediately does less harm than waiting.
 	repairQuiet = 2 * time.Second
 	// repairOverlaps is how often an object may be repaired in a row, each time with
 	// other objects, before repairs wait: separate accidents may overlap.
@@ -95,10 +95,10 @@ func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 }
 
 // repairDone reports that nothing is left to repair. A control write leaves out what its
-// suspects miss, and a search removes objects and restores them before it ends, so it is
+// suspects miss, and a bisection removes objects and restores them before it ends, so it is
 // not over until then.
 func (m *machine) repairDone(now time.Time) {
-	if m.controlling() || !m.tries.search.idle() {
+	if m.controlling() || !m.tries.bisection.idle() {
 		return
 	}
 	if told := m.repairs.repairDone(now); told != nil {
@@ -112,11 +112,11 @@ func newRepairs() repairs {
 }
 
 // announced notes that another program changed our objects.
-func (r *repairs) announced(now time.Time, by dataplane.Stranger) {
+func (r *repairs) announced(now time.Time, by dataplane.ForeignProcess) {
 	if r.heard.at.IsZero() {
 		r.heard.at = now
 	}
-	if by != (dataplane.Stranger{}) {
+	if by != (dataplane.ForeignProcess{}) {
 		r.heard.by = by
 	}
 }
@@ -133,7 +133,7 @@ func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone
 			since = change.at
 		}
 	}
-	if r.heard.by != (dataplane.Stranger{}) {
+	if r.heard.by != (dataplane.ForeignProcess{}) {
 		by = r.heard.by
 	}
 	r.fruitless = announced
@@ -201,7 +201,7 @@ func (r *repairs) times(now time.Time, object uint64) int {
 }
 
 func (r *repairs) stood(now time.Time, m mark) bool {
-	return !m.mended.IsZero() && now.Sub(m.mended) >= repairQuiet
+	return !m.repaired.IsZero() && now.Sub(m.repaired) >= repairQuiet
 }
 
 // mark counts a repair of the objects.
@@ -232,8 +232,8 @@ func (r *repairs) repairDone(now time.Time) *Repaired {
 		return nil
 	}
 	for object, m := range r.marks {
-		if m.mended.IsZero() {
-			m.mended = now
+		if m.repaired.IsZero() {
+			m.repaired = now
 			r.marks[object] = m
 		}
 	}

@@ -25,11 +25,11 @@ func undone(names ...string) *ledger.Undone {
 }
 
 // TestRepairsSlowDown: each step is an audit in which an announcement has found
-// something, which is mended as soon as it may be; it returns the pause.
+// something, which is repaired as soon as possible; it returns the pause.
 func TestRepairsSlowDown(t *testing.T) {
 	const s = time.Second
 	type step struct {
-		// after is the time since the former repair was mended.
+		// after is the time since the previous repair ended.
 		after   time.Duration
 		objects []string
 		pause   time.Duration
@@ -54,7 +54,7 @@ func TestRepairsSlowDown(t *testing.T) {
 			r, now := newRepairs(), time.Unix(1000, 0)
 			for i, step := range tt.steps {
 				now = now.Add(step.after)
-				r.announced(now, dataplane.Stranger{})
+				r.announced(now, dataplane.ForeignProcess{})
 				r.auditing()
 				began := r.found(now, time.Millisecond, undone(step.objects...))
 				if began == nil || began.Pause != step.pause || (began.Again == 0) != (step.pause == 0) {
@@ -69,11 +69,11 @@ func TestRepairsSlowDown(t *testing.T) {
 					t.Fatalf("step %d: held after the pause", i)
 				}
 				if told := r.repairDone(now); told == nil || told.Took != step.pause || told.Repairs != 1 || told.Objects != len(step.objects) {
-					t.Fatalf("step %d: mended: %+v", i, told)
+					t.Fatalf("step %d: repaired: %+v", i, told)
 				}
 			}
 			if told := r.repairDone(now); told != nil {
-				t.Errorf("mended without a repair: %+v", told)
+				t.Errorf("repaired without a repair: %+v", told)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestRepairsSlowDown(t *testing.T) {
 func TestAnotherObjectEndsTheWait(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	find := func(u *ledger.Undone) *RepairBegan {
-		r.announced(now, dataplane.Stranger{PID: 7, Command: "rival"})
+		r.announced(now, dataplane.ForeignProcess{PID: 7, Command: "rival"})
 		r.auditing()
 		return r.found(now, time.Millisecond, u)
 	}
@@ -105,7 +105,7 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	if told := r.repairDone(now); told == nil || told.Repairs != 2 || told.Objects != 2 || told.Took != time.Minute {
-		t.Errorf("mended: %+v", told)
+		t.Errorf("repaired: %+v", told)
 	}
 }
 
@@ -113,9 +113,9 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 // one announced before the last audit is not.
 func TestWhoIsToldOnce(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
-	r.announced(now, dataplane.Stranger{PID: 1})
+	r.announced(now, dataplane.ForeignProcess{PID: 1})
 	r.auditing()
-	r.announced(now.Add(time.Second), dataplane.Stranger{PID: 2})
+	r.announced(now.Add(time.Second), dataplane.ForeignProcess{PID: 2})
 	if began := r.found(now.Add(2*time.Second), 0, undone("x")); began.By.PID != 2 {
 		t.Errorf("by %+v, want 2", began.By)
 	}
@@ -125,7 +125,7 @@ func TestWhoIsToldOnce(t *testing.T) {
 		t.Errorf("by %+v, want 2", began.By)
 	}
 	r.auditing()
-	if began := r.found(now.Add(5*time.Second), 0, undone("z")); began.By != (dataplane.Stranger{}) {
+	if began := r.found(now.Add(5*time.Second), 0, undone("z")); began.By != (dataplane.ForeignProcess{}) {
 		t.Errorf("by %+v, want nobody", began.By)
 	}
 }
@@ -136,7 +136,7 @@ func TestFlushedRulesets(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	all := &ledger.Undone{Missing: ledger.UndoneMax + 1, Objects: undone("x").Objects}
 	for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
-		r.announced(now, dataplane.Stranger{})
+		r.announced(now, dataplane.ForeignProcess{})
 		r.auditing()
 		if began := r.found(now, 0, all); began.Pause != want {
 			t.Errorf("flush %d: a pause of %v, want %v", i, began.Pause, want)
@@ -155,7 +155,7 @@ func TestMarksAreBounded(t *testing.T) {
 		for j := range names {
 			names[j] = fmt.Sprint(i, " ", j)
 		}
-		r.announced(now, dataplane.Stranger{})
+		r.announced(now, dataplane.ForeignProcess{})
 		r.auditing()
 		r.found(now, 0, undone(names...))
 		if len(r.marks) > marksMax {
@@ -164,7 +164,7 @@ func TestMarksAreBounded(t *testing.T) {
 	}
 	r.repairDone(now)
 	now = now.Add(repairQuiet)
-	r.announced(now, dataplane.Stranger{})
+	r.announced(now, dataplane.ForeignProcess{})
 	r.auditing()
 	r.found(now, 0, undone("x"))
 	if len(r.marks) != 2 {
@@ -211,7 +211,7 @@ func (r *rival) Write(ctx context.Context, b *dataplane.Batch) dataplane.Receipt
 	time.Sleep(time.Millisecond)
 	receipt := r.model.Write(ctx, b)
 	if other := r.other.Load(); other != nil {
-		other.AuditSoon(dataplane.Stranger{PID: 8, Command: "rival"})
+		other.AuditSoon(dataplane.ForeignProcess{PID: 8, Command: "rival"})
 	}
 	return receipt
 }
@@ -272,7 +272,7 @@ func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
 	})
 }
 
-// A long search keeps a repair open, and audits find the same objects undone all the time.
+// A long bisection keeps a repair open, and audits find the same objects undone all the time.
 func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
 	var names []string
 	for i := range ledger.UndoneMax {
@@ -282,7 +282,7 @@ func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
 	audit := func(times int) (bytes uint64) {
 		for range times {
 			now = now.Add(30 * time.Second)
-			r.announced(now, dataplane.Stranger{})
+			r.announced(now, dataplane.ForeignProcess{})
 			r.auditing()
 			r.found(now, time.Millisecond, found)
 		}
@@ -299,6 +299,6 @@ func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
 		t.Errorf("%+v, %d marks, want the end of 3,100 repairs, and marks", done, len(r.marks))
 	}
 	for _, m := range r.marks {
-		is(t, "end of a repair", m.mended, now)
+		is(t, "end of a repair", m.repaired, now)
 	}
 }

@@ -66,13 +66,13 @@ func duration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
 // paceOf reads the arguments of new that are about pace.
 func (s *script) paceOf(d *datadriven.TestData) (p Pace) {
 	for _, a := range d.CmdArgs {
-		field := map[string]*time.Duration{"spacing": &p.Spacing, "deadline": &p.Deadline, "audit": &p.Audit,
+		field := map[string]*time.Duration{"spacing": &p.MinInterval, "deadline": &p.MaxDelay, "audit": &p.Audit,
 			"backoff": &p.BackoffMin, "backoff-max": &p.BackoffMax}[a.Key]
 		switch {
 		case field != nil:
 			*field = duration(s.T, d, a.Vals[0])
 		case a.Key == "share":
-			p.WriteShare, _ = strconv.ParseFloat(a.Vals[0], 64)
+			p.MaxWriteShare, _ = strconv.ParseFloat(a.Vals[0], 64)
 		}
 	}
 	return p
@@ -160,7 +160,7 @@ func (s *script) submit(d *datadriven.TestData) {
 	for line := range strings.Lines(d.Input) {
 		parts := submission.FindStringSubmatch(strings.TrimSpace(line))
 		if parts == nil {
-			d.Fatalf(s.T, "%q: want NAME: BODY…", line)
+			d.Fatalf(s.T, "%q: must be NAME: BODY…", line)
 		}
 		for _, name := range names(parts[1]) {
 			revision := s.revisions[name].Next()
@@ -206,10 +206,10 @@ func (s *script) change(d *datadriven.TestData) {
 		switch words[0] {
 		case "took":
 			m.took = duration(s.T, d, words[1])
-		case "blame":
-			m.receipts = map[string]receipts{"nobody": whole, "all": wholeBlamed, "first": wholeOneBlamed, "proven": byObject}[words[1]]
-		case "refuse":
-			m.refuses = refusing(words[1])
+		case "suspects":
+			m.receipts = map[string]receipts{"none": whole, "all": wholeAllNamed, "first": wholeFirstNamed, "proven": byObject}[words[1]]
+		case "reject":
+			m.rejects = rejecting(words[1])
 			m.untilRead = words[2] == "until-read"
 		case "fail":
 			f := failure{outcome: outcomes[words[1]], lands: words[3] == "landed"}
@@ -224,7 +224,7 @@ func (s *script) change(d *datadriven.TestData) {
 			name, body, _ := strings.Cut(words[1], "=")
 			m.objects[dataplane.ID{Name: name}] = body
 		default:
-			d.Fatalf(s.T, "%q: want took, blame, refuse, fail, lose or set", words[0])
+			d.Fatalf(s.T, "%q: must be took, suspects, reject, fail, lose or set", words[0])
 		}
 	}
 }
@@ -232,8 +232,8 @@ func (s *script) change(d *datadriven.TestData) {
 var outcomes = map[string]dataplane.Outcome{"busy": dataplane.Busy, "unknown": dataplane.Unknown,
 	"rejected": dataplane.Rejected, "unsupported": dataplane.Unsupported}
 
-// refusing refuses what contains a word, everything, or nothing.
-func refusing(word string) func(*dataplane.Change) bool {
+// rejecting rejects what contains a word, everything, or nothing.
+func rejecting(word string) func(*dataplane.Change) bool {
 	return func(c *dataplane.Change) bool {
 		return word == "all" || word != "nothing" && c.After != nil && strings.Contains(c.ID.Name+"="+c.After.Body, word)
 	}
@@ -251,7 +251,7 @@ func (s *script) owner(d *datadriven.TestData) {
 }
 
 func (s *script) audit(d *datadriven.TestData) {
-	by := dataplane.Stranger{}
+	by := dataplane.ForeignProcess{}
 	if d.HasArg("by") {
 		d.ScanArgs(s.T, "by", &by.Command)
 		by.PID = 7

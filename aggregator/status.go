@@ -13,11 +13,11 @@ import (
 // changes.
 type Status struct {
 	Domain string
-	// Open is false until the first write may start; Missing counts the keys that it
+	// Open is false until the startup gate opened; starting first write; Missing counts the keys that it
 	// waits for.
 	Open    bool
 	Missing int
-	// OldestPending is the time since which the oldest change waits to be in force;
+	// OldestPending is the time since which the oldest change waits to be applied;
 	// zero if nothing is pending. Health judges by its age.
 	OldestPending time.Time
 	// Waiting is the number of submitted fragments that are in no batch yet.
@@ -31,7 +31,7 @@ type Status struct {
 	// Failures counts the failed writes since then; LastError is their last error.
 	Failures  int
 	LastError string
-	// NodeAtFault is set while the kernel refuses the scaffold itself.
+	// NodeAtFault is set while the kernel rejects the scaffold itself.
 	NodeAtFault bool
 	// Quarantined lists the quarantined keys.
 	Quarantined []QuarantinedKey
@@ -64,7 +64,7 @@ func (p *pending) oldest() time.Time {
 	return dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
 }
 
-// waits has the keys that are not in force, with the time since which. It is pure. Time
+// waits has the keys that are not applied, with the time since which. It is pure. Time
 // must not go backwards.
 //
 // Invariant: the list is in the order of the times, so the first is the oldest.

@@ -28,7 +28,7 @@ func TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs(t *testing.T
 		}
 		a, err := New(Config{Domain: "model", Writer: ownersModel{&model{took: time.Second, objects: map[dataplane.ID]string{}}},
 			Listen: func(e Event) {
-				if _, late := e.(LateRefused); late {
+				if _, late := e.(LateRejected); late {
 					submit() // the next ones arrive in the middle of a fold
 				}
 			}})

@@ -33,16 +33,16 @@ func (h *fixture) noteTail(word, tail string, items ...string) {
 	h.lines = append(h.lines, line{h.clock(), word, items, tail})
 }
 
-// verdict notes a verdict.
-func (h *fixture) verdict(v dataplane.Verdict) {
+// ack notes an ack.
+func (h *fixture) ack(result dataplane.Ack) {
 	word := "applied"
-	if v.Quarantined {
+	if result.Quarantined {
 		word = "quarantined"
 	}
-	h.note(word, nameOf(v.Key)+" "+v.Revision.String())
+	h.note(word, nameOf(result.Key)+" "+result.Revision.String())
 }
 
-// event notes an event that no verdict tells.
+// event notes an event that no ack contains.
 func (h *fixture) event(e Event) {
 	switch e := e.(type) {
 	case GateOpened:
@@ -65,7 +65,7 @@ func (h *fixture) event(e Event) {
 		h.note("freed", nameOf(e.Key))
 	case NodeAtFault:
 		h.note("node at fault: " + e.Reason)
-	case LateRefused:
+	case LateRejected:
 		h.note("too late", nameOf(e.Key)+" "+e.Revision.String())
 	}
 }
@@ -188,6 +188,6 @@ func (s *script) statusText() string {
 		add(true, "quarantined %s %v since %s (%s)", nameOf(q.Key), q.Revision, s.since(q.Since), q.Reason)
 	}
 	add(st.Ledger.Dirty > 0, "%d dirty", st.Ledger.Dirty)
-	add(len(parts) == 0, "all %d keys in force, %d objects", st.Ledger.Keys, st.Ledger.Objects)
+	add(len(parts) == 0, "all %d keys applied, %d objects", st.Ledger.Keys, st.Ledger.Objects)
 	return strings.Join(parts, ", ")
 }

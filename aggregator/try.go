@@ -7,22 +7,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file carries out the tries of a search.
+// This file carries out the tries of a bisection.
 
 // tryNext writes the next group of suspects. It reports false if none is left. Other
-// differences are written first, so that a refusal can only be due to the group.
+// differences are written first, so that a rejection can only be due to the group.
 func (m *machine) tryNext(now time.Time) bool {
-	for !m.tries.search.idle() {
+	for !m.tries.bisection.idle() {
 		if m.write(now, ordinary) {
 			return true
 		}
-		keys := m.tries.search.next()
+		keys := m.tries.bisection.next()
 		if keys == nil {
 			break
 		}
 		m.tries.turn = false
 		why := try
-		if m.tries.search.current.restore {
+		if m.tries.bisection.current.restore {
 			why = restore
 		}
 		for _, key := range keys {
@@ -35,7 +35,7 @@ func (m *machine) tryNext(now time.Time) bool {
 		if m.write(now, why) {
 			return true
 		}
-		m.tries.search.landed() // the kernel has it already
+		m.tries.bisection.landed() // the kernel has it already
 	}
 	if m.tries.recheck {
 		// The new culprits may only refer to something that another program removed.
@@ -46,21 +46,21 @@ func (m *machine) tryNext(now time.Time) bool {
 	return false
 }
 
-// rest postpones the next try of a long search.
+// rest postpones the next try of a long bisection.
 func (m *machine) rest(now time.Time, took time.Duration) {
-	if m.tries.search.spent > tryBurst {
+	if m.tries.bisection.spent > tryBurst {
 		m.tries.next = now.Add(m.pacer.Pause(took))
 	}
 }
 
 // tryDone handles the receipt of a try.
 func (m *machine) tryDone(now time.Time, receipt dataplane.Receipt) {
-	rest := m.unsettled(m.tries.search.current.keys)
+	rest := m.unsettled(m.tries.bisection.current.keys)
 	if len(rest) == 0 {
-		m.tries.search.landed()
+		m.tries.bisection.landed()
 		return
 	}
-	if !isRefusal(receipt.Outcome) {
+	if !isRejection(receipt.Outcome) {
 		m.unanswered(now, receipt)
 		return
 	}
@@ -77,13 +77,13 @@ func (m *machine) tryDone(now time.Time, receipt dataplane.Receipt) {
 			m.quarantineKey(now, key, &receipt)
 		}
 		if len(culprits) > 0 {
-			m.tries.search.current = group{}
-			m.tries.search.suspect(rest, nil)
+			m.tries.bisection.current = group{}
+			m.tries.bisection.suspect(rest, nil)
 			return
 		}
 	}
-	if culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {
-		m.convict(now, culprit, &receipt)
+	if culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {
+		m.quarantineCulprit(now, culprit, &receipt)
 	}
 }
 
@@ -97,27 +97,27 @@ func (m *machine) unsettled(keys []service.Key) (rest []service.Key) {
 	return rest
 }
 
-// restoreDone handles the receipt of a try to restore what was last in force of a
+// restoreDone handles the receipt of a try to restore what was last applied of a
 // culprit.
 func (m *machine) restoreDone(now time.Time, receipt dataplane.Receipt) {
 	switch {
 	case receipt.Outcome == dataplane.Landed || m.ledger.Stats().Dirty == 0:
-		m.tries.search.landed()
-	case isRefusal(receipt.Outcome):
-		m.ledger.Freeze(m.tries.search.current.keys, m.origin)
-		m.tries.search.landed() // it stays as it is in the kernel
+		m.tries.bisection.landed()
+	case isRejection(receipt.Outcome):
+		m.ledger.Freeze(m.tries.bisection.current.keys, m.origin)
+		m.tries.bisection.landed() // it stays as it is in the kernel
 	default:
 		m.unanswered(now, receipt)
 	}
 }
 
-// tryBurst is how many tries of a search follow each other without a pause. Later ones
+// tryBurst is how many tries of a bisection follow each other without a pause. Later ones
 // keep the spacing of ordinary writes.
 const tryBurst = 64
 
 // A try may last as long as four usual writes, 5 s at least. From 20 s on, two usual writes are enough.
 // Without a limit, a write that hangs would make each try last as long as an ordinary write may, and the
-// search tens of minutes.
+// bisection tens of minutes.
 const (
 	tryMin  = 5 * time.Second
 	tryLong = 20 * time.Second
@@ -131,8 +131,8 @@ const (
 // further try of the same Service may last twice as long: it may have very many objects.
 func (m *machine) tryLimit() time.Duration {
 	first := max(tryMin, min(4*m.tries.usual, max(tryLong, 2*m.tries.usual), jobTimeout))
-	misses, most := m.tries.search.current.misses, jobTimeout
-	if m.knownNotToLand(m.tries.search.current.keys[0]) && misses%heldFull != 0 {
+	misses, most := m.tries.bisection.current.misses, jobTimeout
+	if m.knownNotToLand(m.tries.bisection.current.keys[0]) && misses%heldFull != 0 {
 		most = max(first, heldMax)
 	}
 	for ; misses > 0 && first < most; misses-- {
@@ -146,7 +146,7 @@ func (m *machine) learnUsual(receipt *dataplane.Receipt) {
 	switch {
 	case receipt.Outcome == dataplane.Landed:
 		m.tries.usual = max(receipt.Took, m.tries.usual/2)
-	case isRefusal(receipt.Outcome):
+	case isRejection(receipt.Outcome):
 		m.tries.usual = max(receipt.Took, m.tries.usual)
 	}
 }
@@ -157,13 +157,13 @@ func (m *machine) knownNotToLand(key service.Key) bool {
 	return q != nil && q.Cause == DoesNotLand
 }
 
-// unanswered handles the receipt of a try that failed without a refusal. If the answer was
+// unanswered handles the receipt of a try that failed without a rejection. If the answer was
 // lost, a read comes before the end of the try.
 func (m *machine) unanswered(now time.Time, receipt dataplane.Receipt) {
 	m.pacer.Ended(now, receipt.Took)
-	m.tries.search.missed++
-	m.tries.next = laterOf(m.tries.next, now.Add(m.pacer.Retry(m.tries.search.missed)))
-	m.tries.search.current.unanswered = &receipt
+	m.tries.bisection.missed++
+	m.tries.next = laterOf(m.tries.next, now.Add(m.pacer.Retry(m.tries.bisection.missed)))
+	m.tries.bisection.current.unanswered = &receipt
 	if receipt.Outcome == dataplane.Unknown {
 		m.pacer.Waiting(now)
 		return
@@ -172,13 +172,13 @@ func (m *machine) unanswered(now time.Time, receipt dataplane.Receipt) {
 }
 
 // endTry ends a try without an answer. It holds what has not landed, so that nothing but a later
-// try writes it. Holding earlier, before a read has shown what has landed, would revert innocent
+// try writes it. Holding earlier, before a read has shown what has landed, would revert unaffected
 // Services.
 func (m *machine) endTry(now time.Time) {
-	if !m.tries.search.trying() {
+	if !m.tries.bisection.trying() {
 		return
 	}
-	g := m.tries.search.current
+	g := m.tries.bisection.current
 	if g.restore {
 		m.endRestore()
 		return
@@ -191,30 +191,30 @@ func (m *machine) endTry(now time.Time) {
 		m.pacer.Waiting(now)
 	}
 	if len(rest) == 0 {
-		m.tries.search.landed()
+		m.tries.bisection.landed()
 		return
 	}
 	known := m.knownNotToLand(g.keys[0])
-	culprit, found := m.tries.search.unlanded(rest, known)
+	culprit, found := m.tries.bisection.unlanded(rest, known)
 	switch {
 	case !found:
 	case known:
-		m.convict(now, culprit, g.unanswered)
+		m.quarantineCulprit(now, culprit, g.unanswered)
 	default:
-		m.writeWithoutSuspects(now, &refusal{suspects: rest, culprit: g.unanswered})
+		m.writeWithoutSuspects(now, &rejection{suspects: rest, culprit: g.unanswered})
 	}
 }
 
-// endRestore ends a try to restore what was last in force of a culprit. If that does not land
+// endRestore ends a try to restore what was last applied of a culprit. If that does not land
 // again and again, it stays as it is in the kernel.
 func (m *machine) endRestore() {
 	switch {
 	case m.ledger.Stats().Dirty == 0:
-		m.tries.search.landed()
-	case m.tries.search.current.misses+1 < failuresMax:
-		m.tries.search.putBack()
+		m.tries.bisection.landed()
+	case m.tries.bisection.current.misses+1 < failuresMax:
+		m.tries.bisection.putBack()
 	default:
-		m.ledger.Freeze(m.tries.search.current.keys, m.origin)
-		m.tries.search.landed()
+		m.ledger.Freeze(m.tries.bisection.current.keys, m.origin)
+		m.tries.bisection.landed()
 	}
 }

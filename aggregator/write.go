@@ -20,7 +20,7 @@ func (m *machine) foldAndWrite(now time.Time) {
 }
 
 // write begins to write the planned batch. It reports false if there is nothing to write;
-// then fragments that need no write are settled at once.
+// then fragments that need no write are settled immediately.
 func (m *machine) write(now time.Time, why purpose) bool {
 	batch := m.ledger.Plan()
 	if batch == nil || len(batch.Changes) == 0 {
@@ -73,7 +73,7 @@ func (r result) apply(m *machine, now time.Time) {
 	}
 }
 
-// settle tells the ledger the result of a write, and sends the verdicts.
+// settle tells the ledger the result of a write, and sends the acks.
 func (m *machine) settle(now time.Time, r *result) {
 	m.tell(BatchWritten{Domain: m.domain, Batch: r.batch, Receipt: r.receipt})
 	settled := m.ledger.Settle(r.batch, r.receipt)
@@ -97,7 +97,7 @@ func (m *machine) receive(now time.Time, r *result) {
 	switch r.purpose {
 	case control:
 		m.noteError(r.receipt)
-		m.controlDone(now, r.refusal, r.receipt)
+		m.controlDone(now, r.rejection, r.receipt)
 	case try:
 		m.rest(now, r.receipt.Took)
 		m.tryDone(now, r.receipt)
@@ -120,11 +120,11 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 		return
 	}
 	m.noteError(r.receipt)
-	if isRefusal(r.receipt.Outcome) {
+	if isRejection(r.receipt.Outcome) {
 		m.failing = failing{}
-		if !m.refused(now, r.batch, r.receipt) {
+		if !m.rejected(now, r.batch, r.receipt) {
 			m.wrote(now, r.receipt, false)
-			m.blameNode(now)
+			m.nodeRejected(now)
 		}
 		return
 	}
@@ -179,7 +179,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	case m.pending.drifted.IsZero() && done.Drift.Undone != nil:
 		m.pending.drifted = now
 	}
-	if m.tries.search.idle() {
+	if m.tries.bisection.idle() {
 		m.quarantine.askOldest()
 	}
 	if until, held := m.repairs.held(now); held {
@@ -189,7 +189,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	m.foldAndWrite(now)
 }
 
-// settled sends the verdicts for what is fully in the kernel. The write is the one that settled it,
+// settled sends the acks for what is fully in the kernel. The write is the one that settled it,
 // empty if nothing was written.
 func (m *machine) settled(now time.Time, contributions []dataplane.Contribution, write *result) {
 	var batch uint64
@@ -204,7 +204,7 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 		}
 		m.tell(Applied{Domain: m.domain, Contribution: c, At: now,
 			Batched: write.began, Batch: batch})
-		m.answer(dataplane.Verdict{Key: c.Key, Domain: m.domain, Revision: c.Revision})
+		m.answer(dataplane.Ack{Key: c.Key, Domain: m.domain, Revision: c.Revision})
 	}
 	if m.ledger.Stats().Dirty > 0 && len(contributions) > 0 {
 		m.pacer.Waiting(now) // leftovers of an earlier process may be removed now
@@ -212,11 +212,11 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 	m.restored()
 }
 
-// restored reports whether the kernel is as wanted, and notes it. What a search and its
+// restored reports whether the kernel is as wanted, and notes it. What a bisection and its
 // control write leave out for a while is still missing.
 func (m *machine) restored() bool {
 	left := m.ledger.Stats()
-	if left.Dirty > 0 || m.controlling() || !m.tries.search.idle() {
+	if left.Dirty > 0 || m.controlling() || !m.tries.bisection.idle() {
 		return false
 	}
 	m.pending.drifted = time.Time{}

@@ -41,9 +41,9 @@ type Contribution struct {
 	Revision service.Revision
 	// Trigger and Received are the earliest of the coalesced fragments; see Fragment.
 	Trigger, Received time.Time
-	// Trail is that of the fragment, with the causes and the first look of those that it
+	// Trace is that of the fragment, with the causes and the first look of those that it
 	// replaced.
-	Trail Trail
+	Trace Trace
 }
 
 // ErrBusy means that the kernel did not answer a question. It may answer when asked again.
@@ -59,7 +59,7 @@ const (
 	Busy
 	// Unknown: the write timed out or was killed.
 	Unknown
-	// Rejected: the kernel or its tool refused something.
+	// Rejected: the kernel or its tool rejected something.
 	Rejected
 	// Unsupported: a feature is missing on this node.
 	Unsupported
@@ -80,7 +80,7 @@ type Receipt struct {
 	// Suspects are the Services that the error names: a hint, no proof unless Proven
 	// is set.
 	Suspects []service.Key
-	// Proven is set if only objects of the Suspects were refused, each alone, and other
+	// Proven is set if only objects of the Suspects were rejected, each alone, and other
 	// objects of the batch have landed: neither the node nor another Service is the
 	// reason.
 	Proven bool
@@ -122,9 +122,9 @@ func (r Receipt) String() string {
 	return fmt.Sprintf("%s: %v", r.Outcome, r.Err)
 }
 
-// Verdict is the answer to a fragment. A verdict for a revision settles every
+// Ack is the result of a fragment: applied or quarantined. An ack for a revision settles every
 // earlier one of the same key and domain.
-type Verdict struct {
+type Ack struct {
 	Key      service.Key
 	Domain   string
 	Revision service.Revision

@@ -1,5 +1,5 @@
 // Package dataplane is the language between actors, aggregators and kernel writers:
-// objects, fragments, batches, receipts and verdicts, and the contracts that a backend
+// objects, fragments, batches, receipts and acks, and the contracts that a backend
 // implements (Renderer, Naming, Writer, Layout, Origin, Watcher). It knows no backend:
 // the domain's Naming says what an identity means. Values are immutable once they are
 // handed over. The package does nothing to a kernel.
@@ -71,7 +71,7 @@ type Layout interface {
 	// elements, never to all.
 	Flush() []Composed
 	// Path returns the composed objects that lead to an element, as of the last Flush:
-	// all of them must be in the kernel for the element to be in force. Nil for an
+	// all of them must be in the kernel for the element to be applied. Nil for an
 	// unknown element.
 	Path(id ID) []ID
 	// Recover returns the elements of the composed objects among those read from the
@@ -102,12 +102,12 @@ type Watcher interface {
 	// Watch calls changed (which does not block) whenever another program may have
 	// changed the domain's objects, until the context ends. It passes the process if
 	// the kernel names it.
-	Watch(ctx context.Context, changed func(by Stranger)) error
+	Watch(ctx context.Context, changed func(by ForeignProcess)) error
 }
 
-// Stranger is another process that changed a domain's objects. The zero value is an
+// ForeignProcess is another process that changed a domain's objects. The zero value is an
 // unknown one.
-type Stranger struct {
+type ForeignProcess struct {
 	// PID is the process's number in the initial PID namespace.
 	PID int
 	// Command is the name of the process as in /proc/PID/comm, at most 15 bytes.
@@ -115,9 +115,9 @@ type Stranger struct {
 }
 
 // String returns text for a log; empty for an unknown process.
-func (s Stranger) String() string {
+func (s ForeignProcess) String() string {
 	switch {
-	case s == Stranger{}:
+	case s == ForeignProcess{}:
 		return ""
 	case s.Command == "":
 		return fmt.Sprintf("process %d", s.PID)

@@ -58,7 +58,7 @@ func (c *contest) service(name string, number byte) (*service.Spec, *service.Sli
 	spec.ClusterIPs[c.family] = address(1)
 	return spec, &service.Slice{Service: spec.Key, Name: name, Family: c.family,
 		Ports:     []service.SlicePort{{Name: "web", Protocol: service.UDP, Port: 8080}},
-		Endpoints: []service.SliceEndpoint{{Addr: address(2), Ready: true, Serving: true, Place: &service.Place{NodeName: "n1"}}}}
+		Endpoints: []service.SliceEndpoint{{Addr: address(2), Ready: true, Serving: true, Location: &service.Location{NodeName: "n1"}}}}
 }
 
 // rendered returns the objects of a Service that are of frontends.

@@ -21,15 +21,15 @@ type Fragment struct {
 	// Trigger is when the oldest change in this fragment was caused, Received when
 	// the source delivered it; zero if unknown. Coalescing keeps the earliest.
 	Trigger, Received time.Time
-	// Trail says how the fragment came about; nothing depends on it.
-	Trail Trail
+	// Trace says how the fragment came about; nothing depends on it.
+	Trace Trace
 	// Gone marks a tombstone: the Service no longer exists. Otherwise a fragment
 	// without objects belongs to a Service that needs nothing in this domain.
 	Gone bool
 }
 
-// Trail says how a fragment came about. There is one per fragment, so it is small.
-type Trail struct {
+// Trace says how a fragment came about. There is one per fragment, so it is small.
+type Trace struct {
 	// Seen is when the actor first looked at the change, and Rendered when the fragment
 	// was ready.
 	Seen, Rendered Moment
@@ -59,9 +59,9 @@ func (m Moment) Time() time.Time {
 	return epoch.Add(time.Duration(m))
 }
 
-// Since adds the earlier trail of a fragment that this one's replaces before it is in
-// force.
-func (t Trail) Since(earlier Trail) Trail {
+// Since adds the earlier trace of a fragment that this one replaces before it is
+// applied.
+func (t Trace) Since(earlier Trace) Trace {
 	t.Causes |= earlier.Causes
 	if earlier.Seen != 0 && earlier.Seen < t.Seen {
 		t.Seen = earlier.Seen

@@ -31,7 +31,7 @@ func shadowable(family service.Family, endpoints ...service.Endpoint) service.Po
 	}
 }
 
-// TestEveryFrontendOfEveryBackendIsTold renders a Service, served and refused, and
+// TestEveryFrontendOfEveryBackendIsTold renders a Service, served and rejected, and
 // reads the frontends back from the names of what came out.
 func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
@@ -46,7 +46,7 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 		} {
 			served := service.Endpoint{AddrPort: netip.MustParseAddrPort(endpoints[family]), Local: true}
 			for what, port := range map[string]service.PortView{
-				"served": shadowable(family, served), "refused": shadowable(family),
+				"served": shadowable(family, served), "rejected": shadowable(family),
 			} {
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 				view.Ports[family] = []service.PortView{port}

@@ -54,7 +54,7 @@ type Links struct {
 	// Refs are the objects of the domain that must exist before this one.
 	Refs []ID
 	// Parts has the Service of each line of Body for an object composed by a Layout,
-	// so that a refusal can be attributed. Nil otherwise.
+	// so that a rejection can be attributed. Nil otherwise.
 	Parts []Part
 }
 

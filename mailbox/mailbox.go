@@ -145,14 +145,14 @@ func (b *Mailbox[K, M]) CloseIfEmpty() bool {
 	return true
 }
 
-// Close refuses all further posts. Waiting messages can still be taken.
+// Close rejects all further posts. Waiting messages can still be taken.
 func (b *Mailbox[K, M]) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// Closed reports whether the mailbox refuses posts.
+// Closed reports whether the mailbox rejects posts.
 func (b *Mailbox[K, M]) Closed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

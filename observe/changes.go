@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ChangeLevel is the level of the lines about changes of Services in force. Levels below zap's debug
+// ChangeLevel is the level of the lines about changes of Services applied. Levels below zap's debug
 // level are verbosities of klog: these lines appear with -v=2, as kube-proxy's about its syncs do.
 const ChangeLevel zapcore.Level = -2
 
 // changes knows how the newest fragment of each Service got into the kernel, until the view that it
-// was made of is known to be in force. While changes are logged, it also knows what was logged last.
+// was made of is known to be applied. While changes are logged, it also knows what was logged last.
 type changes struct {
 	mu sync.Mutex
 	// told are the ports in the newest line about a Service, which has at least one.
@@ -97,7 +97,7 @@ func (c *changes) tell(at changeOf, ports []service.PortView) (before []service.
 }
 
 // Programmed logs that a Service is served as a view says, in one family, and which endpoints that
-// adds and removes. It is for a proxy.Follower.
+// adds and removes. It is for a proxy.ApplyObserver.
 func (l *Log) Programmed(_ context.Context, family service.Family, view service.View) {
 	made := l.changes.take(view.Key, family)
 	if !l.log.Core().Enabled(ChangeLevel) {
@@ -112,7 +112,7 @@ func (l *Log) Programmed(_ context.Context, family service.Family, view service.
 	fields := []zap.Field{zap.Stringer("service", view.Key), zap.Stringer("family", family)}
 	message := "Service deleted"
 	if slices.ContainsFunc(service.Families[:], func(f service.Family) bool { return len(view.Ports[f]) > 0 }) {
-		message = "Service change in force"
+		message = "Service change applied"
 		fields = append(fields, endpointFields(before, ports)...)
 	}
 	if made.took > 0 {

@@ -38,7 +38,7 @@ func TestLogChanges(t *testing.T) {
 		line := all[len(all)-1]
 		return line.Level, line.Message, line.ContextMap()
 	}
-	text := "Service change in force"
+	text := "Service change applied"
 	expect := func(want fields) {
 		t.Helper()
 		level, message, got := last()
@@ -146,7 +146,7 @@ func TestLogRepeatedBatches(t *testing.T) {
 	for _, line := range lines.All() {
 		got = append(got, line.Level.String()+" "+line.Message)
 	}
-	if want := []string{"warn batch failed; nothing is lost", "info batches are written again"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"warn batch write failed; retrying", "info batch writes recovered"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -29,7 +29,7 @@ type Listener interface {
 }
 
 // Log is a listener that writes to a logger: at info and above what an operator needs to know, at
-// ChangeLevel what is in force, and at debug the normal course of things. docs/logs.md lists the
+// ChangeLevel what is applied, and at debug the normal course of things. docs/logs.md lists the
 // messages that ask for action.
 type Log struct {
 	log *zap.Logger
@@ -70,7 +70,7 @@ func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
 	switch e := event.What.(type) {
 	case supervisor.Started:
 		if e.Again {
-			l.log.Info("Service is processed again after a failure", child, zap.Uint64("attempt", event.Incarnation))
+			l.log.Info("actor restarted", child, zap.Uint64("attempt", event.Incarnation))
 		}
 	case supervisor.Failed:
 		fields := []zap.Field{
@@ -79,21 +79,21 @@ func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
 		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
 			fields = append(fields, zap.ByteString("stack", p.Stack))
 		}
-		l.log.Error("cannot process a Service; its rules stay as they are, and it is tried again", fields...)
+		l.log.Error("failed to process Service; restarting its actor", fields...)
 	case supervisor.Stuck:
-		l.log.Error("processing a Service hangs; it starts anew, and the rules stay as they are", child,
-			zap.Duration("for", e.For), zap.Duration("retryAfter", e.Backoff),
+		l.log.Error("actor hung; replaced it", child,
+			zap.Duration("duration", e.For), zap.Duration("retryAfter", e.Backoff),
 			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
 	case supervisor.Parked:
-		l.log.Error("a Service failed too often; its rules stay as they are until it changes or the pause is over", child,
+		l.log.Error("actor parked after repeated failures", child,
 			zap.Time("until", e.Until), zap.Error(e.Err))
 	case supervisor.Unparked:
-		l.log.Info("trying a Service again that failed too often", child, zap.Bool("changed", e.Nudged))
+		l.log.Info("retrying parked Service", child, zap.Bool("changed", e.Nudged))
 	case supervisor.Unstopped:
-		l.log.Warn("processing a Service did not stop; stopping goes on without it", child,
-			zap.Duration("after", e.After), zap.String("stack", e.Stack))
+		l.log.Warn("actor did not stop; shutting down without it", child,
+			zap.Duration("duration", e.After), zap.String("stack", e.Stack))
 	case supervisor.Returned:
-		l.log.Info("what hung while processing a Service has ended", child, zap.Int("abandoned", e.Abandoned))
+		l.log.Info("abandoned goroutine returned", child, zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
 		l.changes.forget(event.Child)
 		l.log.Debug("Service is gone", child)
@@ -117,7 +117,7 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	case aggregator.RepairBegan:
 		l.repair(e)
 	case aggregator.Repaired:
-		l.log.Info("rules are restored", zap.String("domain", e.Domain),
+		l.log.Info("rules restored", zap.String("domain", e.Domain),
 			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
 		if family, ok := l.families[e.Domain]; ok && e.Key != service.Node && l.tellsChanges() {
@@ -132,26 +132,26 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.quarantined(e)
 	case aggregator.Freed:
 		l.quarantines.ended(e)
-		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
+		l.log.Info("Service no longer quarantined", in(e.Domain, e.Key)...)
 	case aggregator.NodeAtFault:
-		l.log.Error("the kernel rejects rules that belong to no Service; retrying",
+		l.log.Error("kernel rejected node-wide rules; retrying",
 			zap.String("domain", e.Domain), zap.String("reason", e.Reason))
-	case aggregator.LateRefused:
-		l.log.Info("ignored rules from an abandoned attempt to process a Service",
+	case aggregator.LateRejected:
+		l.log.Info("ignored late fragment from a fenced actor",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))...)
 	}
 }
 
 func (l *Log) gateOpened(e aggregator.GateOpened) {
 	if e.Missing == 0 && !e.Node {
-		l.log.Info("first write may start", zap.String("domain", e.Domain))
+		l.log.Info("startup gate opened; starting first write", zap.String("domain", e.Domain))
 		return
 	}
 	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", e.Missing)}
 	if e.Node {
 		fields = append(fields, zap.Bool("nodeMissing", true))
 	}
-	l.log.Warn("first write starts without the Services that were not ready in time", fields...)
+	l.log.Warn("starting first write without some Services; they were not ready in time", fields...)
 }
 
 func (l *Log) quarantined(e aggregator.Quarantined) {
@@ -161,20 +161,20 @@ func (l *Log) quarantined(e aggregator.Quarantined) {
 	}
 	fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
 	if e.Cause == aggregator.DoesNotLand {
-		l.log.Log(errorIfNew, "Service quarantined: every write of its rules fails; its previous rules stay", fields...)
+		l.log.Log(errorIfNew, "Service quarantined: all writes of its rules failed", fields...)
 		return
 	}
-	l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay", fields...)
+	l.log.Log(errorIfNew, "Service quarantined: rules rejected", fields...)
 }
 
 // Source implements Listener.
 func (l *Log) Source(e source.Shadowed) {
 	fields := []zap.Field{zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends)}
 	if e.Over {
-		l.log.Info("a Service serves its addresses again, or no longer wants them", append(fields, zap.Stringer("servedBefore", e.By))...)
+		l.log.Info("Service address conflict resolved", append(fields, zap.Stringer("servedBefore", e.By))...)
 		return
 	}
-	l.log.Warn("another Service serves addresses that this one wants; change or delete one of them",
+	l.log.Warn("Service address conflict; another Service owns the address",
 		append(fields, zap.Stringer("servedBy", e.By))...)
 }
 
@@ -189,12 +189,12 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took),
 	}
 	if r.Outcome != dataplane.Landed {
-		l.repeated("batch failed; nothing is lost", e.Domain,
+		l.repeated("batch write failed; retrying", e.Domain,
 			append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err)))
 		return
 	}
 	l.written.Add(int64(r.Written.Objects))
-	l.over("batches are written again", "batch failed; nothing is lost", e.Domain)
+	l.over("batch writes recovered", "batch write failed; retrying", e.Domain)
 	switch {
 	case e.Batch.Number == 1: // an operator who starts a proxy waits for this
 		l.log.Info("batch written", fields...)
@@ -227,7 +227,7 @@ func (l *Log) repeated(message, domain string, fields []zap.Field) {
 func (l *Log) over(message, of, domain string) {
 	if failures, lasted, over := l.incidents.Succeeded(of + domain); over {
 		l.log.Info(message, zap.String("domain", domain), zap.Int("failures", failures),
-			zap.Duration("after", lasted.Round(time.Millisecond)))
+			zap.Duration("duration", lasted.Round(time.Millisecond)))
 	}
 }
 
@@ -239,13 +239,13 @@ func (l *Log) audit(e aggregator.AuditDone) {
 		zap.Int("different", d.Different), zap.Int("swept", d.Unwanted),
 	}
 	if e.Err != nil {
-		l.repeated("audit failed; it will be repeated", e.Domain, append(fields, zap.Error(e.Err)))
+		l.repeated("audit failed; retrying", e.Domain, append(fields, zap.Error(e.Err)))
 		return
 	}
 	if l.tellsChanges() {
 		l.changes.wrote(e.Domain, 0)
 	}
-	l.over("audits succeed again", "audit failed; it will be repeated", e.Domain)
+	l.over("audits succeed again", "audit failed; retrying", e.Domain)
 	switch {
 	case d.Any() && d.Undone == nil: // left by a former process, or by a write that failed
 		l.log.Info("audit done", fields...)
@@ -266,10 +266,10 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 		fields = append(fields, zap.String("by", by))
 	}
 	if e.Pause == 0 {
-		l.log.Warn("rules differ from what was written; restoring them", fields...)
+		l.log.Warn("rules changed by another process; restoring them", fields...)
 		return
 	}
-	l.log.Warn("the same rules keep changing; restoring them after growing pauses; find the program and stop it",
+	l.log.Warn("rules changed repeatedly by another process; delaying repair",
 		append(fields, zap.Int("repairs", e.Again), zap.Duration("pause", e.Pause))...)
 }
 
@@ -277,19 +277,19 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.TooLarge:
-		l.log.Error("Service asks for too many objects; its previous rules stay",
+		l.log.Error("Service object limit exceeded; keeping its previous rules",
 			in(e.Domain, e.Key, zap.Int("objects", e.Objects), zap.Int("max", e.Max))...)
 	case actors.Fits:
-		l.log.Info("Service no longer asks for too many objects", zap.Stringer("service", e.Key))
+		l.log.Info("Service within the object limit again", zap.Stringer("service", e.Key))
 	case actors.Drains:
 		l.log.Debug("endpoints drain", in(e.Domain, e.Key, zap.Int("endpoints", e.Endpoints))...)
 	case actors.DrainCut:
 		l.drainCut(e)
 	case actors.DrainUnknown:
-		l.log.Warn("cannot tell whether a draining endpoint has connections; it drains until the deadline",
+		l.log.Warn("cannot read connections of a draining endpoint; it drains until the deadline",
 			in(e.Domain, e.Key, zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))...)
 	case actors.HeldUnknown:
-		l.log.Warn("cannot tell which endpoints were draining before the restart; their connections may be cut",
+		l.log.Warn("cannot determine which endpoints were draining before the restart; their connections may be reset",
 			in(e.Domain, e.Key, zap.Error(e.Err))...)
 	}
 }
@@ -301,10 +301,10 @@ func (l *Log) drainCut(e actors.DrainCut) {
 	fields := in(e.Domain, e.Key, zap.Int("endpoints", len(e.Endpoints)),
 		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))]))
 	if e.Deadline > 0 {
-		l.log.Info("endpoints reached the drain deadline; their remaining connections are cut",
+		l.log.Info("drain deadline reached; closing remaining connections",
 			append(fields, zap.Duration("deadline", e.Deadline))...)
 		return
 	}
-	l.log.Info("too many endpoints of a Service drain; the oldest lose their remaining connections",
-		append(fields, zap.Int("bound", e.Bound))...)
+	l.log.Info("too many draining endpoints; closing connections of the oldest",
+		append(fields, zap.Int("limit", e.Bound))...)
 }

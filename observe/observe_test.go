@@ -72,46 +72,46 @@ func TestLogSupervisor(t *testing.T) {
 		{name: "started", tell: tell(1, supervisor.Started{})},
 		{
 			name: "restarted", tell: tell(2, supervisor.Started{Again: true}),
-			level: zap.InfoLevel, message: "Service is processed again after a failure",
+			level: zap.InfoLevel, message: "actor restarted",
 			fields: fields{"service": "a/b", "attempt": uint64(2)},
 		},
 		{
 			name:  "failed",
 			tell:  tell(1, supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
-			level: zap.ErrorLevel, message: "cannot process a Service; its rules stay as they are, and it is tried again",
+			level: zap.ErrorLevel, message: "failed to process Service; restarting its actor",
 			fields: fields{"service": "a/b", "error": "broken", "retryAfter": time.Second},
 		},
 		{
 			name:  "panicked",
 			tell:  tell(1, supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
-			level: zap.ErrorLevel, message: "cannot process a Service; its rules stay as they are, and it is tried again",
+			level: zap.ErrorLevel, message: "failed to process Service; restarting its actor",
 			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "retryAfter": time.Second, "stack": "goroutine 7"},
 		},
 		{
 			name:  "stuck",
 			tell:  tell(1, supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
-			level: zap.ErrorLevel, message: "processing a Service hangs; it starts anew, and the rules stay as they are",
-			fields: fields{"service": "a/b", "for": time.Minute, "retryAfter": time.Second, "abandoned": int64(3), "stack": "here"},
+			level: zap.ErrorLevel, message: "actor hung; replaced it",
+			fields: fields{"service": "a/b", "duration": time.Minute, "retryAfter": time.Second, "abandoned": int64(3), "stack": "here"},
 		},
 		{
 			name:  "parked",
 			tell:  tell(1, supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}),
-			level: zap.ErrorLevel, message: "a Service failed too often; its rules stay as they are until it changes or the pause is over",
+			level: zap.ErrorLevel, message: "actor parked after repeated failures",
 			fields: fields{"service": "a/b", "error": "broken", "until": until},
 		},
 		{
 			name: "unparked", tell: tell(1, supervisor.Unparked{Nudged: true}),
-			level: zap.InfoLevel, message: "trying a Service again that failed too often",
+			level: zap.InfoLevel, message: "retrying parked Service",
 			fields: fields{"service": "a/b", "changed": true},
 		},
 		{
 			name: "unstopped", tell: tell(1, supervisor.Unstopped{After: time.Second, Stack: "here"}),
-			level: zap.WarnLevel, message: "processing a Service did not stop; stopping goes on without it",
-			fields: fields{"service": "a/b", "after": time.Second, "stack": "here"},
+			level: zap.WarnLevel, message: "actor did not stop; shutting down without it",
+			fields: fields{"service": "a/b", "duration": time.Second, "stack": "here"},
 		},
 		{
 			name: "returned", tell: tell(1, supervisor.Returned{Abandoned: 2}),
-			level: zap.InfoLevel, message: "what hung while processing a Service has ended",
+			level: zap.InfoLevel, message: "abandoned goroutine returned",
 			fields: fields{"service": "a/b", "abandoned": int64(2)},
 		},
 		{
@@ -127,12 +127,12 @@ func TestLogActors(t *testing.T) {
 		tell: func(l *Log) {
 			l.Actors(actors.TooLarge{Key: service.Key{Namespace: "a", Name: "b"}, Domain: "d", Objects: 20, Max: 10})
 		},
-		level: zap.ErrorLevel, message: "Service asks for too many objects; its previous rules stay",
+		level: zap.ErrorLevel, message: "Service object limit exceeded; keeping its previous rules",
 		fields: fields{"service": "a/b", "domain": "d", "objects": int64(20), "max": int64(10)},
 	}, {
 		name:  "no longer too large",
 		tell:  func(l *Log) { l.Actors(actors.Fits{Key: service.Key{Namespace: "a", Name: "b"}}) },
-		level: zap.InfoLevel, message: "Service no longer asks for too many objects", fields: fields{"service": "a/b"},
+		level: zap.InfoLevel, message: "Service within the object limit again", fields: fields{"service": "a/b"},
 	}})
 }
 
@@ -148,12 +148,12 @@ func TestLogDraining(t *testing.T) {
 		{
 			name:  "no answer",
 			tell:  tell(actors.DrainUnknown{Key: key, Domain: "d", Endpoint: one, Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "cannot tell whether a draining endpoint has connections; it drains until the deadline",
+			level: zap.WarnLevel, message: "cannot read connections of a draining endpoint; it drains until the deadline",
 			fields: fields{"domain": "d", "service": "a/b", "endpoint": "10.0.0.1:80", "error": "no socket"},
 		},
 		{
 			name: "no answer at the start", tell: tell(actors.HeldUnknown{Key: key, Domain: "d", Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "cannot tell which endpoints were draining before the restart; their connections may be cut",
+			level: zap.WarnLevel, message: "cannot determine which endpoints were draining before the restart; their connections may be reset",
 			fields: fields{"domain": "d", "service": "a/b", "error": "no socket"},
 		},
 	})
@@ -170,11 +170,11 @@ func TestLogCutConnections(t *testing.T) {
 	}{
 		{
 			actors.DrainCut{Endpoints: []service.Endpoint{one}, Deadline: time.Minute},
-			"endpoints reached the drain deadline; their remaining connections are cut", 1, "deadline", time.Minute,
+			"drain deadline reached; closing remaining connections", 1, "deadline", time.Minute,
 		},
 		{
 			actors.DrainCut{Endpoints: slices.Repeat([]service.Endpoint{one}, 30), Bound: 1000},
-			"too many endpoints of a Service drain; the oldest lose their remaining connections", namedMax, "bound", int64(1000),
+			"too many draining endpoints; closing connections of the oldest", namedMax, "limit", int64(1000),
 		},
 	} {
 		core, lines := observer.New(zapcore.DebugLevel)
@@ -200,11 +200,11 @@ func TestLogAggregator(t *testing.T) {
 	testLog(t, []logCase{
 		{
 			name: "gate opened", tell: tell(aggregator.GateOpened{Domain: "d"}),
-			level: zap.InfoLevel, message: "first write may start", fields: fields{"domain": "d"},
+			level: zap.InfoLevel, message: "startup gate opened; starting first write", fields: fields{"domain": "d"},
 		},
 		{
 			name: "gate opened without all", tell: tell(aggregator.GateOpened{Domain: "d", Missing: 2}),
-			level: zap.WarnLevel, message: "first write starts without the Services that were not ready in time",
+			level: zap.WarnLevel, message: "starting first write without some Services; they were not ready in time",
 			fields: fields{"domain": "d", "missing": int64(2)},
 		},
 		{
@@ -226,27 +226,27 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
-			level: zap.ErrorLevel, message: "Service quarantined: its rules were rejected; its previous rules stay",
+			level: zap.ErrorLevel, message: "Service quarantined: rules rejected",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
 		},
 		{
 			name: "quarantined because it does not land", tell: tell(aggregator.Quarantined{Domain: "e", Key: key, Revision: revision,
 				Cause: aggregator.DoesNotLand, Reason: "does not land: busy: no memory"}),
-			level: zap.ErrorLevel, message: "Service quarantined: every write of its rules fails; its previous rules stay",
+			level: zap.ErrorLevel, message: "Service quarantined: all writes of its rules failed",
 			fields: fields{"domain": "e", "service": "a/b", "revision": "2.3", "reason": "does not land: busy: no memory"},
 		},
 		{
 			name: "freed", tell: tell(aggregator.Freed{Domain: "d", Key: key}),
-			level: zap.InfoLevel, message: "Service accepted again", fields: fields{"domain": "d", "service": "a/b"},
+			level: zap.InfoLevel, message: "Service no longer quarantined", fields: fields{"domain": "d", "service": "a/b"},
 		},
 		{
 			name: "node at fault", tell: tell(aggregator.NodeAtFault{Domain: "d", Reason: "no nat"}),
-			level: zap.ErrorLevel, message: "the kernel rejects rules that belong to no Service; retrying",
+			level: zap.ErrorLevel, message: "kernel rejected node-wide rules; retrying",
 			fields: fields{"domain": "d", "reason": "no nat"},
 		},
 		{
-			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
-			level: zap.InfoLevel, message: "ignored rules from an abandoned attempt to process a Service",
+			name: "late", tell: tell(aggregator.LateRejected{Domain: "d", Key: key, Revision: revision}),
+			level: zap.InfoLevel, message: "ignored late fragment from a fenced actor",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
 		},
 	})
@@ -262,12 +262,12 @@ func TestLogSource(t *testing.T) {
 	testLog(t, []logCase{
 		{
 			name: "shadowed", tell: func(l *Log) { l.Source(event) },
-			level: zap.WarnLevel, message: "another Service serves addresses that this one wants; change or delete one of them",
+			level: zap.WarnLevel, message: "Service address conflict; another Service owns the address",
 			fields: fields{"service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/owner"},
 		},
 		{
 			name: "no longer shadowed", tell: func(l *Log) { l.Source(over) },
-			level: zap.InfoLevel, message: "a Service serves its addresses again, or no longer wants them",
+			level: zap.InfoLevel, message: "Service address conflict resolved",
 			fields: fields{"service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/owner"},
 		},
 	})
@@ -298,9 +298,9 @@ func TestLogBatches(t *testing.T) {
 			level: zap.DebugLevel, message: "batch written", fields: with(2, nil),
 		},
 		{
-			name:  "refused",
+			name:  "rejected",
 			tell:  written(1, dataplane.Receipt{Outcome: dataplane.Rejected, Err: errors.New("line 7")}),
-			level: zap.WarnLevel, message: "batch failed; nothing is lost",
+			level: zap.WarnLevel, message: "batch write failed; retrying",
 			fields: with(1, fields{"outcome": "rejected", "error": "line 7", "failures": int64(1)}),
 		},
 	})
@@ -335,13 +335,13 @@ func TestLogAudits(t *testing.T) {
 		},
 		{
 			name: "failed", tell: audit(ledger.Drift{}, errors.New("lock held")),
-			level: zap.WarnLevel, message: "audit failed; it will be repeated", fields: failed,
+			level: zap.WarnLevel, message: "audit failed; retrying", fields: failed,
 		},
 	})
 }
 
 func TestLogRepairs(t *testing.T) {
-	began := func(by dataplane.Stranger, again int, pause time.Duration) func(*Log) {
+	began := func(by dataplane.ForeignProcess, again int, pause time.Duration) func(*Log) {
 		return func(l *Log) {
 			l.Aggregator(aggregator.RepairBegan{Domain: "d", Undone: ledger.Undone{Missing: 4, Different: 3, Unwanted: 2, Services: 1},
 				Examples: []string{"missing: chain services"}, By: by, Again: again, Pause: pause})
@@ -355,21 +355,21 @@ func TestLogRepairs(t *testing.T) {
 	}
 	testLog(t, []logCase{
 		{
-			name: "the first", tell: began(dataplane.Stranger{}, 0, 0),
-			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(nil),
+			name: "the first", tell: began(dataplane.ForeignProcess{}, 0, 0),
+			level: zap.WarnLevel, message: "rules changed by another process; restoring them", fields: with(nil),
 		},
 		{
-			name: "by a known program", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
-			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(fields{"by": "nft (process 7)"}),
+			name: "by a known program", tell: began(dataplane.ForeignProcess{PID: 7, Command: "nft"}, 0, 0),
+			level: zap.WarnLevel, message: "rules changed by another process; restoring them", fields: with(fields{"by": "nft (process 7)"}),
 		},
 		{
-			name: "again", tell: began(dataplane.Stranger{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
-			message: "the same rules keep changing; restoring them after growing pauses; find the program and stop it",
+			name: "again", tell: began(dataplane.ForeignProcess{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
+			message: "rules changed repeatedly by another process; delaying repair",
 			fields:  with(fields{"by": "process 7", "repairs": int64(3), "pause": 4 * time.Second}),
 		},
 		{
 			name: "restored", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
-			level: zap.InfoLevel, message: "rules are restored",
+			level: zap.InfoLevel, message: "rules restored",
 			fields: fields{"domain": "d", "objects": int64(9), "took": 1235 * time.Microsecond},
 		},
 	})

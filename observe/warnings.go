@@ -109,6 +109,6 @@ func (w *Warnings) tellHeld(now time.Time) {
 
 // LogWarning logs what is wrong with an API object.
 func LogWarning(log *zap.Logger, w service.Warning, more ...zap.Field) {
-	log.Warn("part of an object cannot be used", append([]zap.Field{
+	log.Warn("ignored invalid field in API object", append([]zap.Field{
 		zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Message())}, more...)...)
 }

@@ -23,10 +23,10 @@ type Domain struct {
 	// Name is unique, for example "iptables/IPv4".
 	Name   string
 	Family service.Family
-	// Auxiliary domains hold something beside the kernel's rules. Followers are
-	// not told about them.
+	// Auxiliary domains hold something other than the kernel's rules. ApplyObservers are
+	// not called for them.
 	Auxiliary bool
-	// Awaited is set for an auxiliary domain without which the rules are not in force: other
+	// Awaited is set for an auxiliary domain without which the rules are not applied: other
 	// proxies' rules serve until its first write.
 	Awaited  bool
 	Renderer dataplane.Renderer
@@ -70,19 +70,19 @@ type Config struct {
 	// NodeWait is how long the actors wait for the Node object once everything else
 	// is known, so that the first rules use its zone and pod CIDRs. 0 does not wait.
 	NodeWait time.Duration
-	// Followers act once rules are in force.
-	Followers []Follower
+	// ApplyObservers act once rules are applied.
+	ApplyObservers []ApplyObserver
 	// Listeners receive every event.
 	Listeners []observe.Listener
 	// Intercept is for the demo and the simulation; see actors.Config.
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)
 }
 
-// Follower does what must happen once rules are in force: health-check node ports,
-// the clean-up of stale flows. Functions that are nil are not called. The first two are
+// ApplyObserver does what must happen once rules are applied: it opens health-check node
+// ports, or deletes stale flows. Functions that are nil are not called. The first two are
 // called by the Service's actor. They must not block, and must return soon when the
 // context ends: the actor has been replaced then.
-type Follower struct {
+type ApplyObserver struct {
 	// Programmed reports that the kernel serves a Service as the view says, in one
 	// family. Views that were overtaken by newer ones are left out, and a view may
 	// come twice. A view without ports of the family means that the Service is no
@@ -111,7 +111,7 @@ func (c Config) validate() error {
 		return fmt.Errorf("no domain: neither family can be served on this node")
 	}
 	if c.MessageDeadline < 0 {
-		return fmt.Errorf("message deadline %v: want a positive duration", c.MessageDeadline)
+		return fmt.Errorf("message deadline %v: must be a positive duration", c.MessageDeadline)
 	}
 	names := map[string]bool{}
 	for _, d := range c.Domains {

@@ -6,12 +6,12 @@
 // goroutine only while it works. When the state changes, the actor submits a finished
 // fragment of objects to the one goroutine that owns a domain's kernel tables. That
 // goroutine gathers fragments for as long as the pacing bounds allow, writes one batch,
-// and sends each contributor a verdict on its fragment.
+// and acknowledges each contributor's fragment.
 //
 //	source ──────► actor ──────► aggregator ──────► writer ──────► kernel
 //	        Slice        Fragment            Batch
 //	                 ▲                │                │
-//	                 └── Verdict ◄────┘◄─── Receipt ◄──┘
+//	                 └──── Ack ◄──────┘◄─── Receipt ◄──┘
 //
 // Three properties make the rest easy:
 //

@@ -38,9 +38,9 @@ type NodeSettings struct {
 	// NodePortRanges limits node ports to the host's addresses inside these
 	// ranges; a family without a range has no limit.
 	NodePortRanges []netip.Prefix
-	// NodePortPrimary limits node ports to the node's own addresses; a family
-	// without one has no limit. While they are unknown, node ports answer nowhere. It
-	// replaces NodePortRanges.
+	// NodePortPrimary adds the node's own addresses to NodePortRanges; a family
+	// without one and without a range has no limit. While they are unknown, node ports answer only
+	// inside the ranges.
 	NodePortPrimary bool
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
@@ -66,14 +66,14 @@ func (s NodeSettings) validate() error {
 			return fmt.Errorf("detect-local mode %s: no interface name given", s.DetectLocal)
 		}
 	default:
-		return fmt.Errorf("detect-local mode %q: want ClusterCIDR, NodeCIDR, BridgeInterface or"+
+		return fmt.Errorf("detect-local mode %q: must be ClusterCIDR, NodeCIDR, BridgeInterface or"+
 			" InterfaceNamePrefix", s.DetectLocal)
 	}
 	return nil
 }
 
 // MasqueradesNode reports whether connections of the node itself to ClusterIPs are masqueraded,
-// whatever address they come from.
+// regardless of their source address.
 func (s NodeSettings) MasqueradesNode() bool {
 	return s.MasqueradeAll || s.DetectLocal != "" && s.DetectLocal != DetectClusterCIDR || s.ClusterCIDRs != service.PerFamily[netip.Prefix]{}
 }
@@ -132,7 +132,7 @@ func (f *facts) update(change func(*facts)) bool {
 }
 
 // setNode stores the Node object. A re-created Node has no addresses and no pod CIDRs until
-// controllers set them, so the last known ones stay in force. The lock is held.
+// controllers set them, so the last known ones stay applied. The lock is held.
 func (f *facts) setNode(node *service.NodeObject) {
 	if f.node != nil && node != nil {
 		merged := *node
@@ -181,10 +181,7 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
 	}
 	for _, family := range service.Families {
 		n.Detect[family] = s.detector(family, node)
-		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], hosts)
-		if s.NodePortPrimary && n.NodeIPs == (service.PerFamily[netip.Addr]{}) {
-			n.NodePorts[family] = service.NodePortAddresses{}
-		}
+		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs, hosts)
 		if s.HostAddresses {
 			n.NodePorts[family].Host = outward(family, hosts)
 			n.Servers[family] = outward(family, servers)
@@ -194,10 +191,11 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
 }
 
 // nodePorts returns the addresses on which node ports of a family answer.
-func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
+func nodePorts(family service.Family, s NodeSettings, own service.PerFamily[netip.Addr],
 	hosts []netip.Addr) service.NodePortAddresses {
-	if s.NodePortPrimary && own.IsValid() {
-		return service.NodePortAddresses{Addresses: []netip.Addr{own}}
+	var served []netip.Addr
+	if s.NodePortPrimary && own[family].IsValid() {
+		served = append(served, own[family])
 	}
 	var ranges []netip.Prefix
 	for _, r := range s.NodePortRanges {
@@ -205,14 +203,15 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
 			ranges = append(ranges, r)
 		}
 	}
+	loopback := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().IsLoopback() })
+	unknown := s.NodePortPrimary && own == (service.PerFamily[netip.Addr]{})
 	everything := func(r netip.Prefix) bool { return r.Bits() == 0 }
-	if len(ranges) == 0 || slices.ContainsFunc(ranges, everything) {
-		return service.NodePortAddresses{All: true}
+	if len(ranges) == 0 && len(served) == 0 && !unknown || slices.ContainsFunc(ranges, everything) {
+		return service.NodePortAddresses{All: true, Loopback: loopback}
 	}
-	var served []netip.Addr
 	for _, a := range hosts {
 		if service.FamilyOf(a) != family ||
-			a.IsLoopback() && (family == service.IPv6 || !s.LocalhostNodePorts) {
+			a.IsLoopback() && (!s.LocalhostNodePorts || family == service.IPv6 && !s.HostAddresses) {
 			continue
 		}
 		if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
@@ -220,7 +219,7 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
 		}
 	}
 	slices.SortFunc(served, netip.Addr.Compare)
-	return service.NodePortAddresses{Addresses: slices.Compact(served)}
+	return service.NodePortAddresses{Addresses: slices.Compact(served), Loopback: loopback}
 }
 
 // outward returns the addresses of a family at which others can reach the host:

@@ -60,7 +60,7 @@ func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return ni
 
 // The Node, the host's addresses and the ranges of ClusterIPs change on
 // separate goroutines. In whatever order their announcements arrive, every actor ends
-// on the facts in force.
+// on the current facts.
 func TestNobodyStaysOnOldFacts(t *testing.T) {
 	const services, rounds, changes = 2000, 8, 3
 	c := &clerk{last: map[service.Key]*service.NodeFacts{}}
@@ -116,7 +116,7 @@ func TestNobodyStaysOnOldFacts(t *testing.T) {
 	}
 }
 
-// settle waits until every actor is on the facts in force.
+// settle waits until every actor is on the current facts.
 func (c *clerk) settle(t *testing.T, p *proxy.Proxy, want int, when string) {
 	t.Helper()
 	old, all, moved := 0, 0, time.Now()

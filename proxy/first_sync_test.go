@@ -26,7 +26,7 @@ type brokenSocket struct {
 	fails func() bool
 }
 
-func (s brokenSocket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s brokenSocket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	if s.fails() {
 		return nil, &wire.NotTakenError{Err: unix.ENOBUFS}
 	}
@@ -124,7 +124,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 			rejected[string(workSpec(i).ClusterIPs[service.IPv4].AsSlice())] = true
 		}
 		kernel.SetVague(c.vague)
-		kernel.SetRefused(func(e nftmodel.Name) bool {
+		kernel.SetRejected(func(e nftmodel.Name) bool {
 			return e.Set == nftrender.SetName("frontends") && len(e.Key) > 4 && rejected[e.Key[:4]]
 		})
 		d, quit := c.domain(kernel), make(chan struct{})
@@ -136,7 +136,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 		began := time.Now()
 		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, GateWait: c.gate, ObjectsMax: 100, Source: filled(new(*source.Cache), c.fill)})
 		select {
-		case <-p.InForce():
+		case <-p.FirstSync():
 		case <-time.After(time.Hour):
 			t.Error("the first sync is not complete after an hour")
 		}
@@ -180,10 +180,10 @@ func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
 func TestTheFirstSyncIsFollowedByCorrections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []service.Family
-		corrects := proxy.Follower{AfterRepair: func(family service.Family) { told = append(told, family) }}
+		corrects := proxy.ApplyObserver{AfterRepair: func(family service.Family) { told = append(told, family) }}
 		var cache *source.Cache
 		_, stop := run(t, proxy.Config{
-			Followers: []proxy.Follower{corrects}, Domains: []proxy.Domain{memoryDomain(nftmodel.NewKernel())},
+			ApplyObservers: []proxy.ApplyObserver{corrects}, Domains: []proxy.Domain{memoryDomain(nftmodel.NewKernel())},
 			Source: filled(&cache, firstSync{services: 3}.fill),
 		})
 		time.Sleep(time.Second)

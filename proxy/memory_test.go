@@ -33,8 +33,8 @@ func measureFootprint(t *testing.T, services int) (f footprint) {
 		}),
 	})
 	defer stop()
-	<-p.InForce()
-	for last, since := 0, time.Now(); time.Since(since) < time.Second; { // until the verdicts are taken
+	<-p.FirstSync()
+	for last, since := 0, time.Now(); time.Since(since) < time.Second; { // until the acks are taken
 		if f.Goroutines = runtime.NumGoroutine(); f.Goroutines != last {
 			last, since = f.Goroutines, time.Now()
 		}

@@ -34,10 +34,10 @@ type Proxy struct {
 	// open is set by start. Nothing is posted before: an actor that knew only part
 	// of a Service would submit only part of it.
 	open atomic.Bool
-	// behind counts the domains whose first sync is not complete. inForce is closed
+	// behind counts the domains whose first sync is not complete. allSynced is closed
 	// when there is none. Auxiliary domains do not count unless they are awaited.
-	behind  atomic.Int32
-	inForce chan struct{}
+	behind    atomic.Int32
+	allSynced chan struct{}
 }
 
 var _ source.Sink = (*Proxy)(nil)
@@ -48,7 +48,7 @@ func New(config Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{config: config, facts: newFacts(config.Node), primed: make(chan struct{}),
-		nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{}), inForce: make(chan struct{})}
+		nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{}), allSynced: make(chan struct{})}
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
@@ -74,14 +74,14 @@ func New(config Config) (*Proxy, error) {
 // fragments ──► aggregator ──► writer
 //
 //	│
-//	└─ verdicts ──► directory
+//	└─ acks ──► directory
 func (p *Proxy) addAggregator(domain Domain) error {
 	noteSync := p.firstSync(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
 		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
-		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
-		Owner:    func(f service.Frontend) (service.Key, bool) { return p.cache.Owner(domain.Family, f) },
+		Acks:  func(ack dataplane.Ack) { p.directory.PostAck(ack) },
+		Owner: func(f service.Frontend) (service.Key, bool) { return p.cache.Owner(domain.Family, f) },
 		Listen: func(e aggregator.Event) {
 			noteSync(e)
 			p.repaired(domain, e)
@@ -99,15 +99,15 @@ func (p *Proxy) firstSync(domain Domain) func(aggregator.Event) {
 	counts := !domain.Auxiliary || domain.Awaited
 	return func(e aggregator.Event) {
 		if _, synced := e.(aggregator.Synced); synced && counts && p.behind.Add(-1) == 0 {
-			close(p.inForce)
+			close(p.allSynced)
 		}
 	}
 }
 
-// InForce is closed once the first sync of every domain is complete: every Service is
+// FirstSync is closed once the first sync of every domain is complete: every Service is
 // applied or quarantined, or its actor has failed for a minute. From then on nothing
 // depends on the rules that other proxies left.
-func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
+func (p *Proxy) FirstSync() <-chan struct{} { return p.allSynced }
 
 // addSupervisor adds the supervisor of the actors. The first write does not wait for
 // an actor that is parked or stuck.
@@ -128,7 +128,7 @@ func (p *Proxy) addSupervisor() {
 // cache ──► directory ──► actors ──► fragments
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
-		Starter: starter{p.supervisor}, Truth: truth{p.cache, p.facts},
+		Starter: starter{p.supervisor}, State: truth{p.cache, p.facts},
 		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
 			p.forgoTooLarge(e)
@@ -140,8 +140,8 @@ func (p *Proxy) addDirectory() (err error) {
 	for i, domain := range p.config.Domains {
 		config.Outputs = append(config.Outputs, actors.Output{
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
-			Submitted:  p.followers(domain, func(f Follower) viewed { return f.BeforeWrite }),
-			Programmed: p.followers(domain, func(f Follower) viewed { return f.Programmed }),
+			Submitted:  p.observers(domain, func(o ApplyObserver) viewed { return o.BeforeWrite }),
+			Programmed: p.observers(domain, func(o ApplyObserver) viewed { return o.Programmed }),
 			Drain:      domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
 	}
@@ -159,12 +159,12 @@ func (p *Proxy) forgoTooLarge(e actors.Event) {
 	}
 }
 
-// followers returns a function that tells the followers about views of a domain, by one of their
+// observers returns a function that tells the observers about views of a domain, by one of their
 // functions; nil if none has it.
-func (p *Proxy) followers(domain Domain, function func(Follower) viewed) func(context.Context, service.View) {
+func (p *Proxy) observers(domain Domain, function func(ApplyObserver) viewed) func(context.Context, service.View) {
 	var told []viewed
-	for _, f := range p.config.Followers {
-		if tell := function(f); tell != nil && !domain.Auxiliary {
+	for _, o := range p.config.ApplyObservers {
+		if tell := function(o); tell != nil && !domain.Auxiliary {
 			told = append(told, tell)
 		}
 	}
@@ -178,7 +178,7 @@ func (p *Proxy) followers(domain Domain, function func(Follower) viewed) func(co
 	}
 }
 
-// repaired tells the followers that rules are complete after they were missing: a repair has ended,
+// repaired tells the observers that rules are complete after they were missing: a repair has ended,
 // or the first sync.
 func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	switch e.(type) {
@@ -186,9 +186,9 @@ func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	default:
 		return
 	}
-	for _, f := range p.config.Followers {
-		if f.AfterRepair != nil && !domain.Auxiliary {
-			f.AfterRepair(domain.Family)
+	for _, o := range p.config.ApplyObservers {
+		if o.AfterRepair != nil && !domain.Auxiliary {
+			o.AfterRepair(domain.Family)
 		}
 	}
 }
@@ -237,6 +237,10 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 	p.directory.PostSlice(key, name, slice, cause)
 }
 
+// SeedNode gives the proxy a Node that another one knew, before Run. If the source has none, it counts
+// as deleted.
+func (p *Proxy) SeedNode(node *service.NodeObject) { p.cache.SetNode(node) }
+
 // PostNode implements source.Sink.
 func (p *Proxy) PostNode(node *service.NodeObject) {
 	p.changeFacts(func(f *facts) { f.setNode(node) })
@@ -266,8 +270,8 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 
 func (p *Proxy) serverAddresses(all []netip.Addr) { p.changeFacts(func(f *facts) { f.servers = all }) }
 
-// changeFacts may be called by several goroutines at once, so the announcement
-// carries no facts: the actors read those that are in force then.
+// changeFacts may be called by several goroutines at the same time, so the announcement
+// carries no facts: the actors read those that are applied then.
 func (p *Proxy) changeFacts(change func(*facts)) {
 	if p.facts.update(change) {
 		p.directory.PostFacts()

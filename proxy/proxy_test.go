@@ -88,6 +88,37 @@ func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 	})
 }
 
+// TestASeededNodeStands: a Node of the predecessor that the source no longer finds is known and deleted.
+// Its facts decide about the rules, which do not wait for it.
+func TestASeededNodeStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, domain := metered()
+		var cache *source.Cache
+		p, err := proxy.New(proxy.Config{
+			Node: proxy.NodeSettings{Name: "n1"}, Domains: []proxy.Domain{domain},
+			Source: filled(&cache, func(c *source.Cache) {
+				c.SetSpec(workSpec(1))
+				c.RemoveNode()
+				c.Prime()
+			}),
+			NodeWait: time.Minute, Listeners: []observe.Listener{m},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SeedNode(&service.NodeObject{Name: "n1", Zone: "za"})
+		stop := running(t, p)
+		synctest.Wait()
+		if w := m.take(); w.Services != 1 {
+			t.Errorf("at the start: %+v", w)
+		}
+		if node := p.Node(); node == nil || !node.Deleted || p.Facts().Zone != "za" {
+			t.Errorf("the Node is %+v, and the facts are %+v", node, p.Facts())
+		}
+		stop()
+	})
+}
+
 func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 	node := proxy.NodeSettings{Name: "n1"}
 	nothing := func(context.Context, *source.Cache) error { return nil }
@@ -106,19 +137,21 @@ func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// follower keeps the views that it is told.
-type follower struct{ told chan service.View }
+// applyObserver keeps the views that it receives.
+type applyObserver struct{ told chan service.View }
 
-func (f *follower) Programmed(_ context.Context, _ service.Family, view service.View) { f.told <- view }
+func (o *applyObserver) Programmed(_ context.Context, _ service.Family, view service.View) {
+	o.told <- view
+}
 
-// A changed Node is applied without a restart, and followers are told what is in
-// force. What no rule depends on is neither written nor told again.
+// A changed Node is applied without a restart, and observers are told what is
+// applied. What no rule depends on is neither written nor told again.
 func TestANodeChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		beside := memoryDomain(nftmodel.NewKernel())
 		beside.Name, beside.Auxiliary = "beside", true
-		f := &follower{told: make(chan service.View, 100)}
+		o := &applyObserver{told: make(chan service.View, 100)}
 		settings := proxy.NodeSettings{Name: "n1", DetectLocal: proxy.DetectNodeCIDR}
 		var cache *source.Cache
 		p, stop := run(t, proxy.Config{
@@ -129,11 +162,11 @@ func TestANodeChangesInPlace(t *testing.T) {
 				c.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
 				c.Prime()
 			}),
-			Followers: []proxy.Follower{{Programmed: f.Programmed}}, Listeners: []observe.Listener{m},
+			ApplyObservers: []proxy.ApplyObserver{{Programmed: o.Programmed}}, Listeners: []observe.Listener{m},
 		})
 		select {
-		case <-p.InForce():
-			t.Error("the rules are said to be in force before anything ran")
+		case <-p.FirstSync():
+			t.Error("the rules are said to be applied before anything ran")
 		default:
 		}
 		settle := func() work {
@@ -141,13 +174,13 @@ func TestANodeChangesInPlace(t *testing.T) {
 			synctest.Wait()
 			return m.take()
 		}
-		if settle(); len(f.told) != 1 || len((<-f.told).Ports[service.IPv4]) != 1 {
-			t.Fatalf("told %d more times of one Service in one domain that counts", len(f.told))
+		if settle(); len(o.told) != 1 || len((<-o.told).Ports[service.IPv4]) != 1 {
+			t.Fatalf("told %d more times of one Service in one domain that counts", len(o.told))
 		}
 		select {
-		case <-p.InForce():
+		case <-p.FirstSync():
 		default:
-			t.Error("the rules are not said to be in force")
+			t.Error("the rules are not said to be applied")
 		}
 		if p.Facts().Zone != "za" {
 			t.Errorf("facts %+v", p.Facts())
@@ -176,7 +209,7 @@ type deaf struct {
 	times atomic.Int32
 }
 
-func (d *deaf) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
+func (d *deaf) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
 	if d.times.Add(1) <= 3 {
 		return errors.New("no descriptor left")
 	}

@@ -106,8 +106,8 @@ func (p *Proxy) start() {
 	p.directory.Start(keys)
 }
 
-// firstVerdicts is longer than all actors need to take the verdicts on the first write.
-const firstVerdicts = 3 * time.Second
+// firstAcks is longer than all actors need to process the acks of the first write.
+const firstAcks = 3 * time.Second
 
 // spareEvery is how often it is checked whether an audit or a list has left memory that
 // nothing needs. The runtime keeps what it has needed once for long.
@@ -117,17 +117,17 @@ const spareEvery = time.Minute
 // many Services more than a third of the process, and later what is left of peaks.
 func (p *Proxy) freeMemory(ctx context.Context) {
 	select {
-	case <-p.inForce:
+	case <-p.allSynced:
 	case <-ctx.Done():
 		return
 	}
-	for pause := firstVerdicts; ; pause = spareEvery {
+	for pause := firstAcks; ; pause = spareEvery {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		if pause == firstVerdicts || spareMemory() {
+		if pause == firstAcks || spareMemory() {
 			debug.FreeOSMemory()
 		}
 	}
@@ -151,7 +151,7 @@ const (
 // such as no descriptor left for the socket, only delays their detection, so it
 // ends nothing: until the watch works again, each retry comes with an audit.
 func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
-	changed func(by dataplane.Stranger)) {
+	changed func(by dataplane.ForeignProcess)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
 		began := time.Now()
 		err := w.Watch(ctx, changed)
@@ -169,7 +169,7 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
 			return
 		case <-time.After(pause):
 		}
-		changed(dataplane.Stranger{})
+		changed(dataplane.ForeignProcess{})
 	}
 }
 

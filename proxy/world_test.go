@@ -44,10 +44,16 @@ func run(t *testing.T, config proxy.Config) (p *proxy.Proxy, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p, running(t, p)
+}
+
+// running runs a proxy until stop.
+func running(t *testing.T, p *proxy.Proxy) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	return p, func() {
+	return func() {
 		t.Helper()
 		cancel()
 		if err := <-done; err != nil {

@@ -79,16 +79,16 @@ func (p SlicePort) serves(port *Port) bool {
 type SliceEndpoint struct {
 	// Addr is the canonical form of addresses[0].
 	Addr netip.Addr
-	// Place is shared by many endpoints, and immutable; nil when the API gave nothing of
+	// Location is shared by many endpoints, and immutable; nil when the API gave nothing of
 	// it. Read it with Where.
-	Place       *Place
+	Location    *Location
 	Ready       bool
 	Serving     bool
 	Terminating bool
 }
 
-// Place says where an endpoint runs and whose traffic it is meant for.
-type Place struct {
+// Location says where an endpoint runs and whose traffic it is meant for.
+type Location struct {
 	// NodeName is empty when the API gave none; such an endpoint is not local.
 	NodeName string
 	// Zone is where the endpoint runs; no rule depends on it.
@@ -98,18 +98,18 @@ type Place struct {
 	ForNodes []string
 }
 
-var nowhere Place
+var nowhere Location
 
 // Where returns the place of the endpoint, never nil.
-func (e *SliceEndpoint) Where() *Place {
-	if e.Place == nil {
+func (e *SliceEndpoint) Where() *Location {
+	if e.Location == nil {
 		return &nowhere
 	}
-	return e.Place
+	return e.Location
 }
 
 // Equal reports whether two places are the same.
-func (p *Place) Equal(other *Place) bool {
+func (p *Location) Equal(other *Location) bool {
 	return p == other || p.NodeName == other.NodeName && p.Zone == other.Zone &&
 		slices.Equal(p.ForZones, other.ForZones) && slices.Equal(p.ForNodes, other.ForNodes)
 }

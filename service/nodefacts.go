@@ -85,6 +85,9 @@ type NodePortAddresses struct {
 	// ranges, sorted; used when All is false. Empty then means that node ports
 	// answer nowhere.
 	Addresses []netip.Addr
+	// Loopback means that the configured ranges name loopback addresses; one that contains all
+	// addresses does not. Addresses may lack them, because the rules of a backend cannot serve them.
+	Loopback bool
 	// Host are the host's addresses of the family, sorted, without loopback, IPv6
 	// link-local and the proxy's own addresses. Nil unless the backend serves each
 	// address separately.
@@ -98,7 +101,7 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	}
 	for _, family := range Families {
 		a, b := f.NodePorts[family], other.NodePorts[family]
-		if a.All != b.All || !slices.Equal(a.Addresses, b.Addresses) || !slices.Equal(a.Host, b.Host) ||
+		if a.All != b.All || a.Loopback != b.Loopback || !slices.Equal(a.Addresses, b.Addresses) || !slices.Equal(a.Host, b.Host) ||
 			!slices.Equal(f.ServiceCIDRs[family], other.ServiceCIDRs[family]) ||
 			!slices.Equal(f.Servers[family], other.Servers[family]) {
 			return false
@@ -128,4 +131,6 @@ type NodeObject struct {
 	// AutoscalerTaint is set while the taint
 	// ToBeDeletedByClusterAutoscaler is present.
 	AutoscalerTaint bool
+	// Deleted means that the object no longer exists; the other fields are its last state.
+	Deleted bool
 }

@@ -51,9 +51,9 @@ func endpoints(t testing.TB, family Family, notation string) []SliceEndpoint {
 			continue
 		}
 		words := strings.Fields(text)
-		e := SliceEndpoint{Addr: address(family, words[0][0]), Place: &Place{NodeName: "n2"}}
+		e := SliceEndpoint{Addr: address(family, words[0][0]), Location: &Location{NodeName: "n2"}}
 		if words[0] == "n" {
-			e.Place.NodeName = thisNode
+			e.Location.NodeName = thisNode
 		}
 		switch words[1] {
 		case "R":
@@ -72,7 +72,7 @@ func endpoints(t testing.TB, family Family, notation string) []SliceEndpoint {
 		}
 		if len(words) > 2 {
 			nodes, zones, _ := strings.Cut(words[2], "/")
-			e.Place.ForNodes, e.Place.ForZones = hints(nodes), hints(zones)
+			e.Location.ForNodes, e.Location.ForZones = hints(nodes), hints(zones)
 		}
 		list = append(list, e)
 	}

@@ -9,7 +9,7 @@ func TestReporterIsTheNodeOfTheLowestEndpoint(t *testing.T) {
 	at := func(addr, node string) SliceEndpoint {
 		e := SliceEndpoint{Addr: netip.MustParseAddr(addr)}
 		if node != "" {
-			e.Place = &Place{NodeName: node}
+			e.Location = &Location{NodeName: node}
 		}
 		return e
 	}

@@ -221,10 +221,6 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	if port.Protocol == UDP {
 		s.collect((*candidate).serving)
 		port.Serving = s.keep(port.Cluster, port.Local)
-		if len(port.Serving) == 0 {
-			s.collect(func(c *candidate) bool { return !s.endpoint(c).Terminating })
-			port.Resting = s.keep()
-		}
 	}
 }
 
@@ -348,8 +344,8 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 }
 
 // judge decides whether an endpoint is in the Cluster set. The fallback admits every
-// serving endpoint, whatever its hints.
-func (t Topology) judge(c *candidate, e *Place, facts *NodeFacts) Reason {
+// serving endpoint, regardless of its hints.
+func (t Topology) judge(c *candidate, e *Location, facts *NodeFacts) Reason {
 	switch {
 	case t == TopologyTerminating && c.usable():
 		return ChosenTerminating

@@ -23,10 +23,10 @@ func benchmarkSlices(b *testing.B, family Family, endpoints int) (from []*Slice)
 		n := i * 7919 % 65521
 		base[14], base[15] = byte(n>>8), byte(n)
 		s.Endpoints = append(s.Endpoints, SliceEndpoint{
-			Addr:    netip.AddrFrom16(base).Unmap(),
-			Place:   &Place{NodeName: fmt.Sprintf("node-%d", i%500), ForZones: zones[i%3 : i%3+1]},
-			Ready:   true,
-			Serving: true,
+			Addr:     netip.AddrFrom16(base).Unmap(),
+			Location: &Location{NodeName: fmt.Sprintf("node-%d", i%500), ForZones: zones[i%3 : i%3+1]},
+			Ready:    true,
+			Serving:  true,
 		})
 	}
 	return from

@@ -90,7 +90,7 @@ func newScenarioSlice(c *choices, name string) *Slice {
 			Ready:       c.yes(),
 			Serving:     c.yes(),
 			Terminating: c.yes(),
-			Place: &Place{
+			Location: &Location{
 				NodeName: oneOf(c, thisNode, "n2", ""),
 				ForZones: some(c, "za", "zb"),
 				ForNodes: some(c, thisNode, "n2"),

@@ -120,7 +120,7 @@ func TestLocalPrefersReady(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R; b S; c R; d S")
 		for i := range slice.Endpoints {
-			slice.Endpoints[i].Place = &Place{NodeName: thisNode}
+			slice.Endpoints[i].Location = &Location{NodeName: thisNode}
 		}
 		spec := policySpec("Local", "-")
 		view := Resolve(testKey, spec, []*Slice{slice}, facts())
@@ -138,7 +138,7 @@ func TestLocalPrefersReady(t *testing.T) {
 func TestEndpointWithoutNodeIsNotLocal(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R")
-		slice.Endpoints[0].Place = &Place{NodeName: ""}
+		slice.Endpoints[0].Location = &Location{NodeName: ""}
 		view := Resolve(testKey, policySpec("Local", "-"), []*Slice{slice}, facts())
 		port := &view.Ports[family][0]
 		if got := internalOutcome(port); got != "drop" {
@@ -156,9 +156,9 @@ func TestReadyLocalCountsAddresses(t *testing.T) {
 		spec.Ports = append(spec.Ports, Port{Name: "p81", Protocol: TCP, Port: 81})
 		two := newSlice(t, family, "s1", "n R; a R; b S; c P; d R")
 		for i := range two.Endpoints {
-			two.Endpoints[i].Place = &Place{NodeName: thisNode}
+			two.Endpoints[i].Location = &Location{NodeName: thisNode}
 		}
-		two.Endpoints[4].Place = &Place{NodeName: "n2"}
+		two.Endpoints[4].Location = &Location{NodeName: "n2"}
 		two.Ports = append(two.Ports, SlicePort{Name: "p81", Protocol: TCP, Port: 8081})
 		more := newSlice(t, family, "s2", "n R")
 		more.Ports[0].Port = 9090
@@ -182,15 +182,13 @@ func TestServingIsForEstablishedFlows(t *testing.T) {
 		protocol  Protocol
 		endpoints string
 		want      string
-		resting   string
 	}{
-		{"all that serve", UDP, "a R; b S; c U; d X; n P", "a b c n", ""},
-		{"hints never cut a flow", UDP, "a R -/{za}; b R -/{zb}", "a b", ""},
-		{"nothing serves", UDP, "a X; b T; c X", "", "a c"},
-		{"one serves", UDP, "a X; b U", "b", ""},
-		{"TCP flows end by themselves", TCP, "a R", "", ""},
-		{"nor do they wait", TCP, "a X", "", ""},
-		{"SCTP likewise", SCTP, "a R", "", ""},
+		{"all that serve", UDP, "a R; b S; c U; d X; n P", "a b c n"},
+		{"hints never cut a flow", UDP, "a R -/{za}; b R -/{zb}", "a b"},
+		{"nothing serves", UDP, "a X; b T; c X", ""},
+		{"one serves", UDP, "a X; b U", "b"},
+		{"TCP flows end by themselves", TCP, "a R", ""},
+		{"SCTP flows end by themselves", SCTP, "a R", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,9 +201,6 @@ func TestServingIsForEstablishedFlows(t *testing.T) {
 				if got := letters(view.Ports[family][0].Serving); got != tt.want {
 					t.Errorf("Serving = %q, want %q", got, tt.want)
 				}
-				if got := letters(view.Ports[family][0].Resting); got != tt.resting {
-					t.Errorf("Resting = %q, want %q", got, tt.resting)
-				}
 			})
 		})
 	}
@@ -217,7 +212,7 @@ func TestEqualSetsShareMemory(t *testing.T) {
 	slice := newSlice(t, IPv4, "s1", "a R; b R")
 	slice.Ports[0].Protocol = UDP
 	for i := range slice.Endpoints {
-		slice.Endpoints[i].Place = &Place{NodeName: thisNode}
+		slice.Endpoints[i].Location = &Location{NodeName: thisNode}
 	}
 	view := Resolve(testKey, spec, []*Slice{slice}, facts())
 	port := &view.Ports[IPv4][0]
@@ -376,7 +371,7 @@ func TestEqualDuplicates(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		remote := newSlice(t, family, "a-slice", "a R {n2}/{zb}; a R {n1}/{za}")
 		local := newSlice(t, family, "b-slice", "a R {n1}/{za}")
-		local.Endpoints[0].Place = &Place{NodeName: thisNode}
+		local.Endpoints[0].Location = &Location{NodeName: thisNode}
 		for _, from := range [][]*Slice{{remote, local}, {local, remote}} {
 			var g gathering
 			g.gather(family, &newSpec().Ports[0], from, thisNode)

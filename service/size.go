@@ -38,7 +38,7 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 }
 
 // Allocated returns the size without external IPs: with the frontends that the API server and load
-// balancer controllers allocate, which nobody multiplies at will.
+// balancer controllers allocate, which a user cannot multiply at will.
 func (s PortSize) Allocated() PortSize {
 	s.Addresses -= s.External
 	s.External = 0

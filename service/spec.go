@@ -46,7 +46,7 @@ type Spec struct {
 	Denied PerFamily[[]Denial]
 }
 
-// Equal reports whether two specs say the same, whatever is Denied. Order counts, since it is the
+// Equal reports whether two specs are equal, regardless of Denied. Order counts, since it is the
 // order in which frontends are rendered. Two nil specs are equal.
 func (s *Spec) Equal(other *Spec) bool {
 	if s == nil || other == nil {

@@ -91,10 +91,6 @@ type PortView struct {
 	// that are ready or serving, on any node, regardless of policy, topology and
 	// termination. Only for UDP, whose stale flows the proxy must delete; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
-	// Resting are the known endpoints that do not terminate, while none is Serving. They
-	// may serve again in a moment, and established flows may wait for that. Only for
-	// UDP; nil otherwise. Sorted and unique as Cluster.
-	Resting []Endpoint
 	// Draining are endpoints that get no new connections and keep their open ones until
 	// a deadline (UDP: while they are among Serving, at most). The actor adds them in
 	// domains that drain, never for SCTP; nil otherwise. Sorted and unique as Cluster.
@@ -179,7 +175,6 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Cluster, b.Cluster) &&
 		slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Serving, b.Serving) &&
-		slices.Equal(a.Resting, b.Resting) &&
 		slices.Equal(a.Draining, b.Draining)
 }
 

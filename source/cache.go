@@ -144,6 +144,19 @@ func (c *Cache) SetNode(node *service.NodeObject) {
 	}
 }
 
+// RemoveNode marks the Node as deleted. Its last state stays in use for rules, because pods still run
+// here. It reports whether the cache has a Node.
+func (c *Cache) RemoveNode() bool {
+	node := c.Node()
+	if node == nil {
+		return false
+	}
+	deleted := *node
+	deleted.Deleted = true
+	c.SetNode(&deleted)
+	return true
+}
+
 // Node returns the last value of SetNode, nil before the first.
 func (c *Cache) Node() *service.NodeObject {
 	c.mu.RLock()
@@ -290,7 +303,7 @@ func nodeEqual(a, b *service.NodeObject) bool {
 	}
 	return a.Name == b.Name && a.Zone == b.Zone &&
 		slices.Equal(a.Addresses, b.Addresses) && a.PodCIDRs == b.PodCIDRs &&
-		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
+		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint && a.Deleted == b.Deleted
 }
 
 // ReplaceSpecs takes the complete list of Services and posts the differences from what

@@ -288,3 +288,25 @@ func TestExternalIPsCanBeIgnored(t *testing.T) {
 		t.Errorf("got %+v, want the External IP as well", got)
 	}
 }
+
+// TestRemoveNode: the last state of a deleted Node stays, and is posted once; the next Node replaces it.
+func TestRemoveNode(t *testing.T) {
+	cache, posts := newCache()
+	if cache.RemoveNode() {
+		t.Error("there is a Node before the first")
+	}
+	cache.SetNode(&service.NodeObject{Name: "n", Zone: "z"})
+	for range 2 {
+		if !cache.RemoveNode() {
+			t.Error("there is no Node")
+		}
+		if node := cache.Node(); !node.Deleted || node.Zone != "z" {
+			t.Errorf("the deleted Node is %+v", node)
+		}
+	}
+	posts.Expect(t, "node n", "node n")
+	cache.SetNode(&service.NodeObject{Name: "n", Zone: "z"})
+	if cache.Node().Deleted {
+		t.Error("a Node that was registered again is deleted")
+	}
+}

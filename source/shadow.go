@@ -17,7 +17,7 @@ type Shadowed struct {
 
 // news is what a call of a feeder changes.
 type news struct {
-	// changed are the Services whose spec was replaced, with the former one; affected are those that
+	// changed are the Services whose spec was replaced, with the previous one; affected are those that
 	// have lost a frontend by it, or got one.
 	changed  []change
 	affected []*filed

@@ -60,7 +60,7 @@ func (c *Cache) Warn(kind, object string, warnings []service.Warning) {
 	c.tell(fresh)
 }
 
-// WarnAll is Warn for all objects of a kind at once. An object that is not named is
+// WarnAll is Warn for all objects of a kind together. An object that is not named is
 // correct or gone.
 func (c *Cache) WarnAll(kind string, all map[string][]service.Warning) {
 	c.mu.Lock()

@@ -179,5 +179,5 @@ func stackOf(incarnation uint64) string {
 			return string(bytes.TrimSpace(record))
 		}
 	}
-	return "stack not available: the goroutine has returned"
+	return "stack not available: the goroutine returned"
 }

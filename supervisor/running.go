@@ -7,14 +7,14 @@ type runningSet struct {
 	mu     sync.Mutex
 	count  int
 	closed bool
-	// empty is closed once nobody can join any more and all have left.
+	// empty is closed once no goroutine can join any more and all have left.
 	empty chan struct{}
 }
 
 func newRunningSet() *runningSet { return &runningSet{empty: make(chan struct{})} }
 
 // crowd is the number of goroutines from which whoever starts one more lets them run
-// first. When all children are woken at once, few of them have a stack at a time.
+// first. When all children are woken together, few of them have a stack at a time.
 const crowd = 64
 
 // join adds a goroutine. It reports false after dismiss.

@@ -8,7 +8,7 @@
 // Each child has its own failure score, which decays with time, its own backoff,
 // and its own limit at which it is parked, so a child that fails does not delay
 // the others. A child that spends longer than the deadline on one message is
-// stuck: the supervisor fences it (its lease says so, and its output is refused),
+// stuck: the supervisor fences it (its lease says so, and its output is rejected),
 // ends its context, captures its stack and starts a replacement. Go cannot end a
 // goroutine from outside, so the abandoned one is counted until it returns. Run
 // fails when there are too many: only the end of the process ends them.
@@ -89,7 +89,7 @@ type order struct {
 type child struct {
 	run Run
 	// next replaces run once the running incarnation has ended, if the child is
-	// wanted anew while it retires.
+	// wanted again while it retires.
 	next    Run
 	lease   *Lease
 	score   score
@@ -241,7 +241,7 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
 	now := time.Now()
 	points := c.score.fail(now, s.limits.scoreHalfLife)
-	// The first one that hangs is replaced at once. Its replacement does no better.
+	// The first one that hangs is replaced immediately. Its replacement does no better.
 	if points >= s.limits.parkScore || c.hung > 1 {
 		pause := s.limits.parkedFor(c.hung)
 		c.parked = true

@@ -106,17 +106,22 @@ func (r *run) distribution(step, what string, took []time.Duration, beyond int) 
 
 // idle waits until the program has nothing more to do.
 func (r *run) idle(ctx context.Context) error {
-	const window, share = time.Second, 0.03
+	return r.idleProcess(ctx, r.program, r.proxy.process.PID(), 0.03)
+}
+
+// idleProcess waits until a process uses less than a share of one processor.
+func (r *run) idleProcess(ctx context.Context, name string, pid int, share float64) error {
+	const window = time.Second
 	limit := time.Now().Add(r.Limit)
 	for quiet := 0; quiet < 2; {
-		before, err := rig.Used(r.proxy.process.PID())
+		before, err := rig.Used(pid)
 		if err != nil {
 			return err
 		}
 		if !rig.Sleep(ctx, window) {
 			return ctx.Err()
 		}
-		after, err := rig.Used(r.proxy.process.PID())
+		after, err := rig.Used(pid)
 		if err != nil {
 			return err
 		}
@@ -124,7 +129,7 @@ func (r *run) idle(ctx context.Context) error {
 			quiet = 0
 		}
 		if time.Now().After(limit) {
-			rig.Progress("  %s is still busy after %s", r.program, rig.Round(r.Limit))
+			rig.Progress("  %s is still busy after %s", name, rig.Round(r.Limit))
 			return nil
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// bulkMax is how many Services are created at once, but not more than the cluster has.
+	// bulkMax is how many Services are created together, but not more than the cluster has.
 	bulkMax = 5000
 	// doomedPercent of them are in one namespace, which is deleted.
 	doomedPercent = 40
@@ -37,7 +37,7 @@ func (r *run) bulkItems() (doomed, others []*item) {
 	return doomed, others
 }
 
-// bulk creates many Services at once and then deletes those of one namespace.
+// bulk creates many Services together and then deletes those of one namespace.
 func (r *run) bulk(ctx context.Context) error {
 	doomed, others := r.bulkItems()
 	all := append(doomed[:len(doomed):len(doomed)], others...)
@@ -96,9 +96,9 @@ func (r *run) inBulk(ctx context.Context, step string, items []*item,
 	wrote := time.Since(began)
 	f.underway.Wait()
 	if f.beyond > 0 {
-		r.beyond(step, "first write to the last in force")
+		r.beyond(step, "first write to the last applied")
 	} else {
-		r.figure(step, "first write to the last in force", "s", last.Sub(began).Seconds())
+		r.figure(step, "first write to the last applied", "s", last.Sub(began).Seconds())
 	}
 	r.figure(step, "of that, the API server's writes", "s", wrote.Seconds())
 	r.distribution(step, what, f.took, f.beyond)

@@ -21,11 +21,10 @@ func describe(ctx context.Context, o options) (rig.Machine, *result.Comparison, 
 		out.Endpoints += len(it.endpoints)
 	}
 	machine := rig.ThisMachine(ctx)
-	for name, command := range map[string][]string{
-		result.Sluice: {o.sluice, "version"}, result.KubeProxy: {o.kubeProxy, "--version"},
-	} {
-		if o.soak > 0 && name != result.Sluice {
-			continue
+	for _, name := range o.programs() {
+		command := []string{o.binary(name), "--version"}
+		if name == result.Sluice {
+			command[1] = "version"
 		}
 		printed, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
 		if err != nil {

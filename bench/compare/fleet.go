@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 const (
@@ -41,14 +43,14 @@ func (r *run) fleet(ctx context.Context) error {
 	if err := r.fleetChanges(ctx); err != nil {
 		return err
 	}
-	before, err := r.wire()
+	before, err := wire(r.network.node)
 	if err != nil {
 		return err
 	}
 	if !rig.Sleep(ctx, fleetIdle) {
 		return ctx.Err()
 	}
-	after, err := r.wire()
+	after, err := wire(r.network.node)
 	if err != nil {
 		return err
 	}
@@ -64,14 +66,20 @@ type counted struct {
 	asked  askedOf
 }
 
-func (r *run) count(ctx context.Context) (c counted, err error) {
-	if c.wire, err = r.wire(); err != nil {
+func (r *run) count(ctx context.Context) (counted, error) {
+	return count(ctx, r.network.node, r.api, "endpointslices")
+}
+
+// count counts at a host whose interface apiPort leads to the API server and nowhere else, and at the
+// API server what it was asked about the resources.
+func count(ctx context.Context, host *netns.Namespace, api *apiServer, resources ...string) (c counted, err error) {
+	if c.wire, err = wire(host); err != nil {
 		return c, err
 	}
-	if c.server, err = rig.Used(r.api.process.PID()); err != nil {
+	if c.server, err = rig.Used(api.process.PID()); err != nil {
 		return c, err
 	}
-	c.asked, err = r.api.asked(ctx)
+	c.asked, err = api.asked(ctx, resources...)
 	return c, err
 }
 
@@ -148,16 +156,16 @@ func (r *run) fleetChanges(ctx context.Context) error {
 	return nil
 }
 
-// wireBytes are what has passed between a node and its API server, with all headers.
+// wireBytes are what has passed between nodes and their API server, with all headers.
 type wireBytes struct{ received, sent float64 }
 
 func (w wireBytes) minus(other wireBytes) wireBytes {
 	return wireBytes{w.received - other.received, w.sent - other.sent}
 }
 
-// wire reads the counters of the node's interface to the API server, which has no other traffic.
-func (r *run) wire() (bytes wireBytes, err error) {
-	err = r.network.node.Do(func() error {
+// wire reads the counters of a host's interface to the API server, which has no other traffic.
+func wire(host *netns.Namespace) (bytes wireBytes, err error) {
+	err = host.Do(func() error {
 		link, err := netlink.LinkByName(apiPort)
 		if err != nil {
 			return err
@@ -169,16 +177,16 @@ func (r *run) wire() (bytes wireBytes, err error) {
 	return bytes, err
 }
 
-// askedOf is what the API server says it was asked for, about EndpointSlices.
-type askedOf struct{ lists, streams, events, eventBytes float64 }
+// askedOf is what the API server says it was asked for.
+type askedOf struct{ lists, streams, watches, rejected, events, eventBytes float64 }
 
-// asked reads the API server's metrics.
-func (s *apiServer) asked(ctx context.Context) (askedOf, error) {
+// asked reads the API server's metrics about resources.
+func (s *apiServer) asked(ctx context.Context, resources ...string) (askedOf, error) {
 	text, err := s.client.Discovery().RESTClient().Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").DoRaw(ctx)
 	if err != nil {
 		return askedOf{}, err
 	}
-	return parseAsked(text)
+	return parseAsked(text, resources...)
 }
 
 // families parses metrics in the text format.
@@ -187,7 +195,7 @@ func families(text []byte) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-func parseAsked(text []byte) (a askedOf, err error) {
+func parseAsked(text []byte, resources ...string) (a askedOf, err error) {
 	families, err := families(text)
 	if err != nil {
 		return a, err
@@ -198,19 +206,32 @@ func parseAsked(text []byte) (a askedOf, err error) {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if labels["resource"] != "endpointslices" {
-				continue
-			}
-			switch {
-			case name == "apiserver_request_total" && labels["verb"] == "LIST":
-				a.lists += m.GetCounter().GetValue()
-			case name == "apiserver_watch_list_duration_seconds":
-				a.streams += float64(m.GetHistogram().GetSampleCount())
-			case name == "apiserver_watch_events_sizes":
-				a.events += float64(m.GetHistogram().GetSampleCount())
-				a.eventBytes += m.GetHistogram().GetSampleSum()
+			if slices.Contains(resources, labels["resource"]) {
+				a.add(name, labels, m)
 			}
 		}
 	}
 	return a, nil
+}
+
+// add adds one value of a metric.
+func (a *askedOf) add(name string, labels map[string]string, m *dto.Metric) {
+	switch name {
+	case "apiserver_request_total":
+		if labels["verb"] == "LIST" {
+			a.lists += m.GetCounter().GetValue()
+		}
+		if code := labels["code"]; code == "429" || code >= "500" {
+			a.rejected += m.GetCounter().GetValue()
+		}
+	case "apiserver_longrunning_requests":
+		if labels["verb"] == "WATCH" {
+			a.watches += m.GetGauge().GetValue()
+		}
+	case "apiserver_watch_list_duration_seconds":
+		a.streams += float64(m.GetHistogram().GetSampleCount())
+	case "apiserver_watch_events_sizes":
+		a.events += float64(m.GetHistogram().GetSampleCount())
+		a.eventBytes += m.GetHistogram().GetSampleSum()
+	}
 }

@@ -5,9 +5,11 @@
 //	go run ./compare -n 1000 -minutes 4
 //	go run ./compare -n 200 -minutes 1 -steps churn -json quick.json
 //	go run ./compare -n 1000 -soak 60s
+//	go run ./compare -n 5000 -nodes 200
 //
-// The last form runs sluice alone for that long, and compares what the process and the kernel hold
-// at the end with what they held after the first minute.
+// The third form runs sluice alone for that long, and compares what the process and the kernel hold
+// at the end with what they held after the first minute. The last form runs sluice on so many nodes
+// of one cluster, and measures what they cost the API server.
 package main
 
 import (
@@ -16,9 +18,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
@@ -32,8 +36,11 @@ type options struct {
 	Limit         time.Duration
 	// soak is how long Sluice runs alone, instead of the comparison.
 	soak time.Duration
+	// nodes is how many nodes run Sluice, instead of the comparison.
+	nodes int
 
-	sluice, kubeProxy, apiServer string
+	// former is empty if one release of kube-proxy is compared.
+	sluice, kubeProxy, former, apiServer string
 	// json is where the result goes besides the terminal, or empty.
 	json string
 }
@@ -49,6 +56,8 @@ func main() {
 			return err
 		case o.soak > 0:
 			return soakAll(ctx, o)
+		case o.nodes > 0:
+			return fleetAll(ctx, o)
 		default:
 			return compare(ctx, o)
 		}
@@ -65,8 +74,10 @@ func parse(arguments []string) (o options, err error) {
 	steps := flags.String("steps", strings.Join(stepNames(), ","), "steps after the cold start")
 	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "longest wait for one event; longer ones are reported as not within this time")
 	flags.DurationVar(&o.soak, "soak", 0, "instead of comparing, run sluice this long under changes and faults, and check that nothing grows")
+	flags.IntVar(&o.nodes, "nodes", 0, "instead of comparing, run sluice on so many nodes, and measure the API server")
 	flags.StringVar(&o.sluice, "sluice", "../bin/sluice", "the program, as make build builds it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "the program, built from test/e2e/kubeproxy")
+	flags.StringVar(&o.former, "former", "../bin/e2e-kubeproxy-1.36", "kube-proxy of the minor release before; empty leaves it out")
 	flags.StringVar(&o.apiServer, "apiserver", "../bin/e2e-apiserver", "kube-apiserver, built from test/e2e/apiserver")
 	flags.StringVar(&o.json, "json", "", "also write the result to this file, for the performance page")
 	if err := flags.Parse(arguments); err != nil {
@@ -79,13 +90,30 @@ func parse(arguments []string) (o options, err error) {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
 	case o.N < 20 || o.N > 30000:
-		return o, fmt.Errorf("-n %d: want 20 to 30000, for which the range of ClusterIPs has room", o.N)
+		return o, fmt.Errorf("-n %d: must be 20 to 30000, for which the range of ClusterIPs has room", o.N)
 	case o.Mode != "nftables" && o.Mode != "iptables":
-		return o, fmt.Errorf("-mode %q: want nftables or iptables", o.Mode)
+		return o, fmt.Errorf("-mode %q: must be nftables or iptables", o.Mode)
 	case o.Variant != "" && (o.Mode != "iptables" || o.Variant != "nft" && o.Variant != "legacy"):
-		return o, fmt.Errorf("-variant %q: want nft or legacy, with -mode iptables", o.Variant)
+		return o, fmt.Errorf("-variant %q: must be nft or legacy, with -mode iptables", o.Variant)
+	case o.nodes < 0 || o.nodes > 10000 || o.nodes > 0 && (o.soak > 0 || o.Mode != "nftables"):
+		return o, errors.New("-nodes: must be 0 to 10000, in mode nftables and without -soak")
 	case o.Minutes <= 0 || o.Rounds < 1 || o.Limit < time.Second:
-		return o, errors.New("-minutes, -rounds and -limit: want more than nothing")
+		return o, errors.New("-minutes, -rounds and -limit must be more than 0")
 	}
 	return o, nil
+}
+
+// programs are those that take turns.
+func (o options) programs() []string {
+	switch {
+	case o.soak > 0 || o.nodes > 0:
+		return []string{result.Sluice}
+	case o.former == "":
+		return []string{result.Sluice, result.KubeProxy}
+	}
+	return slices.Clone(result.Programs)
+}
+
+func (o options) binary(program string) string {
+	return map[string]string{result.Sluice: o.sluice, result.KubeProxy: o.kubeProxy, result.Former: o.former}[program]
 }

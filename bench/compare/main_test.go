@@ -28,6 +28,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, words := range [][]string{
 		{"-n", "3"}, {"-mode", "ipvs"}, {"-steps", "dance"}, {"-variant", "nft"}, {"-minutes", "0"}, {"more"},
+		{"-nodes", "-1"}, {"-nodes", "5", "-mode", "iptables"}, {"-nodes", "5", "-soak", "1m"},
 	} {
 		if _, err := parse(words); err == nil {
 			t.Errorf("%q is taken", words)

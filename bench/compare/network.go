@@ -65,7 +65,7 @@ func newNetwork(both bool) (*network, error) {
 		}
 	}
 	// What no rule translates ends there as well, and gets an answer that says so. A client that waits
-	// for a rule learns at once that no rule applies yet.
+	// for a rule learns immediately that no rule applies yet.
 	for _, to := range []netip.Prefix{podRange, serviceRange} {
 		plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: netip.MustParseAddr("10.40.0.2")})
 	}

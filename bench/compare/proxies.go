@@ -42,11 +42,11 @@ func newProxy(o options, program string, n *network, api *apiServer, dir string)
 		}
 	}
 	if program == result.Sluice {
-		p.binary = o.sluice
+		p.binary = o.binary(program)
 		p.flags = append([]string{"proxy"}, append(p.flags, "--sluice-state-dir", filepath.Join(dir, "state"))...)
 		return p, nil
 	}
-	binary, err := filepath.Abs(o.kubeProxy)
+	binary, err := filepath.Abs(o.binary(program))
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func chooseSteps(list string) ([]string, error) {
 	given, names := strings.Split(list, ","), stepNames()
 	for _, name := range given {
 		if name != "cold" && !slices.Contains(names, name) {
-			return nil, fmt.Errorf("-steps: there is no step %q; want some of cold,%s", name, strings.Join(names, ","))
+			return nil, fmt.Errorf("-steps: unknown step %q; must be one or more of cold,%s", name, strings.Join(names, ","))
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(given, name) }), nil
@@ -91,7 +91,7 @@ func compare(ctx context.Context, o options) error {
 
 // takeTurns makes the runs of all rounds.
 func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
-	programs := []string{result.Sluice, result.KubeProxy}
+	programs := o.programs()
 	rig.Progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
 		rig.Round(time.Duration(o.Minutes*float64(time.Minute))))
 	for round := range o.Rounds {

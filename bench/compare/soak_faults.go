@@ -28,7 +28,7 @@ func (s *soak) restartAPI(ctx context.Context, n int) error {
 	return nil
 }
 
-// configure writes the file of the n-th configuration. The number of requests at once is all that
+// configure writes the file of the n-th configuration. The number of concurrent requests is all that
 // differs: it takes a hand-over, and has no effect that a client could see.
 func (s *soak) configure(n int) error {
 	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -52,7 +52,7 @@ state: {dir: %q}
 
 func burst(n int) int { return 100 + n }
 
-// reconfigure changes the configuration and waits until the process says that it is in force.
+// reconfigure changes the configuration and waits until the process says that it is applied.
 func (s *soak) reconfigure(ctx context.Context, n int) error {
 	began := time.Now()
 	if err := s.configure(n); err != nil {

@@ -13,7 +13,7 @@ import (
 // warmSeconds is when the process has grown to what its work takes.
 const warmSeconds = 300
 
-// heapMiB and tracked are the figures with rules of their own.
+// heapMiB and tracked are the measurements that have their own rules.
 const heapMiB, tracked = "heap, MiB", "conntrack entries"
 
 // figure is a number of a sample that must not grow.

@@ -24,7 +24,7 @@ func (m *metrics) get(ctx context.Context, path string) ([]byte, error) {
 	return rig.Get(ctx, m.node, "http://127.0.0.1:10249"+path)
 }
 
-// burst returns the number of requests at once that the effective configuration allows.
+// burst returns the number of concurrent requests that the effective configuration allows.
 func (m *metrics) burst(ctx context.Context) (int, error) {
 	text, err := m.get(ctx, "/configz")
 	if err != nil {

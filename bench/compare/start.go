@@ -75,7 +75,7 @@ func asked(items []*item) (all []question) {
 }
 
 // restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
-// done when what changed meanwhile is in force.
+// done when what changed meanwhile is applied.
 func (r *run) restart(ctx context.Context) error {
 	const step = result.Restart
 	r.traffic.during(step)

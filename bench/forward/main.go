@@ -7,7 +7,7 @@
 //
 // # Method
 //
-// Client, node and pods are three network namespaces; the node runs the real program on a folder of
+// Client, node and pods are three network namespaces; the node runs the real program on a directory of
 // manifests with one Service of two endpoints. A round measures each mode, in turns, in a network of
 // its own:
 //

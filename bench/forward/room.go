@@ -54,14 +54,14 @@ endpoints:
 	endpointManifest = "- {addresses: [%s], conditions: {ready: true}}\n"
 )
 
-// writeManifests replaces the manifests of a folder. The proxy must not read half a file.
+// writeManifests replaces the manifests of a directory. The proxy must not read half a file.
 func writeManifests(dir, services string) error {
 	next, manifests := filepath.Join(dir, "next"), filepath.Join(dir, "manifests")
 	return errors.Join(os.MkdirAll(manifests, 0o755), os.WriteFile(next, []byte(nodeManifest+services), 0o644),
 		os.Rename(next, filepath.Join(manifests, "all.yaml")))
 }
 
-// startProxy starts the program over the manifests of a folder.
+// startProxy starts the program over the manifests of a directory.
 func startProxy(node *netns.Namespace, sluice, mode, dir string) (*netns.Daemon, error) {
 	return netns.StartDaemon(node, filepath.Join(dir, "log"), exec.Command(sluice, "run",
 		"--manifests", filepath.Join(dir, "manifests"), "--proxy-mode", mode, "--hostname-override", "demo",

@@ -5,6 +5,7 @@
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
 //	go run ./packets -services 100,10000 -backends iptables-legacy -rounds 5 -output json
 //	go run ./packets -show monday.json,tuesday.json
+//	go run ./packets -instructions -sluice 'sluice=../bin/sluice,offload=../bin/sluice --sluice-nftables-offload=tcp'
 //
 // # Method
 //
@@ -25,6 +26,10 @@
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
 // ratios and their quartiles. Next to a goal, "even" means above 1 by no more than the spread.
+//
+// With -instructions, the machine is one whose clock counts executed instructions (hack/vm --icount). The
+// proxies then stay, stopped, and each of them also has a room in which a policy engine has its chains.
+// The table has the instructions of the node: those beyond an exchange over a direct link.
 //
 // # Cases
 //
@@ -70,20 +75,23 @@ type options struct {
 	sampling   sampling
 	patience   time.Duration
 	rules      string
+	// instructions says that the clock counts instructions.
+	instructions bool
 }
 
 func main() {
 	output := flag.String("output", "table", "table or json")
 	stored := flag.String("show", "",
 		"measure nothing, print the results in these files, which were made with -output json")
+	file := flag.String("record", "", "with -instructions: store the result in this file, for the performance page")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
-	rig.Main("packets", func(ctx context.Context) error { return run(ctx, parse, *output, *stored) })
+	rig.Main("packets", func(ctx context.Context) error { return run(ctx, parse, *output, *stored, *file) })
 }
 
-func run(ctx context.Context, parse func() (options, error), output, stored string) error {
+func run(ctx context.Context, parse func() (options, error), output, stored, file string) error {
 	if output != "table" && output != "json" {
-		return fmt.Errorf("output %q: want table or json", output)
+		return fmt.Errorf("output %q: must be table or json", output)
 	}
 	if stored != "" {
 		results, err := rig.Load[[]result](stored)
@@ -94,6 +102,9 @@ func run(ctx context.Context, parse func() (options, error), output, stored stri
 		return err
 	}
 	results, err := runAll(ctx, o)
+	if o.instructions {
+		return errors.Join(err, o.record(ctx, results, file), failures(results))
+	}
 	return errors.Join(err, report(results, output), failures(results))
 }
 
@@ -101,7 +112,7 @@ func run(ctx context.Context, parse func() (options, error), output, stored stri
 // them.
 func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	var o options
-	sluice := flags.String("sluice", "../bin/sluice", "builds of Sluice, as PATH or NAME=PATH, separated by commas")
+	sluice := flags.String("sluice", "../bin/sluice", "builds of Sluice, as PATH or NAME=PATH, each with more flags, separated by commas")
 	proxy := flags.String("kube-proxy", "../bin/e2e-kubeproxy",
 		"a build of test/e2e/kubeproxy; empty compares with the first build of Sluice")
 	bare := flags.Bool("bare", true, "measure floor and none")
@@ -118,7 +129,8 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	flags.BoolVar(&o.sampling.realtime, "realtime", false,
 		"let nothing else run on that processor during a sample, for a busy machine")
 	flags.DurationVar(&o.patience, "patience", 3*time.Minute,
-		"leave a proxy out whose rules are not in force after this long")
+		"leave a proxy out whose rules are not applied after this long")
+	flags.BoolVar(&o.instructions, "instructions", false, "the clock of this machine counts instructions")
 	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {
 		var errs [6]error
@@ -130,8 +142,11 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 		o.services, errs[5] = parseSizes(*services)
 		o.sampling.evict = make([]byte, max(0, *evict)<<20)
 		if o.endpoints < 2 || o.rounds < 1 || o.sampling.duration <= 0 {
-			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: want at least 2, at least 1, more than 0",
+			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: must be at least 2, at least 1, more than 0",
 				o.endpoints, o.rounds, o.sampling.duration)
+		}
+		if o.instructions {
+			o.countInstructions()
 		}
 		return o, errors.Join(errs[:]...)
 	}
@@ -141,7 +156,7 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 	var all []variant
 	if proxy != "" {
-		all = append(all, variant{kubeProxy, proxy})
+		all = append(all, variant{name: kubeProxy, program: proxy})
 	}
 	for i, build := range strings.Split(builds, ",") {
 		name, path, named := strings.Cut(build, "=")
@@ -151,10 +166,11 @@ func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 				name = fmt.Sprintf("sluice-%d", i+1)
 			}
 		}
+		path, words, _ := strings.Cut(path, " ")
 		if slices.ContainsFunc(all, func(v variant) bool { return v.name == name }) || name == floor || name == none {
 			return nil, fmt.Errorf("-sluice: the name %q is taken", name)
 		}
-		all = append(all, variant{name, path})
+		all = append(all, variant{name, path, words})
 	}
 	for i, v := range all {
 		path, err := filepath.Abs(v.program)
@@ -177,7 +193,7 @@ func choose(what, words string, known ...string) ([]string, error) {
 	chosen := strings.Split(words, ",")
 	for _, word := range chosen {
 		if !slices.Contains(known, word) {
-			return nil, fmt.Errorf("%s %q: want one of %s", what, word, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%s %q: must be one of %s", what, word, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil
@@ -197,7 +213,7 @@ func parseSizes(words string) ([]int, error) {
 	for word := range strings.SplitSeq(words, ",") {
 		size, err := strconv.Atoi(word)
 		if err != nil || size < servicesMin || size > 20000 {
-			return nil, fmt.Errorf("services %q: want numbers from %d to 20000", word, servicesMin)
+			return nil, fmt.Errorf("services %q: must be numbers from %d to 20000", word, servicesMin)
 		}
 		sizes = append(sizes, size)
 	}

@@ -28,9 +28,9 @@ func TestParseVariants(t *testing.T) {
 		bare          bool
 		want          []variant
 	}{
-		{a, b, true, []variant{{kubeProxy, a}, {"sluice", b}, {name: floor}, {name: none}}},
-		{"", a + "," + b, false, []variant{{"sluice", a}, {"sluice-2", b}}},
-		{b, "old=" + a + ",new=" + b, false, []variant{{kubeProxy, b}, {"old", a}, {"new", b}}},
+		{a, b, true, []variant{{kubeProxy, a, ""}, {"sluice", b, ""}, {name: floor}, {name: none}}},
+		{"", a + "," + b, false, []variant{{"sluice", a, ""}, {"sluice-2", b, ""}}},
+		{b, "old=" + a + ",new=" + b + " --a --b=c", false, []variant{{kubeProxy, b, ""}, {"old", a, ""}, {"new", b, "--a --b=c"}}},
 		{b, "a=" + a + ",a=" + b, false, nil},
 		{b, "kube-proxy=" + a, false, nil},
 		{b, "floor=" + a, false, nil},

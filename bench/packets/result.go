@@ -1,6 +1,10 @@
 package main
 
-import "github.com/sluice-proxy/sluice/bench/rig"
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
+)
 
 // result is the figure of one variant in one case: an object of the output in JSON.
 type result struct {
@@ -27,6 +31,8 @@ type result struct {
 	Ratio    float64 `json:"ratio"`
 	Low      float64 `json:"low"`
 	High     float64 `json:"high"`
+	// Spread is the largest deviation of a sample from Microseconds.
+	Spread float64 `json:"spread"`
 	// Goal is the largest ratio that is wanted, 0 for variants that are not Sluice. Verdict is "ok",
 	// "even" (above a goal of 1, by no more than the spread) or "MISSED".
 	Goal    float64 `json:"goal,omitempty"`
@@ -35,10 +41,13 @@ type result struct {
 	Error string `json:"error,omitempty"`
 }
 
-// compare fills in the figures of a variant from its samples and the baseline's, round by round.
+// compare fills in the measurements of a variant from its samples and the baseline's, round by round.
 func (r *result) compare(samples, baseline []float64) {
 	r.Rounds = len(samples)
 	r.Microseconds = rig.Quantile(samples, 0.5)
+	if len(samples) > 0 {
+		r.Spread = max(slices.Max(samples)-r.Microseconds, r.Microseconds-slices.Min(samples))
+	}
 	var ratios []float64
 	for i := range min(len(samples), len(baseline)) {
 		ratios = append(ratios, samples[i]/baseline[i])

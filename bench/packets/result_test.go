@@ -86,7 +86,7 @@ func TestFailuresAreErrors(t *testing.T) {
 func TestResultsOfASeries(t *testing.T) {
 	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
 	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
-	s.variants = []variant{{kubeProxy, "/k"}, {"a", "/a"}, {"b", "/b"}, {"late", "/l"}, {name: floor}}
+	s.variants = []variant{{kubeProxy, "/k", ""}, {"a", "/a", ""}, {"b", "/b", ""}, {"late", "/l", ""}, {name: floor}}
 	one := &series{
 		benchCase: benchCase{name: "refused", goal: 0.95}, direction: local,
 		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}},
@@ -99,7 +99,7 @@ func TestResultsOfASeries(t *testing.T) {
 	if a := got[1]; a.Variant != "a" || a.Ratio != 0.95 || a.Goal != 0.95 || a.Verdict != "ok" {
 		t.Errorf("got %+v", a)
 	}
-	if got[2].Error != "lost" || got[2].Rounds != 0 || got[3].Error != "not in force in time" {
+	if got[2].Error != "lost" || got[2].Rounds != 0 || got[3].Error != "not applied in time" {
 		t.Errorf("got %+v", got[2:])
 	}
 	s.backend = iptablesLegacy

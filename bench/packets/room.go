@@ -18,6 +18,8 @@ type room struct {
 	*netns.Network
 	client, node, pods *netns.Namespace
 	servers            service.PerFamily[server]
+	// halted are the proxies that do not run but have not ended.
+	halted []*netns.Daemon
 }
 
 // server holds the descriptors of the sockets at which all pods of a family answer.
@@ -107,9 +109,12 @@ func (r *room) furnish() error {
 	})
 }
 
-func (r *room) close() error {
+func (r *room) close() (err error) {
+	for _, process := range r.halted {
+		err = errors.Join(err, process.Kill())
+	}
 	for _, s := range r.servers {
 		closeAll(s.listener, s.datagrams)
 	}
-	return r.Network.Close()
+	return errors.Join(err, r.Network.Close())
 }

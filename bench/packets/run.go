@@ -95,7 +95,7 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	err = v.install(limited, r, s.backend, s.cluster, s.dir)
+	err = v.install(limited, r, s.options, s.backend, s.cluster, s.dir)
 	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		s.progress("left out: %v", err)
 		return r.close()
@@ -110,7 +110,7 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 			return err
 		}
 	}
-	s.progress("%s in force after %v", v.name, time.Since(began).Round(10*time.Millisecond))
+	s.progress("%s applied after %v", v.name, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
@@ -141,6 +141,14 @@ func (s setting) series() (all []*series) {
 // takes reports whether a variant can do a case.
 func (one *series) takes(v variant) bool { return v.isProxy() || one.bare }
 
+// directionOf returns where the client of a variant is.
+func (one *series) directionOf(v variant) string {
+	if v.name == direct {
+		return local
+	}
+	return one.direction
+}
+
 // sampleEach takes one sample of each variant, in random order.
 func (s setting) sampleEach(one *series) {
 	for _, i := range rand.Perm(len(s.variants)) {
@@ -150,7 +158,7 @@ func (s setting) sampleEach(one *series) {
 			continue
 		}
 		take := func() (float64, error) {
-			return s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+			return s.sampling.take(r, one.directionOf(v), one.family, one.benchCase, one.targets)
 		}
 		took, err := take()
 		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again
@@ -165,7 +173,7 @@ func (s setting) sampleEach(one *series) {
 	}
 }
 
-// results returns the figures of every variant that can do the case.
+// results returns the measurements of every variant that can do the case.
 func (s setting) results(one *series) (all []result) {
 	baseline := s.variants[0].name
 	for _, v := range s.variants {
@@ -179,13 +187,13 @@ func (s setting) results(one *series) (all []result) {
 		}
 		switch {
 		case s.rooms[v.name] == nil:
-			r.Error = "not in force in time"
+			r.Error = "not applied in time"
 		case one.failed[v.name] != nil:
 			r.Error = one.failed[v.name].Error()
 		default:
 			r.compare(one.samples[v.name], one.samples[baseline])
 		}
-		if v.isProxy() && v.name != kubeProxy && baseline == kubeProxy {
+		if v.isSluice() && baseline == kubeProxy {
 			r.Goal = unslower
 			if s.backend == nftables {
 				r.Goal = one.goal

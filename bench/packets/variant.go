@@ -32,11 +32,13 @@ const (
 // variant is who makes the rules.
 type variant struct {
 	name string
-	// program is the proxy, or empty.
-	program string
+	// program is the proxy, or empty. words are more flags for it.
+	program, words string
 }
 
 func (v variant) isProxy() bool { return v.program != "" }
+
+func (v variant) isSluice() bool { return v.isProxy() && !strings.HasPrefix(v.name, kubeProxy) }
 
 // flags are those of both proxies. Neither may change a kernel setting that the other leaves.
 func (v variant) flags(backend, api, dir string) []string {
@@ -46,21 +48,30 @@ func (v variant) flags(backend, api, dir string) []string {
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		"--iptables-localhost-nodeports=false",
 	}
-	if v.name == kubeProxy {
+	if !v.isSluice() {
 		return all
 	}
 	all = append([]string{"proxy"}, append(all, "--sluice-state-dir", filepath.Join(dir, "state-"+v.name))...)
 	if programs != "" {
 		all = append(all, "--sluice-iptables-variant", programs)
 	}
-	return all
+	return append(all, strings.Fields(v.words)...)
 }
 
-// install puts the rules of a variant into a room, for good: a proxy has ended afterwards.
-func (v variant) install(ctx context.Context, r *room, backend string, c cluster, dir string) error {
+// install puts the rules of a variant into a room, for good: a proxy has ended afterwards, or does
+// nothing more.
+func (v variant) install(ctx context.Context, r *room, o options, backend string, c cluster, dir string) error {
 	switch {
 	case v.isProxy():
-		return v.runProxy(ctx, r, backend, c, dir)
+		end := (*netns.Daemon).Kill
+		if o.instructions {
+			end = r.halt
+		}
+		err := v.runProxy(ctx, r, backend, c, dir, end)
+		if err == nil && strings.HasSuffix(v.name, withPolicies) {
+			err = r.addPolicies()
+		}
+		return err
 	case v.name == floor:
 		return r.masquerade(backend)
 	default:
@@ -95,8 +106,8 @@ func (r *room) masquerade(backend string) error {
 	return nil
 }
 
-// runProxy runs a proxy until everything is in force, and ends it.
-func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluster, dir string) (err error) {
+// runProxy runs a proxy until everything is applied, and ends it.
+func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluster, dir string, end func(*netns.Daemon) error) (err error) {
 	api, err := apitest.New(r.node.Listen)
 	if err != nil {
 		return err
@@ -115,14 +126,14 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 	if err != nil {
 		return err
 	}
-	err = v.awaitInForce(ctx, r, c, process)
+	err = v.awaitApplied(ctx, r, c, process)
 	// kube-proxy leaves its rules however it ends, and does not handle SIGTERM.
-	return errors.Join(err, process.Kill())
+	return errors.Join(err, end(process))
 }
 
-// awaitInForce returns when every address of the cluster has answered, or refused, to the client,
+// awaitApplied returns when every address of the cluster has answered, or refused, to the client,
 // the proxy says that it is healthy, and a while has passed in which it could tidy up.
-func (v variant) awaitInForce(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
+func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
 	const tidy = 2 * time.Second
 	for _, f := range c.families {
 		for _, t := range c.everything(f) {

@@ -8,9 +8,6 @@ import (
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
-// programs are compared, in this order.
-var programs = []string{result.Sluice, result.KubeProxy}
-
 const slow, busy = "20 changes/s", "100 changes/s"
 
 // goalMode and goalServices are the mode with goals, and the size at which Sluice is compared with kube-proxy.
@@ -46,18 +43,30 @@ func (p *page) Compared() rig.Table {
 	}
 	t.Head = append(t.Head, "goal")
 	for i, r := range compared {
-		t.Add(append([]string{r.name}, p.row(i, result.Sluice)...)...)
-		t.Add(append([]string{""}, p.row(i, result.KubeProxy)...)...)
+		name := r.name
+		for _, program := range p.programs() {
+			t.Add(append([]string{name}, p.row(i, program)...)...)
+			name = ""
+		}
 	}
-	for i, program := range programs {
-		row := []string{[]string{"connections lost", ""}[i], program}
+	for i, program := range p.programs() {
+		row := []string{[]string{"connections lost", "", ""}[i], program}
 		for _, c := range p.Comparisons {
 			attempted, lost := c.Lost(program)
 			row = append(row, bold(fmt.Sprintf("%d of %s", lost, grouped(attempted)), lost > 0 && i == 0))
 		}
-		t.Add(append(row, []string{"0", ""}[i])...)
+		t.Add(append(row, []string{"0", "", ""}[i])...)
 	}
 	return t
+}
+
+// programs are those that were measured.
+func (p *page) programs() []string {
+	return slices.DeleteFunc(slices.Clone(result.Programs), func(program string) bool {
+		return !slices.ContainsFunc(p.Comparisons, func(c *result.Comparison) bool {
+			return slices.ContainsFunc(c.Figures, func(f result.Figure) bool { return f.Program == program })
+		})
+	})
 }
 
 func (p *page) row(i int, program string) []string {
@@ -85,6 +94,14 @@ func (p *page) row(i int, program string) []string {
 	return append(cells, goal)
 }
 
+// color is the name of the program's color in styles.
+func color(program string) string {
+	if program == result.Former {
+		return "former"
+	}
+	return program
+}
+
 func bold(text string, missed bool) string {
 	if missed {
 		return "**" + text + "**"
@@ -110,9 +127,9 @@ func growth(title, unit string) plot {
 // Latency draws the time from the API write to the first answer by the number of Services.
 func (p *page) Latency() string {
 	drawn := growth("API write to first answer at "+busy, "seconds")
-	for _, program := range programs {
-		drawn.lines = append(drawn.lines, line{program + ", p50", program, false, p.bySize(program, busy, result.AnswerP50)},
-			line{program + ", p99", program, true, p.bySize(program, busy, result.AnswerP99)})
+	for _, program := range result.Programs {
+		drawn.lines = append(drawn.lines, line{program + ", p50", color(program), false, p.bySize(program, busy, result.AnswerP50)},
+			line{program + ", p99", color(program), true, p.bySize(program, busy, result.AnswerP99)})
 	}
 	return p.picture("latency", drawn)
 }
@@ -129,7 +146,7 @@ func (p *page) Distribution() string {
 		if d.Round != 1 || !slices.Contains(result.ChurnSteps, d.Step) {
 			continue
 		}
-		l := line{name: d.Program + ", " + d.Step, style: d.Program, dashed: d.Step == slow}
+		l := line{name: d.Program + ", " + d.Step, style: color(d.Program), dashed: d.Step == slow}
 		for percent, ms := range d.Percentiles {
 			if ms > 0 {
 				l.points = append(l.points, point{ms, float64(percent)})
@@ -143,9 +160,9 @@ func (p *page) Distribution() string {
 // Memory draws resident memory by the number of Services.
 func (p *page) Memory() string {
 	drawn := growth("Resident memory", "MiB")
-	for _, program := range programs {
+	for _, program := range result.Programs {
 		points := p.bySize(program, busy, result.Resident)
-		drawn.lines = append(drawn.lines, line{program + ", " + busy, program, false, points})
+		drawn.lines = append(drawn.lines, line{program + ", " + busy, color(program), false, points})
 	}
 	var points []point
 	for _, r := range p.Reactions {

@@ -43,7 +43,7 @@ func main() {
 // store makes a record of what a measurement has printed.
 func store(kind, command, out string) error {
 	if command == "" || out == "" {
-		return errors.New("-record: want -command and -o")
+		return errors.New("-record requires -command and -o")
 	}
 	text, err := io.ReadAll(os.Stdin)
 	if err != nil {

@@ -39,6 +39,7 @@ const (
 // styles are the colors on a light and on a dark background.
 var styles = []struct{ name, light, dark string }{
 	{result.Sluice, "#0b7a5c", "#7fd1a6"}, {result.KubeProxy, "#c2541a", "#f0a36b"},
+	{"former", "#8a6a00", "#e3c46a"},
 	{"blue", "#2563b0", "#7db3f0"}, {"gray", "#5c6b7a", "#a9b4c0"},
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,9 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/bench/result"
 )
 
-// pageFile and the pictures, which begin with imagePrefix, are in docs.
+// The pages, the report and the pictures, which begin with imagePrefix, are in docs.
 const (
 	pageFile    = "performance.md"
+	fleetFile   = "fleet.md"
 	imagePrefix = "images/performance-"
 )
 
@@ -28,6 +30,9 @@ type page struct {
 	Reactions   []*reaction
 	Packets     []packet
 	Soaks       []*result.Soak
+	// Instructions are counted by bench/packets.
+	Instructions []*result.Instructions
+	Fleets       []*result.Fleet
 
 	files map[string]string
 }
@@ -46,6 +51,10 @@ func (p *page) add(r *result.Record) (err error) {
 		p.Packets = append(p.Packets, all...)
 	case "soak":
 		p.Soaks, err = decode(r.Data, p.Soaks)
+	case "instructions":
+		p.Instructions, err = decode(r.Data, p.Instructions)
+	case "fleet":
+		p.Fleets, err = decode(r.Data, p.Fleets)
 	default:
 		err = fmt.Errorf("the page cannot show the kind %q", r.Kind)
 	}
@@ -81,11 +90,25 @@ func render(results string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b strings.Builder
-	err = parsed.Execute(&b, p)
-	p.files[pageFile] = b.String()
+	for file, name := range map[string]string{pageFile: pageFile, fleetFile: "fleet", p.Report(): "report"} {
+		var out strings.Builder
+		err = errors.Join(err, parsed.ExecuteTemplate(&out, name, p))
+		p.files[file] = strings.TrimSpace(out.String()) + "\n"
+	}
 	return p.files, err
 }
+
+// Date is the day of the last record.
+func (p *page) Date() (last string) {
+	for _, r := range p.Records {
+		day, _, _ := strings.Cut(r.Machine.Date, " ")
+		last = max(last, day)
+	}
+	return last
+}
+
+// Report is the file with what is not on the page. A report of another day is another file.
+func (p *page) Report() string { return "benchmarks/" + p.Date() + "-performance.md" }
 
 // picture adds a plot to the files and returns the link to it. There is none if nothing was measured.
 func (p *page) picture(name string, drawn plot) string {

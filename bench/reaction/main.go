@@ -101,13 +101,13 @@ func main() {
 func (o options) validate(output string) error {
 	switch {
 	case output != "table" && output != "json":
-		return fmt.Errorf("output %q: want table or json", output)
+		return fmt.Errorf("output %q: must be table or json", output)
 	case o.mode != nftables && o.mode != iptables:
-		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
+		return fmt.Errorf("mode %q: must be nftables or iptables", o.mode)
 	case o.share > 1 || o.deadline < 0:
-		return fmt.Errorf("share %v, deadline %v: want at most 1, at least 0", o.share, o.deadline)
+		return fmt.Errorf("share %v, deadline %v: must be at most 1, at least 0", o.share, o.deadline)
 	case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.high < 1 || o.lasting < time.Second:
-		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: want at least 2, 1, more than 0, 1 and 1s",
+		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: must be at least 2, 1, more than 0, 1 and 1s",
 			o.endpoints, o.events, o.rate, o.high, o.lasting)
 	}
 	return nil

@@ -60,7 +60,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: want react-N, audit-N, rate-N, hot-N, resync-N, churn-N, cold-NxN or restart-NxN", name)
+		return m, fmt.Errorf("measurement %q: must be react-N, audit-N, rate-N, hot-N, resync-N, churn-N, cold-NxN or restart-NxN", name)
 	}
 	return m, nil
 }

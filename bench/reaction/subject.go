@@ -69,12 +69,12 @@ func startRig(ctx context.Context, o options, c *cluster) (*subject, error) {
 		}
 		domains[i].Renderer = &counting{domains[i].Renderer, &r.rendered}
 		if o.share >= 0 {
-			domains[i].Pace.WriteShare = o.share
+			domains[i].Pace.MaxWriteShare = o.share
 		}
 		if o.deadline > 0 {
-			domains[i].Pace.Deadline = o.deadline
+			domains[i].Pace.MaxDelay = o.deadline
 		}
-		r.share = domains[i].Pace.WriteShare
+		r.share = domains[i].Pace.MaxWriteShare
 	}
 	if len(names) != len(service.Families) {
 		return nil, fmt.Errorf("domains %v: this kernel cannot serve both families", names)

@@ -7,13 +7,17 @@ import (
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
-// The programs that are compared.
+// The programs that are compared. Former is kube-proxy of the minor release before.
 const (
 	Sluice    = "sluice"
 	KubeProxy = "kube-proxy"
+	Former    = "kube-proxy 1.36"
 )
 
-// row is one thing that was measured, with the figures of each program in all rounds.
+// Programs are all of them, in the order in which they take turns and in which tables show them.
+var Programs = []string{Sluice, KubeProxy, Former}
+
+// row is one thing that was measured, with the results of each program in all rounds.
 type row struct {
 	step, what string
 	figures    map[string][]Figure
@@ -49,7 +53,7 @@ func (r row) of(program string) (Figure, bool) {
 	return middle, true
 }
 
-// ratio returns kube-proxy's figure divided by Sluice's, as text. The load has none: it is the same for
+// ratio returns the figure of KubeProxy divided by Sluice's, as text. The load has none: it is the same for
 // both.
 func (r row) ratio() string {
 	ours, ok := r.of(Sluice)
@@ -68,13 +72,16 @@ func (r row) ratio() string {
 func (c *Comparison) Tables() []rig.Table {
 	var all []rig.Table
 	step := ""
+	programs := slices.DeleteFunc(slices.Clone(Programs), func(program string) bool {
+		return !slices.ContainsFunc(c.Figures, func(f Figure) bool { return f.Program == program })
+	})
 	for _, r := range c.rows() {
 		if r.step != step {
 			step = r.step
-			all = append(all, rig.Table{Head: []string{step, Sluice, KubeProxy, "ratio"}})
+			all = append(all, rig.Table{Head: slices.Concat([]string{step}, programs, []string{"ratio"})})
 		}
 		cells := []string{r.what}
-		for _, program := range []string{Sluice, KubeProxy} {
+		for _, program := range programs {
 			text := ""
 			if f, ok := r.of(program); ok {
 				text = f.Text()

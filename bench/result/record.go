@@ -9,7 +9,7 @@ import (
 
 // Record is a file of bench/results: what one measurement printed, and where and when that was.
 type Record struct {
-	// Kind is the measurement: the name of its folder.
+	// Kind is the measurement: the name of its directory.
 	Kind string
 	// Command is what to type to repeat it.
 	Command string

@@ -37,7 +37,7 @@ func MakeLocal(host *netns.Namespace, ranges ...netip.Prefix) error {
 }
 
 // IPTables returns a PATH in which iptables and the other names without a variant are the programs of a variant, nft or
-// legacy. The names are links in the folder.
+// legacy. The names are links in the directory.
 func IPTables(dir, variant string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err

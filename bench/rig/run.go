@@ -45,7 +45,7 @@ func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
-// InFolder runs a measurement with a temporary folder. The folder stays if the measurement fails.
+// InFolder runs a measurement with a temporary directory. The directory stays if the measurement fails.
 func InFolder(name string, run func(dir string) error) error {
 	dir, err := os.MkdirTemp("", name+"-")
 	if err != nil {

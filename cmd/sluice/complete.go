@@ -15,10 +15,10 @@ import (
 const completionTime = 2 * time.Second
 
 // names asks for names; without an answer there is nothing to complete.
-func (a *asking) names(cmd *cobra.Command) *inspect.Names {
+func (flags *clientFlags) names(cmd *cobra.Command) *inspect.Names {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
-	names, err := a.client().Names(ctx, "")
+	names, err := flags.client().Names(ctx, "")
 	if err != nil {
 		cobra.CompDebugln(err.Error(), false)
 		return &inspect.Names{}
@@ -27,11 +27,11 @@ func (a *asking) names(cmd *cobra.Command) *inspect.Names {
 }
 
 // completeService completes NAMESPACE/NAME: first the namespace, then the name.
-func (a *asking) completeService(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+func (flags *clientFlags) completeService(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := a.names(cmd)
+	names := flags.names(cmd)
 	if strings.Contains(begun, "/") || len(names.Namespaces) == 1 {
 		return beginningWith(begun, names.Services), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -45,9 +45,9 @@ func (a *asking) completeService(cmd *cobra.Command, args []string, begun string
 func completeNamespaces(names *inspect.Names) []string { return names.Namespaces }
 
 // completeFlag completes a flag with names.
-func (a *asking) completeFlag(cmd *cobra.Command, flag string, of func(*inspect.Names) []string) {
+func (flags *clientFlags) completeFlag(cmd *cobra.Command, flag string, of func(*inspect.Names) []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		return beginningWith(begun, of(a.names(cmd))), cobra.ShellCompDirectiveNoFileComp
+		return beginningWith(begun, of(flags.names(cmd))), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag exists
 }
 

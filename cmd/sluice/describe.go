@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func describeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe",
-		Short: "Print everything that the running proxy knows about a Service",
+		Short: "Show details of a Service",
 		Args:  noOtherResource,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -14,29 +14,29 @@ func describeCommand() *cobra.Command {
 }
 
 func describeServiceCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:     "service NAMESPACE/NAME",
 		Aliases: []string{"services", "svc"},
-		Short:   "Print everything that the running proxy knows about a Service",
-		Long: `Print everything that the proxy on this node knows about a Service: its frontends
-and policies, its state and its objects in each domain of the kernel, the kernel's
-words if it is in quarantine, and its last twenty changes: when each was received,
-seen by the Service's actor, rendered, put into a batch, and in force.`,
+		Short:   "Show details of a Service",
+		Long: `Show details of a Service on this node: frontends and policies, state and kernel
+objects in each domain (backend and IP family), the kernel's error if the Service is
+quarantined, and the last 20 changes with the time of each step (received, seen,
+rendered, batched, applied).`,
 		Example: "  sluice describe service shop/web",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, err := a.serviceNamed(cmd, args)
+			namespace, name, err := flags.serviceNamed(cmd, args)
 			if err != nil {
 				return err
 			}
-			found, err := a.client().Service(cmd.Context(), namespace, name)
+			found, err := flags.client().Service(cmd.Context(), namespace, name)
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.print(cmd.OutOrStdout(), found, found.Print)
 		},
 	}
-	a.bind(cmd)
-	cmd.ValidArgsFunction = a.completeService
+	flags.bind(cmd)
+	cmd.ValidArgsFunction = flags.completeService
 	return cmd
 }

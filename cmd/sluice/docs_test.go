@@ -61,10 +61,10 @@ var pages = []followedPage{
 	{page: "docs/explain.md", bench: nodeBench},
 	{page: "docs/health.md", bench: nodeBench},
 	{page: "docs/inspect.md", bench: nodeBench},
-	{page: "docs/lab.md", bench: emptyBench},
-	{page: "docs/lab.md", as: "without root", bench: unprivilegedBench},
+	{page: "docs/tutorial.md", bench: emptyBench},
+	{page: "docs/tutorial.md", as: "without root", bench: unprivilegedBench},
 	{page: "docs/logs.md", bench: nodeBench},
-	{page: "docs/looking.md", bench: loadedBench},
+	{page: "docs/inspect-rules.md", bench: loadedBench},
 	{page: "docs/metrics.md", bench: nodeBench},
 	{page: "docs/plan.md", bench: emptyBench},
 }

@@ -15,21 +15,21 @@ import (
 )
 
 func dumpCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	var file string
 	cmd := &cobra.Command{
 		Use:   "dump [--file FILE]",
-		Short: "Save the state of the running proxy as one archive for a bug report",
+		Short: "Save a support bundle for a bug report",
 		Long: `Save one .tar.gz with what a bug report needs: status, Services, the last changes,
 health, configuration, metrics, goroutines, the kernel's rules and the versions of
-everything. It has no secrets: the configuration names files such as the
-kubeconfig, and none of these is read. It does have the names, addresses and
-endpoints of Services. The command prints what it has saved; look before you send it.`,
+everything. The bundle contains no secrets: it includes the path of the kubeconfig,
+but not its contents. It does include Service names, addresses and endpoints. Review
+the printed list of files before you share it.`,
 		Example: "  sluice dump\n  sluice dump --file - | ssh HOST 'cat > node1.tar.gz'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "-" {
-				return a.client().Dump(cmd.Context(), cmd.OutOrStdout())
+				return flags.client().Dump(cmd.Context(), cmd.OutOrStdout())
 			}
 			if file == "" {
 				host, err := os.Hostname()
@@ -38,24 +38,24 @@ endpoints of Services. The command prints what it has saved; look before you sen
 				}
 				file = fmt.Sprintf("sluice-dump-%s-%s.tar.gz", host, time.Now().UTC().Format("20060102T150405Z"))
 			}
-			if err := a.save(cmd.Context(), file); err != nil {
+			if err := flags.save(cmd.Context(), file); err != nil {
 				return err
 			}
 			return listArchive(cmd.OutOrStdout(), file)
 		},
 	}
-	a.bindSocket(cmd)
+	flags.bindSocket(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, which must not exist; - for standard output (default: sluice-dump-HOST-TIME.tar.gz)")
 	return cmd
 }
 
 // save saves the archive in a new file, which only its owner may read.
-func (a *asking) save(ctx context.Context, file string) error {
+func (flags *clientFlags) save(ctx context.Context, file string) error {
 	to, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(a.client().Dump(ctx, to), to.Close()); err != nil {
+	if err := errors.Join(flags.client().Dump(ctx, to), to.Close()); err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
 	return nil

@@ -13,21 +13,20 @@ import (
 
 func explainCommand() *cobra.Command {
 	o := setup.Options{Version: version}
-	var a asking
+	var flags clientFlags
 	var dir, from, to, iface string
 	cmd := &cobra.Command{
 		Use:   "explain --from IP[:PORT] --to IP:PORT[/PROTOCOL] [--iface NAME] [--manifests DIR]",
-		Short: "Say what becomes of a connection: Service, rules, endpoints, masquerading, or who refuses it",
-		Long: `Say what becomes of a connection: which Service it is for, which rules and map
-elements decide at each hook, which endpoints can get it with what probability,
-whose address they see, or which rule refuses or drops it, and why.
+		Short: "Explain how a connection is handled",
+		Long: `Explain how a connection is handled: the Service it belongs to, the rules and map
+elements that match at each hook, the possible endpoints and their probabilities,
+the source address they see, or the rule that rejects or drops it, and why.
 
-The proxy that runs on this node answers. It also says which clients the kernel
-remembers (session affinity), and which connections it tracks already.
+By default, the running proxy answers. It also reports session-affinity entries and
+existing conntrack entries for the client.
 
-With --manifests, the answer is about the rules that Sluice would load for the
-Services, EndpointSlices and Nodes in DIR, with the flags below. It needs no
-privilege.
+With --manifests, it evaluates the rules that Sluice would load for the Services,
+EndpointSlices and Nodes in DIR, with the flags below. No privilege is needed.
 
 Rules of other programs are not considered.`,
 		Example: `  sluice explain --from 10.244.1.5 --to 10.96.0.10:53/udp
@@ -35,33 +34,33 @@ Rules of other programs are not considered.`,
   sluice explain --manifests examples/web --from 10.244.1.5 --to 172.30.1.10:80`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := explain.ParseQuestion(from, to, iface)
+			q, err := explain.ParseFlow(from, to, iface)
 			if err != nil {
 				return setup.UsageError{Err: err}
 			}
-			if err := a.check(); err != nil {
+			if err := flags.check(); err != nil {
 				return err
 			}
-			answer, err := answerTo(cmd.Context(), &a, &o, dir, q)
+			answer, err := answerTo(cmd.Context(), &flags, &o, dir, q)
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), answer, answer.Print)
+			return flags.print(cmd.OutOrStdout(), answer, answer.Print)
 		},
 	}
 	o.Flags = config.BindServing(cmd.Flags())
-	a.bind(cmd)
+	flags.bind(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&from, "from", "", "the client's address, or its address and port")
-	cmd.Flags().StringVar(&to, "to", "", "the destination: address, port and perhaps /tcp (the default), /udp or /sctp")
-	cmd.Flags().StringVar(&iface, "iface", "", "interface of this node through which the connection arrives; guessed if empty")
+	cmd.Flags().StringVar(&to, "to", "", "destination IP:PORT, optionally with /tcp (default), /udp or /sctp")
+	cmd.Flags().StringVar(&iface, "iface", "", "network interface on which the connection arrives (default: derived from the route to the client)")
 	return cmd
 }
 
 // answerTo asks the running proxy, or reads manifests.
-func answerTo(ctx context.Context, a *asking, o *setup.Options, dir string, q explain.Question) (*explain.Answer, error) {
+func answerTo(ctx context.Context, flags *clientFlags, o *setup.Options, dir string, q explain.Flow) (*explain.Answer, error) {
 	if dir == "" {
-		return a.client().Explain(ctx, q)
+		return flags.client().Explain(ctx, q)
 	}
 	if err := checkManifests(dir); err != nil {
 		return nil, err

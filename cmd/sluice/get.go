@@ -17,7 +17,7 @@ import (
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List the Services, endpoints or connections of the running proxy",
+		Short: "List Services, endpoints or connections",
 		Args:  noOtherResource,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -26,53 +26,53 @@ func getCommand() *cobra.Command {
 }
 
 func getServicesCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	var namespace, sortBy string
 	var all, watch bool
 	cmd := &cobra.Command{
 		Use:     "services [-A | -n NAMESPACE]",
 		Aliases: []string{"service", "svc"},
-		Short:   "List the Services that the running proxy serves, with their state",
-		Long: `List the Services that the proxy on this node serves, of all namespaces or one:
-endpoints, state, how often the Service changed, how long the last change and the
-longest one took from their receipt to the kernel, and how often its actor was
-restarted. A headless Service needs no proxy, and is not listed.`,
+		Short:   "List Services and their state",
+		Long: `List the Services handled by the proxy on this node, in one or all
+namespaces. For each Service, the table shows its endpoints, state, number of changes,
+the latency of the last and slowest change (from receipt to kernel), and the number of
+actor restarts. Headless Services are not proxied and not listed.`,
 		Example: "  sluice get services -n shop\n  sluice get services --sort-by latency -o wide",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.check(); err != nil {
+			if err := flags.check(); err != nil {
 				return err
 			}
 			if sortBy != "" && !slices.Contains(inspect.SortKeys, sortBy) {
-				return setup.UsageError{Err: fmt.Errorf("--sort-by %q: want %s", sortBy, list(inspect.SortKeys))}
+				return setup.UsageError{Err: fmt.Errorf("--sort-by %q: must be %s", sortBy, list(inspect.SortKeys))}
 			}
-			return listServices(cmd, &a, namespace, sortBy, watch)
+			return listServices(cmd, &flags, namespace, sortBy, watch)
 		},
 	}
-	a.bind(cmd, "wide")
+	flags.bind(cmd, "wide")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "list one namespace (default: all)")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list all namespaces, the default")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list Services in all namespaces (default)")
 	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort by "+list(inspect.SortKeys)+", the largest first (default: by name)")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and print each Service that changes, asking every second")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and print each changed Service (polls every second)")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	a.completeFlag(cmd, "namespace", completeNamespaces)
+	flags.completeFlag(cmd, "namespace", completeNamespaces)
 	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(inspect.SortKeys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
 
 // listServices prints the Services of a namespace, or of all, once or as they change.
-func listServices(cmd *cobra.Command, a *asking, namespace, sortBy string, watch bool) error {
-	options := inspect.ListOptions{Namespaces: namespace == "", Wide: a.output == "wide"}
+func listServices(cmd *cobra.Command, flags *clientFlags, namespace, sortBy string, watch bool) error {
+	options := inspect.ListOptions{Namespaces: namespace == "", Wide: flags.output == "wide"}
 	ask := func(ctx context.Context) (*inspect.ServiceList, error) {
-		found, err := a.client().Services(ctx, namespace)
+		found, err := flags.client().Services(ctx, namespace)
 		if err == nil {
 			found.Sort(sortBy)
 		}
 		return found, err
 	}
 	if watch {
-		if a.output != "" && a.output != "wide" && a.output != "table" {
-			return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + a.output)}
+		if flags.output != "" && flags.output != "wide" && flags.output != "table" {
+			return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + flags.output)}
 		}
 		return inspect.Watch(cmd.Context(), cmd.OutOrStdout(), options, ask)
 	}
@@ -83,53 +83,52 @@ func listServices(cmd *cobra.Command, a *asking, namespace, sortBy string, watch
 	if len(found.Items) == 0 && namespace != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", namespace)
 	}
-	return a.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, options) })
+	return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, options) })
 }
 
 func getEndpointsCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:     "endpoints NAMESPACE/NAME",
 		Aliases: []string{"endpoint", "ep"},
-		Short:   "List the endpoints of a Service, and why each is chosen or not",
-		Long: `List the endpoints of a Service: their conditions, node and zone, whether new
-connections reach them from this node, and the rule that decided it, for traffic
-from inside the cluster (to the ClusterIP) and from outside (to node ports,
-External IPs and load balancers).`,
+		Short:   "List a Service's endpoints and why each is or is not selected",
+		Long: `List the endpoints of a Service with their conditions, node and zone. For
+internal traffic (ClusterIP) and external traffic (node ports, external IPs, load
+balancer IPs), show whether this node sends new connections to the endpoint, and why.`,
 		Example: "  sluice get endpoints shop/web",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, err := a.serviceNamed(cmd, args)
+			namespace, name, err := flags.serviceNamed(cmd, args)
 			if err != nil {
 				return err
 			}
-			found, err := a.client().Endpoints(cmd.Context(), namespace, name)
+			found, err := flags.client().Endpoints(cmd.Context(), namespace, name)
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.print(cmd.OutOrStdout(), found, found.Print)
 		},
 	}
-	a.bind(cmd)
-	cmd.ValidArgsFunction = a.completeService
+	flags.bind(cmd)
+	cmd.ValidArgsFunction = flags.completeService
 	return cmd
 }
 
 func getConnectionsCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	var q inspect.ConnectionQuery
 	cmd := &cobra.Command{
 		Use:     "connections [NAMESPACE/NAME]",
 		Aliases: []string{"connection", "conn"},
-		Short:   "List the connections that the running proxy forwards (mode userspace)",
-		Long: `List the open TCP connections and UDP sessions that the proxy on this node forwards
-itself, the oldest first: client, Service, the address that the client uses, the
-endpoint that it was given to, bytes each way, and age. In other modes the kernel
-has the connections, and the proxy cannot list them.`,
+		Short:   "List connections to Services (userspace and nftables modes)",
+		Long: `List open connections: client, Service, frontend address and endpoint.
+In userspace mode, these are the TCP connections and UDP sessions that the proxy forwards,
+oldest first, with bytes in each direction and age. In nftables mode, these are the
+connections that the kernel translates, with their state. In the other modes, use conntrack.`,
 		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.check()
+			err := flags.check()
 			if err == nil && len(args) > 0 {
-				q.Namespace, q.Name, err = a.serviceNamed(cmd, args)
+				q.Namespace, q.Name, err = flags.serviceNamed(cmd, args)
 			}
 			if err != nil {
 				return err
@@ -137,26 +136,26 @@ has the connections, and the proxy cannot list them.`,
 			if err := q.Check(); err != nil {
 				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 			}
-			found, err := a.client().Connections(cmd.Context(), &q)
+			found, err := flags.client().Connections(cmd.Context(), &q)
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.print(cmd.OutOrStdout(), found, found.Print)
 		},
 	}
-	a.bind(cmd)
+	flags.bind(cmd)
 	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
-	cmd.Flags().StringVar(&q.Client, "client", "", "list those of one client: an address, with a port or without one")
-	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list those to one endpoint, as --client")
+	cmd.Flags().StringVar(&q.Client, "client", "", "list only connections from this client (IP or IP:PORT)")
+	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list only connections to this endpoint (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Protocol, "protocol", "", "list tcp or udp (default: both)")
-	cmd.ValidArgsFunction = a.completeService
-	a.completeFlag(cmd, "namespace", completeNamespaces)
+	cmd.ValidArgsFunction = flags.completeService
+	flags.completeFlag(cmd, "namespace", completeNamespaces)
 	return cmd
 }
 
 // serviceNamed checks the flags, and returns the Service that the only argument names.
-func (a *asking) serviceNamed(cmd *cobra.Command, args []string) (namespace, name string, err error) {
-	if err := a.check(); err != nil {
+func (flags *clientFlags) serviceNamed(cmd *cobra.Command, args []string) (namespace, name string, err error) {
+	if err := flags.check(); err != nil {
 		return "", "", err
 	}
 	if len(args) == 1 {
@@ -164,7 +163,7 @@ func (a *asking) serviceNamed(cmd *cobra.Command, args []string) (namespace, nam
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		path := cmd.CommandPath()
-		return "", "", setup.UsageError{Err: fmt.Errorf("%s: want one Service as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
+		return "", "", setup.UsageError{Err: fmt.Errorf("%s: expected one argument, NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
 	}
 	return namespace, name, nil
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // patience is how long after a signal to stop a second one is ignored; then it ends the
-// program at once.
+// program immediately.
 const patience = time.Second
 
 // exitError is the exit status of a program that has reported its error itself.
@@ -113,20 +113,19 @@ func oneFailure(cmd *cobra.Command) bool {
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sluice",
-		Short: "A node service proxy for Kubernetes: every Service an actor, every change one batch",
-		Long: `Sluice implements the Service addresses of a Kubernetes cluster on one node.
-Each Service is owned by one supervised goroutine; their rules reach the kernel
-in atomic batches.
+		Short: "A node-local Service proxy for Kubernetes (kube-proxy replacement)",
+		Long: `Sluice implements Kubernetes Services on a node, in place of kube-proxy. It
+programs nftables, iptables or IPVS incrementally, in atomic batches.
 
-Without a cluster, start here:
+To try Sluice without a cluster:
 
-  sluice demo                                  a story in a minute, in a sandbox
-  sluice run --manifests DIR --sandbox         serve the manifests in DIR, with real endpoints
+  sluice demo                                  run a one-minute demo in a sandbox
+  sluice run DIR --sandbox                     serve the Services in DIR, with test pods
 
-On a node, ask the proxy that runs there:
+To inspect the proxy running on this node:
 
-  sluice status                                its state, and what is wrong
-  sluice get services                          the Services that it serves`,
+  sluice status                                show its state and any problems
+  sluice get services                          list Services and their state`,
 		Version:       versionText(),
 		Args:          noOtherCommand,
 		SilenceErrors: true,
@@ -141,9 +140,9 @@ On a node, ask the proxy that runs there:
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	addGroup(root, "Serve:", runCommand(), proxyCommand(), demoCommand())
-	addGroup(root, "Ask the running proxy:", statusCommand(), getCommand(), describeCommand(), explainCommand(), dumpCommand())
-	addGroup(root, "Prepare and clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
+	addGroup(root, "Run the proxy:", runCommand(), proxyCommand(), demoCommand(), sandboxCommand())
+	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), describeCommand(), explainCommand(), dumpCommand())
+	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
 	addGroup(root, "Other:", versionCommand())
 	root.SetHelpCommandGroupID("Other:")
 	root.SetCompletionCommandGroupID("Other:")
@@ -151,7 +150,7 @@ On a node, ask the proxy that runs there:
 }
 
 // flagError is the error about a flag of a command. A command that only has others does not know
-// their flags: with a word that is none of these, that word is the mistake. Words are those of the
+// their flags: with a word that is none of these, that word is the error. Words are those of the
 // command line.
 func flagError(cmd *cobra.Command, words []string, err error) error {
 	if cmd.HasSubCommands() {
@@ -179,7 +178,7 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
-		Short: "Help about any command",
+		Short: "Show help for a command",
 		RunE: func(cmd *cobra.Command, words []string) error {
 			about, rest, err := cmd.Root().Find(words)
 			if err != nil {

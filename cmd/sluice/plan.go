@@ -22,11 +22,11 @@ func planCommand() *cobra.Command {
 	var diff bool
 	cmd := &cobra.Command{
 		Use:   planName + " --manifests DIR | --config FILE | --kubeconfig FILE",
-		Short: "Say what a start would change in this node's kernel, and change nothing",
-		Long: `Say what a start would change in this node's kernel, Service by Service, and change
-nothing. It reads the kernel as a start does and compares it with the rules for the
-manifests in DIR, or for what the API server says now. A proxy may be running: then
-the plan is what would differ from its rules.
+		Short: "Preview what starting the proxy would change on this node (dry run)",
+		Long: `Preview what starting the proxy would change in this node's kernel, by Service; change
+nothing. It reads the kernel state as the proxy does at startup and compares it with
+the rules for the manifests in DIR or for the current API objects. If a proxy is
+already running, the plan shows the difference from its rules.
 
 The exit status is 0 if nothing would change, 2 if something would, and 1 after any
 error.`,
@@ -57,7 +57,7 @@ error.`,
 	}
 	o.Flags = config.BindPlan(cmd.Flags())
 	manifestsFlag(cmd, &dir)
-	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "print the lines that differ, too")
+	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "also print the changed lines")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
 }
@@ -67,9 +67,9 @@ func checkPlan(o *setup.Options, dir, output string) error {
 	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
 	case output != "table" && output != "json":
-		return setup.UsageError{Err: fmt.Errorf("--output %q: want table or json", output)}
+		return setup.UsageError{Err: fmt.Errorf("--output %q: must be table or json", output)}
 	case dir == "" && !cluster:
-		return setup.UsageError{Err: errors.New("name what to compare with: --manifests DIR, --config FILE or --kubeconfig FILE")}
+		return setup.UsageError{Err: errors.New("one of --manifests, --config or --kubeconfig is required")}
 	case dir != "" && (o.Flags.Master != "" || o.Flags.Kubeconfig() != ""):
 		return setup.UsageError{Err: errors.New("--manifests: cannot be combined with --kubeconfig or --master; " +
 			"with --config it is taken instead of the API server")}

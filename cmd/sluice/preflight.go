@@ -18,19 +18,19 @@ func preflightCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "preflight [--config FILE]",
-		Short: "Check whether the proxy would start on this node, and change nothing",
-		Long: `Check whether the proxy would start on this node with these flags, which mode it
-would choose and why, and what it would find: kernel features, iptables, mounts,
-capabilities, other proxies, their rules, and kernel settings that would change.
-It asks the kernel what a start asks, in the same way, and changes nothing; the
-kernel may load modules to answer. It needs no API server.
+		Short: "Check whether the proxy can start on this node",
+		Long: `Check whether the proxy can start on this node with the given flags, and
+which mode it would select. The checks cover kernel features, iptables, mounts,
+capabilities, existing rules, other proxies, and sysctls that would change. Preflight
+probes the kernel exactly as the proxy does at startup. It changes nothing, but the
+kernel may load modules. No API server is needed.
 
 The exit status is 0 if the proxy would start, 1 if something prevents that, and
-2 for a mistake in the flags.`,
+2 for invalid flags.`,
 		Example: "  sluice preflight --config /var/lib/kube-proxy/config.conf",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "table" && format != "json" {
-				return setup.UsageError{Err: fmt.Errorf("--output %q: want table or json", format)}
+				return setup.UsageError{Err: fmt.Errorf("--output %q: must be table or json", format)}
 			}
 			report, err := preflight.Run(cmd.Context(), &o)
 			if err != nil {
@@ -61,15 +61,15 @@ func printPreflight(out io.Writer, report *preflight.Report, format string) erro
 	count := map[preflight.Result]int{}
 	for _, c := range report.Checks {
 		count[c.Result]++
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Result, c.Name, c.Found)
-		if c.Do != "" {
-			fmt.Fprintf(table, "\t\t-> %s\n", c.Do)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Result, c.Name, c.Message)
+		if c.Remedy != "" {
+			fmt.Fprintf(table, "\t\t-> %s\n", c.Remedy)
 		}
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	verdict := fmt.Sprintf("The proxy would start in mode %s.", report.Mode)
+	verdict := fmt.Sprintf("The proxy would start in %s mode.", report.Mode)
 	if report.Result == preflight.Fail {
 		verdict = "The proxy would not start."
 	}

@@ -103,7 +103,7 @@ func questionsOf(f writertest.Fixture) []question {
 	endpoint := netip.AddrPortFrom(f.B, 8080)
 	asItself := writertest.Answer{Endpoint: endpoint, Source: writertest.OwnSource}
 	asNode := writertest.Answer{Endpoint: endpoint, Source: writertest.NodeSource}
-	refused := writertest.Answer{Fate: writertest.Refused}
+	rejected := writertest.Answer{Fate: writertest.Refused}
 	silent := writertest.Answer{Fate: writertest.Silent}
 	return []question{
 		ask(writertest.FromPod, f.ClusterIP, 80, asItself),
@@ -113,8 +113,8 @@ func questionsOf(f writertest.Fixture) []question {
 		ask(writertest.FromOutside, f.ExternalIP, 80, asNode),
 		ask(writertest.FromOutside, f.VIP, 80, asNode),
 		ask(writertest.FromStranger, f.VIP, 80, silent),
-		ask(writertest.FromPod, f.OtherClusterIP, 80, refused),
-		ask(writertest.FromOutside, f.OtherClusterIP, 80, refused),
+		ask(writertest.FromPod, f.OtherClusterIP, 80, rejected),
+		ask(writertest.FromOutside, f.OtherClusterIP, 80, rejected),
 	}
 }
 

@@ -136,8 +136,8 @@ func cmdEnter(b *bench, args []string) {
 	if len(args) != 1 {
 		b.Fatalf("usage: enter NAME")
 	}
-	cmdAwait(b, []string{args[0], `^  nsenter .*(-save| nft list ruleset)$`})
-	hint := regexp.MustCompile(`(?m)^  (nsenter .*) (?:\S*-save|nft list ruleset)$`).FindStringSubmatch(b.ReadFile(b.process(args[0]).log))
+	cmdAwait(b, []string{args[0], `^  \S+ sandbox exec -- (\S*-save|nft list ruleset)$`})
+	hint := regexp.MustCompile(`(?m)^  (\S+ sandbox exec --) (?:\S*-save|nft list ruleset)$`).FindStringSubmatch(b.ReadFile(b.process(args[0]).log))
 	b.entrance = strings.Fields(hint[1])
 }
 

@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 
 // TestKernelScripts runs the scripts about rules with each backend. $MODE is the backend,
 // $DOMAIN its name in the log, and $VARIANT the variant of iptables that has the rules
-// (in nftables mode, those of other programs). $REFUSED4 and 6 match a rule that rejects
+// (in nftables mode, those of other programs). $REJECTED4 and 6 match a rule that rejects
 // connections to the sample Service, and $CLEANED4 and 6 what cleanup prints,
 // $PLANNED4 and 6 with --dry-run.
 func TestKernelScripts(t *testing.T) {
@@ -40,7 +40,7 @@ func TestKernelScripts(t *testing.T) {
 		t.Run("iptables-"+variant, func(t *testing.T) {
 			runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
 				"MODE": "iptables", "DOMAIN": "iptables-" + variant, "VARIANT": variant,
-				"REFUSED4": `-d 172\.30\.0\.41/32 -p tcp .*-j REJECT`, "REFUSED6": `-d fd00:172:30::41/128 -p tcp .*-j REJECT`,
+				"REJECTED4": `-d 172\.30\.0\.41/32 -p tcp .*-j REJECT`, "REJECTED6": `-d fd00:172:30::41/128 -p tcp .*-j REJECT`,
 				"CLEANED4": `^` + variant + ` +IPv4 +[1-9]`, "CLEANED6": `^` + variant + ` +IPv6 +[1-9]`,
 				"PLANNED4": `^` + variant + ` +IPv4 +[1-9]`, "PLANNED6": `^` + variant + ` +IPv6 +[1-9]`,
 			})
@@ -49,7 +49,7 @@ func TestKernelScripts(t *testing.T) {
 	t.Run("nftables", func(t *testing.T) {
 		runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
 			"MODE": "nftables", "DOMAIN": "nftables", "VARIANT": "nft",
-			"REFUSED4": `(?s)set no-endpoints-\w+ \{[^}]*172\.30\.0\.41 \. tcp \. 8[01]`, "REFUSED6": `(?s)set no-endpoints-\w+ \{[^}]*fd00:172:30::41 \. tcp \. 8[01]`,
+			"REJECTED4": `(?s)set no-endpoints-\w+ \{[^}]*172\.30\.0\.41 \. tcp \. 8[01]`, "REJECTED6": `(?s)set no-endpoints-\w+ \{[^}]*fd00:172:30::41 \. tcp \. 8[01]`,
 			"CLEANED4": `^ +IPv4 +removed$`, "CLEANED6": `^ +IPv6 +removed$`,
 			"PLANNED4": `^ +IPv4 +to remove$`, "PLANNED6": `^ +IPv6 +to remove$`,
 		})

@@ -23,18 +23,24 @@ func runCommand() *cobra.Command {
 	o := daemon.Options{Options: setup.Options{Version: version}}
 	lab := daemon.Lab{}
 	cmd := &cobra.Command{
-		Use:   "run --manifests DIR [--sandbox]",
-		Short: "Serve the Services in a directory of manifests, and follow changes",
+		Use:   "run DIR [--sandbox]",
+		Short: "Serve Services from a directory of manifests",
 		Long: `Serve the Services, EndpointSlices and Nodes in the YAML and JSON files in DIR,
-and follow the files as they change. A file with a mistake is rejected as a
-whole; its previous content stays in force.
+and follow the files as they change. An invalid file is rejected as a
+whole; its previous content stays applied.
 
-With --sandbox, everything runs in private user, mount and network namespaces:
-it needs no privilege, and nothing on this host changes. The endpoints that the
-manifests name are there, too: each address is a pod with real servers, which say
-who they are. Health and metrics are served inside, and the command prints lines
-to paste into another terminal.`,
-		Example: `  sluice run --manifests examples/demo --sandbox --hostname-override demo`,
+With --sandbox, everything runs in private user, mount and network namespaces, so no
+privilege is needed and the host is not modified. Sluice also starts a test pod for
+each endpoint address in the manifests; its servers reply with their name. This node is
+the only Node of the manifests, unless --hostname-override names another one. Health
+and metrics are served inside; sluice sandbox shell enters the sandbox.`,
+		Example: `  sluice run examples/demo --sandbox`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && lab.Dir == "" {
+				lab.Dir, args = args[0], nil
+			}
+			return noArguments(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lab.Out = cmd.ErrOrStderr()
 			if err := checkRun(cmd, &o, &lab); err != nil {
@@ -60,7 +66,7 @@ to paste into another terminal.`,
 	groupFlags(cmd)
 	manifestsFlag(cmd, &lab.Dir)
 	cmd.Flags().BoolVar(&o.Sandboxed, "sandbox", false, "run in private namespaces: needs no privilege, changes nothing on this host")
-	cmd.Flags().BoolVar(&lab.Backends, "backends", true, "in a sandbox, start servers for the endpoints that the manifests name")
+	cmd.Flags().BoolVar(&lab.TestPods, "test-pods", true, "in a sandbox, start servers for the endpoints that the manifests name")
 	return cmd
 }
 
@@ -69,11 +75,14 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 	if err := checkManifests(lab.Dir); err != nil {
 		return err
 	}
-	if cmd.Flags().Changed("backends") && lab.Backends && !o.Sandboxed {
-		return setup.UsageError{Err: errors.New("--backends: only with --sandbox, where it can change nothing on this host")}
+	if cmd.Flags().Changed("test-pods") && lab.TestPods && !o.Sandboxed {
+		return setup.UsageError{Err: errors.New("--test-pods: only with --sandbox, where it can change nothing on this host")}
 	}
 	if err := o.Load(); err != nil {
 		return err
+	}
+	if o.Sandboxed && o.KubeProxy.HostnameOverride == "" {
+		o.KubeProxy.HostnameOverride = plan.OnlyNode(lab.Dir)
 	}
 	o.WithoutCluster = o.Sandboxed || o.Flags.IsSet("healthz-bind-address") || o.Flags.IsSet("metrics-bind-address")
 	return nil
@@ -93,7 +102,7 @@ func manifestsFlag(cmd *cobra.Command, dir *string) {
 // checkManifests checks --manifests.
 func checkManifests(dir string) error {
 	if dir == "" {
-		return setup.UsageError{Err: fmt.Errorf("--manifests: name the directory of the manifests")}
+		return setup.UsageError{Err: errors.New("a directory of manifests is required")}
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return setup.UsageError{Err: fmt.Errorf("--manifests %s: not a readable directory", dir)}
@@ -117,19 +126,19 @@ func proxyCommand() *cobra.Command {
 	o := daemon.Options{Options: setup.Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   proxyName + " --config FILE | --kubeconfig FILE --hostname-override NODE",
-		Short: "Serve the Services of a cluster on this node, in place of kube-proxy",
-		Long: `Serve the Services of a cluster on this node, in place of kube-proxy. It accepts
-every flag and every field of the configuration file of kube-proxy v1.36. A
+		Short: "Run the proxy on a cluster node (kube-proxy replacement)",
+		Long: `Run the proxy on a cluster node (kube-proxy replacement). It accepts
+every flag and every field of the configuration file of kube-proxy v1.37. A
 second document in the file (kind SluiceConfiguration) holds settings that
 kube-proxy does not have. Given --config, kube-proxy's flags for fields of the file
-are ignored, as by kube-proxy; docs/configuration.md has the precedence.`,
+are ignored, as by kube-proxy; docs/configuration.md describes the precedence.`,
 		Example: `  # as a DaemonSet runs it
   sluice proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
 
   # without a file
   sluice proxy --kubeconfig=/etc/kubernetes/proxy.kubeconfig --proxy-mode=nftables --cluster-cidr=10.244.0.0/16
 
-  # print what a file amounts to, with all defaults, and change nothing
+  # print the effective configuration, including defaults
   sluice proxy --config=config.conf --write-config-to=/dev/stdout
 
   # log every change of a Service, in JSON
@@ -164,9 +173,9 @@ func serveCluster(ctx context.Context, o *daemon.Options, out io.Writer) error {
 	}
 	switch {
 	case o.Cleanup:
-		return offline.CleanUp(ctx, &o.Options, out)
+		return offline.Cleanup(ctx, &o.Options, out)
 	case o.InitOnly:
-		return setup.Initialise(ctx, &o.Options)
+		return setup.Initialize(ctx, &o.Options)
 	default:
 		return daemon.Run(ctx, o, feed.Cluster)
 	}

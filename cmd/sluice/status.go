@@ -14,63 +14,71 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var a asking
+	var flags clientFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Print the state of the running proxy",
-		Long: `Print the state of the proxy that runs on this node: its version, mode and node,
-since when its source is synced, how many Services are in force, wait or are in
-quarantine in each domain of the kernel, and what health finds wrong.`,
+		Short: "Show the state of the running proxy",
+		Long: `Show the state of the proxy running on this node: version, mode, node name, API sync
+status, the number of applied, pending and quarantined Services in each domain
+(backend and IP family), and all health findings.`,
 		Example: "  sluice status\n  sluice status -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.check(); err != nil {
+			if err := flags.check(); err != nil {
 				return err
 			}
-			status, err := a.client().Status(cmd.Context())
+			status, err := flags.client().Status(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), status, status.Print)
+			return flags.print(cmd.OutOrStdout(), status, status.Print)
 		},
 	}
-	a.bind(cmd)
+	flags.bind(cmd)
 	return cmd
 }
 
-// asking has the flags of the commands that ask a running proxy.
-type asking struct {
+// clientFlags are the flags of the commands that query a running proxy.
+type clientFlags struct {
 	socket, output string
 	outputs        []string
+	socketGiven    func() bool
 }
 
-// bind adds the flags. More names the outputs besides json and yaml.
-func (a *asking) bind(cmd *cobra.Command, more ...string) {
-	a.bindSocket(cmd)
-	a.outputs = append(more, "json", "yaml")
-	cmd.Flags().StringVarP(&a.output, "output", "o", "", fmt.Sprintf("format of the output: %s (default: a table)", list(a.outputs)))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(a.outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+// bind adds the flags. More names the outputs in addition to json and yaml.
+func (flags *clientFlags) bind(cmd *cobra.Command, more ...string) {
+	flags.bindSocket(cmd)
+	flags.outputs = append(more, "json", "yaml")
+	cmd.Flags().StringVarP(&flags.output, "output", "o", "", fmt.Sprintf("format of the output: %s (default: a table)", list(flags.outputs)))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(flags.outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 }
 
-func (a *asking) bindSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.socket, "socket", inspect.DefaultSocket, "socket of the proxy")
+func (flags *clientFlags) bindSocket(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&flags.socket, "socket", inspect.DefaultSocket, "path of the proxy's Unix socket")
+	flags.socketGiven = func() bool { return cmd.Flags().Changed("socket") }
 }
 
-func (a *asking) client() *inspect.Client { return inspect.NewClient(a.socket) }
+// client returns a client of the proxy at the given socket, on this node, or in the only sandbox.
+func (flags *clientFlags) client() *inspect.Client {
+	if flags.socketGiven() {
+		return inspect.NewClient(flags.socket)
+	}
+	return inspect.NewClient(sandboxSocket())
+}
 
-// check rejects an unknown output before anything is asked.
-func (a *asking) check() error {
-	for _, known := range append(a.outputs, "", "table") {
-		if a.output == known {
+// check rejects an unknown output before any query.
+func (flags *clientFlags) check() error {
+	for _, known := range append(flags.outputs, "", "table") {
+		if flags.output == known {
 			return nil
 		}
 	}
-	return setup.UsageError{Err: fmt.Errorf("--output %q: want %s", a.output, list(a.outputs))}
+	return setup.UsageError{Err: fmt.Errorf("--output %q: must be %s", flags.output, list(flags.outputs))}
 }
 
 // print prints an answer in the wanted format; table prints it for people.
-func (a *asking) print(to io.Writer, answer any, table func(io.Writer) error) error {
-	switch a.output {
+func (flags *clientFlags) print(to io.Writer, answer any, table func(io.Writer) error) error {
+	switch flags.output {
 	case "json":
 		encoder := json.NewEncoder(to)
 		encoder.SetIndent("", "  ")

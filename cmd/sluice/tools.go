@@ -23,19 +23,18 @@ func demoCommand() *cobra.Command {
 	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
-		Long: `Tell a story in a minute, in a sandbox: sample manifests, real backends, rules in
-the real kernel, a thousand real connections, an endpoint replaced under load, an
-actor that panics and one that hangs. The exit status is 0 only if every check
-succeeded. With --keep, the sandbox stays afterwards, with the sample Services and
-backends that answer, and lines to paste into another terminal.`,
+		Short: "Run a one-minute demo in a sandbox",
+		Long: `Run a demo in a sandbox: load sample manifests, program real rules, open a thousand
+connections, replace an endpoint under load, and recover from an actor that panics and
+one that hangs. The exit status is 0 only if every check succeeds. With --keep, the
+sandbox stays up afterwards, with test pods that respond, and prints how to enter it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
 			}
 			if o.KubeProxy.Mode == config.ModeUserspace {
 				return setup.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
-					"sluice run --sandbox --backends --manifests DIR shows this mode without a cluster")}
+					"sluice run DIR --sandbox shows this mode without a cluster")}
 			}
 			if o.KubeProxy.Mode == config.ModeIPVS {
 				return setup.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
@@ -76,7 +75,7 @@ func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 	if err := before.Compare(after); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "         host: %s\n         Every check succeeded.\n", after)
+	demo.NewPage(cmd.OutOrStdout()).End(after.String())
 	return nil
 }
 
@@ -85,14 +84,14 @@ func renderCommand() *cobra.Command {
 	var dir, family string
 	cmd := &cobra.Command{
 		Use:   "render --manifests DIR [--proxy-mode MODE] [--family FAMILY]",
-		Short: "Print the rules for a directory of manifests, and change nothing",
+		Short: "Print the rules for a directory of manifests",
 		Long: `Print the rules that Sluice would load for the Services, EndpointSlices and Nodes
 in the YAML and JSON files in DIR. It needs no privilege and changes nothing. If a
-file has a mistake, only the mistakes are printed.
+file is invalid, only the errors are printed.
 
-In nftables mode, the default here, the output is for nft -f, and replaces
-Sluice's tables. In iptables mode it is for iptables-restore or ip6tables-restore,
-and for tables without rules of Sluice. With --noflush these leave other chains
+In nftables mode (the default), the output is input for nft -f and replaces Sluice's
+tables. In iptables mode, it is input for iptables-restore or ip6tables-restore and
+assumes that no Sluice rules exist. With --noflush these leave other chains
 alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,18 +124,17 @@ func cleanupCommand() *cobra.Command {
 	dry := false
 	cmd := &cobra.Command{
 		Use:   cleanupName,
-		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
-		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
-iptables, and nftables, in both families; and IPVS virtual servers, sets and the
-device kube-ipvs0, except for virtual servers of other programs; and the local
-addresses of userspace mode, by their protocol number. KUBE-FIREWALL,
-which the kubelet also uses, stays, and so does everything with another name.
-Kernel settings that Sluice changed are restored, unless another program has
-changed them since. A running proxy would write its rules again, so the command
-fails while one is running, unless --force is set.
+		Short: "Remove all Sluice and kube-proxy rules from this node",
+		Long: `Remove all Sluice and kube-proxy rules from this node: both variants of iptables and
+nftables, in both IP families; IPVS virtual servers, sets and the device kube-ipvs0,
+except for virtual servers of other programs; and the local addresses of userspace
+mode. KUBE-FIREWALL is kept because the kubelet also uses it; objects with other names
+are never touched. Sysctls changed by Sluice are restored unless another process
+changed them later. The command fails while a proxy is running, because the proxy
+would recreate its rules; use --force to override.
 
-With --dry-run, it prints the same and changes nothing. The exit status is then 0
-if there is nothing to remove or restore, 2 if there is, and 1 after any error.`,
+With --dry-run, it prints these changes and makes none. The exit status is 0 if there
+is nothing to remove or restore, 2 if there is, and 1 after an error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -145,9 +143,9 @@ if there is nothing to remove or restore, 2 if there is, and 1 after any error.`
 				return err
 			}
 			if !dry {
-				return offline.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+				return offline.Cleanup(cmd.Context(), &o, cmd.OutOrStdout())
 			}
-			found, err := offline.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			found, err := offline.CleanupDryRun(cmd.Context(), &o, cmd.OutOrStdout())
 			if err == nil && found {
 				err = exitError(exitDiffers)
 			}

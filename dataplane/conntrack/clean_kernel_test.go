@@ -207,8 +207,8 @@ func TestKernelOtherServicesAreUntouched(t *testing.T) {
 	})
 }
 
-// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are in force
-// and the flows are not clean. The next one gets the views in force and nothing else.
+// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are applied
+// and the flows are not clean. The next one gets the views applied and nothing else.
 func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

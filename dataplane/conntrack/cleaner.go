@@ -3,12 +3,12 @@
 // The kernel translates the first packet of a flow and remembers the result (conntrack)
 // as long as packets arrive. A UDP client that keeps its socket would therefore stay with
 // an endpoint that is gone, or without any translation. TCP ends by itself, except for
-// connections that nobody has answered: these are sent past the rules again and again.
+// unanswered connections: their packets bypass the rules again and again.
 //
 // The root package passes each view of a Service to a [Cleaner] once the kernel's rules
 // follow it, never before: a flow deleted too early would come back by the old rules. It
 // passes the view a first time before the rules are written, as the flows that begin by
-// them are not stale although the cleaner may not know yet that they are in force. The
+// them are not stale although the cleaner may not know yet that they are applied. The
 // cleaner then sweeps: it reads the flows of the frontends concerned from the kernel,
 // judges each as it arrives, and deletes the stale ones. It forgets a view only when a
 // sweep has dealt with it.
@@ -38,9 +38,6 @@ type Config struct {
 	// Gather is how long a change waits for others that share its sweep. Default 20 ms;
 	// a negative value does not wait.
 	Gather time.Duration
-	// Grace is how long flows to a Service's last endpoint stay after it is gone. Default
-	// 3 s; a negative value cuts them at once.
-	Grace time.Duration
 	// Listen receives what happens, from one goroutine per family. It must not block.
 	Listen func(Event)
 	// Inside runs a function on a thread in the network namespace to work in.
@@ -48,17 +45,11 @@ type Config struct {
 	Inside func(func() error) error
 }
 
-const (
-	gatherDefault = 20 * time.Millisecond
-	graceDefault  = 3 * time.Second
-)
+const gatherDefault = 20 * time.Millisecond
 
 func (c Config) withDefaults() Config {
 	if c.Gather == 0 {
 		c.Gather = gatherDefault
-	}
-	if c.Grace == 0 {
-		c.Grace = graceDefault
 	}
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
@@ -70,7 +61,7 @@ func (c Config) withDefaults() Config {
 }
 
 // Cleaner deletes stale flows of both families. The families do not wait for each
-// other. Its functions make a proxy.Follower.
+// other. Its functions make a proxy.ApplyObserver.
 type Cleaner struct {
 	families service.PerFamily[*familyCleaner]
 }
@@ -78,7 +69,7 @@ type Cleaner struct {
 // New returns a cleaner. It touches nothing until Run.
 func New(config Config) (*Cleaner, error) {
 	if config.NodePorts == nil {
-		return nil, errors.New("conntrack: NodePorts is missing: it says on which addresses node ports answer")
+		return nil, errors.New("conntrack: NodePorts is required: the addresses on which node ports respond")
 	}
 	config = config.withDefaults()
 	c := &Cleaner{}
@@ -108,7 +99,7 @@ func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view se
 	c.families[family].inbox.Post(view.Key, p)
 }
 
-// Repaired records that rules of a family were missing or wrong and are in force again. It
+// Repaired records that rules of a family were missing or wrong and are applied again. It
 // makes the next sweep and some after it judge the flows of all frontends: a client that sent
 // meanwhile is not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {

@@ -308,18 +308,3 @@ func TestFlowsThatComeAfterARepair(t *testing.T) {
 		}
 	})
 }
-
-// TestTheGraceEndsByItself, without a message.
-func TestTheGraceEndsByItself(t *testing.T) {
-	inHouse(t, func(h *house) {
-		h.kernels[service.IPv4].add("flow", clusterIP, endpointA)
-		h.tell(endpointA)
-		h.tell()
-		time.Sleep(graceDefault - time.Millisecond)
-		synctest.Wait()
-		h.expectFlows("during the grace", "flow")
-		time.Sleep(2*time.Millisecond + gatherDefault)
-		synctest.Wait()
-		h.expectFlows("after it")
-	})
-}

@@ -14,12 +14,18 @@ import (
 
 // Connection is a tracked connection as its client made it, and where its packets go.
 type Connection struct {
+	// Number distinguishes it from the others of its family.
+	Number   uint32
+	Protocol uint8
 	// From and To are the client and the destination that it asked for.
 	From, To netip.AddrPort
 	// Answerer is who gets the packets, and Seen whom it sees as their sender.
 	Answerer, Seen netip.AddrPort
-	// State is that of a TCP connection, such as ESTABLISHED; empty otherwise.
+	// State is that of a TCP connection, such as ESTABLISHED; empty otherwise. The kernel does not say it of one
+	// that is offloaded.
 	State string
+	// Offloaded is set while a flowtable has the connection: its packets bypass netfilter.
+	Offloaded bool
 }
 
 const (
@@ -38,31 +44,20 @@ var tcpStates = [...]string{
 // pass their whole table through it.
 func Connections(ctx context.Context, protocol service.Protocol, from, to netip.AddrPort, most int) (list []Connection, more int, err error) {
 	family := service.FamilyOf(to.Addr())
-	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, socket.Close()) }()
 	for _, filtered := range []bool{true, false} {
 		list, more = nil, 0
-		request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageGet, unix.NLM_F_DUMP, layouts[family].protocol)
+		var filter []byte
 		if filtered {
-			request = appendConnectionFilter(request, family, protocol, to)
+			filter = appendConnectionFilter(nil, family, protocol, to)
 		}
-		err = socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
-			entry, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK)
-			if !ok {
-				return nil
-			}
-			c, known := parseConnection(entry.Attrs, protocol)
+		err = eachConnection(ctx, family, filter, func(c Connection) {
 			switch {
-			case !known || c.To != to || c.From.Addr() != from.Addr() || from.Port() != 0 && c.From.Port() != from.Port():
+			case c.Protocol != protocol.Number() || c.To != to || c.From.Addr() != from.Addr() || from.Port() != 0 && c.From.Port() != from.Port():
 			case len(list) < most:
 				list = append(list, c)
 			default:
 				more++
 			}
-			return nil
 		})
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
 			break
@@ -72,6 +67,35 @@ func Connections(ctx context.Context, protocol service.Protocol, from, to netip.
 		return nil, 0, fmt.Errorf("list connections: %w", err)
 	}
 	return list, more, nil
+}
+
+// Translated calls each with all connections of a family that lead elsewhere than their client asked for.
+func Translated(ctx context.Context, family service.Family, each func(Connection)) error {
+	err := eachConnection(ctx, family, nil, func(c Connection) {
+		if c.Answerer != c.To {
+			each(c)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list connections: %w", err)
+	}
+	return nil
+}
+
+// eachConnection lists the connections of a family that a filter, which may be nil, lets through.
+func eachConnection(ctx context.Context, family service.Family, filter []byte, each func(Connection)) (err error) {
+	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageGet, unix.NLM_F_DUMP, layouts[family].protocol)
+	return socket.Ask(ctx, netlink.Finish(append(request, filter...), mark), func(m netlink.Message) error {
+		if entry, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); ok {
+			each(parseConnection(entry.Attrs))
+		}
+		return nil
+	})
 }
 
 // appendConnectionFilter makes the kernel leave out what has another destination. It omits IPv6
@@ -93,16 +117,19 @@ func appendConnectionFilter(b []byte, family service.Family, protocol service.Pr
 	return netlink.End(netlink.AppendHostUint32(b, attrFilterOriginal, flags), parts)
 }
 
-// parseConnection returns false for another protocol.
-func parseConnection(attrs []byte, protocol service.Protocol) (c Connection, ok bool) {
+func parseConnection(attrs []byte) (c Connection) {
 	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
 		case attrOriginal:
 			t := parseTuple(attr.Data)
-			c.From, c.To, ok = t.source, t.destination, t.protocol == protocol.Number()
+			c.From, c.To, c.Protocol = t.source, t.destination, t.protocol
 		case attrReply:
 			t := parseTuple(attr.Data)
 			c.Answerer, c.Seen = t.source, t.destination
+		case attrStatus:
+			c.Offloaded = attr.Uint32()&statusOffloaded != 0
+		case attrID:
+			c.Number = attr.Uint32()
 		case attrProtocolInfo:
 			state := netlink.Find(netlink.Find(attr.Data, attrInfoTCP).Data, attrTCPState)
 			if len(state.Data) == 1 && int(state.Data[0]) < len(tcpStates) {
@@ -110,5 +137,5 @@ func parseConnection(attrs []byte, protocol service.Protocol) (c Connection, ok 
 			}
 		}
 	}
-	return c, ok
+	return c
 }

@@ -2,10 +2,12 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -45,6 +47,46 @@ func TestKernelConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestKernelTranslated lists the connections that lead elsewhere than their clients asked for, each once.
+func TestKernelTranslated(t *testing.T) {
+	for _, family := range service.Families {
+		node := newNode(t)
+		flows := small[family]
+		direct := map[service.Family]string{service.IPv4: "192.0.2.9:53", service.IPv6: "[2001:db8::9]:53"}[family]
+		flows = append(slices.Clone(flows), udp(flows[0].client.String(), direct, direct))
+		inject(t, node, family, flows)
+		want := map[netip.AddrPort]bool{}
+		for _, f := range flows {
+			if f.answerer != f.destination {
+				want[f.client] = true
+			}
+		}
+		numbers := map[uint32]bool{}
+		err := node.Do(func() error {
+			return Translated(t.Context(), family, func(c Connection) {
+				if !want[c.From] || c.Offloaded || numbers[c.Number] {
+					t.Errorf("%v: %+v", family, c)
+				}
+				delete(want, c.From)
+				numbers[c.Number] = true
+			})
+		})
+		if err != nil || len(want) > 0 {
+			t.Errorf("%v: not listed: %v; %v", family, want, err)
+		}
+	}
+}
+
+// TestAnOffloadedConnectionIsKnown by its status. The kernel leaves its state out.
+func TestAnOffloadedConnectionIsKnown(t *testing.T) {
+	for status, want := range map[uint32]bool{statusReplied: false, statusReplied | 1<<14: true} {
+		attrs := netlink.AppendUint32(netlink.AppendUint32(nil, attrStatus, status), attrID, 7)
+		if c := parseConnection(attrs); c.Offloaded != want || c.Number != 7 || c.State != "" {
+			t.Errorf("status %#x: %+v", status, c)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// expectations say where each Service's last view leads, in force or not. The kernel may follow
+// expectations say where each Service's last view leads, applied or not. The kernel may follow
 // such a view before the family cleaner knows it: a write takes effect before its writer returns,
-// and the verdict passes through the Service's actor. A flow that begins in between is not
+// and the ack passes through the Service's actor. A flow that begins in between is not
 // stale, though the picture that the family cleaner has says so. Without this, its answer would be
 // lost with it.
 //

@@ -22,10 +22,10 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 		}
 		h.tell(endpointA)
 		h.settle()
-		h.expectFlows("before the view is in force", "new")
+		h.expectFlows("before the view is applied", "new")
 		h.tell(endpointA, endpointB)
 		h.settle()
-		h.expectFlows("when it is in force", "new")
+		h.expectFlows("when it is applied", "new")
 		h.Submitted(context.Background(), service.IPv4, viewOf("dns", clusterIP, endpointA))
 		h.tell(endpointA)
 		h.settle()

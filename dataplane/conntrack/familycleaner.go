@@ -17,7 +17,7 @@ type familyCleaner struct {
 	family service.Family
 	config Config
 	open   func() kernel
-	// inbox holds at most one picture per Service. It needs no capacity of its own: the
+	// inbox holds at most one picture per Service. It needs no separate capacity: the
 	// number of actors bounds the number of Services.
 	inbox    *mailbox.Mailbox[service.Key, flowPicture]
 	expected *expectations
@@ -32,7 +32,7 @@ func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 		open:     func() kernel { return &netfilter{family: family, inside: config.Inside} },
 		inbox:    mailbox.New[service.Key](math.MaxInt, newer),
 		expected: newExpectations(),
-		table:    newTable(config.Grace),
+		table:    newTable(),
 		pace:     pace{gather: config.Gather},
 	}
 }
@@ -62,7 +62,7 @@ func (k *familyCleaner) note(now time.Time) {
 			k.doubt()
 			k.doubts.repaired(now)
 		}
-		k.table.put(e.Key, e.Message, now)
+		k.table.put(e.Key, e.Message)
 	}
 }
 
@@ -78,7 +78,6 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	if k.doubts.due(now) {
 		k.doubt()
 	}
-	ends := k.table.expire(now)
 	if k.table.waiting() > 0 {
 		k.pace.waiting(now)
 	}
@@ -86,7 +85,7 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 		k.sweep(ctx)
 	}
 	wait := time.Duration(math.MaxInt64)
-	for _, at := range [...]time.Time{k.pace.next(), ends, k.doubts.at} {
+	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at} {
 		if !at.IsZero() {
 			wait = min(wait, max(0, time.Until(at)))
 		}

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -47,15 +46,15 @@ func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 	within("a picture", p.steps, bound)
 	within("a picture that replaces one", newer(before, p).steps, 2*bound)
 
-	table := newTable(time.Second)
+	table := newTable()
 	steps := func(do func()) int {
 		former := table.steps
 		do()
 		return table.steps - former
 	}
-	within("a new Service", steps(func() { table.put(large.Key, p, time.Time{}) }), 4*destinations)
-	within("the same again", steps(func() { table.put(large.Key, p, time.Time{}) }), 4*destinations)
-	within("half of it", steps(func() { table.put(large.Key, before, time.Time{}) }), 4*destinations)
+	within("a new Service", steps(func() { table.put(large.Key, p) }), 4*destinations)
+	within("the same again", steps(func() { table.put(large.Key, p) }), 4*destinations)
+	within("half of it", steps(func() { table.put(large.Key, before) }), 4*destinations)
 	s := &sweep{table: table}
 	within("what to list", steps(func() { s.questions() }), filtersMax+1)
 	clear(table.checks)

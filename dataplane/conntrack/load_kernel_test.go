@@ -34,7 +34,7 @@ func TestKernelLoadSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	// The kernel answers others with a refusal, which is no success.
-	if refusal, ok := errors.AsType[*netlink.Refusal](load(t.Context(), unix.NETLINK_ROUTE)); !ok || refusal.Errno == 0 {
+	if refusal, ok := errors.AsType[*netlink.Rejection](load(t.Context(), unix.NETLINK_ROUTE)); !ok || refusal.Errno == 0 {
 		t.Error("a kernel that refuses the request is taken for one that has loaded")
 	}
 	ended, end := context.WithCancel(t.Context())

@@ -48,8 +48,11 @@ const (
 
 const protocolUDP = unix.IPPROTO_UDP
 
-// statusReplied is IPS_SEEN_REPLY.
-const statusReplied = 1 << 1
+// Bits of the status of an entry: IPS_SEEN_REPLY and IPS_OFFLOAD.
+const (
+	statusReplied   = 1 << 1
+	statusOffloaded = 1 << 14
+)
 
 // layout is what differs between the families.
 type layout struct {
@@ -69,7 +72,7 @@ type netfilter struct {
 	inside func(func() error) error
 	// filterless sends requests as if there were no filters.
 	filterless bool
-	// deleting is a socket of its own because a listing is in progress meanwhile. It
+	// deleting is a separate socket because a listing is in progress meanwhile. It
 	// is nil until something is deleted.
 	deleting *netlink.Socket
 }
@@ -112,7 +115,7 @@ func (n *netfilter) flows(ctx context.Context, only filter, each func(*flow) err
 	return n.list(ctx, only, false, each)
 }
 
-// list lists flows over a socket of its own. Closing it discards what is left of an
+// list lists flows over a separate socket. Closing it discards the rest of an
 // unfinished reply.
 func (n *netfilter) list(
 	ctx context.Context, only filter, filtered bool, each func(*flow) error,

@@ -11,14 +11,14 @@ import (
 
 // The rules of nftables mode judge a connection once, when it begins (ADR 32). A client that
 // began before there was a rule for its destination would not be refused as long as it goes
-// on: it sends datagrams that nobody answers, or the same SYN again. The same is true of a
+// on: it sends datagrams without an answer, or the same SYN again. The same is true of a
 // client that the source ranges of a Service no longer allow. So these connections are
 // deleted, and their next packets judged.
 //
-// Only connections that nobody has answered are. The others go on, as with kube-proxy, whose
+// Only unanswered connections are deleted. Answered ones go on, as with kube-proxy, whose
 // rules judge each packet until there is an answer.
 
-// destination is where rules may refuse a connection, of whatever protocol. The address is
+// destination is where rules may refuse a connection of any protocol. The address is
 // invalid for a node port. Protocol and port are 0 for a ClusterIP, all of whose ports the
 // rules refuse or serve.
 type destination struct {
@@ -30,7 +30,7 @@ type destination struct {
 // check is a destination to look at, with the clients that it is open to.
 type check struct {
 	by service.Key
-	// allowed is nil if everybody is.
+	// allowed is nil if all sources are allowed.
 	allowed []netip.Prefix
 }
 
@@ -125,8 +125,8 @@ func (t *table) check(by service.Key, o opening, allowed []netip.Prefix) {
 	t.checks[o.destination] = c
 }
 
-// subject returns the check that a connection is subject to: nobody has answered it, and its
-// destination is to be looked at.
+// subject returns the check that applies to a connection, if it is unanswered and its destination
+// has a check.
 func (t *table) subject(f *flow, onNode func(netip.Addr) bool) (c check, subject bool) {
 	if f.replied || len(t.checks) == 0 {
 		return check{}, false

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,13 +81,13 @@ func TestUnansweredClientsOfANewService(t *testing.T) {
 		"served":                          {unanswered(tcp, clusterIP, endpointA), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := newTable(0)
+			table := newTable()
 			view := guardedView(service.TCP)
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
 			if got := judged(t, table, tt.flow); len(got) == 1 != tt.deleted {
 				t.Errorf("deleted: %v, want %t", got, tt.deleted)
 			}
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
 			if got := judged(t, table, tt.flow); len(got) > 0 {
 				t.Error("deleted, though nothing has changed")
 			}
@@ -100,12 +99,12 @@ func TestUnansweredClientsOfANewService(t *testing.T) {
 // that have not been answered.
 func TestUnansweredClientsAndSourceRanges(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
-		table := newTable(0)
+		table := newTable()
 		put := func(view service.View) {
 			port := &view.Ports[service.IPv4][0]
 			port.Serving = []service.Endpoint{{AddrPort: at(endpointA)}}
 			port.Cluster = port.Serving
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
 		}
 		number := protocol.Number()
 		toVIP, others := unanswered(number, vip, endpointA), unanswered(number, external, endpointA)
@@ -137,23 +136,23 @@ func TestUnansweredClientsAndSourceRanges(t *testing.T) {
 
 // TestAServiceThatWasGoneForAMoment: its clients may have begun without rules meanwhile.
 func TestAServiceThatWasGoneForAMoment(t *testing.T) {
-	table := newTable(0)
+	table := newTable()
 	view := guardedView(service.TCP)
 	picture := newPicture(context.Background(), service.IPv4, &view)
-	table.put(view.Key, picture, time.Time{})
+	table.put(view.Key, picture)
 	flow := unanswered(unix.IPPROTO_TCP, external, external)
 	judged(t, table)
 	gone := newPicture(context.Background(), service.IPv4, &service.View{Key: view.Key})
-	table.put(view.Key, newer(gone, picture), time.Time{})
+	table.put(view.Key, newer(gone, picture))
 	if got := judged(t, table, flow); len(got) != 1 {
 		t.Error("the family cleaner has not seen that it was gone: nothing deleted")
 	}
-	table.put(view.Key, gone, time.Time{})
+	table.put(view.Key, gone)
 	judged(t, table)
 	if len(table.openings) > 0 {
 		t.Errorf("of a Service that is gone there is left %v", table.openings)
 	}
-	table.put(view.Key, picture, time.Time{})
+	table.put(view.Key, picture)
 	if got := judged(t, table, flow); len(got) != 1 {
 		t.Error("back again: nothing deleted")
 	}
@@ -165,12 +164,12 @@ func TestAServiceThatWasGoneForAMoment(t *testing.T) {
 
 // TestWhatIsServedWithoutTranslationStays: an endpoint at the Service's own address and port.
 func TestWhatIsServedWithoutTranslationStays(t *testing.T) {
-	table := newTable(0)
+	table := newTable()
 	view := guardedView(service.UDP)
 	port := &view.Ports[service.IPv4][0]
 	port.Serving = []service.Endpoint{{AddrPort: at(external)}}
 	port.Cluster = port.Serving
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
 	expected := newExpectations()
 	expected.put(view.Key, newPicture(context.Background(), service.IPv4, &view).ports)
 	f := newFake()

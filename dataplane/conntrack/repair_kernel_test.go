@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // others are the rules of other programs. They make the kernel track connections; without any
@@ -189,59 +188,18 @@ func TestKernelStartThatFoundRulesMissing(t *testing.T) {
 	})
 }
 
-// resting is a Service whose endpoints are known and do not serve.
-func (w *world) resting(endpoints ...netip.Prefix) service.View {
-	view := w.view(endpoints...)
-	port := &view.Ports[w.family][0]
-	port.Resting, port.Cluster, port.Serving, port.HasAny = port.Serving, nil, nil, false
-	return view
-}
-
-// TestKernelLastEndpointFlaps: the endpoint of a Service stops serving for a moment, or
-// is gone from the slices for a moment. Its clients keep their flow through that, which
-// the masquerade port shows. When the grace is over they are refused.
-func TestKernelLastEndpointFlaps(t *testing.T) {
-	const grace = 2 * time.Second
+// TestKernelLastEndpointStops: the flows of a Service are deleted when its last endpoint stops serving,
+// node ports included. Its clients are refused, and reach the next endpoint from the same sockets.
+func TestKernelLastEndpointStops(t *testing.T) {
 	eachFamily(t, func(w *world) {
-		w.stop()
-		w.grace = grace
-		w.start()
 		w.serve(w.view(w.a))
 		p, outside := w.dial(w.clusterIP, servicePort), w.dial(w.plan.node.Addr(), nodePort)
-		_, was := p.ask(patience)
-		_, wasOutside := outside.ask(patience)
-		same := func(when string) {
-			t.Helper()
-			if who, client := p.ask(patience); who != "a" || client != was {
-				t.Errorf("%s: %s answers %s, want a as %s", when, who, client, was)
-			}
-			if who, client := outside.ask(patience); who != "a" || client != wasOutside {
-				t.Errorf("%s, by the node port: %s answers %s, want a as %s", when, who, client, wasOutside)
-			}
-		}
-		for _, flap := range []struct {
-			name string
-			view service.View
-		}{{"not serving", w.resting(w.a)}, {"not in the slices", w.view()}} {
-			w.expectDeleted(w.serve(flap.view), 0, flap.name)
-			same(flap.name)
-			w.expectDeleted(w.serve(w.view(w.a)), 0, "back after "+flap.name)
-			same("back after " + flap.name)
-		}
-		// It may take any time as long as it is known.
-		w.expectDeleted(w.serve(w.resting(w.a)), 0, "not serving")
-		if s := w.awaitSwept(); s.Deleted > 0 {
-			t.Errorf("when the grace was over: %+v", s)
-		}
-		same("not serving for long")
-		// Another serving endpoint gets them all.
+		p.expect("a", "one endpoint")
+		outside.expect("a", "one endpoint")
 		w.expectDeleted(w.serve(w.view(w.b)), 2, "another endpoint")
 		p.expect("b", "another endpoint")
 		outside.expect("b", "another endpoint")
-		// Scaled to zero.
-		w.expectDeleted(w.serve(w.view()), 0, "scaled to zero")
-		p.expect("b", "scaled to zero, during the grace")
-		w.expectDeleted(w.awaitSwept(), 2, "the grace is over")
+		w.expectDeleted(w.serve(w.view()), 2, "scaled to zero")
 		p.expect(refused, "at zero")
 		outside.expect(refused, "at zero")
 		w.serve(w.view(w.c))

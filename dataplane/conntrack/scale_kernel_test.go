@@ -33,7 +33,7 @@ type crowded struct {
 
 func newCrowded(t *testing.T, family service.Family, size int) *crowded {
 	t.Helper()
-	c := &crowded{T: t, family: family, node: newNode(t), table: newTable(0)}
+	c := &crowded{T: t, family: family, node: newNode(t), table: newTable()}
 	addresses := service.PerFamily[[4]string]{
 		{"10.96.0.10", "10.0.2.2", "10.0.2.3", "192.0.2.0"},
 		{"fd96::10", "fd10:2::2", "fd10:2::3", "2001:db8::"},
@@ -124,7 +124,7 @@ func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
 	const peakMax = 16 << 20 // bytes; the collector alone lets 4 MiB pass
 	c.Helper()
 	before := count(c, c.node)
-	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, flowPicture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}}, time.Time{})
+	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, flowPicture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}})
 	k := &netfilter{family: c.family, inside: c.node.Do, filterless: c.filterless}
 	s, err := newSweep(c.table, newExpectations(), k, c.family, service.NodePortAddresses{})
 	if err != nil {

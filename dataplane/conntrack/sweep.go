@@ -199,7 +199,7 @@ type kernel interface {
 }
 
 // errGone means that a flow ended by itself.
-var errGone = errors.New("conntrack: the flow is gone")
+var errGone = errors.New("conntrack: the flow no longer exists")
 
 // filter selects flows by protocol, address and port of their destination. What is zero
 // selects all.

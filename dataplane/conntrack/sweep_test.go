@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,8 +27,8 @@ func swept(t *testing.T, table *table, f *fake) (Swept, error) {
 
 // served is a table with a Service that has moved from endpoint a to b.
 func served() *table {
-	table := newTable(0)
-	table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointB}), time.Time{})
+	table := newTable()
+	table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointB}))
 	return table
 }
 
@@ -72,9 +71,9 @@ func TestSweep(t *testing.T) {
 
 // TestSweepAsksOnce where the kernel shows everything anyway.
 func TestSweepAsksOnce(t *testing.T) {
-	many := newTable(0)
+	many := newTable()
 	for i := range filtersMax + 1 {
-		many.put(named(fmt.Sprint(i)), pictured([]string{fmt.Sprintf("10.96.0.%d:53", 10+i)}, []string{endpointB}), time.Time{})
+		many.put(named(fmt.Sprint(i)), pictured([]string{fmt.Sprintf("10.96.0.%d:53", 10+i)}, []string{endpointB}))
 	}
 	old := populated()
 	old.old = true
@@ -96,8 +95,8 @@ func TestSweepAsksOnce(t *testing.T) {
 
 // TestIPv6AddressesAreNotAskedFor: the kernel compares them the wrong way round.
 func TestIPv6AddressesAreNotAskedFor(t *testing.T) {
-	table := newTable(0)
-	table.put(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}), time.Time{})
+	table := newTable()
+	table.put(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}))
 	f := newFake()
 	f.add("stale", "[fd96::10]:53", "[fd10::2]:53")
 	f.add("stale too", "[2001:db8::7]:53", "[fd10::2]:53")

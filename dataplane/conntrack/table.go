@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// table holds what is in force in one family and what remains to be cleaned. It is pure
+// table holds what is applied in one family and what remains to be cleaned. It is pure
 // and belongs to one family cleaner.
 //
 // Invariant: frontends holds exactly the claims of the pictures in services.
@@ -24,32 +23,18 @@ type table struct {
 	// are new or open to others since they were last looked at.
 	openings map[service.Key]destinations
 	checks   map[destination]check
-	// grace is how long flows stay after the last endpoint is gone. graces are the claims
-	// in their grace, in the order in which it ends.
-	grace  time.Duration
-	graces []grace
 	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
 	steps int
 }
 
 // claim is a Service's claim on a frontend. There is nearly always exactly one.
 type claim struct {
-	by               service.Key
-	serving, resting []netip.AddrPort
-	// emptied is when the last serving endpoint went, while the grace lasts; otherwise zero.
-	emptied time.Time
+	by      service.Key
+	serving []netip.AddrPort
 }
 
-// grace is a claim whose flows stay although nothing serves.
-type grace struct {
-	of    frontend
-	by    service.Key
-	since time.Time
-}
-
-func newTable(grace time.Duration) *table {
+func newTable() *table {
 	return &table{
-		grace:     grace,
 		services:  map[service.Key][]port{},
 		frontends: map[frontend][]claim{},
 		pending:   map[frontend]service.Key{},
@@ -62,37 +47,21 @@ func newTable(grace time.Duration) *table {
 func (t *table) waiting() int { return len(t.pending) + len(t.checks) }
 
 // put stores what a Service is now. All frontends that it had and has become pending, even
-// if nothing differs: between two equal pictures, another one may have been in force
+// if nothing differs: between two equal pictures, another one may have been applied
 // briefly.
-func (t *table) put(key service.Key, p flowPicture, now time.Time) {
+func (t *table) put(key service.Key, p flowPicture) {
 	t.putOpenings(key, &p)
 	for _, f := range p.overtaken {
 		t.pending[f] = key
 	}
-	// A grace goes on, and does not begin again, as long as nothing serves.
-	emptied := map[frontend]time.Time{}
 	for _, old := range t.services[key] {
 		for _, f := range old.frontends {
-			for _, c := range t.frontends[f] {
-				if c.by == key && len(c.serving) == 0 {
-					emptied[f] = c.emptied
-				}
-			}
 			t.withdraw(f, key)
 		}
 	}
 	for _, port := range p.ports {
 		for _, f := range port.frontends {
-			c := claim{by: key, serving: port.serving, resting: port.resting}
-			if len(c.serving) == 0 {
-				since, empty := emptied[f]
-				if !empty {
-					since = now
-					t.graces = append(t.graces, grace{f, key, since})
-				}
-				c.emptied = since
-			}
-			t.frontends[f] = append(t.frontends[f], c)
+			t.frontends[f] = append(t.frontends[f], claim{by: key, serving: port.serving})
 			t.pending[f] = key
 		}
 	}
@@ -113,29 +82,7 @@ func (t *table) withdraw(f frontend, key service.Key) {
 	t.frontends[f] = left
 }
 
-// expire ends the graces whose time is over, which makes their frontends pending. It
-// returns when the next one ends; zero if there is none.
-func (t *table) expire(now time.Time) (next time.Time) {
-	for len(t.graces) > 0 {
-		g := t.graces[0]
-		if end := g.since.Add(t.grace); end.After(now) {
-			return end
-		}
-		t.graces = t.graces[1:]
-		claims := t.frontends[g.of]
-		for i := range claims {
-			// Another grace may have begun since.
-			if c := &claims[i]; c.by == g.by && c.emptied.Equal(g.since) {
-				c.emptied = time.Time{}
-				t.pending[g.of] = g.by
-			}
-		}
-	}
-	t.graces = nil
-	return time.Time{}
-}
-
-// doubt makes every frontend and destination in force pending: rules were missing, so that
+// doubt makes every frontend and destination applied pending: rules were missing, so that
 // any may have stale flows.
 func (t *table) doubt() {
 	for f, claims := range t.frontends {
@@ -153,7 +100,7 @@ func (t *table) doubt() {
 // judge reports whether a UDP flow of a pending frontend is stale, and whose change made it
 // so. Node ports answer on the addresses for which onNode is true.
 //
-// A frontend with an address of its own takes precedence over a node port with the same
+// A frontend with its own address takes precedence over a node port with the same
 // number, as in the kernel's rules.
 func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, stale bool) {
 	by, pending := t.pending[f.destination]
@@ -174,30 +121,23 @@ func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, st
 // isStale judges a flow through a frontend with these claims, possibly none.
 //
 //   - A flow to a serving endpoint stays, whatever happens to the others.
-//   - If something serves, any other flow goes, whether it leads to an endpoint that left
+//   - If something serves, any other flow is stale, whether it leads to an endpoint that left
 //     or to none: its next packet finds a serving one.
-//   - If nothing serves, a flow to an endpoint that is still known stays, and any other
-//     stays for the grace: an endpoint that comes back finds its clients.
-//   - After that, or when no Service has the frontend any more, a translated flow goes, so
-//     that the present rules apply to its client. No Service has ever led a flow without
-//     translation anywhere.
+//   - If nothing serves, or no Service has the frontend any more, a translated flow is stale, so
+//     that the present rules apply to its client. No Service ever led a flow without translation
+//     anywhere.
 //
 // On a loopback address, a flow without translation leads to a process of this host,
 // which may be the proxy itself (package localport).
 func isStale(f *flow, claims []claim) bool {
-	served, waits := false, false
+	served := false
 	for i := range claims {
-		c := &claims[i]
-		if holds(c.serving, f.answerer) {
+		if holds(claims[i].serving, f.answerer) {
 			return false
 		}
-		served = served || len(c.serving) > 0
-		waits = waits || !c.emptied.IsZero() || holds(c.resting, f.answerer)
+		served = served || len(claims[i].serving) > 0
 	}
-	if served {
-		return f.translated() || !f.destination.Addr().IsLoopback()
-	}
-	return f.translated() && !waits
+	return f.translated() || served && !f.destination.Addr().IsLoopback()
 }
 
 // holds reports whether an endpoint is among sorted others.
@@ -210,7 +150,7 @@ func holds(endpoints []netip.AddrPort, e netip.AddrPort) bool {
 // port.
 type frontend = netip.AddrPort
 
-// nodePort returns the frontend of a node port, on whatever addresses it answers.
+// nodePort returns the frontend of a node port, regardless of its addresses.
 func nodePort(port uint16) frontend { return netip.AddrPortFrom(netip.Addr{}, port) }
 
 // port is one UDP port of a Service. All its frontends lead to the same endpoints.
@@ -218,16 +158,13 @@ type port struct {
 	frontends []frontend
 	// serving are the endpoints to which flows may continue, sorted by address, then port.
 	serving []netip.AddrPort
-	// resting are the endpoints that may serve again while nothing serves, sorted likewise.
-	// Flows to them stay.
-	resting []netip.AddrPort
 }
 
 // flowPicture is what matters of one Service in one family. It is immutable.
 type flowPicture struct {
 	ports []port
 	// overtaken are frontends of earlier pictures that the family cleaner has not seen. They were
-	// in force briefly and may have flows.
+	// applied briefly and may have flows.
 	overtaken []frontend
 	// openings are the destinations of all protocols. The guarded ones are open to the
 	// allowed sources. reopened is set if an earlier picture that the family cleaner has not seen
@@ -253,7 +190,7 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 		from := &view.Ports[family][i]
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
-				frontends: p.frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting),
+				frontends: p.frontendsOf(from), serving: sorted(from.Serving),
 			})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,8 +60,8 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			table := newTable(0)
-			table.put(named("dns"), pictured(frontends, tt.serving), time.Time{})
+			table := newTable()
+			table.put(named("dns"), pictured(frontends, tt.serving))
 			f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 			by, stale := table.judge(&f, isNode)
 			if stale != tt.stale || stale && by != named("dns") {
@@ -91,10 +90,10 @@ func TestJudgeAfterRemoval(t *testing.T) {
 		{"to a process of this host on the node port's number", onNode, onNode, false},
 	}
 	for _, tt := range tests {
-		table := newTable(0)
-		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}), time.Time{})
+		table := newTable()
+		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
 		clear(table.pending)
-		table.put(named("dns"), flowPicture{}, time.Time{})
+		table.put(named("dns"), flowPicture{})
 		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
@@ -108,15 +107,15 @@ func TestJudgeAfterRemoval(t *testing.T) {
 // TestAFrontendOfItsOwnComesBeforeANodePort: an external IP that is the node's own
 // address, on the number of another Service's node port.
 func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
-	table := newTable(0)
-	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}), time.Time{})
+	table := newTable()
+	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
 	clear(table.pending)
-	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}), time.Time{})
+	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}))
 	f := flow{destination: at(onNode), answerer: at(endpointA)}
 	if _, stale := table.judge(&f, isNode); stale {
 		t.Error("the node port has cut a flow of the external IP")
 	}
-	table.put(named("external"), flowPicture{}, time.Time{})
+	table.put(named("external"), flowPicture{})
 	if by, stale := table.judge(&f, isNode); !stale || by != named("external") {
 		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
 	}
@@ -128,9 +127,9 @@ func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
 
 // TestTwoServicesOnOneFrontend: a flow stays as long as either serves its endpoint.
 func TestTwoServicesOnOneFrontend(t *testing.T) {
-	table := newTable(0)
-	table.put(named("one"), pictured([]string{external}, []string{endpointA}), time.Time{})
-	table.put(named("two"), pictured([]string{external}, []string{endpointB}), time.Time{})
+	table := newTable()
+	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
+	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
 	expect := func(when string, want map[string]bool) {
 		t.Helper()
 		for answerer, stale := range want {
@@ -141,15 +140,15 @@ func TestTwoServicesOnOneFrontend(t *testing.T) {
 		}
 	}
 	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
-	table.put(named("one"), flowPicture{}, time.Time{})
+	table.put(named("one"), flowPicture{})
 	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
-	table.put(named("two"), flowPicture{}, time.Time{})
+	table.put(named("two"), flowPicture{})
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
 // TestPending: what a change makes pending.
 func TestPending(t *testing.T) {
-	table := newTable(0)
+	table := newTable()
 	expect := func(when string, want ...string) {
 		t.Helper()
 		got := slices.SortedFunc(maps.Keys(table.pending), netip.AddrPort.Compare)
@@ -159,96 +158,55 @@ func TestPending(t *testing.T) {
 		clear(table.pending)
 	}
 	first := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
-	table.put(named("dns"), first, time.Time{})
+	table.put(named("dns"), first)
 	expect("first picture", clusterIP, ":30053")
-	table.put(named("dns"), first, time.Time{})
+	table.put(named("dns"), first)
 	expect("the same picture again: another may have been in between", clusterIP, ":30053")
-	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), time.Time{})
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
 	expect("other frontends", clusterIP, ":30053", external)
-	table.put(named("web"), flowPicture{}, time.Time{})
+	table.put(named("web"), flowPicture{})
 	expect("a Service without UDP")
 	overtaken := flowPicture{overtaken: ats(onNode)}
-	table.put(named("dns"), overtaken, time.Time{})
+	table.put(named("dns"), overtaken)
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
 
-// TestGrace: what becomes of flows while nothing serves. Each step is a picture, or
-// time that passes, and says whether a flow to endpoint a is stale.
-func TestGrace(t *testing.T) {
-	const grace = 3 * time.Second
-	type step struct {
-		after            time.Duration
-		serving, resting []string
-		// nothing leaves the picture as it is.
-		nothing bool
-		stale   bool
+// TestNothingServes: when the last endpoint stops serving, its flows are stale immediately, by every kind of
+// frontend, and so are those of a removed frontend or Service. A flow without translation stays.
+func TestNothingServes(t *testing.T) {
+	table := newTable()
+	stale := func(destination, answerer string) bool {
+		_, stale := table.judge(&flow{destination: at(destination), answerer: at(answerer)}, isNode)
+		return stale
 	}
-	a, b := []string{endpointA}, []string{endpointB}
-	tests := []struct {
-		name  string
-		steps []step
-	}{
-		{"scaled to zero", []step{{serving: a}, {}, {after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
-		{"another picture does not prolong it", []step{{serving: a}, {}, {after: 2 * time.Second}, {after: time.Second, stale: true}, {after: grace, stale: true}}},
-		{"back in time", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: grace, nothing: true}}},
-		{"back in time, gone again", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: time.Second},
-			{after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
-		{"another one comes", []step{{serving: a}, {}, {after: time.Second, serving: b, stale: true}}},
-		{"it rests", []step{{serving: a}, {resting: a}, {after: grace, nothing: true}, {after: time.Hour, resting: a}}},
-		{"it rests, then goes", []step{{serving: a}, {resting: a}, {after: time.Hour, nothing: true}, {stale: true}}},
-		{"another one rests", []step{{serving: a}, {resting: b}, {after: grace, nothing: true, stale: true}}},
-		{"the first picture of all", []step{{}, {after: grace, nothing: true, stale: true}}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			table, now := newTable(grace), time.Unix(1000, 0)
-			for i, step := range tt.steps {
-				now = now.Add(step.after)
-				if !step.nothing {
-					p := pictured([]string{clusterIP, ":30053"}, step.serving)
-					p.ports[0].resting = ats(step.resting...)
-					table.put(named("dns"), p, now)
-				}
-				next := table.expire(now)
-				if !next.IsZero() && (next.Before(now) || next.After(now.Add(grace))) {
-					t.Errorf("step %d: the next grace ends %v from now", i, next.Sub(now))
-				}
-				for _, to := range []string{clusterIP, onNode} {
-					f := flow{destination: at(to), answerer: at(endpointA)}
-					if _, stale := table.judge(&f, isNode); stale != step.stale {
-						t.Errorf("step %d: a flow by %s is stale: %v, want %v", i, to, stale, step.stale)
-					}
-				}
+	frontends := []string{clusterIP, external, ":30053"}
+	for _, last := range []flowPicture{pictured(frontends, nil), pictured([]string{"10.96.0.99:53"}, nil), {}} {
+		table.put(named("dns"), pictured(frontends, []string{endpointA}))
+		for _, to := range []string{clusterIP, external, onNode} {
+			if stale(to, endpointA) {
+				t.Errorf("a flow by %s to a serving endpoint is stale", to)
 			}
-		})
+		}
+		table.put(named("dns"), last)
+		for _, to := range []string{clusterIP, external, onNode} {
+			if !stale(to, endpointA) {
+				t.Errorf("%+v: a flow by %s stays", last, to)
+			}
+		}
+		if stale(clusterIP, clusterIP) {
+			t.Errorf("%+v: a flow without translation is stale", last)
+		}
 	}
-}
-
-// TestNoGraceWithoutTheService: it is for endpoints that come back, not for frontends.
-func TestNoGraceWithoutTheService(t *testing.T) {
-	table, now := newTable(time.Minute), time.Unix(1000, 0)
-	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), now)
-	table.put(named("dns"), pictured([]string{clusterIP}, nil), now)
-	f := flow{destination: at(external), answerer: at(endpointA)}
-	if _, stale := table.judge(&f, isNode); !stale {
-		t.Error("a flow of a frontend that has gone stays")
-	}
-	table.put(named("dns"), flowPicture{}, now)
-	f.destination = at(clusterIP)
-	if _, stale := table.judge(&f, isNode); !stale {
-		t.Error("a flow of a Service that has gone stays")
-	}
-	table.expire(now.Add(time.Hour))
-	if len(table.graces)+len(table.frontends) > 0 {
-		t.Errorf("left: %v, %v", table.graces, table.frontends)
+	if len(table.frontends) > 0 {
+		t.Errorf("left: %v", table.frontends)
 	}
 }
 
 // TestDoubt: after a repair all frontends are looked at, and those of no Service are not.
 func TestDoubt(t *testing.T) {
-	table := newTable(0)
-	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}), time.Time{})
-	table.put(named("empty"), pictured([]string{external}, nil), time.Time{})
+	table := newTable()
+	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}))
+	table.put(named("empty"), pictured([]string{external}, nil))
 	clear(table.pending)
 	table.doubt()
 	for _, tt := range []struct {

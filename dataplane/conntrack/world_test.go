@@ -40,8 +40,8 @@ type world struct {
 	sequence           uint64
 	cleaner            *conntrack.Cleaner
 	stop               func()
-	// grace and gather are those of the next cleaner.
-	grace, gather time.Duration
+	// gather is that of the next cleaner.
+	gather time.Duration
 
 	mu    sync.Mutex
 	swept []conntrack.Swept
@@ -96,7 +96,7 @@ func eachFamily(t *testing.T, test func(*world)) {
 
 func newWorld(t testing.TB, family service.Family) *world {
 	t.Helper()
-	w := &world{TB: t, plan: plans[family], family: family, grace: -1}
+	w := &world{TB: t, plan: plans[family], family: family}
 	w.build()
 	w.renderer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})
 	w.writer = nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: w.node.Do})
@@ -145,7 +145,6 @@ func (w *world) start() {
 	w.cleaner, err = conntrack.New(conntrack.Config{
 		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
 		Inside:    w.node.Do,
-		Grace:     w.grace,
 		Gather:    w.gather,
 		Listen: func(e conntrack.Event) {
 			w.mu.Lock()

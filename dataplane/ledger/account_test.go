@@ -20,7 +20,7 @@ func TestAccountSaysHowAKeyStands(t *testing.T) {
 	}
 	l.Settle(l.Plan(), landed())
 	if a := l.Account(key("a"), 0, 9); a.Pending || a.Applied.Sequence != 1 || a.Objects[0].Differs || a.Objects[1].Differs {
-		t.Errorf("in force: %+v", a)
+		t.Errorf("applied: %+v", a)
 	}
 	l.Want(fragment("a", 2, chain("x", "1"), chain("y", "2")))
 	l.Hold(key("a"))

@@ -10,7 +10,7 @@ import (
 // already matches is applied, and returned as settled. For every other Service, what the
 // kernel has counts as its last applied fragment: Hold falls back to it, and it stays for
 // a Service that has not submitted. So after a restart no Service is served worse because
-// it is refused or late.
+// it is rejected or late.
 //
 // Origin names the owners of objects that no Service wants any more; it may be nil.
 // Adopt walks all objects: it is called once at the start.
@@ -87,7 +87,7 @@ func (l *Ledger) settleLeftovers(a *account) {
 }
 
 // Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services
-// of which the kernel refuses even what was applied before: nothing of theirs is written
+// of which the kernel rejects even what was applied before: nothing of theirs is written
 // until Release or Restore. It walks all objects: it is the last resort after failures.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 	there := l.newInventory(origin)

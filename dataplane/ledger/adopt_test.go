@@ -108,12 +108,12 @@ func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 		left.Revision = service.Revision{}
 		l.Want(left)
 		l.Settle(l.Plan(), landed())
-		expectInForce(t, l, "the late one is gone", "frontends a 1")
+		expectApplied(t, l, "the late one is gone", "frontends a 1")
 	}
 }
 
 // Elements without a name may be anybody's: they stay until each Service that a former
-// process has served otherwise is in force as it is now.
+// process has served otherwise is applied as it is now.
 func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a", "new")))
@@ -174,7 +174,7 @@ func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
 	}
 }
 
-// A verdict waits for what its Service has given up, and for nobody else's objects.
+// An ack waits for the objects that its Service gave up, and not for objects of other Services.
 func TestEachContributorIsSettledByItself(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
@@ -284,7 +284,7 @@ func TestFrozenServiceKeepsLandedRepairAfterHoldWithLayout(t *testing.T) {
 	}
 }
 
-// A Service that has not submitted is never held. It is frozen in a search like any other, and
+// A Service that has not submitted is never held. It is frozen in a bisection like any other, and
 // what another program has changed meanwhile must not stay for ever.
 func TestWhoHasNotSubmittedThaws(t *testing.T) {
 	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
@@ -304,9 +304,9 @@ func TestWhoHasNotSubmittedThaws(t *testing.T) {
 	}
 }
 
-// A chain that several Services share stays while the elements of a refused one lead to
-// it, as the others want it. A refused Service whose elements are not there keeps none.
-func TestARefusedServiceSharesAChain(t *testing.T) {
+// A chain that several Services share stays while the elements of a rejected one lead to
+// it, as the others want it. A rejected Service whose elements are not there keeps none.
+func TestARejectedServiceSharesAChain(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		l := New(nil, names{}, nil)
 		leading := dataplane.Object{ID: dataplane.ID{Container: "frontends", Name: "vip"}, Kind: dataplane.Element,
@@ -337,7 +337,7 @@ func TestARefusedServiceSharesAChain(t *testing.T) {
 }
 
 // A nameless element in a set that one Service wants is that Service's: it goes with it,
-// although others are refused.
+// although others are rejected.
 func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a-picks", " ")))
@@ -370,14 +370,14 @@ func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
 	l.Settle(l.Plan(), landed())
 	want := "cluster-endpoints-a  anybody's 1, cluster-endpoints-a  bad's 2, cluster-endpoints-a good 1, " +
 		"cluster-endpoints-a late 1, frontends   1, frontends bad 1, frontends good 1, frontends late 1"
-	if got := inForce(l); got != want {
+	if got := applied(l); got != want {
 		t.Errorf("with the bad one held:\n%s, want\n%s", got, want)
 	}
 	l.Release(key("bad"))
 	l.Settle(l.Plan(), landed())
 	l.Settle(l.Plan(), landed())
 	want = "cluster-endpoints-a good 1, cluster-endpoints-a late 1, frontends bad new 2, frontends good 1, frontends late 1"
-	if got := inForce(l); got != want {
+	if got := applied(l); got != want {
 		t.Errorf("released:\n%s, want\n%s", got, want)
 	}
 	if b := l.Plan(); b != nil {
@@ -385,7 +385,7 @@ func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
 	}
 }
 
-// Another program has emptied a chain that Services share, while no process ran. A refused
+// Another program has emptied a chain that Services share, while no process ran. A rejected
 // Service that led there does not keep others from it, and is served again with them. When the
 // last of them goes, the chain stays as it is.
 func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
@@ -443,7 +443,7 @@ func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
 		}
 		l.Want(fragment("s10", 1, append(firewall(1, "s10", 2), served(1, "s10"))...))
 		l.Settle(l.Plan(), landed())
-		expectInForce(t, l, "when the owner submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
+		expectApplied(t, l, "when the owner submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
 	}
 }
 
@@ -456,13 +456,13 @@ func TestANamelessFrontendIsItsOwners(t *testing.T) {
 			at, want = 1, "frontends bad 1, no-local-endpoints good 1"
 		}
 		l := New(nil, names{}, owners{1: "good", 2: "bad"}.of)
-		l.Want(fragment("good", 1, refused(1, "good")))
+		l.Want(fragment("good", 1, rejected(1, "good")))
 		l.Want(fragment("bad", 1, served(2, "bad new")))
 		l.Observe([]dataplane.Object{served(at, " "), served(2, "bad")})
 		l.Adopt(nil, labels{})
 		l.Hold(key("bad"))
 		l.Settle(l.Plan(), landed())
-		if got := inForce(l); got != want {
+		if got := applied(l); got != want {
 			t.Errorf("owned %t: got %q, want %q", owned, got, want)
 		}
 	}

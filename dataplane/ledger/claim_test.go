@@ -94,8 +94,8 @@ func TestEqualClaimsAreOneContent(t *testing.T) {
 	}
 }
 
-// TestARefusalOfWhatIsSharedIsBlamedOnWhoHasNotSettled, and not on the node or on who has left.
-func TestARefusalOfWhatIsSharedIsBlamedOnWhoHasNotSettled(t *testing.T) {
+// TestARejectionOfWhatIsSharedIsBlamedOnWhoHasNotSettled, and not on the node or on who has left.
+func TestARejectionOfWhatIsSharedIsBlamedOnWhoHasNotSettled(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("settled", 1, chain("shared", "x")))
 	l.Settle(l.Plan(), landed())

@@ -23,7 +23,7 @@ type frontends struct {
 	// freed are those without a claim since the last review.
 	freed []service.Frontend
 	// indexed is a fragment whose objects are in index by their frontends, until the end of a review:
-	// a Service may lose thousands of frontends at once.
+	// a Service may lose thousands of frontends together.
 	indexed *dataplane.Fragment
 	index   map[service.Frontend][]*dataplane.Object
 }

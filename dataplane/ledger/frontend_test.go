@@ -28,9 +28,9 @@ func (names) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	return service.Frontend{Addr: addr, Port: uint16(id.Name[9]), Protocol: service.TCP}, true
 }
 
-// served and refused are objects of frontend x.
-func served(x int, body string) dataplane.Object  { return frontendIn("@frontends", x, body) }
-func refused(x int, body string) dataplane.Object { return frontendIn("@no-local-endpoints", x, body) }
+// served and rejected are objects of frontend x.
+func served(x int, body string) dataplane.Object   { return frontendIn("@frontends", x, body) }
+func rejected(x int, body string) dataplane.Object { return frontendIn("@no-local-endpoints", x, body) }
 
 func frontendIn(container string, x int, body string) dataplane.Object {
 	name := string([]byte{192, 0, 2, byte(x), 6, 0, 0, 0, 0, 80, 0, 0})
@@ -69,8 +69,8 @@ func (o owners) of(f service.Frontend) (service.Key, bool) {
 	return key(name), known
 }
 
-// inForce lists what a ledger wants, by container and whose it is.
-func inForce(l *Ledger) string {
+// applied lists what a ledger wants, by container and whose it is.
+func applied(l *Ledger) string {
 	counts := map[string]int{}
 	for id, e := range l.entries.all() {
 		if e.wanted != nil {
@@ -84,9 +84,9 @@ func inForce(l *Ledger) string {
 	return strings.Join(lines, ", ")
 }
 
-func expectInForce(t *testing.T, l *Ledger, when, want string) {
+func expectApplied(t *testing.T, l *Ledger, when, want string) {
 	t.Helper()
-	if got := inForce(l); got != want {
+	if got := applied(l); got != want {
 		t.Errorf("%s: got %q, want %q", when, got, want)
 	}
 }
@@ -109,7 +109,7 @@ func TestOneServiceHasAllOfAFrontend(t *testing.T) {
 			append(firewall(1, "owner", 1), served(1, "owner")), append(firewall(1, "other", 1, 2, 3), served(1, "other")),
 			"allowed-sources owner 1, firewalled owner 1, frontends owner 1"},
 		"no endpoints": {
-			[]dataplane.Object{refused(1, "owner")}, []dataplane.Object{served(1, "other"), slot(1, 0, "other")}, "no-local-endpoints owner 1"},
+			[]dataplane.Object{rejected(1, "owner")}, []dataplane.Object{served(1, "other"), slot(1, 0, "other")}, "no-local-endpoints owner 1"},
 		"another frontend as well": {
 			[]dataplane.Object{served(1, "owner")}, []dataplane.Object{served(1, "other"), served(2, "other"), slot(2, 0, "other")},
 			"cluster-endpoints-a other 1, frontends other 1, frontends owner 1"},
@@ -120,7 +120,7 @@ func TestOneServiceHasAllOfAFrontend(t *testing.T) {
 			for _, f := range order {
 				l.Want(f)
 			}
-			expectInForce(t, l, what, c.want)
+			expectApplied(t, l, what, c.want)
 			if settled := l.Settle(l.Plan(), landed()); len(settled) != 2 {
 				t.Errorf("%s: settled %v, want both", what, settled)
 			}
@@ -135,9 +135,9 @@ func TestAFrontendGoesToTheNextWhenItsOwnerLeaves(t *testing.T) {
 	l.Want(fragment("owner", 1, served(1, "owner"), slot(1, 0, "owner")))
 	l.Settle(l.Plan(), landed())
 	l.Want(fragment("other", 2, served(1, "other"), slot(1, 1, "other"), slot(1, 2, "other")))
-	expectInForce(t, l, "the other one has changed", "cluster-endpoints-a owner 1, frontends owner 1")
+	expectApplied(t, l, "the other one has changed", "cluster-endpoints-a owner 1, frontends owner 1")
 	l.Want(gone("owner"))
-	expectInForce(t, l, "the owner has left", "cluster-endpoints-a other 2, frontends other 1")
+	expectApplied(t, l, "the owner has left", "cluster-endpoints-a other 2, frontends other 1")
 	l.Want(gone("other"))
 	l.Settle(l.Plan(), landed())
 	if s := l.Stats(); s != (Stats{}) || len(l.frontends.tenures)+len(l.frontends.losers) > 0 {
@@ -152,21 +152,21 @@ func TestOwnershipMovesWhileTheFormerOwnerIsHeld(t *testing.T) {
 	l := New(nil, names{}, has.of)
 	l.Want(fragment("old", 1, append(firewall(1, "old", 1), served(1, "old"), served(2, "old"))...))
 	l.Settle(l.Plan(), landed())
-	l.Want(fragment("old", 2, served(2, "old"), chain("o", "refused")))
+	l.Want(fragment("old", 2, served(2, "old"), chain("o", "rejected")))
 	l.Hold(key("old"))
 	has[1] = "new"
 	if b := l.Plan(); b != nil {
 		t.Fatalf("before the new owner submits: %q", changes(b))
 	}
 	l.Want(fragment("new", 1, served(1, "new"), slot(1, 0, "new")))
-	expectInForce(t, l, "the new owner has submitted", "cluster-endpoints-a new 1, frontends new 1, frontends old 1")
+	expectApplied(t, l, "the new owner has submitted", "cluster-endpoints-a new 1, frontends new 1, frontends old 1")
 	l.Settle(l.Plan(), landed())
 	l.Hold(key("new"))
-	expectInForce(t, l, "the new owner is held", "cluster-endpoints-a new 1, frontends new 1, frontends old 1")
+	expectApplied(t, l, "the new owner is held", "cluster-endpoints-a new 1, frontends new 1, frontends old 1")
 	has[1] = "old" // it is taken from the new one, which is held now
 	l.Want(fragment("old", 3, append(firewall(1, "old", 1), served(1, "old 3"), served(2, "old 3"))...))
 	l.Release(key("old"))
-	expectInForce(t, l, "back", "allowed-sources old 1, firewalled old 1, frontends old 3 2")
+	expectApplied(t, l, "back", "allowed-sources old 1, firewalled old 1, frontends old 3 2")
 }
 
 // TestAHeldServiceGivesWay: what it keeps is not its owner's wish, if the API does not say whose the
@@ -176,13 +176,13 @@ func TestAHeldServiceGivesWay(t *testing.T) {
 	l.Want(fragment("a", 1, served(1, "a")))
 	l.Settle(l.Plan(), landed())
 	l.Want(fragment("b", 1, served(1, "b")))
-	expectInForce(t, l, "two want it", "frontends a 1")
-	l.Want(fragment("a", 2, chain("c", "refused")))
+	expectApplied(t, l, "two want it", "frontends a 1")
+	l.Want(fragment("a", 2, chain("c", "rejected")))
 	l.Hold(key("a"))
 	l.Want(fragment("b", 2, served(1, "b")))
-	expectInForce(t, l, "the first one is held", "frontends b 1")
+	expectApplied(t, l, "the first one is held", "frontends b 1")
 	l.Want(gone("b"))
-	expectInForce(t, l, "the second one has left", "frontends a 1")
+	expectApplied(t, l, "the second one has left", "frontends a 1")
 }
 
 // TestFrontendsQuick: after any history, each frontend has exactly what one Service wants there, and
@@ -226,7 +226,7 @@ func TestFrontendsQuick(t *testing.T) {
 			l.Settle(b, landed())
 		}
 		if s := l.Stats(); s != (Stats{}) || len(l.frontends.tenures)+len(l.frontends.losers) > 0 {
-			t.Fatalf("seed %d: left: %+v, %+v, %s", seed, s, l.frontends, inForce(l))
+			t.Fatalf("seed %d: left: %+v, %+v, %s", seed, s, l.frontends, applied(l))
 		}
 	}
 }
@@ -281,7 +281,7 @@ func randomOfFrontends(random *rand.Rand, body string) []dataplane.Object {
 				}
 			}
 		case 2:
-			all = append(all, refused(x, body))
+			all = append(all, rejected(x, body))
 		default:
 			continue
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// refusedButFor is the receipt of a batch of several transactions, of which the first has landed.
-func refusedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplane.Receipt {
+// rejectedButFor is the receipt of a batch of several transactions, of which the first has landed.
+func rejectedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplane.Receipt {
 	r := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
 	for _, c := range b.Changes {
 		r.Certain[c.ID] = c.Before
@@ -18,9 +18,9 @@ func refusedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplane
 	return r
 }
 
-// What has landed of a write that was refused in the end serves at once, in place of what a
+// What has landed of a write that was rejected in the end serves at once, in place of what a
 // former process has left, or of nothing. A hold takes none of it back; but what nobody is
-// led to goes, and so does all of a new Service that turns out to be the one refused.
+// led to goes, and so does all of a new Service that turns out to be the one rejected.
 func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	leadsTo := func(o dataplane.Object, chain string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: chain})
@@ -34,7 +34,7 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	l.Observe([]dataplane.Object{chain("e", ""), chain("e2", "")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
-	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { return id.Name != "late" && id.Name != "e2" }))
+	l.Settle(b, rejectedButFor(b, func(id dataplane.ID) bool { return id.Name != "late" && id.Name != "e2" }))
 	l.Hold(key("emptied"))
 	l.Hold(key("new"))
 	b = l.Plan()
@@ -69,7 +69,7 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 	l.Observe([]dataplane.Object{chain("external", "a rule→nat/old"), chain("old", "rules")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
-	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { return id == frontend.ID }))
+	l.Settle(b, rejectedButFor(b, func(id dataplane.ID) bool { return id == frontend.ID }))
 	l.Hold(key("damaged"))
 	if got := changes(l.Plan()); got != "" {
 		t.Errorf("held: %q, want nothing to change", got)
@@ -77,7 +77,7 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 }
 
 // Two such Services keep a chain that both lead to, each for itself: it stays when one of them is
-// tried again. (Once only the first to be held claimed it, and the kernel refused to delete it.)
+// tried again. (Once only the first to be held claimed it, and the kernel rejected to delete it.)
 func TestHoldsKeepWhatTheyShareOfAFormerRelease(t *testing.T) {
 	l := New(nil, names{}, nil)
 	left := []dataplane.Object{chain("old", "rules")}
@@ -90,7 +90,7 @@ func TestHoldsKeepWhatTheyShareOfAFormerRelease(t *testing.T) {
 	l.Observe(left)
 	l.Adopt(nil, labels{})
 	b := l.Plan()
-	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { _, is := (names{}).Frontend(id); return is }))
+	l.Settle(b, rejectedButFor(b, func(id dataplane.ID) bool { _, is := (names{}).Frontend(id); return is }))
 	l.Hold(key("one"))
 	l.Hold(key("two"))
 	if got := changes(l.Plan()); got != "" {

@@ -38,7 +38,7 @@ type Ledger struct {
 	dismissed []*account
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
-	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
+	// origin knows what read objects refer to; nil if unknown, and before Adopt.
 	origin  dataplane.Origin
 	batches uint64
 	// steps counts the objects that were visited. With it, tests prove that the cost
@@ -81,7 +81,7 @@ type account struct {
 	// what a former process left there (Adopt), and what has landed since (Hold); nil for
 	// nothing.
 	applied *dataplane.Fragment
-	// frozen is set if the kernel refuses applied as well. It is what the kernel had of the key at that time,
+	// frozen is set if the kernel rejects applied as well. It is what the kernel had of the key at that time,
 	// and the fallback from then on.
 	frozen *dataplane.Fragment
 	stance stance
@@ -112,10 +112,10 @@ const (
 func (a *account) keeps() bool { return a.stance != newest }
 
 // pending describes the fragments of an account since the last settlement: their earliest
-// times, and a trail that covers all of them.
+// times, and a trace that covers all of them.
 type pending struct {
 	trigger, received time.Time
-	trail             dataplane.Trail
+	trace             dataplane.Trace
 }
 
 // owe marks the account as pending and keeps the earliest times.
@@ -126,7 +126,7 @@ func (a *account) owe() {
 	p := a.pending
 	p.trigger = dataplane.Earliest(p.trigger, a.latest.Trigger)
 	p.received = dataplane.Earliest(p.received, a.latest.Received)
-	p.trail = a.latest.Trail.Since(p.trail)
+	p.trace = a.latest.Trace.Since(p.trace)
 }
 
 // fallback returns what a held account wants.
@@ -164,7 +164,7 @@ func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 // contribution returns the contribution of a pending account to a batch.
 func (a *account) contribution() dataplane.Contribution {
 	return dataplane.Contribution{Key: a.key, Revision: a.folded.Revision,
-		Trigger: a.pending.trigger, Received: a.pending.received, Trail: a.pending.trail}
+		Trigger: a.pending.trigger, Received: a.pending.received, Trace: a.pending.trace}
 }
 
 // Want takes a fragment. It reports false and changes nothing if the fragment is older
@@ -189,8 +189,8 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	return true
 }
 
-// Hold makes what was last in force of a key wanted again, instead of its newest
-// fragment, until Release. Before the first fragment that was fully in force, that is what a
+// Hold makes what was last applied of a key wanted again, instead of its newest
+// fragment, until Release. Before the first fragment that was fully applied, that is what a
 // former process left, and what has landed since. So holding a Service never removes what
 // serves it.
 func (l *Ledger) Hold(key service.Key) {
@@ -204,7 +204,7 @@ func (l *Ledger) Hold(key service.Key) {
 	delete(l.pending, a)
 }
 
-// Withhold no longer wants what has landed of a held key that was never fully in force, and of
+// Withhold no longer wants what has landed of a held key that was never fully applied, and of
 // which no former process has left anything. It reports whether there was anything.
 func (l *Ledger) Withhold(key service.Key) bool {
 	a := l.accounts[key]
@@ -240,7 +240,7 @@ func (l *Ledger) Pending(key service.Key) bool {
 	return a != nil && a.pending != nil
 }
 
-// Replaces reports whether a key's newest fragment is to replace one that was fully in force, so
+// Replaces reports whether a key's newest fragment is to replace one that was fully applied, so
 // that Hold falls back to that one.
 func (l *Ledger) Replaces(key service.Key) bool {
 	a := l.accounts[key]
@@ -265,7 +265,7 @@ func (l *Ledger) Latest(key service.Key) service.Revision {
 type Stats struct {
 	// Keys and Objects count accounts and wanted or known objects.
 	Keys, Objects int
-	// Dirty objects differ from what is known; Pending keys await a verdict.
+	// Dirty objects differ from what is known; Pending keys await an ack.
 	Dirty, Pending int
 }
 

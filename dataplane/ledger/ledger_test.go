@@ -111,7 +111,7 @@ func TestAFailedWriteLosesNothing(t *testing.T) {
 	}
 }
 
-func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
+func TestLateOutputOfAFormerIncarnationIsRejected(t *testing.T) {
 	l := New(nil, names{}, nil)
 	reborn := fragment("a", 1, chain("x", "new"))
 	reborn.Revision = service.Revision{Incarnation: 2, Sequence: 1}

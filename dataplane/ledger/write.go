@@ -47,7 +47,7 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	return batch
 }
 
-// blamed returns the Service that a refusal of an object is blamed on: of those that share it, one that
+// blamed returns the Service that a rejection of an object is blamed on: of those that share it, one that
 // has not settled, if there is one.
 func (l *Ledger) blamed(e *entry) service.Key {
 	if e.claims.shared == nil || e.claims.sole.by != nil {
@@ -73,7 +73,7 @@ func sortByKey(contributions []dataplane.Contribution) {
 }
 
 // PlanControl returns a batch of all differences and of the whole scaffold. While the
-// suspects of a refusal are held, writing it shows whether the kernel refuses the
+// suspects of a rejection are held, writing it shows whether the kernel rejects the
 // scaffold itself.
 func (l *Ledger) PlanControl() *dataplane.Batch {
 	l.compose()
@@ -91,7 +91,7 @@ func (l *Ledger) PlanControl() *dataplane.Batch {
 }
 
 // Settle takes a receipt. It returns the contributions that are fully in the kernel now,
-// whatever happened to the others. Nothing may be folded between Plan and Settle of one
+// regardless of the other contributions. Nothing may be folded between Plan and Settle of one
 // batch: newer fragments stay in the mailbox.
 func (l *Ledger) Settle(batch *dataplane.Batch,
 	receipt dataplane.Receipt) []dataplane.Contribution {
@@ -119,12 +119,12 @@ func (l *Ledger) Settle(batch *dataplane.Batch,
 }
 
 // settle settles and returns the contributions that are fully in the kernel. Each is
-// checked separately: a Service that the kernel refuses does not delay the verdicts of
+// checked separately: a Service that the kernel rejects does not delay the acks of
 // others.
 func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Contribution {
 	whole := contributions
 	if l.dirty.count > 0 {
-		whole = l.inForce(contributions)
+		whole = l.applied(contributions)
 	}
 	for i := range whole {
 		a := l.accounts[whole[i].Key]
@@ -142,11 +142,11 @@ func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Cont
 	return whole
 }
 
-// inForce returns the contributions without differences: what they want is there, what
+// applied returns the contributions without differences: what they want is there, what
 // they no longer want is gone, and the composed objects that lead to their elements are
 // right. Its cost is the size of the contributors, and it is needed only while
 // something differs.
-func (l *Ledger) inForce(contributions []dataplane.Contribution) []dataplane.Contribution {
+func (l *Ledger) applied(contributions []dataplane.Contribution) []dataplane.Contribution {
 	leaving, composing := map[*account]bool{}, false
 	for _, e := range l.dirty.listed {
 		l.steps++

@@ -28,7 +28,7 @@ type Attempt[C any] struct {
 	// contents are the parsed bodies, opened the new listeners.
 	contents map[dataplane.ID]C
 	opened   map[dataplane.ID]bool
-	refused  RejectedError
+	rejected RejectedError
 }
 
 // Begin returns an attempt, which has changed nothing yet. All changes must be of listeners.
@@ -75,7 +75,7 @@ func (a *Attempt[C]) Open(ctx context.Context) (hosts error) {
 			continue
 		}
 		a.nameHolder(failed)
-		a.Refuse(failed)
+		a.Reject(failed)
 	}
 	return hosts
 }
@@ -118,7 +118,7 @@ const holderMax = 3
 
 // nameHolder finds the holder of a port in use.
 func (a *Attempt[C]) nameHolder(e *OpenError) {
-	if !errors.Is(e.Err, unix.EADDRINUSE) || len(a.refused.Failures) >= holderMax {
+	if !errors.Is(e.Err, unix.EADDRINUSE) || len(a.rejected.Failures) >= holderMax {
 		return
 	}
 	_ = a.set.relay.Inside(func() error { // on failure, the error tells the user how to find the holder
@@ -127,8 +127,8 @@ func (a *Attempt[C]) nameHolder(e *OpenError) {
 	})
 }
 
-// Refuse rejects one object. The rest of the batch lands.
-func (a *Attempt[C]) Refuse(e *OpenError) { a.refused.Failures = append(a.refused.Failures, e) }
+// Reject rejects one object. The rest of the batch lands.
+func (a *Attempt[C]) Reject(e *OpenError) { a.rejected.Failures = append(a.rejected.Failures, e) }
 
 // Change replaces the contents of listeners that were open before the attempt.
 func (a *Attempt[C]) Change() {
@@ -141,7 +141,7 @@ func (a *Attempt[C]) Change() {
 		}
 		if err := l.Change(content); err != nil {
 			err = fmt.Errorf("cannot change listener %s: %w", c.ID.Name, err)
-			a.Refuse(&OpenError{Owner: c.Owner, Err: err})
+			a.Reject(&OpenError{Owner: c.Owner, Err: err})
 			continue
 		}
 		l.body = c.After.Body
@@ -167,10 +167,10 @@ func (a *Attempt[C]) Remove() {
 func (a *Attempt[C]) Receipt(err error, unknown bool, certain func() map[dataplane.ID]*dataplane.Object) dataplane.Receipt {
 	r := dataplane.Receipt{Outcome: dataplane.Landed, Written: a.Written, Took: time.Since(a.began)}
 	switch {
-	case err == nil && len(a.refused.Failures) == 0:
+	case err == nil && len(a.rejected.Failures) == 0:
 		return r
 	case err == nil:
-		r.Outcome, r.Suspects, r.Proven, r.Err = dataplane.Rejected, a.refused.suspects(), true, &a.refused
+		r.Outcome, r.Suspects, r.Proven, r.Err = dataplane.Rejected, a.rejected.suspects(), true, &a.rejected
 	case unknown:
 		r.Outcome, r.Err = dataplane.Unknown, err
 	default:

@@ -16,18 +16,18 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// refusal is an error of a listener on localhost.
-func refusal(name string, err error) *OpenError {
+// rejection is an error of a listener on localhost.
+func rejection(name string, err error) *OpenError {
 	return &OpenError{
 		Owner: service.Key{Namespace: "ns1", Name: name},
 		Place: relay.Place{Protocol: service.UDP, At: netip.MustParseAddrPort("127.0.0.1:30053")}, Err: err,
 	}
 }
 
-func TestRefusalsAreCountedWhenTheyAreMany(t *testing.T) {
+func TestRejectionsAreCountedWhenTheyAreMany(t *testing.T) {
 	e := &RejectedError{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		e.Failures = append(e.Failures, refusal(name, unix.EADDRINUSE))
+		e.Failures = append(e.Failures, rejection(name, unix.EADDRINUSE))
 	}
 	text := e.Error()
 	if !strings.Contains(text, "ns1/c") || strings.Contains(text, "ns1/d") || !strings.HasSuffix(text, "; and 2 more") {
@@ -45,7 +45,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		unix.EADDRNOTAVAIL: "bring the loopback interface up",
 		unix.EMFILE:        "too many open files",
 	} {
-		text := refusal("dns", err).Error()
+		text := rejection("dns", err).Error()
 		for _, part := range []string{"Service ns1/dns", "udp/127.0.0.1:30053", err.Error(), want} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%q does not say %q", text, part)
@@ -63,7 +63,7 @@ func TestOnlyTheHostIsToBlameForWhatItLacks(t *testing.T) {
 		unix.EADDRINUSE: false, unix.EACCES: false, io.EOF: false,
 		unix.EMFILE: true, unix.ENFILE: true, unix.ENOBUFS: true, unix.EADDRNOTAVAIL: true, unix.EAFNOSUPPORT: true,
 	} {
-		e := refusal("dns", err)
+		e := rejection("dns", err)
 		if got := e.hostsFault(); got != want {
 			t.Errorf("%v is the host's fault: %v, want %v", err, got, want)
 		}

@@ -105,13 +105,13 @@ func (s *Set[C]) Read(ctx context.Context) (objects []dataplane.Object, err erro
 const healPause = time.Second
 
 // Watch calls changed after the death of a listener and after Wake, until the context ends.
-func (s *Set[C]) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (s *Set[C]) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.woken:
-			changed(dataplane.Stranger{})
+			changed(dataplane.ForeignProcess{})
 		}
 		select {
 		case <-ctx.Done():

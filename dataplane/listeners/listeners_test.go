@@ -129,8 +129,8 @@ func TestListenersComeChangeAndGo(t *testing.T) {
 	}
 }
 
-// TestRefusedListenersAreAlone: those that cannot be read, opened or changed. Everything else lands.
-func TestRefusedListenersAreAlone(t *testing.T) {
+// TestRejectedListenersAreAlone: those that cannot be read, opened or changed. Everything else lands.
+func TestRejectedListenersAreAlone(t *testing.T) {
 	w := newWorld(t)
 	w.write(dataplane.Landed, nil, map[uint16]string{80: "a"}, want(80, "a"))
 	w.opened[place(80)].changes = unix.EPERM
@@ -178,7 +178,7 @@ func TestDeadListenersAreReportedAndReopened(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- w.Watch(ctx, func(dataplane.Stranger) { told = append(told, time.Since(began)) })
+			ended <- w.Watch(ctx, func(dataplane.ForeignProcess) { told = append(told, time.Since(began)) })
 		}()
 		for range 2 {
 			l := w.opened[place(80)]

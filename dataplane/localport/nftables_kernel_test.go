@@ -85,7 +85,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 		slice.Ports = append(slice.Ports, service.SlicePort{Name: protocol.String(), Protocol: protocol, Port: c.endpoint.Port()})
 	}
 	for _, e := range endpoints {
-		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), Place: &service.Place{NodeName: "n2"}, Ready: true, Serving: true})
+		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), Location: &service.Location{NodeName: "n2"}, Ready: true, Serving: true})
 	}
 	for _, domain := range []*writertest.Pipeline{c.rules, c.listeners} {
 		domain.Serve(spec, slice)

@@ -2,10 +2,9 @@ package localport
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
@@ -15,7 +14,7 @@ import (
 
 // Renderer implements [dataplane.Renderer] for one family: one listener for each TCP or UDP node
 // port through which a client on this node can be served. Without endpoints there is no listener,
-// so the host refuses clients at once.
+// so the host refuses clients immediately.
 //
 // Listeners are elements: two Services may want one node port, and the ledger decides.
 type Renderer struct {
@@ -59,9 +58,9 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		if port.NodePort == 0 || (port.Protocol != service.TCP && port.Protocol != service.UDP) {
 			continue
 		}
-		if target, ok := targetOf(port, through); ok {
+		if port.HasAny && len(port.Cluster) > 0 {
 			listen := netip.AddrPortFrom(r.listen, port.NodePort)
-			objects = append(objects, object(relay.Place{Protocol: port.Protocol, At: listen}, target))
+			objects = append(objects, object(relay.Place{Protocol: port.Protocol, At: listen}, targetsOf(port, through)))
 		}
 	}
 	return objects
@@ -78,7 +77,7 @@ func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr
 	if at := slices.IndexFunc(on.Addresses, dialable); !on.All && at >= 0 {
 		return on.Addresses[at], true
 	}
-	return netip.Addr{}, on.All || len(on.Addresses) > 0
+	return netip.Addr{}, on.All || on.Loopback || len(on.Addresses) > 0
 }
 
 // dialable reports whether a node port can be reached at an address. A loopback address would lead
@@ -87,44 +86,34 @@ func dialable(addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast()
 }
 
-// targetOf returns where to forward a port's node port, and false if nothing would answer there. A
-// node port serves this node's own clients from all endpoints, with any externalTrafficPolicy, as
-// in kube-proxy. The ClusterIP, which replaces an unknown node address, follows
-// internalTrafficPolicy.
-func targetOf(port *service.PortView, through netip.Addr) (netip.AddrPort, bool) {
+// targetsOf returns where to forward a port's node port: to the node port at an address of this node,
+// or, without one, to the endpoints. A node port serves this node's own clients from all endpoints,
+// with any traffic policy, as in iptables mode.
+func targetsOf(port *service.PortView, through netip.Addr) targets {
 	if through.IsValid() {
-		return netip.AddrPortFrom(through, port.NodePort), port.HasAny && len(port.Cluster) > 0
+		return targets{to: []netip.AddrPort{netip.AddrPortFrom(through, port.NodePort)}}
 	}
-	return netip.AddrPortFrom(port.ClusterIP, port.Port), port.ClusterIP.IsValid() && port.ServesInternal()
+	t := targets{affinity: time.Duration(port.AffinitySeconds) * time.Second}
+	for _, e := range port.Cluster {
+		t.to = append(t.to, e.AddrPort)
+	}
+	slices.SortFunc(t.to, netip.AddrPort.Compare)
+	t.to = slices.Compact(t.to)
+	return t
 }
-
-// bodyPrefix begins every body; the target follows, for example "to 192.0.2.10:30080".
-const bodyPrefix = "to "
 
 // object returns a listener as an object.
-func object(p relay.Place, target netip.AddrPort) dataplane.Object {
-	return dataplane.Object{ID: listeners.ID(p), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
+func object(p relay.Place, to targets) dataplane.Object {
+	return dataplane.Object{ID: listeners.ID(p), Kind: dataplane.Element, Body: to.body()}
 }
 
-// parseBody returns the target in an object's body. It rejects a target on the loopback interface:
-// a listener would forward to itself in a loop.
-func parseBody(text string) (netip.AddrPort, error) {
-	rest, found := strings.CutPrefix(text, bodyPrefix)
-	target, err := netip.ParseAddrPort(rest)
-	if !found || err != nil || target.Addr().IsLoopback() {
-		return target, fmt.Errorf("content %q: want %q and an address off the loopback interface, with a port",
-			text, bodyPrefix)
-	}
-	return target, nil
-}
-
-// Target returns where the listener at an address forwards to, and false if there is none.
-func Target(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) (netip.AddrPort, bool) {
+// Targets returns where the listener at an address forwards to; nil if there is none.
+func Targets(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) []netip.AddrPort {
 	for i := range objects {
 		if objects[i].ID == listeners.ID(relay.Place{Protocol: protocol, At: at}) {
-			target, err := parseBody(objects[i].Body)
-			return target, err == nil
+			t, _ := parseBody(objects[i].Body) // the renderer's own
+			return t.to
 		}
 	}
-	return netip.AddrPort{}, false
+	return nil
 }

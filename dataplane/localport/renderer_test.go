@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
@@ -77,7 +78,6 @@ func at(family service.Family, port uint16) netip.AddrPort {
 func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
 	for _, family := range service.Families {
 		s := scenes[family]
-		clusterIP := netip.AddrPortFrom(netip.MustParseAddr(s.clusterIP), 80).String()
 		nodePort := func(addr string) string { return netip.AddrPortFrom(netip.MustParseAddr(addr), 30080).String() }
 		for name, c := range map[string]struct {
 			own    string
@@ -86,12 +86,12 @@ func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
 			want   string // empty for no listener
 		}{
 			"all":                           {own: s.own, all: true, want: nodePort(s.own)},
-			"all, own address unknown":      {all: true, want: clusterIP},
-			"all, own address is loopback":  {own: s.loopback, all: true, want: clusterIP},
-			"all, own address is of a link": {own: s.linkLocal, all: true, want: clusterIP},
+			"all, own address unknown":      {all: true, want: s.endpoint},
+			"all, own address is loopback":  {own: s.loopback, all: true, want: s.endpoint},
+			"all, own address is of a link": {own: s.linkLocal, all: true, want: s.endpoint},
 			"own address is listed":         {own: s.own, listed: []string{s.second, s.own}, want: nodePort(s.own)},
 			"another address is listed":     {own: s.own, listed: []string{s.loopback, s.linkLocal, s.second}, want: nodePort(s.second)},
-			"loopback alone is listed":      {own: s.own, listed: []string{s.loopback}, want: clusterIP},
+			"loopback alone is listed":      {own: s.own, listed: []string{s.loopback}, want: s.endpoint},
 			"nothing is listed":             {own: s.own},
 		} {
 			facts := &service.NodeFacts{}
@@ -113,17 +113,21 @@ func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
 	}
 }
 
-// TestRendererGoesByTheInternalPolicyOfAClusterIP, which replaces an unknown node address.
-func TestRendererGoesByTheInternalPolicyOfAClusterIP(t *testing.T) {
+// TestRendererForwardsToEndpoints: they replace an unknown node address, with any traffic policy.
+func TestRendererForwardsToEndpoints(t *testing.T) {
 	facts := &service.NodeFacts{}
-	facts.NodePorts[service.IPv4].All = true
-	elsewhere := exposed(service.IPv4, func(p *service.PortView) { p.InternalLocal, p.Local = true, nil })
-	if got := rendered(service.IPv4, elsewhere, facts); len(got) != 0 {
-		t.Errorf("got %q for a ClusterIP that this node does not serve", got)
-	}
-	denied := exposed(service.IPv4, func(p *service.PortView) { p.ClusterIP = netip.Addr{} })
-	if got := rendered(service.IPv4, denied, facts); len(got) != 0 {
-		t.Errorf("got %q for a ClusterIP that another Service has", got)
+	facts.NodePorts[service.IPv4].Loopback = true
+	second := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.0:8080")}
+	for want, change := range map[string]func(*service.PortView){
+		"to 10.0.0.0:8080 10.0.0.1:8080": func(p *service.PortView) {
+			p.Cluster, p.ExternalLocal, p.InternalLocal, p.Local = append(p.Cluster, second, second), true, true, nil
+		},
+		"to 10.0.0.1:8080 for 3h0m0s": func(p *service.PortView) { p.AffinitySeconds = 10800 },
+	} {
+		got := rendered(service.IPv4, exposed(service.IPv4, change), facts)
+		if want = "listener tcp/127.0.0.1:30080 " + want; !slices.Equal(got, []string{want}) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
@@ -139,15 +143,20 @@ func TestRendererKeepsToItsFamily(t *testing.T) {
 }
 
 func TestObjectsAreReadBack(t *testing.T) {
-	target := netip.MustParseAddrPort("[2001:db8::10]:30053")
-	o := object(relay.Place{Protocol: service.UDP, At: netip.MustParseAddrPort("[::1]:30053")}, target)
-	if got, err := parseBody(o.Body); err != nil || got != target {
-		t.Errorf("%q is read back as %v, %v", o.Body, got, err)
+	one, two := netip.MustParseAddrPort("[2001:db8::10]:30053"), netip.MustParseAddrPort("[2001:db8::11]:53")
+	for _, want := range []targets{
+		{to: []netip.AddrPort{one}}, {to: []netip.AddrPort{one, two}}, {to: []netip.AddrPort{one, two}, affinity: 90 * time.Second},
+	} {
+		o := object(relay.Place{Protocol: service.UDP, At: netip.MustParseAddrPort("[::1]:30053")}, want)
+		if got, err := parseBody(o.Body); err != nil || !slices.Equal(got.to, want.to) || got.affinity != want.affinity {
+			t.Errorf("%q is read back as %v, %v", o.Body, got, err)
+		}
 	}
 }
 
 func TestObjectsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, text := range []string{"", "to ", "192.0.2.1:80", "to 192.0.2.1", "to web:80", "to 127.0.0.1:80", "to [::1]:80"} {
+	for _, text := range []string{"", "to ", "192.0.2.1:80", "to 192.0.2.1", "to web:80", "to 127.0.0.1:80", "to [::1]:80",
+		"to 192.0.2.1:80 127.0.0.1:80", "to 192.0.2.1:80 for ever"} {
 		if got, err := parseBody(text); err == nil {
 			t.Errorf("content %q is read as %v", text, got)
 		}

@@ -1,7 +1,7 @@
 // Package localport lets node ports answer on 127.0.0.1 and ::1 where the kernel's rules cannot: it
 // listens there and forwards to the node's own node port, where the rules of another domain choose
-// endpoints and remember clients. A change of endpoints therefore changes nothing here. It owns
-// these listeners and their connections. internal/daemon/backend builds one domain per family from
+// endpoints and remember clients. A change of endpoints therefore changes nothing here. If node ports
+// answer at no other address, it forwards to the endpoints themselves. It owns these listeners and their connections. internal/daemon/backend builds one domain per family from
 // it in nftables mode.
 //
 //	client ──► 127.0.0.1:30080 ──► this process ──► 192.0.2.10:30080 ──► rules ──► endpoint
@@ -14,14 +14,13 @@
 //
 //   - retargeted (the node's address has changed): open TCP connections keep their target; a UDP
 //     session moves with the client's next datagram;
-//   - removed: new clients are refused at once; open TCP connections go on until they end, as
+//   - removed: new clients are refused immediately; open TCP connections go on until they end, as
 //     translated ones do; UDP sessions end, as stale UDP flows are cut;
 //   - the process ends, or [Writer.Close]: everything ends.
 package localport
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
@@ -35,7 +34,7 @@ type Config = relay.Config
 // Writer writes the listeners of one family. It implements [dataplane.Writer] and
 // [dataplane.Watcher]. Stats and Close may run concurrently with all other methods.
 type Writer struct {
-	*listeners.Set[netip.AddrPort]
+	*listeners.Set[targets]
 	relay *relay.Relay
 	// sockets is where Close leaves the listening ones for a successor; nil for nowhere.
 	sockets *relay.Sockets
@@ -49,9 +48,9 @@ var (
 // NewWriter returns a writer for one family. Close ends what it has started.
 func NewWriter(family service.Family, config Config) *Writer {
 	w := &Writer{relay: relay.New(config), sockets: config.Sockets}
-	w.Set = listeners.New(w.relay, func(p relay.Place, body string) (netip.AddrPort, error) {
+	w.Set = listeners.New(w.relay, func(p relay.Place, body string) (targets, error) {
 		if p.At.Addr() != loopback[family] {
-			return netip.AddrPort{}, fmt.Errorf("listener %s: the address must be %s", p, loopback[family])
+			return targets{}, fmt.Errorf("listener %s: the address must be %s", p, loopback[family])
 		}
 		return parseBody(body)
 	}, w.open)
@@ -71,22 +70,27 @@ func (w *Writer) Close() error {
 // Stats returns the writer's numbers.
 func (w *Writer) Stats() *relay.Stats { return w.relay.Stats() }
 
-// listener forwards to one target.
-type listener struct{ *relay.Listener }
-
-func (w *Writer) open(p relay.Place, target netip.AddrPort) (listeners.Listener[netip.AddrPort], error) {
-	l, err := w.relay.Open(p, relay.Options{Balancer: relay.Fixed(target)})
-	return listener{l}, err
+// listener forwards to the targets of a balancer.
+type listener struct {
+	*relay.Listener
+	balancer *balancer
 }
 
-// Change replaces the target. Open connections keep the former one.
-func (l listener) Change(target netip.AddrPort) error {
-	l.Use(relay.Fixed(target))
+func (w *Writer) open(p relay.Place, to targets) (listeners.Listener[targets], error) {
+	b := newBalancer(to, nil)
+	l, err := w.relay.Open(p, relay.Options{Balancer: b})
+	return &listener{l, b}, err
+}
+
+// Change replaces the targets. Open connections keep the previous ones.
+func (l *listener) Change(to targets) error {
+	l.balancer = newBalancer(to, l.balancer)
+	l.Use(l.balancer)
 	return nil
 }
 
 // Retire closes the socket. TCP connections continue, UDP sessions end.
-func (l listener) Retire() { l.Close() }
+func (l *listener) Retire() { l.Close() }
 
 // Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
 // no ::1. The function inside is that of Config; nil means the process's own namespace.

@@ -169,7 +169,7 @@ func TestKernelDeadListenersAreSeenAndReopened(t *testing.T) {
 		told := make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(w.Context())
 		watched := make(chan error)
-		go func() { watched <- w.writer.Watch(ctx, func(dataplane.Stranger) { told <- struct{}{} }) }()
+		go func() { watched <- w.writer.Watch(ctx, func(dataplane.ForeignProcess) { told <- struct{}{} }) }()
 		kill(w, w.listen(nodePort))
 		select {
 		case <-told:

@@ -28,7 +28,7 @@ const (
 
 // String returns the name of a refusal in metrics.
 func (r Refusal) String() string {
-	return [...]string{"client_bound", "service_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
+	return [...]string{"client_limit", "service_limit", "process_limit", "unreachable", "no_endpoint", "replaced"}[r]
 }
 
 // Connection is an open TCP connection or UDP session.

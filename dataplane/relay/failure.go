@@ -17,7 +17,7 @@ func ParsePlace(text string) (Place, error) {
 	case service.UDP.String():
 		p.Protocol = service.UDP
 	default:
-		return p, fmt.Errorf("%q: want tcp or udp, and an address", text)
+		return p, fmt.Errorf("%q: must be tcp or udp, and an address", text)
 	}
 	var err error
 	if p.At, err = netip.ParseAddrPort(at); err != nil {

@@ -73,7 +73,7 @@ func (l *Listener) Place() Place { return l.place }
 // Alive reports whether it serves clients, or will once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
 
-// Use replaces the balancer. Open connections report their end to the former one. The new one decides
+// Use replaces the balancer. Open connections report their end to the previous one. The new one decides
 // which sessions stay.
 func (l *Listener) Use(b Balancer) { l.server.use(b) }
 
@@ -129,8 +129,8 @@ var passing = []error{
 // exhausted errors mean that the host has no more descriptors or buffers.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR}
 
-// Exhausted reports whether an error means that the host has no more descriptors or buffers,
-// whatever is opened.
+// Exhausted reports whether an error means that the host has no more descriptors or buffers
+// for any socket.
 func Exhausted(err error) bool { return isOneOf(err, exhausted) }
 
 func isOneOf(err error, kinds []error) bool {

@@ -27,7 +27,7 @@ const (
 	candidatesMax = 16
 )
 
-// Pool bounds what is open at once: in all, for each Budget, and for each client address. A slot
+// Pool bounds what is open at the same time: in all, for each Budget, and for each client address. A slot
 // is for something that stays until it ends, or for an occupant, which a new one may replace. Any
 // goroutine may use it.
 //

@@ -34,19 +34,19 @@ func TestPoolBoundsClientsFirst(t *testing.T) {
 	}{
 		{web, "192.0.2.1", 2, ""},
 		{db, "192.0.2.1", 1, ""},
-		{db, "192.0.2.1", 1, "client_bound"}, // over all budgets
+		{db, "192.0.2.1", 1, "client_limit"}, // over all budgets
 		{web, "192.0.2.2", 3, ""},
 		{web, "127.0.0.1", 2, ""},
-		{web, "127.1.2.3", 2, "client_bound"}, // any user of the host has all of 127/8
-		{web, "192.0.2.3", 3, "service_bound"},
-		{db, "192.0.2.1", 1, "client_bound"},
+		{web, "127.1.2.3", 2, "client_limit"}, // any user of the host has all of 127/8
+		{web, "192.0.2.3", 3, "service_limit"},
+		{db, "192.0.2.1", 1, "client_limit"},
 	} {
 		if got := take(c.of, c.client, c.times); got != c.want {
 			t.Errorf("step %d: %q, want %q", i, got, c.want)
 		}
 	}
 	p.LimitClients(4)
-	if got := take(db, "192.0.2.1", 2); got != "client_bound" {
+	if got := take(db, "192.0.2.1", 2); got != "client_limit" {
 		t.Errorf("with another limit: %q", got)
 	}
 	if met := db.Met(addr("192.0.2.1")); met.Why != ClientFull || met.Open != 4 || met.Most != 4 {
@@ -62,12 +62,12 @@ func TestPoolBoundsPrefixes(t *testing.T) {
 			t.Fatalf("address %d: %q", i, got)
 		}
 	}
-	for client, want := range map[string]string{"2001:db8::ffff": "client_bound", "2001:db8:0:1::1": ""} {
+	for client, want := range map[string]string{"2001:db8::ffff": "client_limit", "2001:db8:0:1::1": ""} {
 		if got := take(b, client, 1); got != want {
 			t.Errorf("%s: %q, want %q", client, got, want)
 		}
 	}
-	if got := take(b, "2001:db8:0:1::2", 3); got != "client_bound" {
+	if got := take(b, "2001:db8:0:1::2", 3); got != "client_limit" {
 		t.Errorf("one address: %q", got)
 	}
 }
@@ -88,7 +88,7 @@ func TestPoolKeepsAReserve(t *testing.T) {
 	if got := take(small, "10.0.0.1", 6); got != "" {
 		t.Errorf("a budget with few: %q", got)
 	}
-	if got := take(small, "10.0.0.1", 1); got != "total_bound" {
+	if got := take(small, "10.0.0.1", 1); got != "process_limit" {
 		t.Errorf("a budget that has its share of the reserve: %q", got)
 	}
 	for i := range 34 {
@@ -96,7 +96,7 @@ func TestPoolKeepsAReserve(t *testing.T) {
 			t.Errorf("budget %d without any: %q", i, got)
 		}
 	}
-	if got := take(p.Budget(), "10.0.0.1", 1); got != "total_bound" || p.used != 400 {
+	if got := take(p.Budget(), "10.0.0.1", 1); got != "process_limit" || p.used != 400 {
 		t.Errorf("with all taken: %q, %d", got, p.used)
 	}
 }

@@ -221,7 +221,7 @@ func (t *tasks) close() {
 	t.running.Wait()
 }
 
-// atEnd calls f in a goroutine of its own when the context ends. release, which is called once,
+// atEnd calls f in a separate goroutine when the context ends. release, which is called once,
 // prevents that or waits until f has returned.
 func atEnd(ctx context.Context, f func()) (release func()) {
 	returned := make(chan struct{})

@@ -111,7 +111,7 @@ func (s *session) answered() {
 	}
 }
 
-// send passes a datagram to the target. It does not block: if it cannot send at once, it returns an
+// send passes a datagram to the target. It does not block: if it cannot send immediately, it returns an
 // error and does not hold up the listener's other clients.
 func (s *session) send(datagram []byte) error {
 	var sent error

@@ -55,7 +55,7 @@ func (s *Sockets) Files() []*os.File {
 	return slices.Collect(maps.Values(s.waiting))
 }
 
-// Close closes the sockets that nobody has taken, and returns how many there were.
+// Close closes the sockets that were not taken, and returns their number.
 func (s *Sockets) Close() (closed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func inherit[S syscall.Conn, I io.Closer](s *sockets, p Place, o Options, copy f
 	return socket, false
 }
 
-// prepare does with a socket of a former owner what Control does with a new one. The former owner's
-// filter goes.
+// prepare does with a socket of a previous owner what Control does with a new one. It removes the
+// filter of the previous owner.
 func (o Options) prepare(socket syscall.Conn) error {
 	var failed error
 	err := controlled(socket, func(fd uintptr) {

@@ -20,7 +20,7 @@ type acceptor interface {
 	Close() error
 }
 
-// tcpServer accepts TCP connections from one socket. Goroutines of their own forward them and
+// tcpServer accepts TCP connections from one socket. Separate goroutines forward them and
 // outlive it.
 type tcpServer struct {
 	*Relay
@@ -70,7 +70,7 @@ func (s *tcpServer) serve(ctx context.Context) error {
 	}
 }
 
-// admit starts forwarding a connection, or resets it: a client beyond a bound should fail at once
+// admit starts forwarding a connection, or resets it: a client beyond a limit should fail immediately
 // and not wait.
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
@@ -212,7 +212,7 @@ var smalls = sync.Pool{New: func() any { return new([smallBytes]byte) }}
 
 // passOn passes on what arrives until the end of the stream. What fills a buffer is followed by
 // splice(2), without copies in this process, for as long as much arrives. So an idle connection
-// holds neither a buffer nor a pipe, and what has arrived is counted at once.
+// holds neither a buffer nor a pipe, and received bytes are counted immediately.
 func passOn(to, from *net.TCPConn, passed func(int)) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -274,7 +274,7 @@ func passLarge(to, from *net.TCPConn, raw syscall.RawConn, passed func(int)) err
 	}
 }
 
-// abort resets both ends, so that neither mistakes half an answer for a whole one.
+// abort resets both ends, so that neither takes half an answer for a whole one.
 func (c *connection) abort() {
 	reset(c.client)
 	reset(c.upstream)

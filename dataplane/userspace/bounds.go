@@ -194,8 +194,8 @@ type boundError struct {
 // Error says what to do.
 func (e *boundError) Error() string {
 	if e.why == relay.PartFull {
-		return fmt.Sprintf("the Service has %d listeners, as many as one Service may have: "+
-			"use fewer addresses or ports, or raise the limit of descriptors (LimitNOFILE), a quarter of whose listeners it may have", e.most)
+		return fmt.Sprintf("listener limit of one Service reached (%d): reduce its addresses or ports, "+
+			"or raise the file-descriptor limit (LimitNOFILE)", e.most)
 	}
-	return fmt.Sprintf("this process has %d listeners, as many as its limit of descriptors allows: raise it (LimitNOFILE)", e.most)
+	return fmt.Sprintf("listener limit reached (%d): raise the file-descriptor limit (LimitNOFILE)", e.most)
 }

@@ -212,7 +212,7 @@ func TestKernelListenersAreBounded(t *testing.T) {
 			for range 2 { // what is refused holds no place
 				receipt := w.attempt(w.want(addressOf(addresses[family].cluster)), w.want(first), second)
 				if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 || receipt.Suspects[0] != second.Owner ||
-					!strings.Contains(receipt.Err.Error(), "this process has 1 listeners, as many as its limit of descriptors allows") {
+					!strings.Contains(receipt.Err.Error(), "listener limit reached (1): raise the file-descriptor limit (LimitNOFILE)") {
 					w.Errorf("got %+v", receipt)
 				}
 				w.names(w.client, "tcp", w.cluster(80), 1)
@@ -239,7 +239,7 @@ func TestKernelListenersOfAServiceAreBounded(t *testing.T) {
 			third.Owner = service.Key{Namespace: "ns1", Name: "big"}
 			receipt := w.attempt(third, w.want(listener("other", 90)))
 			if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 || receipt.Suspects[0] != third.Owner ||
-				!strings.Contains(receipt.Err.Error(), "the Service has 2 listeners, as many as one Service may have") {
+				!strings.Contains(receipt.Err.Error(), "listener limit of one Service reached (2)") {
 				w.Errorf("got %+v", receipt)
 			}
 			w.names(w.client, "tcp", w.cluster(90), 1)

@@ -12,7 +12,7 @@
 //
 //   - an endpoint leaves: it gets no new connections. Open TCP connections end at a deadline, UDP
 //     sessions move with the client's next datagram;
-//   - the listener goes: new clients are refused at once. Connections end at the same deadline;
+//   - the listener goes: new clients are refused immediately. Connections end at the same deadline;
 //   - the process ends: everything ends, and the routes stay, so that clients are refused.
 package userspace
 
@@ -29,7 +29,7 @@ import (
 type Config struct {
 	// Relay is passed on. Its bounds and places are not used: those of the registry hold.
 	Relay relay.Config
-	// Registry is shared with the other forwarders of the process. Default: one of its own.
+	// Registry is shared with the other forwarders of the process. Default: a separate one.
 	Registry *Registry
 	// DrainDeadline is how long connections to an endpoint that has left stay open. Default
 	// 15 min.

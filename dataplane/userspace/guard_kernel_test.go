@@ -195,7 +195,7 @@ func TestKernelGuardIsRepaired(t *testing.T) {
 		changed := make(chan struct{}, 10)
 		ctx, stop := context.WithCancel(w.Context())
 		ended := make(chan error)
-		go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { changed <- struct{}{} }) }()
+		go func() { ended <- w.writer.Watch(ctx, func(dataplane.ForeignProcess) { changed <- struct{}{} }) }()
 		family := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[w.family]
 		w.eventually("the loss is announced", func() bool {
 			w.read()

@@ -93,7 +93,7 @@ type Table struct {
 	Affinity int
 	// Allowed are the sources that may come; nil for all.
 	Allowed []netip.Prefix
-	// Near are sources whose endpoints are NearTo; everybody else's are To. Without endpoints,
+	// Near are sources whose endpoints are NearTo; those of all other sources are To. Without endpoints,
 	// what they send is dropped.
 	Near       []netip.Prefix
 	NearTo, To []netip.AddrPort
@@ -214,7 +214,7 @@ func (t *Table) parseOf(value string) error {
 	key, name, _ := strings.Cut(value, " ")
 	namespace, of, found := strings.Cut(key, "/")
 	if !found || namespace == "" || of == "" {
-		return errors.New("want a Service")
+		return errors.New("a Service is required")
 	}
 	t.Service, t.Port = service.Key{Namespace: namespace, Name: of}, name
 	return nil

@@ -22,7 +22,7 @@ type port struct {
 	clients affinity
 	// endpoints are those that a listener holds: they have had a client.
 	endpoints map[netip.AddrPort]*endpoint
-	// former is what endpoints have passed on that nobody holds any more.
+	// former is what endpoints passed on that no listener holds any more.
 	former  Tally
 	refused [relay.Refusals]uint64
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Registry is what the forwarders of a process share: what is known of each Service port, whatever
-// frontend its clients use, and the open connections. Any goroutine may use it. The lock guards its
+// Registry is what the forwarders of a process share: what is known of each Service port, for all
+// frontends together, and the open connections. Any goroutine may use it. The lock guards its
 // fields, never a call.
 type Registry struct {
 	mu       sync.Mutex
@@ -30,7 +30,7 @@ type Registry struct {
 	last atomic.Uint64
 }
 
-// shards keeps one below 2,100 connections, whatever the process may have.
+// shards keeps one below 2,100 connections at the largest limit of a process.
 const shards = 64
 
 // PortID is a Service port in one family. Its zero value stands for a listener of no Service.

@@ -164,7 +164,7 @@ func TestDeadListenersLeaveTheirSlot(t *testing.T) {
 		}
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	_ = f.listeners.Watch(ctx, func(dataplane.Stranger) { stop() }) // it ends with the context
+	_ = f.listeners.Watch(ctx, func(dataplane.ForeignProcess) { stop() }) // it ends with the context
 	if o := f.listeners.Object(id); o != nil {
 		t.Errorf("a dead listener is %v", o)
 	}

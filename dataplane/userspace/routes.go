@@ -187,9 +187,9 @@ func Release(ctx context.Context, family service.Family, addrs []netip.Addr) err
 	return errors.Join(append(r.change(ctx, addrs, false), r.close())...)
 }
 
-// CleanUp removes all local addresses of a family in the network namespace of the calling thread,
+// Cleanup removes all local addresses of a family in the network namespace of the calling thread,
 // and returns how many there were. With dry it only counts them.
-func CleanUp(ctx context.Context, family service.Family, dry bool) (int, error) {
+func Cleanup(ctx context.Context, family service.Family, dry bool) (int, error) {
 	r, err := openRoutes(family)
 	if err != nil {
 		return 0, err

@@ -208,7 +208,7 @@ func TestKernelRoutesAreWatchedAndReadReally(t *testing.T) {
 		ctx, stop := context.WithCancel(w.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { changed <- struct{}{} })
+			ended <- w.writer.Watch(ctx, func(dataplane.ForeignProcess) { changed <- struct{}{} })
 		}()
 		w.write(w.want(ours))
 		w.run("ip", family, "route", "add", "local", theirs, "dev", "lo", "table", "local", "metric", "219", "proto", "218")
@@ -236,7 +236,7 @@ func TestKernelRoutesAreWatchedAndReadReally(t *testing.T) {
 		}
 		count := func(dry bool) (n int) {
 			check(w, w.node.Do(func() (err error) {
-				n, err = userspace.CleanUp(w.Context(), w.family, dry)
+				n, err = userspace.Cleanup(w.Context(), w.family, dry)
 				return err
 			}))
 			return n

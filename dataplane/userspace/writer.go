@@ -19,7 +19,7 @@ import (
 // Writer writes the listeners of a forwarder, and local addresses unless they are of node ports. It
 // implements [dataplane.Writer] and [dataplane.Watcher].
 //
-// A batch with an object that cannot be written for a reason of its own is rejected with proof, and
+// A batch with an object that cannot be written for a reason in the object itself is rejected with proof, and
 // everything else in it lands; the suspects are the owners of such objects. If the host is at fault
 // instead (no descriptors), there are no suspects.
 //
@@ -113,7 +113,7 @@ func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 
 // Watch calls changed when a listener has died by itself, and when another program has removed one
 // of our routes or changed the guard, until the context ends.
-func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	if w.routes != nil {
@@ -179,7 +179,7 @@ func (a *attempt) check() {
 
 // refuse rejects an address or a health check port. The rest of the batch lands.
 func (a *attempt) refuse(c *dataplane.Change, err error) {
-	a.Refuse(&listeners.OpenError{Owner: c.Owner, Err: err})
+	a.Reject(&listeners.OpenError{Owner: c.Owner, Err: err})
 	a.refused[c.ID] = true
 }
 
@@ -233,7 +233,7 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 // refusedAlone reports whether the kernel refuses an address for what it is: not for want of
 // memory, privilege or the loopback interface.
 func refusedAlone(err error) bool {
-	refusal, ok := errors.AsType[*netlink.Refusal](err)
+	refusal, ok := errors.AsType[*netlink.Rejection](err)
 	return ok && !slices.Contains([]unix.Errno{
 		unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN, unix.EINTR, unix.EPERM, unix.ENETDOWN, unix.ENODEV, unix.EOPNOTSUPP, unix.EAFNOSUPPORT,
 	}, refusal.Errno)

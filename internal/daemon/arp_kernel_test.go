@@ -57,36 +57,36 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", "--log-level", "error",
 		"--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
-	inForce := make(chan config.Mode, 10)
-	o.InForce = func(m config.Mode) { inForce <- m }
+	applied := make(chan config.Mode, 10)
+	o.FirstSync = func(m config.Mode) { applied <- m }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o, feed.Manifests("../../examples/demo")) }()
 
-	<-inForce
+	<-applied
 	expect("with answerARP", "0", "1")
 	for range 2 {
 		configure(userspace)
-		<-inForce
+		<-applied
 		expect("in userspace mode", "1", "2")
 		configure(nftables)
-		<-inForce
+		<-applied
 		expect("after userspace mode", "0", "1")
 	}
 	configure(userspace)
-	<-inForce
+	<-applied
 	expect("in userspace mode again", "1", "2")
 	configure(answering)
-	<-inForce
+	<-applied
 	expect("once the node is to answer", "0", "1")
 	configure(userspace)
-	<-inForce
+	<-applied
 	expect("in userspace mode", "1", "2")
 	cancel()
 	check(t, <-ended)
 
 	configure(answering) // the proxy of our manifests cannot write to /proc/sys, but its init container can
 	check(t, o.Load())
-	check(t, setup.Initialise(t.Context(), &o.Options))
+	check(t, setup.Initialize(t.Context(), &o.Options))
 	expect("after --init-only", "0", "1")
 }

@@ -38,20 +38,20 @@ func (c *portConflicts) listening(field, address string) func(error) {
 		switch now := time.Now(); {
 		case err == nil:
 			if c.free(field) {
-				c.log.Info("the address is free again; listening", zap.String(field, address))
+				c.log.Info("listen address free; listening", zap.String(field, address))
 			}
 			saidAt, handing = time.Time{}, false
 		case !errors.Is(err, syscall.EADDRINUSE):
 		case c.handing():
 			if !handing {
 				handing = true
-				c.log.Info("the other proxy still listens on an address; this one takes it over as soon as it is free", zap.String(field, address))
+				c.log.Info("waiting for the other proxy to release a listen address", zap.String(field, address))
 			}
 		case now.Sub(saidAt) >= holderAgain:
 			saidAt = now
 			problem := fmt.Sprintf("%s %s is held by %s", field, address, holderIn(err))
 			if c.set(field, health.Finding{Kind: health.AddressTaken, About: field, Since: now, Problem: problem}) {
-				c.log.Warn("another program holds an address of this one; will retry", zap.String("problem", problem))
+				c.log.Warn("listen address already in use; retrying", zap.String("problem", problem))
 				c.told(problem)
 			}
 		}

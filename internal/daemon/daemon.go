@@ -29,7 +29,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 )
 
 // lifetime is what all servers of one process share.
@@ -42,8 +42,8 @@ type lifetime struct {
 	// forwarders serve in userspace mode, whichever server is running.
 	forwarders *backend.Forwarders
 	// offer is made when another process takes over from this one; nil before.
-	offer *rival.Offer
-	// sockets wait for the next server, in whatever mode.
+	offer *peer.Offer
+	// sockets wait for the next server, in any mode.
 	sockets *relay.Sockets
 }
 
@@ -94,7 +94,7 @@ func Run(ctx context.Context, o *Options, open feed.Opener) error {
 		}
 		if s.successor != nil && ctx.Err() != nil {
 			if err := s.successor.discard(); err != nil {
-				log.Debug("cannot release what a prepared server opened", zap.Error(err))
+				log.Debug("cannot close resources of a prepared server", zap.Error(err))
 			}
 			break
 		}
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o *Options, open feed.Opener) error {
 func (l *lifetime) leaves(sandboxed bool) string {
 	switch {
 	case sandboxed:
-		return "the sandbox and its rules are gone"
+		return "the sandbox and its rules were removed"
 	case l.offer != nil:
 		return "another process serves"
 	case l.forwarders.Any():

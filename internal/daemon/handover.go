@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 )
@@ -19,9 +19,9 @@ import (
 // How userspace mode begins and ends without a new connection being lost.
 //
 // Another mode's rules translate a connection by its first packet, as far as the kernel tracks
-// connections, and the kernel forgets how to with the last rule. So it is made to hold them
-// (backend.HoldConnections) for some time around a change of the mode. A successor in userspace
-// mode, be it a server of this process or another process, takes the listening sockets over.
+// connections, and the kernel forgets how to with the last rule. So Sluice preserves
+// connections (backend.PreserveConnections) for some time around a change of the mode. A successor in
+// userspace mode, a server of this process or another process, takes the listening sockets over.
 const (
 	// trackedAfter is how long connections to forwarders are tracked before rules come: one of
 	// which no packet passes meanwhile is cut by them.
@@ -44,7 +44,7 @@ type handover struct {
 	sysctls sysctl.Files
 	log     *zap.Logger
 	// former are the forwarders of a server that this one follows, which serve until its own rules
-	// are in force; empty in userspace mode.
+	// are applied; empty in userspace mode.
 	former *backend.Forwarders
 	// remote is the connection to a process that this one follows, which serves until it is closed;
 	// nil without one.
@@ -69,7 +69,7 @@ func (h *handover) follow() {
 func (h *handover) receive(ctx context.Context) {
 	passed, done, err := h.life.owner.lock.Receive()
 	if err != nil {
-		h.log.Info("cannot take sockets over; new connections may be refused until they are open again", zap.Error(err))
+		h.log.Info("cannot receive listening sockets; new connections fail until they are reopened", zap.Error(err))
 	}
 	if done == nil {
 		return
@@ -78,13 +78,13 @@ func (h *handover) receive(ctx context.Context) {
 	for _, socket := range passed {
 		p, err := relay.PlaceOf(socket)
 		if err != nil {
-			h.log.Info("a socket that was passed on cannot be used", zap.Error(err))
+			h.log.Info("cannot use a received socket", zap.Error(err))
 			_ = socket.Close() // nothing was written
 			continue
 		}
 		h.life.sockets.Put(p, socket)
 	}
-	h.log.Info("listening sockets taken over", zap.Int("sockets", len(passed)))
+	h.log.Info("received listening sockets from the previous process", zap.Int("sockets", len(passed)))
 	if h.mode != config.ModeUserspace {
 		h.track(ctx)
 	}
@@ -99,8 +99,8 @@ func (h *handover) trackFormer(ctx context.Context) {
 
 // track lets connections to former forwarders go on when the rules of this mode come.
 func (h *handover) track(ctx context.Context) {
-	if err := backend.HoldConnections(); err != nil {
-		h.log.Info("connections that are open while the mode changes are cut", zap.Error(err))
+	if err := backend.PreserveConnections(); err != nil {
+		h.log.Info("cannot preserve open connections across the mode change; closing them", zap.Error(err))
 		return
 	}
 	wait(ctx, trackedAfter)
@@ -157,7 +157,7 @@ func (h *handover) leave(ctx context.Context) {
 	h.dismiss()
 }
 
-// release ends what holds connections: at once, or in userspace mode when they had time to end.
+// release ends what holds connections: immediately, or in userspace mode when they had time to end.
 // Replaced says that another mode's rules have been removed.
 func (h *handover) release(ctx context.Context, replaced bool) {
 	if h.mode == config.ModeUserspace {
@@ -169,8 +169,8 @@ func (h *handover) release(ctx context.Context, replaced bool) {
 	if ctx.Err() != nil {
 		return // the next server does it
 	}
-	if err := backend.ReleaseConnections(); err != nil {
-		h.log.Info("cannot remove what has kept open connections", zap.Error(err))
+	if err := backend.StopPreserving(); err != nil {
+		h.log.Info("failed to remove the connection-preservation table", zap.Error(err))
 	}
 }
 
@@ -179,7 +179,7 @@ func (h *handover) release(ctx context.Context, replaced bool) {
 func (h *handover) untranslate(ctx context.Context) {
 	wait(ctx, settleMax)
 	if err := h.life.forwarders.Untranslate(context.WithoutCancel(ctx)); err != nil {
-		h.log.Info("cannot look for UDP flows that rules of another mode have translated", zap.Error(err))
+		h.log.Info("cannot look for UDP flows that rules of another mode translated", zap.Error(err))
 	}
 }
 
@@ -188,9 +188,9 @@ func (h *handover) offerSockets() {
 	if h.mode != config.ModeUserspace || !h.life.owner.lock.Waited() {
 		return
 	}
-	offer, err := rival.NewOffer()
+	offer, err := peer.NewOffer()
 	if err != nil {
-		h.log.Info("new connections may be refused until the next process listens", zap.Error(err))
+		h.log.Info("cannot hand over listening sockets; new connections fail until the next process listens", zap.Error(err))
 		return
 	}
 	h.life.offer = offer
@@ -207,7 +207,7 @@ func (l *lifetime) passOn() {
 	err := l.offer.Give(copies.Files(), passingMax)
 	copies.Close()
 	if err != nil || missed > 0 {
-		l.log.Info("not all listening sockets were passed on", zap.Int("missed", missed), zap.Error(err))
+		l.log.Info("failed to hand over all listening sockets", zap.Int("missed", missed), zap.Error(err))
 	}
 	l.forwarders.Drain()
 	settle(context.Background(), l.forwarders, settleMin, true, l.log.Logger)

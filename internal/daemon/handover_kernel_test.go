@@ -25,7 +25,7 @@ func TestNothingLeadsToSettledForwarders(t *testing.T) {
 	forwarders := &backend.Forwarders{}
 	defer forwarders.Close()
 	forwardTo(t, forwarders, frontend, thinkingEndpoint(t, slow))
-	check(t, backend.HoldConnections()) // the kernel tracks connections from here on
+	check(t, backend.PreserveConnections()) // the kernel tracks connections from here on
 	client, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(frontend))
 	check(t, err)
 	defer client.Close() //nolint:errcheck // the test ends

@@ -6,15 +6,28 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// otherFindings returns the findings about other programs on this node, and about manifests.
-func otherFindings(o *owner, c *portConflicts, from *feed.Feed) []health.Finding {
-	return slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()))
+// otherFindings returns the findings about other programs on this node, about manifests and about the offload.
+func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload) []health.Finding {
+	return slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload))
+}
+
+// offloadFindings returns a finding if connections are not offloaded although the configuration asks for it.
+func offloadFindings(o *backend.Offload) []health.Finding {
+	if o == nil {
+		return nil
+	}
+	now := o.State()
+	if now.Problem == "" {
+		return nil
+	}
+	return []health.Finding{{Kind: health.NotOffloaded, Since: now.Since, Problem: now.Problem}}
 }
 
 // manifestFindings returns a finding about the manifests that are rejected, with the first problem.
@@ -62,7 +75,7 @@ func (s *server) healthServer(address string) *web.Server {
 				return
 			}
 			if tell, _ := r.repeated.Failed("health server"); tell {
-				s.log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("every", web.RetryPause))
+				s.log.Error("health server failed; retrying", zap.Error(err), zap.Duration("every", web.RetryPause))
 			}
 		},
 		Handing: s.life.owner.handing, Listening: r.conflicts.listening("healthzBindAddress", address),

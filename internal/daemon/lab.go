@@ -26,8 +26,8 @@ import (
 type Lab struct {
 	// Dir is the directory of the manifests.
 	Dir string
-	// Backends asks for the network. Without it, there are only the lines.
-	Backends bool
+	// TestPods asks for the network. Without it, there are only the lines.
+	TestPods bool
 	Out      io.Writer
 
 	options *Options
@@ -35,7 +35,7 @@ type Lab struct {
 	network *lab.Lab
 
 	mu sync.Mutex
-	// mode is set once the first rules are in force; state is, once the backends answer.
+	// mode is set once the first rules are applied; state is, once the backends answer.
 	mode   config.Mode
 	state  *lab.State
 	told   bool
@@ -45,8 +45,8 @@ type Lab struct {
 // begin builds the lab. End ends it.
 func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(), err error) {
 	l.options, l.log = o, log
-	o.InForce = func(mode config.Mode) { l.update(func() { l.mode = mode }) }
-	if !l.Backends {
+	o.FirstSync = func(mode config.Mode) { l.update(func() { l.mode = mode }) }
+	if !l.TestPods {
 		return func() {}, nil
 	}
 	name, err := o.NodeName()
@@ -54,7 +54,7 @@ func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(
 		return nil, err
 	}
 	if l.network, err = lab.New(nodeAddresses(l.Dir, name), log); err != nil {
-		return nil, fmt.Errorf("the lab's network: %w; --backends=false does without", err)
+		return nil, fmt.Errorf("the lab's network: %w; --test-pods=false does without", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -66,13 +66,13 @@ func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(
 		cancel()
 		<-done
 		if err := l.network.Close(); err != nil {
-			log.Warn("the lab did not end in order", zap.Error(err))
+			log.Warn("failed to tear down the sandbox network", zap.Error(err))
 		}
 	}, nil
 }
 
 // nodeAddresses returns the addresses of the Node in the manifests. The follower of the
-// manifests reports mistakes in them.
+// manifests reports errors in them.
 func nodeAddresses(dir, name string) []netip.Addr {
 	cache, err := manifest.Load(dir, name, source.Options{})
 	if err != nil || cache.Node() == nil {
@@ -86,7 +86,7 @@ func (l *Lab) update(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()
-	if l.mode == "" || l.Backends && l.state == nil {
+	if l.mode == "" || l.TestPods && l.state == nil {
 		return
 	}
 	if l.state == nil {
@@ -101,7 +101,7 @@ func (l *Lab) update(change func()) {
 // tell prints how to look.
 func (l *Lab) tell(target netip.AddrPort) {
 	pid := os.Getpid()
-	inside := fmt.Sprintf("  nsenter --target %d --user --net --mount --preserve-credentials ", pid)
+	inside := "  " + program() + " sandbox exec -- "
 	var text strings.Builder
 	if l.told {
 		text.WriteString("The lab has another address to ask:\n")
@@ -127,7 +127,8 @@ func (l *Lab) tell(target netip.AddrPort) {
 		}
 	}
 	if !l.told {
-		text.WriteString("Without a command after it, nsenter starts a shell there. To see rules follow, edit the files in " + l.Dir + ".\n")
+		text.WriteString("For a shell in the sandbox, run: " + program() + " sandbox shell. To see the rules follow, edit the files in " + l.Dir +
+			".\nTo end the sandbox, press Ctrl-C here.\n")
 	}
 	fmt.Fprint(l.Out, text.String())
 }
@@ -145,7 +146,7 @@ func program() string {
 }
 
 func (l *Lab) title() string {
-	if !l.Backends {
+	if !l.TestPods {
 		return "Running in a sandbox. To see its rules from another terminal:\n"
 	}
 	return fmt.Sprintf("Running in a sandbox, where %d pods answer at %d endpoints. To look, from another terminal:\n", l.state.Pods, l.state.Servers)
@@ -181,6 +182,6 @@ func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err
 	if !verbose {
 		o.Sluice.Log.Level = "warn"
 	}
-	o.Lab = &Lab{Dir: dir, Backends: true, Out: out}
+	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out}
 	return Run(ctx, o, feed.Manifests(dir))
 }

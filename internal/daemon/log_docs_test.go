@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 )
 
 // notTheProxy are folders whose lines no proxy logs.
@@ -20,8 +22,7 @@ var notTheProxy = []string{"test", "bench", "hack", "examples", "internal/daemon
 
 // variable are messages that the code puts together, by the expression; docs/logs.md describes them.
 var variable = map[string][]string{
-	"note":     {"replaced N sets of the FAMILY table", "the kernel returns N sets of the FAMILY table in another form"},
-	"c.Reason": {"mode is not set: iptables, because this kernel lacks what the faster nftables mode needs"},
+	"c.Reason": {"mode not set; using iptables because the kernel lacks features required by nftables mode"},
 }
 
 // TestLogsDocs: docs/logs.md describes every message at warn and error, and no other.
@@ -30,11 +31,18 @@ func TestLogsDocs(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "logs.md"))
 	check(t, err)
 	var described []string
-	for _, item := range regexp.MustCompile("(?m)^- (WARN|ERROR) `([^`]+)`").FindAllStringSubmatch(string(text), -1) {
-		described = append(described, item[1]+" "+item[2])
+	for _, item := range regexp.MustCompile("(?m)^- (WARN|ERROR)[^`]* `([a-z-]+)`\\s+`([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+		described = append(described, item[1]+" "+item[3])
+		if id := logging.ID(item[3]); id != item[2] {
+			t.Errorf("docs/logs.md: the ID of %q is %q, not %q", item[3], id, item[2])
+		}
 	}
 	logged := loggedMessages(t, root)
 	for _, message := range logged {
+		_, said, _ := strings.Cut(message, " ")
+		if logging.ID(said) == "" {
+			t.Errorf("no ID for %q: add it to internal/daemon/logging/ids.go", said)
+		}
 		if !slices.ContainsFunc(described, func(d string) bool { return begins(message, d) }) {
 			t.Errorf("docs/logs.md does not describe: %s", message)
 		}
@@ -103,7 +111,7 @@ func loggedBy(call *ast.CallExpr) ([]string, error) {
 	case name == "Log" && len(call.Args) > 1:
 		// The level depends on whether it is news. The name of the variable says the highest.
 		said = call.Args[1]
-		level = map[string]string{"warnIfNew": "WARN", "errorIfNew": "ERROR"}[expression(call.Args[0])]
+		level = map[string]string{"warnIfNew": "WARN", "errorIfNew": "ERROR", "warnFirst": "WARN"}[expression(call.Args[0])]
 	}
 	if level == "" {
 		return nil, nil

@@ -12,8 +12,8 @@ type Options struct {
 	FlagValues func() map[string]string
 	// Ready, if set, is called once the backend is chosen.
 	Ready func(config.Mode)
-	// InForce, if set, is called once the first rules are in force.
-	InForce func(config.Mode)
+	// FirstSync, if set, is called once the first rules are applied.
+	FirstSync func(config.Mode)
 	// Lab, if set, is built around the proxy.
 	Lab *Lab
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.

@@ -7,11 +7,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/observe/health"
 )
 
-// handingOver is how long after the lock was acquired the former proxy may still be
+// handingOver is how long after the lock was acquired the previous proxy may still be
 // closing its sockets: it stops its HTTP servers last.
 const handingOver = 10 * time.Second
 
@@ -19,9 +19,9 @@ const handingOver = 10 * time.Second
 // servers: a hand-over inside the process keeps the lock.
 //
 // Invariant: one process in a network namespace reads and writes rules. Others prepare
-// everything else, and wait (docs/adr/0016-one-owner.md).
+// everything else, and wait (docs/adr/0016-single-writer-lock.md).
 type owner struct {
-	lock *rival.Lock
+	lock *peer.Lock
 	log  *zap.Logger
 	// mayWrite is closed once the rules belong to this process.
 	mayWrite chan struct{}
@@ -31,7 +31,7 @@ type owner struct {
 	standby health.Standby
 	// began is when this process found the lock taken; zero if it did not.
 	began time.Time
-	// arrived says that the first rules are in force.
+	// arrived says that the first rules are applied.
 	arrived bool
 	// without is why this process serves without the lock; empty if it does not.
 	without string
@@ -39,7 +39,7 @@ type owner struct {
 
 // claim takes the lock if it is free. Otherwise wait has to acquire it.
 func claim(log *zap.Logger) *owner {
-	o := &owner{lock: rival.NewLock(), log: log, mayWrite: make(chan struct{})}
+	o := &owner{lock: peer.NewLock(), log: log, mayWrite: make(chan struct{})}
 	switch holder, err := o.lock.Try(); {
 	case err != nil:
 		o.serveWithout(err.Error())
@@ -68,9 +68,9 @@ func (o *owner) wait(ctx context.Context, before func()) {
 	if o.began.IsZero() {
 		return
 	}
-	err := o.lock.Acquire(ctx, func(holder rival.Holder) {
+	err := o.lock.Acquire(ctx, func(holder peer.Holder) {
 		if o.meet(holder) {
-			o.log.Info("waiting: another proxy serves this node; this one is ready and takes over when it ends",
+			o.log.Info("standby: another proxy owns the rules on this node",
 				zap.Int("pid", holder.PID), zap.String("command", holder.Command),
 				zap.Duration("waited", time.Since(o.began).Round(time.Millisecond)))
 		}
@@ -86,15 +86,15 @@ func (o *owner) wait(ctx context.Context, before func()) {
 		o.standby = health.Standby{Since: time.Now()}
 		o.mu.Unlock()
 		close(o.mayWrite)
-		o.log.Info("the other proxy has ended; this one takes over", zap.Duration("waited", waited.Round(time.Millisecond)))
+		o.log.Info("other proxy exited; taking over", zap.Duration("waited", waited.Round(time.Millisecond)))
 	default:
 		o.locked()
 	}
 }
 
 // meet notes who holds the lock, and reports whether this process waits for it.
-func (o *owner) meet(holder rival.Holder) bool {
-	if holder.Stranger {
+func (o *owner) meet(holder peer.Holder) bool {
+	if holder.ForeignProcess {
 		o.serveWithout("it is held by " + holder.String() + ", which cannot be a proxy")
 		return false
 	}
@@ -107,7 +107,7 @@ func (o *owner) meet(holder rival.Holder) bool {
 	return true
 }
 
-// serveWithout serves without the lock: neither an unprivileged process nor trouble with
+// serveWithout serves without the lock: neither an unprivileged process nor a problem with
 // a socket may keep a node from being served.
 func (o *owner) serveWithout(why string) {
 	if o.owns() {
@@ -116,7 +116,7 @@ func (o *owner) serveWithout(why string) {
 	o.mu.Lock()
 	o.standby, o.without = health.Standby{Since: time.Now()}, why
 	o.mu.Unlock()
-	o.log.Warn("serving without the lock that keeps two proxies apart", zap.String("lock", rival.LockName), zap.String("because", why))
+	o.log.Warn("running without the proxy lock; a second proxy would not be detected", zap.String("lock", peer.LockName), zap.String("reason", why))
 	close(o.mayWrite)
 }
 
@@ -126,7 +126,7 @@ func (o *owner) locked() {
 	defer o.mu.Unlock()
 	if o.without != "" {
 		o.began, o.without = time.Time{}, ""
-		o.log.Info("this process holds the lock now", zap.String("lock", rival.LockName))
+		o.log.Info("acquired the proxy lock", zap.String("lock", peer.LockName))
 	}
 }
 
@@ -148,12 +148,12 @@ func (o *owner) waiting() health.Standby {
 	return o.standby
 }
 
-// inForce logs, after a wait, how long it took until the first rules were in force.
-func (o *owner) inForce() {
+// applied logs, after a wait, how long it took until the first rules were applied.
+func (o *owner) applied() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.began.IsZero() && !o.arrived && o.without == "" {
-		o.log.Info("took over from another proxy: all rules are in force", zap.Duration("after", time.Since(o.standby.Since)))
+		o.log.Info("takeover complete: all rules applied", zap.Duration("duration", time.Since(o.standby.Since)))
 	}
 	o.arrived = true
 }
@@ -166,5 +166,5 @@ func (o *owner) findings() []health.Finding {
 		return nil
 	}
 	return []health.Finding{{Kind: health.NoLock, Since: o.standby.Since,
-		Problem: "a second proxy would not be noticed: cannot take the lock " + rival.LockName + ": " + o.without}}
+		Problem: "a second proxy would not be noticed: cannot take the lock " + peer.LockName + ": " + o.without}}
 }

@@ -66,7 +66,7 @@ func addTally(to *metrics.Counters, t *userspace.Tally) {
 func (l *lifetime) relayTotals() metrics.Relay {
 	made := metrics.Relay{
 		Connects: make(map[float64]uint64), Open: map[string]uint64{"tcp": 0, "udp": 0},
-		Refused: map[string]uint64{"bound": 0, relay.Unreachable.String(): 0, relay.Replaced.String(): 0},
+		Refused: map[string]uint64{"limit": 0, relay.Unreachable.String(): 0, relay.Replaced.String(): 0},
 	}
 	var counts [len(relay.LatencyBounds) + 1]uint64
 	var took time.Duration
@@ -75,7 +75,7 @@ func (l *lifetime) relayTotals() metrics.Relay {
 		made.Retries += s.ConnectionsRetried.Load()
 		made.Open["tcp"] += uint64(s.Connections.Load())
 		made.Open["udp"] += uint64(s.Sessions.Load())
-		made.Refused["bound"] += s.ConnectionsRefused.Load()
+		made.Refused["limit"] += s.ConnectionsRefused.Load()
 		made.Refused[relay.Unreachable.String()] += s.ConnectionsUnreachable.Load()
 		made.Refused[relay.Replaced.String()] += s.SessionsEvicted.Load()
 	})

@@ -22,15 +22,15 @@ func (s *server) update(ctx context.Context, u config.Update) {
 		return // the process is stopping, which may be the reason of the error
 	}
 	if err != nil {
-		s.log.Error("configuration file rejected; the previous configuration stays in force", zap.Error(err))
-		s.reports.recorder.ConfigurationRefused(err)
+		s.log.Error("rejected invalid configuration file; keeping the previous configuration", zap.Error(err))
+		s.reports.recorder.ConfigurationRejected(err)
 		return
 	}
 	for _, c := range u.Changes {
 		s.log.Info("configuration changed", zap.String("field", c.Field), zap.String("from", c.Old), zap.String("to", c.New))
 	}
 	if s.successor != nil {
-		s.log.Info("handing over to the changed configuration; the rules stay in the kernel")
+		s.log.Info("reloading configuration; rules remain in the kernel")
 	}
 }
 
@@ -54,7 +54,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	next.handed = changes
 	next.backend.Succeed(s.backend)
 	if node := s.proxy.Node(); node != nil && node.Name == next.node.Name {
-		next.proxy.PostNode(node) // its object may be missing now
+		next.proxy.SeedNode(node) // its object may be missing now
 	}
 	return next, nil
 }

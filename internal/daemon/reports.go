@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -39,7 +40,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, seen *view) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -55,7 +56,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	r.monitor = health.NewMonitor(health.Config{
 		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
 		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
-		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from) },
+		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload) },
 	})
 	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
 	if healthAddress(o, from) != "" {
@@ -94,7 +95,7 @@ func (r *reports) conntrack(e conntrack.Event) {
 		if tell, _ := r.repeated.Failed("flows" + swept.Family.String()); tell {
 			warnIfNew = zap.WarnLevel
 		}
-		r.log.Log(warnIfNew, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+		r.log.Log(warnIfNew, "cannot delete stale conntrack entries; retrying", zap.Stringer("family", swept.Family),
 			zap.Int("failures", swept.Failures), zap.Error(swept.Err))
 	case swept.Deleted > 0:
 		r.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,10 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -35,7 +37,9 @@ type server struct {
 	node    proxy.NodeSettings
 	reports *reports
 	// cleaner is nil in userspace mode.
-	cleaner  *conntrack.Cleaner
+	cleaner *conntrack.Cleaner
+	// offload is nil if the configuration does not ask for it.
+	offload  *backend.Offload
 	proxy    *proxy.Proxy
 	handover *handover
 	answers  *inspection.Inspection
@@ -63,7 +67,7 @@ func newServer(ctx context.Context, o *Options, life *lifetime) (*server, error)
 	}
 	log := life.log.Logger
 	setup.Warn(log, o.Warnings)
-	defer rival.Turn(ctx, setup.TurnMax)()
+	defer peer.Turn(ctx, setup.TurnMax)()
 	sysctls := o.Sysctls(log)
 	if from.Client != nil {
 		if err := o.PrepareNode(sysctls, log); err != nil {
@@ -96,24 +100,27 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	seen := &view{name: s.node.Name, domains: s.backend.Domains}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, seen); err != nil {
+	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
+		s.offload = &backend.Offload{Mode: s.backend.Mode, Log: s.log}
+	}
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, seen); err != nil {
 		return err
 	}
-	followers := []proxy.Follower{{Programmed: s.reports.lines.Programmed}}
+	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}}
 	if s.backend.Mode != config.ModeUserspace { // which translates nothing
 		s.cleaner, err = conntrack.New(conntrack.Config{
-			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.Gather.Duration, Listen: s.reports.conntrack,
+			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
 		})
 		if err != nil {
 			return err
 		}
-		followers = append(followers, proxy.Follower{
+		observers = append(observers, proxy.ApplyObserver{
 			Programmed: s.cleaner.Programmed, BeforeWrite: s.cleaner.Submitted, AfterRepair: s.cleaner.Repaired,
 		})
 	}
-	followers = append(followers,
-		proxy.Follower{Programmed: s.reports.ports.Programmed}, proxy.Follower{Programmed: s.reports.metrics.Programmed})
-	if s.proxy, err = s.newProxy(followers); err != nil {
+	observers = append(observers,
+		proxy.ApplyObserver{Programmed: s.reports.ports.Programmed}, proxy.ApplyObserver{Programmed: s.reports.metrics.Programmed})
+	if s.proxy, err = s.newProxy(observers); err != nil {
 		return setup.UsageError{Err: err}
 	}
 	seen.proxy.Store(s.proxy)
@@ -122,23 +129,23 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
-		Forwarders: s.life.forwarders, Started: started,
+		Forwarders: s.life.forwarders, Offload: s.offload, Started: started,
 	}
 	s.http = s.servers()
 	return nil
 }
 
 // newProxy makes the proxy, once there is everything else.
-func (s *server) newProxy(followers []proxy.Follower) (*proxy.Proxy, error) {
+func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error) {
 	o, r := s.options, s.reports
 	return proxy.New(proxy.Config{
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite,
-		Listeners: r.listeners(), Followers: followers,
+		Listeners: r.listeners(), ApplyObservers: observers,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
-			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
+			s.log.Warn("cannot watch for rule changes; relying on periodic audits",
 				zap.String("domain", domain), zap.Error(err))
 		},
 		Objects: o.Objects(func(w service.Warning) {
@@ -162,6 +169,14 @@ func (s *server) run(ctx context.Context) error {
 	}
 	s.log.Info(what, zap.String("mode", string(s.backend.Mode)), zap.String("reason", s.options.ModeReason(s.backend)),
 		zap.String("node", s.node.Name), zap.String("version", s.options.Version))
+	if s.handed == nil || slices.ContainsFunc(s.handed, func(c config.Change) bool { return c.Field == "mode" }) {
+		if s.backend.Choice != nil {
+			s.reports.recorder.DefaultMode(string(s.backend.Mode))
+		}
+		if s.backend.Mode == config.ModeIPVS {
+			s.reports.recorder.IPVS()
+		}
+	}
 	if s.handed == nil {
 		s.reports.recorder.Starting()
 	} else {
@@ -209,6 +224,9 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.cleaner != nil {
 		group.Go(func() error { return s.cleaner.Run(ctx) })
 	}
+	if s.offload != nil {
+		group.Go(func() error { s.offloadConnections(ctx); return nil })
+	}
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
@@ -238,6 +256,15 @@ func (s *server) answerQuestions(ctx context.Context) {
 	}
 }
 
+// offloadConnections waits for the first rules, because nothing is urgent about it.
+func (s *server) offloadConnections(ctx context.Context) {
+	select {
+	case <-s.proxy.FirstSync():
+		s.offload.Run(ctx)
+	case <-ctx.Done():
+	}
+}
+
 // inStep logs that a start is complete, and what it took.
 func (s *server) inStep() {
 	objects := 0
@@ -249,14 +276,14 @@ func (s *server) inStep() {
 		zap.Float64("seconds", time.Since(s.began).Round(time.Millisecond).Seconds()))
 }
 
-// cleanUpOthers removes what other backends left, once the rules of this one are in force.
+// cleanUpOthers removes what other backends left, once the rules of this one are applied.
 func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
-	case <-s.proxy.InForce():
-		s.life.owner.inForce()
+	case <-s.proxy.FirstSync():
+		s.life.owner.applied()
 		s.inStep()
-		if s.options.InForce != nil {
-			s.options.InForce(s.backend.Mode)
+		if s.options.FirstSync != nil {
+			s.options.FirstSync(s.backend.Mode)
 		}
 	case <-ctx.Done():
 		return
@@ -267,9 +294,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, fs.ErrPermission):
-		s.log.Info("cannot tell whether rules of another mode remain; sluice cleanup --dry-run tells root", zap.Error(err))
+		s.log.Info("cannot determine whether rules of another mode remain", zap.Error(err))
 	default:
-		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
+		s.log.Warn("failed to remove rules of another mode; they still affect traffic", zap.Error(err))
 	}
 	if err == nil {
 		s.options.RestoreARP(s.backend.Mode, s.sysctls, s.log)

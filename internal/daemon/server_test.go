@@ -83,7 +83,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestForwardersFollowTheConfiguration: a successor's denied addresses and bound for clients are in force at the
+// TestForwardersFollowTheConfiguration: a successor's denied addresses and bound for clients are applied at the
 // forwarders that exist, from when it serves. One that cannot be made changes nothing.
 func TestForwardersFollowTheConfiguration(t *testing.T) {
 	if netnstest.Rerun(t) {

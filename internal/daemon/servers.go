@@ -43,6 +43,8 @@ func metricsConfig(o *Options, b *setup.Backend, life *lifetime) metrics.Config 
 		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
 	switch b.Mode {
+	case config.ModeNFTables:
+		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
 	case config.ModeIPVS:
 		c.Counters = ipvsCounters
 	case config.ModeUserspace:
@@ -88,7 +90,7 @@ func (s *server) metricsServer() *web.Server {
 		Hosts: hostNames(s.options, s.node.Name), HardFail: s.options.KubeProxy.BindAddressHardFail, Log: s.log,
 		Failed: func(err error) {
 			if tell, _ := s.reports.repeated.Failed("metrics server"); tell {
-				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),
+				s.log.Error("metrics server failed; retrying", zap.String("address", address), zap.Error(err),
 					zap.Duration("every", web.RetryPause))
 			}
 			if s.options.KubeProxy.BindAddressHardFail {
@@ -138,7 +140,7 @@ func (s *server) pages() web.Pages {
 func (s *server) setVerbosity(text string) (string, error) {
 	number, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return "", fmt.Errorf("%q: want a number", text)
+		return "", fmt.Errorf("%q: must be a number", text)
 	}
 	for swapped := false; !swapped; { // another client may come in between
 		now := s.current.Load()

@@ -4,7 +4,7 @@
 //	```sh        each line is a command
 //	```console   lines that begin with "$ " are commands, and the others are what they print
 //
-// A command goes on in the next line after a backslash. Each runs in a shell of its own, in
+// A command goes on in the next line after a backslash. Each runs in a separate shell, in
 // the directory of the bench, and must succeed. The printed lines of a page must be among
 // those that the command prints, in the same order; "…" stands for any text. Words after the
 // language change this:
@@ -85,11 +85,11 @@ type fence struct {
 func newFence(info string) (*fence, error) {
 	words := strings.Fields(info)
 	if len(words) == 0 {
-		return nil, fmt.Errorf("a fence without a language: want sh or console for commands, %s", strings.Join(data, ", "))
+		return nil, fmt.Errorf("a fence without a language: must be sh or console for commands, %s", strings.Join(data, ", "))
 	}
 	f := &fence{language: words[0], runs: words[0] == "sh" || words[0] == "console"}
 	if !f.runs && (len(words) > 1 || !slices.Contains(data, words[0])) {
-		return nil, fmt.Errorf("```%s: want sh or console for commands, %s", info, strings.Join(data, ", "))
+		return nil, fmt.Errorf("```%s: must be sh or console for commands, %s", info, strings.Join(data, ", "))
 	}
 	for _, word := range words[1:] {
 		status, isStatus := strings.CutPrefix(word, "exit=")
@@ -108,7 +108,7 @@ func newFence(info string) (*fence, error) {
 		case word == "skip":
 			f.like.Skip = true
 		default:
-			err = fmt.Errorf("%q after ```%s: want exit=N, background, await, paste, figures or skip", word, words[0])
+			err = fmt.Errorf("%q after ```%s: must be exit=N, background, await, paste, figures or skip", word, words[0])
 		}
 		if err != nil {
 			return nil, err

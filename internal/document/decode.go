@@ -13,9 +13,9 @@ import (
 // MistypedMax bounds the values of a wrong type that are found in one document: each takes some further decodings.
 const MistypedMax = 20
 
-// Decode decodes a document into a struct. It leaves out values of a wrong type, so that every mistake is found; the
-// mistakes are in the order of their lines. Whole is false if the document cannot be decoded even so: then there are
-// more mistakes than those.
+// Decode decodes a document into a struct. It leaves out values of a wrong type, so that every error is found; the
+// errors are in the order of their lines. Whole is false if the document cannot be decoded even so: then there are
+// more errors than those.
 func (d *Document) Decode(into any) (mistakes []Mistake, whole bool) {
 	if d.resolve(); d.err != nil {
 		return []Mistake{*d.err}, false
@@ -69,7 +69,7 @@ func (d *Document) culprit(into any) (*value, error) {
 func mistyped(at *value, err error) Mistake {
 	want := fmt.Sprint(err)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		want = "want " + wants(wrong.Type)
+		want = "must be " + wants(wrong.Type)
 	}
 	text := string(at.appendTo(nil, at.number, at.end))
 	return Mistake{Line: at.line, Path: at.path(), Value: text, Message: text + ": " + want, Kind: Mistyped}

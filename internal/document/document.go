@@ -1,5 +1,5 @@
 // Package document reads the YAML and JSON files that people write: the configuration and manifests. It decodes them
-// strictly, as the API machinery does, and names the line of each mistake.
+// strictly, as the API machinery does, and names the line of each error.
 //
 //	file ─► Each ─► Document ─► Decode ─► struct, Mistakes
 //	                    └─► Line          for checks of the values
@@ -21,7 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Mistake is something wrong at a place of a file.
+// Mistake is an error at a place of a file.
 type Mistake struct {
 	// Line is counted from 1; 0 if it is not known.
 	Line int
@@ -62,7 +62,7 @@ type Document struct {
 	node    *yaml.Node
 	line    int
 	version Version
-	// root is the document as it is decoded; nil until somebody asks.
+	// root is the document as it is decoded; nil until it is needed.
 	root     *value
 	repeated []Mistake
 	err      *Mistake

@@ -77,13 +77,13 @@ one:
   port: 2
   list: []
 `, YAML12)
-	want := `1: name: 5: want text; quote it if it looks like a number
+	want := `1: name: 5: must be text; quote it if it looks like a number
 3: wait: "soon": time: invalid duration "soon"
-5: list[0].port: "x": want a whole number (32 bits)
+5: list[0].port: "x": must be a whole number (32 bits)
 5: list[0].nmae: unknown field
 6: list[1].tags.b: "later": time: invalid duration "later"
-7: list[2]: 7: want fields with values
-10: one.wait: 5: want text; quote it if it looks like a number
+7: list[2]: 7: must be fields with values
+10: one.wait: 5: must be text; quote it if it looks like a number
 12: one.port: already set on line 11
 13: one.list: unknown field`
 	if mistakes != want {
@@ -117,10 +117,10 @@ func TestVersions(t *testing.T) {
 	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" || !o.One.On || o.One.Name != "on" {
 		t.Errorf("%+v: %s", o, mistakes)
 	}
-	if _, mistakes := decoded(t, "on: yes\nname: n", YAML12); mistakes != `1: on: "yes": want true or false` {
+	if _, mistakes := decoded(t, "on: yes\nname: n", YAML12); mistakes != `1: on: "yes": must be true or false` {
 		t.Error(mistakes)
 	}
-	if _, mistakes := decoded(t, "name: n", YAML11); !strings.HasPrefix(mistakes, "1: name: false: want text") {
+	if _, mistakes := decoded(t, "name: n", YAML11); !strings.HasPrefix(mistakes, "1: name: false: must be text") {
 		t.Error(mistakes)
 	}
 }
@@ -161,7 +161,7 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestBounds: a short text that expands without end is refused, by aliases as by merge keys.
+// TestBounds: a short text that expands without end is rejected, by aliases as by merge keys.
 func TestBounds(t *testing.T) {
 	for name, form := range map[string]string{"aliases": "x%d: &x%d [%s]\n", "merge keys": "x%d: &x%d {<<: [%s]}\n"} {
 		bomb := "x0: &x0 {a: aaaaaaaaaa}\n"

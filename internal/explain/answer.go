@@ -25,10 +25,10 @@ type Answer struct {
 	Pending []Pending `json:"pending,omitempty"`
 	Verdict Verdict   `json:"verdict"`
 	// Source says whose address the receiver sees: the client's, the node's, or either,
-	// depending on the endpoint. It is empty if nobody receives anything.
+	// depending on the endpoint. It is empty without a receiver.
 	Source Source `json:"source,omitempty"`
 	// Scheduler is the scheduler of IPVS that chooses among the outcomes by a hash or by what it
-	// has seen before, so that nobody can tell their probability. It is empty if all is told.
+	// has seen before, so that their probability is unknown. It is empty if all is told.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Reasons say why, one sentence each.
 	Reasons []string `json:"reasons,omitempty"`
@@ -39,7 +39,7 @@ type Answer struct {
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// Pending is a Service whose newest rules are not in force.
+// Pending is a Service whose newest rules are not applied.
 type Pending struct {
 	Service string `json:"service"`
 	State   string `json:"state"`

@@ -9,8 +9,8 @@ type Connections struct {
 	More int `json:"more,omitempty"`
 }
 
-// Connection is one tracked connection. Its packets go where its first packet went, whatever the
-// rules say now.
+// Connection is one tracked connection. Its packets go where its first packet went, regardless of
+// the current rules.
 type Connection struct {
 	From string `json:"from"`
 	// To is where its packets go: the endpoint.
@@ -19,4 +19,6 @@ type Connection struct {
 	Source string `json:"source"`
 	// State is the state of a TCP connection, and empty for other protocols.
 	State string `json:"state,omitempty"`
+	// Offloaded is set while the packets of the connection bypass netfilter.
+	Offloaded bool `json:"offloaded,omitempty"`
 }

@@ -1,7 +1,7 @@
 // Package explain tells what becomes of a connection: which Service it is for, which rules and
 // elements decide at each hook, which endpoints can get it with what probability, whether its
 // source is translated, or who refuses it. It evaluates the rules that the backend's own renderer
-// makes (docs/adr/0028-how-explain-knows.md).
+// makes (docs/adr/0028-explain-evaluates-rendered-rules.md).
 package explain
 
 import (
@@ -37,8 +37,9 @@ type State struct {
 	// Domain returns the renderer of a family, and a new layout or nil. The renderer is nil for
 	// a family that is not served.
 	Domain func(service.Family) (dataplane.Renderer, dataplane.Layout)
-	// ForwardsLocalhost is set if the proxy itself answers at node ports on localhost.
-	ForwardsLocalhost bool
+	// ForwardsLocalhost is set in families in which the proxy itself answers at node ports on localhost
+	// in nftables mode.
+	ForwardsLocalhost service.PerFamily[bool]
 	// Towards returns the interface through which the node reaches an address, or ""; nil if
 	// that is unknown.
 	Towards func(netip.Addr) string
@@ -54,15 +55,18 @@ type Services interface {
 
 // Explain answers a question. An error means that the question makes no sense, or that there is
 // a rule that this package does not understand.
-func Explain(s *State, q Question) (*Answer, error) {
+func Explain(s *State, q Flow) (*Answer, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
-	e := &explanation{State: s, Question: q, family: service.FamilyOf(q.To.Addr())}
+	e := &explanation{State: s, Flow: q, family: service.FamilyOf(q.To.Addr())}
 	e.find()
 	e.guess()
-	if target, ok := e.forwarded(); ok {
-		return explainForwarded(s, q, target)
+	switch to := e.forwarded(); {
+	case len(to) == 1 && to[0].Port() == q.To.Port() && e.local(to[0].Addr()):
+		return explainForwarded(s, q, to[0])
+	case len(to) > 0:
+		return e.answerDirectly(to), nil
 	}
 	ways, err := e.evaluate()
 	if err != nil {
@@ -74,7 +78,7 @@ func Explain(s *State, q Question) (*Answer, error) {
 // explanation is the work on one question.
 type explanation struct {
 	*State
-	Question
+	Flow
 	family service.Family
 	// concerned are the Services on which the outcome can depend, the oldest first: the first
 	// that wants a frontend has it.
@@ -176,28 +180,49 @@ func (e *explanation) evaluate() ([]way, error) {
 	return ways, err
 }
 
-// forwarded returns where the proxy forwards connections to a node port on localhost.
-func (e *explanation) forwarded() (netip.AddrPort, bool) {
-	if e.Mode != NFTables || !e.ForwardsLocalhost || e.origin != FromNode || !e.To.Addr().IsLoopback() {
-		return netip.AddrPort{}, false
+// answersOnLocalhost reports whether the proxy itself listens at node ports on the destination.
+func (e *explanation) answersOnLocalhost() bool {
+	return e.Mode == NFTables && e.ForwardsLocalhost[e.family] && e.To.Addr().IsLoopback()
+}
+
+// forwarded returns where the proxy forwards connections to a node port on localhost: to the node port
+// at an address of the node, or to the endpoints. It is nil for other connections.
+func (e *explanation) forwarded() []netip.AddrPort {
+	if !e.answersOnLocalhost() || e.origin != FromNode {
+		return nil
 	}
 	renderer := localport.NewRenderer(e.family)
 	for i := range e.concerned { // the oldest first
 		objects := renderer.Service(context.Background(), &e.concerned[i].view, e.Facts)
-		if target, ok := localport.Target(objects, e.Protocol, e.To); ok {
-			return target, true
+		if to := localport.Targets(objects, e.Protocol, e.To); to != nil {
+			return to
 		}
 	}
-	return netip.AddrPort{}, false
+	return nil
+}
+
+// answerDirectly explains a connection for which the proxy chooses the endpoint. It remembers clients
+// itself, and no rule is involved.
+func (e *explanation) answerDirectly(endpoints []netip.AddrPort) *Answer {
+	forgetful := *e.State
+	forgetful.Memory = nil
+	e.State = &forgetful
+	var ways []way
+	for _, at := range endpoints {
+		ways = append(ways, way{Verdict: Delivered, To: at, Probability: 1 / float64(len(endpoints))})
+	}
+	a := e.answer(ways)
+	a.Reasons = append([]string{"the proxy itself listens at node ports on localhost, and connects to the endpoint for the client"}, a.Reasons...)
+	return a
 }
 
 // explainForwarded explains the connection that the proxy makes for the client.
-func explainForwarded(s *State, q Question, target netip.AddrPort) (*Answer, error) {
+func explainForwarded(s *State, q Flow, target netip.AddrPort) (*Answer, error) {
 	from := q.From
 	if own := s.Facts.NodeIPs[service.FamilyOf(target.Addr())]; own.IsValid() {
 		from = netip.AddrPortFrom(own, 0)
 	}
-	a, err := Explain(s, Question{From: from, To: target, Protocol: q.Protocol})
+	a, err := Explain(s, Flow{From: from, To: target, Protocol: q.Protocol})
 	if err != nil {
 		return nil, err
 	}
@@ -225,9 +250,9 @@ func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 	case IPVS:
 		return newIPVSRules(objects, e.Addresses)
 	case "userspace":
-		return nil, errors.New("mode userspace has no rules to explain: the proxy accepts connections and chooses endpoints; " +
+		return nil, errors.New("userspace mode has no rules to explain: the proxy accepts connections and chooses endpoints; " +
 			"sluice describe service NAMESPACE/NAME shows the endpoints, and ss -tnp the connections")
 	default:
-		return nil, fmt.Errorf("the rules of mode %q cannot be explained: want nftables, iptables or ipvs", e.Mode)
+		return nil, fmt.Errorf("the rules of mode %q cannot be explained: must be nftables, iptables or ipvs", e.Mode)
 	}
 }

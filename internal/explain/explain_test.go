@@ -28,7 +28,7 @@ func TestAnswers(t *testing.T) {
 	squatter.spec.ExternalIPs[service.IPv4] = []netip.Addr{netip.MustParseAddr("172.30.0.41")}
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
-		zone.slice.Endpoints[i].Place = &service.Place{ForZones: []string{[]string{"zb", "za"}[i]}}
+		zone.slice.Endpoints[i].Location = &service.Location{ForZones: []string{[]string{"zb", "za"}[i]}}
 	}
 	for _, c := range []struct {
 		name, question, want, why string
@@ -114,22 +114,22 @@ func TestAffinity(t *testing.T) {
 	const question = "10.244.1.5 -> 172.30.0.41:80"
 	for _, mode := range []string{NFTables, IPTables} {
 		s := newState(mode, sticky)
-		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "a client that the kernel remembers") {
+		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "a client with an entry") {
 			t.Errorf("%s, nothing known: %s because %q", mode, a.summary(), a.Reasons)
 		}
 		s.Memory = memory{}
-		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "remembers nothing of this client") {
+		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "no entry for this client yet") {
 			t.Errorf("%s, nothing remembered: %s because %q", mode, a.summary(), a.Reasons)
 		}
 		s.Memory = memory{only: firstAsked(t, mode, sticky), endpoint: netip.MustParseAddr(elsewhere)}
 		a := explained(t, s, question)
-		if len(a.Outcomes) != 1 || !mentions(a, "the kernel remembers this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
+		if len(a.Outcomes) != 1 || !mentions(a, "the kernel has an entry for this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
 			t.Errorf("%s, remembered: %s because %q", mode, a.summary(), a.Reasons)
 		}
 	}
 	s := newState(NFTables, sticky)
 	s.Memory = memory{only: firstAsked(t, NFTables, sticky), endpoint: netip.MustParseAddr("10.244.9.9")}
-	if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "remembers nothing of this client") {
+	if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "no entry for this client yet") {
 		t.Errorf("an endpoint that has gone: %s because %q", a.summary(), a.Reasons)
 	}
 }
@@ -159,11 +159,11 @@ type memory struct {
 	asked    *[]string
 }
 
-func (m memory) InMap(_ service.Family, name string, _ netip.Addr) (nftrender.Recollection, bool, error) {
+func (m memory) InMap(_ service.Family, name string, _ netip.Addr) (nftrender.AffinityEntry, bool, error) {
 	if m.asked != nil {
 		*m.asked = append(*m.asked, name)
 	}
-	return nftrender.Recollection{Endpoint: m.endpoint, Left: time.Minute}, name == m.only, nil
+	return nftrender.AffinityEntry{Endpoint: m.endpoint, Left: time.Minute}, name == m.only, nil
 }
 
 func (m memory) InList(f service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
@@ -174,17 +174,39 @@ func (m memory) InList(f service.Family, list string, client netip.Addr) (time.D
 // TestBadQuestions: a question that makes no sense is an error.
 func TestBadQuestions(t *testing.T) {
 	four, six := netip.MustParseAddrPort("10.0.0.1:0"), netip.MustParseAddrPort("[fd00::1]:80")
-	for _, q := range []Question{{From: four, To: six}, {From: four}, {To: six}, {From: four, To: netip.MustParseAddrPort("10.0.0.2:0")}} {
+	for _, q := range []Flow{{From: four, To: six}, {From: four}, {To: six}, {From: four, To: netip.MustParseAddrPort("10.0.0.2:0")}} {
 		if a, err := Explain(newState(NFTables), q); err == nil {
 			t.Errorf("%v: %v, want an error", q, a)
 		}
 	}
 	unserved := newState(NFTables)
 	unserved.Domain = func(service.Family) (dataplane.Renderer, dataplane.Layout) { return nil, nil }
-	if _, err := Explain(unserved, Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
-		t.Error("a family that is not served: want an error")
+	if _, err := Explain(unserved, Flow{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("a family that is not served: must be an error")
 	}
-	if _, err := Explain(newState("ebpf"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
-		t.Error("an unknown mode: want an error")
+	if _, err := Explain(newState("ebpf"), Flow{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("an unknown mode: must be an error")
+	}
+}
+
+// TestNodePortsOnLocalhost: the proxy forwards to the node port at the node's address or, if node ports
+// answer at no address of the node, to the endpoints. In a family without a forwarder nobody answers.
+func TestNodePortsOnLocalhost(t *testing.T) {
+	const everyEndpoint = "delivered the node 10.244.1.10:8080 0.50, 10.244.2.20:8080 0.50"
+	for name, c := range map[string]struct {
+		forwards  service.PerFamily[bool]
+		on        service.NodePortAddresses
+		want, why string
+	}{
+		"by the node port": {service.PerFamily[bool]{service.IPv4: true}, service.NodePortAddresses{All: true}, everyEndpoint, "connects to 192.168.0.2:30080"},
+		"directly":         {service.PerFamily[bool]{service.IPv4: true}, service.NodePortAddresses{Loopback: true}, everyEndpoint, "connects to the endpoint"},
+		"in IPv6 only":     {service.PerFamily[bool]{service.IPv6: true}, service.NodePortAddresses{All: true}, "untouched the node", "does not answer at 127.0.0.1"},
+	} {
+		s := newState(NFTables, made("web", here, elsewhere).external(true))
+		s.ForwardsLocalhost, s.Facts.NodePorts[service.IPv4] = c.forwards, c.on
+		a := explained(t, s, "127.0.0.1 -> 127.0.0.1:30080")
+		if got := a.summary(); got != c.want || !strings.Contains(a.Reasons[0], c.why) {
+			t.Errorf("%s: got %q, want %q; the reasons are %q, want %q", name, got, c.want, a.Reasons, c.why)
+		}
 	}
 }

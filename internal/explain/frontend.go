@@ -88,7 +88,7 @@ func (e *explanation) nodePortsAnswer() bool {
 		return slices.Contains(on.Host, to)
 	case e.Mode == IPVS:
 		return slices.Contains(on.Addresses, to) && !to.IsLoopback() && (to.Is4() || !to.IsLinkLocalUnicast())
-	case to.IsLoopback() && e.ForwardsLocalhost:
+	case e.answersOnLocalhost():
 		return true
 	case to.IsLoopback() && (e.Mode != IPTables || !to.Is4() || !e.Facts.LocalhostNodePorts):
 		return false

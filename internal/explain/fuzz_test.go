@@ -12,7 +12,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Add("::ffff:10.0.0.1", "10.0.0.2:80/SCTP", "a&to=x\n")
 	f.Add("fe80::1%eth0", "[fe80::2%25]:1", "\x00")
 	f.Fuzz(func(t *testing.T, from, to, iface string) {
-		q, err := ParseQuestion(from, to, iface)
+		q, err := ParseFlow(from, to, iface)
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without words")

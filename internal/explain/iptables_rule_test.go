@@ -110,7 +110,7 @@ nat POSTROUTING -j MASQUERADE --random-fully`, "untouched 10.0.0.2:80 masquerade
 				Src: netip.MustParseAddrPort(packetFrom), Dst: netip.MustParseAddrPort(packetTo), Protocol: service.TCP, In: "eth0",
 			})
 			if err != nil || len(ways) != 1 {
-				t.Fatalf("%v, %v: want one way", ways, err)
+				t.Fatalf("%v, %v: must be one way", ways, err)
 			}
 			got := string(ways[0].Verdict) + " " + ways[0].To.String()
 			if ways[0].Masqueraded {

@@ -56,7 +56,7 @@ func TestBoundProcess(t *testing.T) {
 	s := newState(IPVS, made("web", elsewhere))
 	s.Facts.Detect = service.PerFamily[service.LocalDetector]{}
 	for from, want := range map[string]bool{"192.168.0.2:0": true, "192.168.0.2:1234": false} {
-		a, err := Explain(s, Question{From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort("172.30.0.41:80")})
+		a, err := Explain(s, Flow{From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort("172.30.0.41:80")})
 		if err != nil || len(a.Outcomes) != 1 || a.Outcomes[0].Masqueraded != want || (len(a.Assumed) == 1) != want {
 			t.Errorf("%s: %+v, %v; want masqueraded %v", from, a, err, want)
 		}

@@ -11,7 +11,7 @@ import (
 // Memory is what the kernel remembers of clients of Services with affinity.
 type Memory interface {
 	// InMap returns what a map of nf_tables remembers of a client.
-	InMap(family service.Family, name string, client netip.Addr) (what nftrender.Recollection, known bool, err error)
+	InMap(family service.Family, name string, client netip.Addr) (what nftrender.AffinityEntry, known bool, err error)
 	// InList returns how long ago a list of xt_recent has last seen a client.
 	InList(family service.Family, list string, client netip.Addr) (age time.Duration, known bool, err error)
 }

@@ -25,7 +25,7 @@ func newNFTRules(family service.Family, objects []dataplane.Object, local func(n
 }
 
 // remember adds a client to a map of clients.
-func (r *nftRules) remember(name string, client netip.Addr, what nftrender.Recollection) {
+func (r *nftRules) remember(name string, client netip.Addr, what nftrender.AffinityEntry) {
 	if what.Left > 0 {
 		key := string(client.AsSlice())
 		r.Sets[name].Elements[key] = &rules.Element{Key: key, Data: string(what.Endpoint.AsSlice())}

@@ -15,7 +15,7 @@ const (
 	Delivered Verdict = "delivered"
 	// Refused: its sender is told that the port is unreachable.
 	Refused Verdict = "refused"
-	// Dropped: nobody answers.
+	// Dropped: the client gets no response.
 	Dropped Verdict = "dropped"
 	// Untouched: no rule changes it; it goes where it was sent to.
 	Untouched Verdict = "untouched"

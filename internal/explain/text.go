@@ -21,7 +21,7 @@ func (a *Answer) Print(out io.Writer) error {
 	fmt.Fprintf(t, "Verdict:\t%s\n", a.verdictText())
 	list(t, "Because:", a.Reasons)
 	for _, p := range a.Pending {
-		text := fmt.Sprintf("the newest rules of %s are not in force (%s", p.Service, p.State)
+		text := fmt.Sprintf("the latest rules of %s are not applied yet (%s", p.Service, p.State)
 		if p.Reason != "" {
 			text += ": " + p.Reason
 		}
@@ -66,11 +66,11 @@ func (a *Answer) verdictText() string {
 		}
 		return fmt.Sprintf("delivered to one of %d endpoints, which sees %s%s", len(a.Outcomes)-len(others), a.sourceText(), refused)
 	case Refused:
-		return "refused: the client is told at once that the port is unreachable"
+		return "refused: the client immediately receives an error: the port is unreachable"
 	case Dropped:
-		return "dropped: the client hears nothing and waits"
+		return "dropped: the client receives no response and times out"
 	default:
-		return "untouched: no rule of the proxy changes or stops it"
+		return "untouched: no Sluice rule applies to this connection"
 	}
 }
 
@@ -216,6 +216,14 @@ func orDash(text string) string {
 	return text
 }
 
+// state names the state. The kernel does not say that of a connection that is offloaded.
+func (c *Connection) state() string {
+	if c.Offloaded {
+		return "offloaded"
+	}
+	return orDash(c.State)
+}
+
 func (c *Connections) print(out io.Writer) {
 	switch {
 	case c == nil:
@@ -224,9 +232,9 @@ func (c *Connections) print(out io.Writer) {
 	case len(c.Items) == 0:
 		fmt.Fprintf(out, "\nThe kernel tracks no connection of this client to this destination, so the rules decide.\n")
 	default:
-		fmt.Fprintf(out, "\nConnections that exist go on as below, whatever the rules say:\nFROM\tTO\tSEEN AS\tSTATE\n")
+		fmt.Fprintf(out, "\nExisting connections, which the rules no longer affect:\nFROM\tTO\tSEEN AS\tSTATE\n")
 		for _, one := range c.Items {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", one.From, one.To, one.Source, orDash(one.State))
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", one.From, one.To, one.Source, one.state())
 		}
 		if c.More > 0 {
 			fmt.Fprintf(out, "and %d more\n", c.More)

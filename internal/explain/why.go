@@ -44,7 +44,7 @@ type why struct {
 
 func (w *why) say(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }
 
-// nobody explains a destination that is no frontend.
+// nobody explains a destination that is no frontend of a Service.
 func (w *why) nobody(ways []way) {
 	to := w.To.Addr()
 	for i := range w.concerned {
@@ -74,7 +74,7 @@ func (w *why) nobody(ways []way) {
 	}
 	w.say("no Service has %s/%s as a frontend on this node", w.To, w.Protocol)
 	if len(ways) == 1 && ways[0].Verdict == Untouched {
-		w.say("the proxy leaves the packet alone; whatever listens there answers")
+		w.say("the proxy does not change the packet; a process that listens there receives it")
 	}
 }
 
@@ -184,14 +184,14 @@ func (w *why) affinity(f *frontend, ways []way) {
 	span := time.Duration(f.port.AffinitySeconds) * time.Second
 	switch {
 	case slices.ContainsFunc(ways[0].Steps, func(s Step) bool { return s.recalls }):
-		w.say("session affinity: the kernel remembers this client and sends it to the same endpoint, for %v after its last connection", span)
+		w.say("session affinity: the kernel has an entry for this client and sends it to the same endpoint for %v after its last connection", span)
 	case w.Memory != nil && w.forgot == nil:
-		w.say("session affinity: the kernel remembers nothing of this client; it will stay with the endpoint that it gets now for %v after its last connection", span)
+		w.say("session affinity: no entry for this client yet; it will stick to the selected endpoint for %v after its last connection", span)
 	default:
-		w.say("session affinity: a client that the kernel remembers goes to its former endpoint, for %v after its last connection", span)
+		w.say("session affinity: a client with an entry goes to its previous endpoint for %v after its last connection", span)
 	}
 	if w.forgot != nil {
-		w.say("what the kernel remembers of clients cannot be read: %v", w.forgot)
+		w.say("cannot read session-affinity entries: %v", w.forgot)
 	}
 }
 
@@ -232,7 +232,7 @@ func (w *why) masqueradeReason(f *frontend, changed []way) string {
 	case w.unbound:
 		return "the source is this node, whose packets to the Service have the Service's own address"
 	default:
-		return "a rule asks for it"
+		return "a rule requests it"
 	}
 }
 

@@ -71,9 +71,9 @@ func made(name string, endpoints ...string) *serviceMade {
 	}
 	for _, text := range endpoints {
 		addr, unready := strings.CutSuffix(text, " unready")
-		e := service.SliceEndpoint{Addr: netip.MustParseAddr(addr), Place: &service.Place{NodeName: "n2"}, Ready: !unready, Serving: !unready}
+		e := service.SliceEndpoint{Addr: netip.MustParseAddr(addr), Location: &service.Location{NodeName: "n2"}, Ready: !unready, Serving: !unready}
 		if strings.HasPrefix(text, "10.244.1.") {
-			e.Place = &service.Place{NodeName: "n1"}
+			e.Location = &service.Location{NodeName: "n1"}
 		}
 		s.slice.Endpoints = append(s.slice.Endpoints, e)
 	}
@@ -93,7 +93,7 @@ func (s *serviceMade) external(local bool) *serviceMade {
 func explained(t *testing.T, s *State, question string) *Answer {
 	t.Helper()
 	from, to, _ := strings.Cut(question, " -> ")
-	a, err := Explain(s, Question{From: netip.AddrPortFrom(netip.MustParseAddr(from), 0), To: netip.MustParseAddrPort(to)})
+	a, err := Explain(s, Flow{From: netip.AddrPortFrom(netip.MustParseAddr(from), 0), To: netip.MustParseAddrPort(to)})
 	if err != nil {
 		t.Fatalf("%s, %s: %v", s.Mode, question, err)
 	}

@@ -81,7 +81,7 @@ func (c *Client) Names(ctx context.Context, namespace string) (*Names, error) {
 }
 
 // Explain asks what becomes of a connection.
-func (c *Client) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
+func (c *Client) Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error) {
 	return get[explain.Answer](ctx, c, PathExplain, q.Query())
 }
 
@@ -110,7 +110,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	defer answer.Body.Close() //nolint:errcheck // it is read to the end
 	made := new(T)
 	if err := json.NewDecoder(answer.Body).Decode(made); err != nil {
-		return nil, fmt.Errorf("the proxy at %s: an answer that is not complete: %w", c.socket, err)
+		return nil, fmt.Errorf("incomplete response from the proxy at %s: %w", c.socket, err)
 	}
 	return made, nil
 }
@@ -152,9 +152,9 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, failureMax))
 	switch api := answer.Header.Get(headerAPI); {
 	case api == "":
-		return nil, false, fmt.Errorf("%s: what listens there is no sluice proxy (it answers %s)", c.socket, answer.Status)
+		return nil, false, fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, answer.Status)
 	case api != Version:
-		return nil, false, fmt.Errorf("the proxy at %s is sluice %s and answers questions of version %s; this program asks in version %s: use the program of the same release",
+		return nil, false, fmt.Errorf("version mismatch: the proxy at %s is Sluice %s (API %s), but this client uses API %s; use a client of the same release",
 			c.socket, answer.Header.Get(headerVersion), api, Version)
 	}
 	var failed Failure
@@ -165,19 +165,19 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	return nil, soon, errors.New(failed.Error)
 }
 
-// explain says in one line why nobody answers, and what to do.
+// explain describes in one line why no proxy responds, and what to do.
 func (c *Client) explain(err error) error {
 	start := "start one (sluice run --manifests DIR, sluice proxy --config FILE), or name its socket with --socket"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("no proxy listens at %s: none runs here, or it has another state directory; %s", c.socket, start)
+		return fmt.Errorf("no proxy is listening on %s: it is not running, or it uses a different --sluice-state-dir; %s", c.socket, start)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no proxy listens at %s: the one that did was killed; %s", c.socket, start)
+		return fmt.Errorf("stale socket %s: the proxy that created it is no longer running; %s", c.socket, start)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: permission denied: only root may ask a proxy; try sudo", c.socket)
+		return fmt.Errorf("%s: permission denied: only root can access the proxy socket; try sudo", c.socket)
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
-		return fmt.Errorf("cannot ask the proxy at %s: %w", c.socket, err)
+		return fmt.Errorf("cannot query the proxy at %s: %w", c.socket, err)
 	}
 }

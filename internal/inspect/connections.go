@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +13,7 @@ import (
 )
 
 // ConnectionList is a page of the connections that the proxy forwards itself (mode userspace), the
-// oldest first.
+// oldest first, or of those that the kernel translates (mode nftables), in any order.
 type ConnectionList struct {
 	APIVersion string       `json:"apiVersion"`
 	Now        time.Time    `json:"now"`
@@ -23,7 +24,7 @@ type ConnectionList struct {
 
 // Connection is an open TCP connection or UDP session.
 type Connection struct {
-	// Number grows with each connection of the process.
+	// Number grows with each connection that the process forwards. The kernel gives its connections any number.
 	Number    uint64 `json:"number"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -34,10 +35,21 @@ type Connection struct {
 	Client   netip.AddrPort `json:"client"`
 	Frontend netip.AddrPort `json:"frontend"`
 	Endpoint netip.AddrPort `json:"endpoint"`
-	// ToEndpoint and ToClient are bytes of payload.
+	// ToEndpoint and ToClient are bytes of payload. Like Began, they are known of connections that the proxy
+	// forwards.
 	ToEndpoint uint64    `json:"toEndpoint"`
 	ToClient   uint64    `json:"toClient"`
-	Began      time.Time `json:"began"`
+	Began      time.Time `json:"began,omitzero"`
+	// Tracked is what the kernel knows of a connection that it translates; nil for others.
+	Tracked *Tracked `json:"tracked,omitempty"`
+}
+
+// Tracked is an entry of conntrack.
+type Tracked struct {
+	// State is that of a TCP connection that is not offloaded.
+	State string `json:"state,omitempty"`
+	// Offloaded is set while packets of the connection bypass netfilter.
+	Offloaded bool `json:"offloaded"`
 }
 
 // ConnectionsMax bounds a page.
@@ -69,11 +81,11 @@ func (q *ConnectionQuery) fields() map[string]*string {
 // Check returns an error if nothing can be selected.
 func (q *ConnectionQuery) Check() error {
 	if q.Protocol != "" && q.Protocol != "tcp" && q.Protocol != "udp" {
-		return fmt.Errorf("protocol %q: want tcp or udp", q.Protocol)
+		return fmt.Errorf("protocol %q: must be tcp or udp", q.Protocol)
 	}
 	for _, one := range []struct{ name, text string }{{"client", q.Client}, {"endpoint", q.Endpoint}} {
 		if _, err := addressIn(one.text); err != nil {
-			return fmt.Errorf("%s %q: want an address like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80", one.name, one.text)
+			return fmt.Errorf("%s %q: must be an address like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80", one.name, one.text)
 		}
 	}
 	return nil
@@ -121,7 +133,7 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 		}
 		var err error
 		if *field, err = strconv.ParseUint(text, 10, 63); err != nil {
-			return nil, failure{http.StatusBadRequest, fmt.Sprintf("%s %q: want a number", name, text)}
+			return nil, failure{http.StatusBadRequest, fmt.Sprintf("%s %q: must be a number", name, text)}
 		}
 	}
 	found, more, err := h.source.Connections(above, int(max(1, min(most, ConnectionsMax))), q.Wants())
@@ -140,13 +152,34 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 
 // Print prints a table.
 func (l *ConnectionList) Print(to io.Writer) error {
+	if len(l.Items) > 0 && l.Items[0].Tracked != nil {
+		return l.printTracked(to)
+	}
 	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "TO ENDPOINT", "TO CLIENT", "AGE")
 	for i := range l.Items {
 		c := &l.Items[i]
-		of := strings.TrimSuffix(c.Namespace+"/"+c.Name+":"+c.PortName, ":")
-		t.row(c.Protocol, c.Client.String(), of, c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), age(l.Now, c.Began))
+		t.row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), age(l.Now, c.Began))
 	}
 	return t.end()
+}
+
+// printTracked prints a table of connections that the kernel translates.
+func (l *ConnectionList) printTracked(to io.Writer) error {
+	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "STATE")
+	for i := range l.Items {
+		c := &l.Items[i]
+		state := c.Tracked.State
+		if c.Tracked.Offloaded {
+			state = "offloaded"
+		}
+		t.row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), cmp.Or(state, "-"))
+	}
+	return t.end()
+}
+
+// of names the Service port.
+func (c *Connection) of() string {
+	return strings.TrimSuffix(c.Namespace+"/"+c.Name+":"+c.PortName, ":")
 }
 
 // size returns a number of bytes with a unit that suits it.

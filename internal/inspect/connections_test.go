@@ -33,7 +33,7 @@ func TestConnectionsComeInPages(t *testing.T) {
 		}
 	}
 	for q, want := range map[ConnectionQuery]string{
-		{Protocol: "sctp"}: `protocol "sctp": want tcp or udp`, {Client: "me"}: `client "me": want an address like`, {Endpoint: "10.0.0.1:x"}: `endpoint "10.0.0.1:x"`,
+		{Protocol: "sctp"}: `protocol "sctp": must be tcp or udp`, {Client: "me"}: `client "me": must be an address like`, {Endpoint: "10.0.0.1:x"}: `endpoint "10.0.0.1:x"`,
 	} {
 		if _, err := c.Connections(ctx, &q); err == nil || !strings.Contains(err.Error(), want) || q.Check() == nil {
 			t.Errorf("%+v: %v", q, err)
@@ -48,6 +48,26 @@ func TestConnectionsComeInPages(t *testing.T) {
 	elsewhere := served(t, &stand{fail: errors.New("mode nftables: the kernel has the connections")})
 	if _, err := elsewhere.Connections(ctx, &ConnectionQuery{}); err == nil || err.Error() != "mode nftables: the kernel has the connections" {
 		t.Error(err)
+	}
+}
+
+func TestTrackedConnectionsArePrinted(t *testing.T) {
+	at := netip.MustParseAddrPort
+	l := ConnectionList{Items: []Connection{
+		{Namespace: "shop", Name: "web", PortName: "http", Protocol: "tcp", Client: at("192.0.2.7:40312"),
+			Frontend: at("10.96.0.12:80"), Endpoint: at("10.244.1.21:8080"), Tracked: &Tracked{Offloaded: true}},
+		{Namespace: "shop", Name: "web", PortName: "http", Protocol: "tcp", Client: at("192.0.2.7:40313"),
+			Frontend: at("10.96.0.12:80"), Endpoint: at("10.244.1.22:8080"), Tracked: &Tracked{State: "FIN_WAIT"}},
+		{Namespace: "dns", Name: "dns", Protocol: "udp", Client: at("[fd00::7]:5"), Frontend: at("[fd00::1]:53"), Endpoint: at("[fd00::2]:53"), Tracked: &Tracked{}},
+	}}
+	var b strings.Builder
+	const want = `PROTOCOL   CLIENT            SERVICE         FRONTEND        ENDPOINT           STATE
+tcp        192.0.2.7:40312   shop/web:http   10.96.0.12:80   10.244.1.21:8080   offloaded
+tcp        192.0.2.7:40313   shop/web:http   10.96.0.12:80   10.244.1.22:8080   FIN_WAIT
+udp        [fd00::7]:5       dns/dns         [fd00::1]:53    [fd00::2]:53       -
+`
+	if err := l.Print(&b); err != nil || b.String() != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, b.String(), want)
 	}
 }
 

@@ -54,7 +54,7 @@ func FuzzRequest(f *testing.F) {
 // FuzzAnswer reads any bytes as the answer of a proxy, which may be of another release or no
 // proxy at all, and prints them.
 func FuzzAnswer(f *testing.F) {
-	f.Add(`{"node":"n1","items":[{"namespace":"ns","name":"web","ports":[{"port":80}],"state":"in force"}]}`)
+	f.Add(`{"node":"n1","items":[{"namespace":"ns","name":"web","ports":[{"port":80}],"state":"applied"}]}`)
 	f.Add(`{"domains":[{}],"service":{"endpoints":[{}]},"changes":[{}],"quarantine":{"reason":"x"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var out strings.Builder

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Source answers questions about a proxy. All methods may be called by several goroutines at once,
+// Source answers questions about a proxy. All methods may be called by several goroutines concurrently,
 // return within a few seconds, and hold up nothing of the proxy.
 type Source interface {
 	Status() Status
@@ -31,7 +31,7 @@ type Source interface {
 	// whether there are more. It returns an error in a mode in which the kernel has them.
 	Connections(above uint64, most int, wanted func(*Connection) bool) (found []Connection, more bool, err error)
 	// Explain says what becomes of a connection.
-	Explain(ctx context.Context, q explain.Question) (*explain.Answer, error)
+	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
 	Keys() []service.Key
 	// Dump writes an archive for a bug report.
@@ -45,7 +45,7 @@ const (
 )
 
 const (
-	// requestsMax bounds the requests that are answered at once; further ones get status 429.
+	// requestsMax bounds the concurrent requests; further ones get status 429.
 	requestsMax = 8
 	// answerTime bounds one answer, and dumpTime an archive: a client that does not read is cut.
 	answerTime = 20 * time.Second

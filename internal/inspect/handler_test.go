@@ -45,7 +45,7 @@ func (s *stand) Keys() (keys []service.Key) {
 
 func (s *stand) Services(_ context.Context, wanted func(service.Key) bool, yield func(*Service) bool) {
 	for _, key := range s.Keys() {
-		if wanted(key) && !yield(&Service{Namespace: key.Namespace, Name: key.Name, Record: state.Record{State: state.InForce}}) {
+		if wanted(key) && !yield(&Service{Namespace: key.Namespace, Name: key.Name, Record: state.Record{State: state.Applied}}) {
 			return
 		}
 	}
@@ -84,7 +84,7 @@ func (s *stand) Connections(above uint64, most int, wanted func(*Connection) boo
 	return found, false, nil
 }
 
-func (s *stand) Explain(context.Context, explain.Question) (*explain.Answer, error) {
+func (s *stand) Explain(context.Context, explain.Flow) (*explain.Answer, error) {
 	return nil, errors.New("not asked here")
 }
 
@@ -163,7 +163,7 @@ func TestFailures(t *testing.T) {
 		w.Header().Set(headerAPI, Version)
 		_, _ = io.WriteString(w, `{"node":`)
 	}))
-	if _, err := half.Status(ctx); err == nil || !strings.Contains(err.Error(), "not complete") {
+	if _, err := half.Status(ctx); err == nil || !strings.Contains(err.Error(), "incomplete response") {
 		t.Error(err)
 	}
 }

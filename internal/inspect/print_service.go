@@ -104,7 +104,7 @@ func (d *ServiceDetail) printHead(to io.Writer) error {
 	}
 	t.row("State:", string(d.State))
 	t.row("Policies:", d.policies())
-	t.row("Endpoints:", fmt.Sprintf("%d get new connections, %d of them on this node%s", d.Endpoints, d.Local, d.draining()))
+	t.row("Endpoints:", fmt.Sprintf("%d selected for new connections, %d of them on this node%s", d.Endpoints, d.Local, d.draining()))
 	changes := fmt.Sprint(d.Changes)
 	if !d.LastChange.IsZero() {
 		changes += ", the last " + age(d.Now, d.LastChange) + " ago"
@@ -167,7 +167,7 @@ func (d *ServiceDetail) printFrontends(to io.Writer) error {
 		case f.ServedBy != "":
 			note = "served by " + f.ServedBy
 		case f.Endpoints == 0 && f.Policy == "Local":
-			note = "no endpoint on this node: dropped, or refused if there is none at all"
+			note = "no endpoint on this node: dropped (rejected if there are no endpoints at all)"
 		case f.Endpoints == 0:
 			note = "no endpoint: refused"
 		}
@@ -187,14 +187,14 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
 		}
 		if q := domain.Quarantine; q != nil {
-			_, err = fmt.Fprintf(to, "  In quarantine for %s (revision %s); what was in force before stays. The kernel's words:\n    %s\n",
+			_, err = fmt.Fprintf(to, "  Quarantined for %s (revision %s); the previous rules remain. Kernel error:\n    %s\n",
 				age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
 		}
 		t := newTable(to)
 		shown := domain.Objects[:min(len(domain.Objects), objectsShown)]
 		for _, o := range shown {
 			note := ""
-			if o.State != state.InForce {
+			if o.State != state.Applied {
 				note = string(o.State)
 			}
 			t.row("  "+o.Container, o.Name, note)
@@ -215,10 +215,10 @@ func (d *ServiceDetail) printTimeline(to io.Writer) error {
 		_, err := fmt.Fprintln(to, "  none")
 		return err
 	}
-	t := newTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "IN FORCE", "BATCH", "ENDPOINTS")
+	t := newTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "APPLIED", "BATCH", "ENDPOINTS")
 	for _, c := range d.Timeline {
 		when := c.Received.UTC().Format("2006-01-02T15:04:05.000000Z")
-		if c.Outcome != state.InForce {
+		if c.Outcome != state.Applied {
 			t.row("  "+when, c.Domain, "", "", "", "", "", string(c.Outcome), "", "")
 			continue
 		}

@@ -17,6 +17,9 @@ func (s *Status) Print(to io.Writer) error {
 	}
 	t.row("Node:", node)
 	t.row("Source:", s.source())
+	if s.Offload != nil {
+		t.row("Offload:", s.Offload.text())
+	}
 	t.row("Services:", fmt.Sprint(s.Services))
 	t.row("Actors:", s.Actors.text())
 	if err := t.end(); err != nil {
@@ -33,7 +36,7 @@ func (s *Status) source() string {
 	if s.Feed.Synced.IsZero() {
 		text += "not synced yet"
 	} else {
-		text += "synced since " + age(s.Now, s.Feed.Synced)
+		text += "in sync for " + age(s.Now, s.Feed.Synced)
 	}
 	for _, r := range s.Feed.Resources {
 		if !r.FailingSince.IsZero() {
@@ -43,12 +46,20 @@ func (s *Status) source() string {
 	return text
 }
 
+func (o *Offload) text() string {
+	text := fmt.Sprintf("TCP, on %d devices", o.Devices)
+	if o.Problem != "" {
+		text += "; " + oneLine(o.Problem)
+	}
+	return text
+}
+
 func (a *Actors) text() string {
 	text := fmt.Sprintf("%d running", a.Running)
 	for _, other := range []struct {
 		n    int
 		what string
-	}{{a.Waiting, "to be started again"}, {a.Parked, "parked"}, {a.Abandoned, "abandoned"}} {
+	}{{a.Restarting, "restarting"}, {a.Parked, "parked"}, {a.Abandoned, "abandoned"}} {
 		if other.n > 0 {
 			text += fmt.Sprintf(", %d %s", other.n, other.what)
 		}
@@ -58,13 +69,13 @@ func (a *Actors) text() string {
 
 func (s *Status) printDomains(to io.Writer) error {
 	_, _ = fmt.Fprintln(to) // the table returns the error
-	t := newTable(to, "DOMAIN", "IN FORCE", "WAITING", "QUARANTINED", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "QUARANTINED", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
 	for _, d := range s.Domains {
-		state := fmt.Sprint(d.InForce)
+		state := fmt.Sprint(d.Applied)
 		if !d.Open {
 			state = "not begun"
 		}
-		t.row(d.Name, state, fmt.Sprint(d.Waiting), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
+		t.row(d.Name, state, fmt.Sprint(d.Pending), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
 			fmt.Sprint(d.Objects), fmt.Sprint(d.Batches), age(s.Now, d.LastWrite), fmt.Sprint(d.Failures))
 	}
 	if err := t.end(); err != nil {
@@ -86,7 +97,7 @@ func (s *Status) printDomains(to io.Writer) error {
 
 func (s *Status) printFindings(to io.Writer) (err error) {
 	if len(s.Findings) == 0 {
-		_, err = fmt.Fprintln(to, "\nHealth: nothing is wrong")
+		_, err = fmt.Fprintln(to, "\nHealth: no problems")
 		return err
 	}
 	health := "healthy, with findings"

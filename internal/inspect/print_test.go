@@ -39,11 +39,11 @@ func TestSort(t *testing.T) {
 func TestStatusSaysWhatIsWrong(t *testing.T) {
 	var out strings.Builder
 	s := Status{
-		Version: "v1", Compatible: "v1.36.3", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
-		Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "refused"}}},
-		Actors: Actors{Running: 3, Parked: 1},
+		Version: "v1", Compatible: "v1.37.2", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
+		Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "rejected"}}},
+		Actors: Actors{Running: 3, Parked: 1}, Offload: &Offload{Devices: 2, Problem: "device x:\nno room"},
 		Domains: []Domain{{
-			Name: "nftables/IPv4", Open: true, InForce: 2, Held: 101, LastError: "no\nroom",
+			Name: "nftables/IPv4", Open: true, Applied: 2, Held: 101, LastError: "no\nroom",
 			Quarantined: []state.Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
 		}, {Name: "nftables/IPv6"}},
 		Findings: []Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look.", Services: []string{"a/b"}}},
@@ -52,7 +52,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: refused\n", "3 running, 1 parked\n",
+		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: rejected\n", "3 running, 1 parked\n", "TCP, on 2 devices; device x: no room\n",
 		"nftables/IPv4, last error: no room\n", "nftables/IPv4, quarantined for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more in quarantine\n",
 		"nftables/IPv6   not begun", "Health: NOT healthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
 	} {
@@ -73,11 +73,11 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 		Domains: []ServiceDomain{{
 			Name: "nftables/IPv4", State: state.Quarantined, Revision: "1.2", Applied: "1.1", Omitted: 5,
 			Quarantine: &state.Quarantine{Revision: "1.2", Reason: "Invalid argument", Since: printedAt.Add(-time.Minute)},
-			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", state.Waiting}},
+			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", state.Pending}},
 		}},
 		Timeline: []state.Change{
 			{Domain: "nftables/IPv4", Outcome: state.Quarantined, Received: printedAt},
-			{Domain: "nftables/IPv4", Outcome: state.InForce, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
+			{Domain: "nftables/IPv4", Outcome: state.Applied, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
 				SeenMicros: 12, RenderedMicros: 90, BatchedMicros: 120, DoneMicros: 11_000, Batch: 7, Endpoints: 3},
 		},
 	}
@@ -87,7 +87,7 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 	for _, want := range []string{
 		"State:       quarantined\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; health check node port 31000; IPVS scheduler sh\n",
 		"from receipt to kernel 900µs, at most 20.0ms\n", "parked, restarted 6 times; last failure 1s ago: panic: x; parked, tried again in 60s or when the Service changes\n",
-		"no endpoint on this node: dropped", "In quarantine for 60s (revision 1.2)", "    Invalid argument\n", "waiting\n", "and 5 more objects\n",
+		"no endpoint on this node: dropped", "Quarantined for 60s (revision 1.2)", "    Invalid argument\n", "pending\n", "and 5 more objects\n",
 		"service,endpoints   1500.0ms before   12µs   90µs       120µs     11.0ms        7", "quarantined",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -16,7 +16,7 @@ import (
 const Version = "v1alpha1"
 
 // The paths. All take GET only. Services and Names take the parameter namespace; Services also
-// takes name. Explain takes those of explain.Question, and Connections those of ConnectionQuery, limit and
+// takes name. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
 // continue.
 const (
 	PathStatus      = "/" + Version + "/status"                                // Status
@@ -50,6 +50,8 @@ type Status struct {
 	Node       string `json:"node"`
 	Zone       string `json:"zone,omitempty"`
 	Feed       Feed   `json:"feed"`
+	// Offload is nil if the configuration does not ask for it.
+	Offload *Offload `json:"offload,omitempty"`
 	// Services is the number of Services with an actor.
 	Services int      `json:"services"`
 	Actors   Actors   `json:"actors"`
@@ -57,6 +59,14 @@ type Status struct {
 	// Healthy is what /healthz answers by: no change has waited too long in any family.
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
+}
+
+// Offload says whether established TCP connections to Services bypass netfilter.
+type Offload struct {
+	// Devices is the number of devices between which they do.
+	Devices int `json:"devices"`
+	// Problem says why they do not, or not on all devices.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Feed is where Services come from.
@@ -83,9 +93,9 @@ type Resource struct {
 // Actors counts actors by state. Each Service has one; the node's own counts as well.
 type Actors struct {
 	Running int `json:"running"`
-	// Waiting are those that will be started again after a failure.
-	Waiting int `json:"waiting"`
-	Parked  int `json:"parked"`
+	// Restarting are those that will be started again after a failure.
+	Restarting int `json:"restarting"`
+	Parked     int `json:"parked"`
 	// Abandoned counts the goroutines of actors that hung and have been replaced.
 	Abandoned int `json:"abandoned"`
 }
@@ -96,18 +106,18 @@ type Domain struct {
 	Family string `json:"family"`
 	// Auxiliary domains hold something besides the kernel's rules.
 	Auxiliary bool `json:"auxiliary,omitempty"`
-	// Open is false until the first write may start, and Missing counts the Services that it waits
+	// Open is false until the startup gate opened; starting first write, and Missing counts the Services that it waits
 	// for.
 	Open    bool `json:"open"`
 	Missing int  `json:"missing,omitempty"`
-	// InForce, Waiting and Held count Services: those whose newest rules are in the kernel, those
+	// Applied, Pending and Held count Services: those whose newest rules are in the kernel, those
 	// whose are on the way, and those in quarantine.
-	InForce int `json:"inForce"`
-	Waiting int `json:"waiting"`
+	Applied int `json:"applied"`
+	Pending int `json:"pending"`
 	Held    int `json:"quarantined"`
 	// Queue counts the fragments that no batch has taken yet.
 	Queue int `json:"queue"`
-	// OldestPending is when the oldest change that is not in force began to wait.
+	// OldestPending is when the oldest change that is not applied began to wait.
 	OldestPending time.Time `json:"oldestPending,omitzero"`
 	// Objects are those wanted or known in the kernel, and Dirty those that differ.
 	Objects int `json:"objects"`
@@ -118,7 +128,7 @@ type Domain struct {
 	// Failures counts the writes that have failed since the last one that landed.
 	Failures  int    `json:"failures"`
 	LastError string `json:"lastError,omitempty"`
-	// NodeAtFault is set while the kernel refuses rules that belong to no Service.
+	// NodeAtFault is set while the kernel rejects rules that belong to no Service.
 	NodeAtFault bool `json:"nodeAtFault,omitempty"`
 	// Quarantined has the first QuarantinedMax of the Services held.
 	Quarantined []state.Quarantine `json:"quarantine,omitempty"`
@@ -211,7 +221,7 @@ type Frontend struct {
 type ServiceDomain struct {
 	Name  string      `json:"name"`
 	State state.State `json:"state"`
-	// Revision is the newest one that the domain has received, and Applied the newest in force.
+	// Revision is the newest one that the domain has received, and Applied the newest applied.
 	Revision string `json:"revision,omitempty"`
 	Applied  string `json:"applied,omitempty"`
 	// Quarantine is set if State is state.Quarantined.
@@ -231,7 +241,7 @@ type Object struct {
 	// Container is the table, map, set or chain that holds it.
 	Container string `json:"container"`
 	Name      string `json:"name"`
-	// State is in force, waiting (the kernel lacks it or has another) or shadowed (another Service
+	// State is applied, pending (the kernel lacks it or has another) or shadowed (another Service
 	// has it).
 	State state.State `json:"state"`
 }

@@ -28,18 +28,18 @@ func (e *NotSentError) Error() string { return fmt.Sprintf("send to the kernel: 
 // Unwrap returns the reason.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// Refusal is the kernel's answer to a request that it did not carry out.
-type Refusal struct {
+// Rejection is the kernel's answer to a request that it did not carry out.
+type Rejection struct {
 	Errno syscall.Errno
 	// Text is the kernel's explanation, if it gave one.
 	Text string
-	// Offset is where in the request the refused attribute begins; 0 if the kernel
+	// Offset is where in the request the rejected attribute begins; 0 if the kernel
 	// did not say.
 	Offset int
 }
 
 // Error returns the kernel's reason.
-func (r *Refusal) Error() string {
+func (r *Rejection) Error() string {
 	if r.Text == "" {
 		return r.Errno.Error()
 	}
@@ -47,23 +47,23 @@ func (r *Refusal) Error() string {
 }
 
 // Unwrap returns the error number.
-func (r *Refusal) Unwrap() error { return r.Errno }
+func (r *Rejection) Unwrap() error { return r.Errno }
 
 // Answer is what the kernel says about one request. Errno is 0 if the request was
 // carried out.
 type Answer struct {
-	Refusal
+	Rejection
 	// Request is what the kernel repeats of the payload of the request. It is valid
 	// during the call.
 	Request []byte
 }
 
-// Err returns the refusal, or nil if the request was carried out.
+// Err returns the rejection, or nil if the request was carried out.
 func (a *Answer) Err() error {
 	if a.Errno == 0 {
 		return nil
 	}
-	r := a.Refusal
+	r := a.Rejection
 	return &r
 }
 
@@ -88,7 +88,7 @@ func ParseAnswer(m Message) (Answer, bool) {
 	if m.Kind != unix.NLMSG_ERROR || len(m.Payload) < 4+HeaderBytes {
 		return Answer{}, false
 	}
-	a := Answer{Refusal: Refusal{Errno: errnoAt(m.Payload)}}
+	a := Answer{Rejection: Rejection{Errno: errnoAt(m.Payload)}}
 	rest := m.Payload[4+HeaderBytes:]
 	if m.Flags&unix.NLM_F_CAPPED == 0 && a.Errno != 0 {
 		size := int(binary.NativeEndian.Uint32(m.Payload[4:])) - HeaderBytes

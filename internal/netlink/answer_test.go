@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused is the answer to a request with an attribute.
-func refused(flags uint16, extended ...byte) Message {
+// rejected is the answer to a request with an attribute.
+func rejected(flags uint16, extended ...byte) Message {
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, 5, 0, 2)
 	request = Finish(AppendText(request, 1, "odd"), mark)
 	b := binary.NativeEndian.AppendUint32(nil, ^uint32(unix.ENOENT)+1)
@@ -25,16 +25,16 @@ func TestParseAnswer(t *testing.T) {
 	extended := AppendHostUint32(AppendText(nil, extendedText, "no such set"), extendedOffset, 44)
 	for name, c := range map[string]struct {
 		message  Message
-		want     Refusal
+		want     Rejection
 		repeated bool
 	}{
-		"plain":               {refused(0), Refusal{Errno: unix.ENOENT}, true},
-		"extended":            {refused(unix.NLM_F_ACK_TLVS, extended...), Refusal{unix.ENOENT, "no such set", 44}, true},
-		"extended and capped": {refused(unix.NLM_F_ACK_TLVS|unix.NLM_F_CAPPED, extended...), Refusal{unix.ENOENT, "no such set", 44}, false},
+		"plain":               {rejected(0), Rejection{Errno: unix.ENOENT}, true},
+		"extended":            {rejected(unix.NLM_F_ACK_TLVS, extended...), Rejection{unix.ENOENT, "no such set", 44}, true},
+		"extended and capped": {rejected(unix.NLM_F_ACK_TLVS|unix.NLM_F_CAPPED, extended...), Rejection{unix.ENOENT, "no such set", 44}, false},
 	} {
 		a, ok := ParseAnswer(c.message)
-		if !ok || a.Refusal != c.want {
-			t.Errorf("%s: got %+v, %t; want %+v", name, a.Refusal, ok, c.want)
+		if !ok || a.Rejection != c.want {
+			t.Errorf("%s: got %+v, %t; want %+v", name, a.Rejection, ok, c.want)
 		}
 		if got := bytes.Contains(a.Request, []byte("odd")); got != c.repeated {
 			t.Errorf("%s: the request is repeated: %t, want %t", name, got, c.repeated)
@@ -52,7 +52,7 @@ func TestParseAnswer(t *testing.T) {
 	if err := new(Answer).Err(); err != nil {
 		t.Errorf("success is an error: %v", err)
 	}
-	if got, want := (&Refusal{Errno: unix.EEXIST, Text: "overlaps"}).Error(), "file exists (overlaps)"; got != want {
+	if got, want := (&Rejection{Errno: unix.EEXIST, Text: "overlaps"}).Error(), "file exists (overlaps)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -70,7 +70,7 @@ func TestEnding(t *testing.T) {
 		"interrupted":            {done(0), true, ErrInterrupted},
 		"interrupted by number":  {done(unix.EINTR), false, ErrInterrupted},
 		"an error in the middle": {done(unix.EINVAL), true, unix.EINVAL},
-		"a refusal":              {refused(0), false, unix.ENOENT},
+		"a rejection":            {rejected(0), false, unix.ENOENT},
 	} {
 		if got := ending(c.message, c.interrupted); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

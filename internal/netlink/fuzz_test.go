@@ -12,10 +12,10 @@ import (
 func FuzzAnswer(f *testing.F) {
 	request, mark := Begin(nil, 7, 0)
 	request = Finish(AppendText(request, 1, "x"), mark)
-	refusal := append([]byte{0xfe, 0xff, 0xff, 0xff}, request...)
-	f.Add(uint16(0), refusal)
-	f.Add(uint16(unix.NLM_F_ACK_TLVS), AppendHostUint32(AppendText(refusal, extendedText, "no such table"), extendedOffset, 20))
-	f.Add(uint16(unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS), AppendText(refusal[:4+HeaderBytes], extendedText, "\x1b[2J\n"))
+	rejection := append([]byte{0xfe, 0xff, 0xff, 0xff}, request...)
+	f.Add(uint16(0), rejection)
+	f.Add(uint16(unix.NLM_F_ACK_TLVS), AppendHostUint32(AppendText(rejection, extendedText, "no such table"), extendedOffset, 20))
+	f.Add(uint16(unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS), AppendText(rejection[:4+HeaderBytes], extendedText, "\x1b[2J\n"))
 	f.Fuzz(func(t *testing.T, flags uint16, payload []byte) {
 		a, ok := ParseAnswer(Message{Kind: unix.NLMSG_ERROR, Flags: flags, Payload: payload})
 		if !ok {

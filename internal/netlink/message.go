@@ -8,14 +8,14 @@
 // buffer allocates nothing. A [Socket] has two kinds of conversation:
 //
 //   - [Socket.Exchange] sends any number of requests in one buffer. The kernel
-//     answers those that it refuses, and those that ask for an answer. Usually only
+//     answers those that it rejects, and those that ask for an answer. Usually only
 //     the last one does: its answer shows that none was lost.
 //   - [Socket.Ask] sends one question and reads the reply, which may be a dump.
 //
 // A [Listener] receives what the kernel announces to a multicast group.
 //
-// docs/adr/0020-one-netlink-transport.md says why this is not a library, with
-// figures.
+// docs/adr/0020-one-netlink-transport.md explains, with measurements, why this is not a
+// library.
 package netlink
 
 import (

@@ -114,7 +114,7 @@ func (s *Socket) Close() error {
 }
 
 // Exchange sends the messages in a buffer, which it numbers, and calls each with the
-// kernel's answers. The kernel answers the messages that it refuses and those with
+// kernel's answers. The kernel answers the messages that it rejects and those with
 // NLM_F_ACK; at is the place of the message in the buffer, counted from 0.
 //
 // A *NotSentError means that the kernel has taken none of the messages. An error that
@@ -183,7 +183,7 @@ func (s *Socket) number(b []byte) (first uint32, count, expected int) {
 // of the reply, which are valid during the call. An error of each, or the end of the
 // context, ends the reading. The rest is discarded before the next request.
 //
-// The error is a *Refusal if the kernel refuses the request. It matches ErrInterrupted
+// The error is a *Rejection if the kernel rejects the request. It matches ErrInterrupted
 // if the list was changed meanwhile, and ErrUnanswered if part of the reply was lost.
 func (s *Socket) Ask(ctx context.Context, request []byte, each func(Message) error) error {
 	if ctx.Err() != nil {
@@ -231,7 +231,7 @@ func ending(m Message, interrupted bool) error {
 	return a.Err()
 }
 
-// send sends a buffer. What is left of an earlier reply goes first: the kernel refuses
+// send sends a buffer. What is left of an earlier reply goes first: the kernel rejects
 // to begin a dump during another one (EBUSY).
 func (s *Socket) send(b []byte) error {
 	for s.unread {

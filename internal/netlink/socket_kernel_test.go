@@ -59,15 +59,15 @@ func message(kind, flags uint16, table string) []byte {
 func newTable(name string) []byte { return message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, name) }
 func delTable(name string) []byte { return message(unix.NFT_MSG_DELTABLE, 0, name) }
 
-// answers exchanges a buffer and returns the refusals by place.
-func answers(s *Socket, b []byte) (map[int]Refusal, error) {
-	refusals := map[int]Refusal{}
+// answers exchanges a buffer and returns the rejections by place.
+func answers(s *Socket, b []byte) (map[int]Rejection, error) {
+	rejections := map[int]Rejection{}
 	err := s.Exchange(b, func(at int, a Answer) {
 		if a.Errno != 0 {
-			refusals[at] = a.Refusal
+			rejections[at] = a.Rejection
 		}
 	})
-	return refusals, err
+	return rejections, err
 }
 
 // tables lists the names of tables.
@@ -83,28 +83,28 @@ func tables(ctx context.Context, s *Socket) ([]string, error) {
 	return names, err
 }
 
-// TestKernelExchange: one answer confirms a batch, and a refusal has the place of its message
+// TestKernelExchange: one answer confirms a batch, and a rejection has the place of its message
 // and the offset of the attribute.
 func TestKernelExchange(t *testing.T) {
 	_, s := inNamespace(t, Config{})
-	refusals, err := answers(s, batch(newTable("one"), newTable("two")))
-	if err != nil || len(refusals) > 0 {
-		t.Fatalf("refused %v, error %v", refusals, err)
+	rejections, err := answers(s, batch(newTable("one"), newTable("two")))
+	if err != nil || len(rejections) > 0 {
+		t.Fatalf("rejected %v, error %v", rejections, err)
 	}
 	if names, err := tables(t.Context(), s); err != nil || len(names) != 2 {
 		t.Errorf("tables %v, error %v", names, err)
 	}
-	refusals, err = answers(s, batch(delTable("one"), delTable("absent"), newTable("three"), delTable("missing")))
-	if err != nil || len(refusals) != 2 {
-		t.Fatalf("refused %v, error %v", refusals, err)
+	rejections, err = answers(s, batch(delTable("one"), delTable("absent"), newTable("three"), delTable("missing")))
+	if err != nil || len(rejections) != 2 {
+		t.Fatalf("rejected %v, error %v", rejections, err)
 	}
 	for _, at := range []int{2, 4} { // the beginning of the batch is 0
-		if r := refusals[at]; r.Errno != unix.ENOENT || r.Offset != HeaderBytes+netfilterBytes {
+		if r := rejections[at]; r.Errno != unix.ENOENT || r.Offset != HeaderBytes+netfilterBytes {
 			t.Errorf("message %d: %+v", at, r)
 		}
 	}
 	if names, err := tables(t.Context(), s); err != nil || len(names) != 2 {
-		t.Errorf("tables after a refused batch: %v, error %v", names, err)
+		t.Errorf("tables after a rejected batch: %v, error %v", names, err)
 	}
 }
 
@@ -122,12 +122,12 @@ func TestKernelAnswersDoNotFit(t *testing.T) {
 	for i := range 100 {
 		many = append(many, delTable(fmt.Sprint("absent-", i)))
 	}
-	refusals, err := answers(s, batch(many...))
-	if !errors.Is(err, ErrUnanswered) || len(refusals) == 0 || len(refusals) == len(many) {
-		t.Errorf("%d refusals, error %v", len(refusals), err)
+	rejections, err := answers(s, batch(many...))
+	if !errors.Is(err, ErrUnanswered) || len(rejections) == 0 || len(rejections) == len(many) {
+		t.Errorf("%d rejections, error %v", len(rejections), err)
 	}
-	if refusals, err := answers(s, batch(newTable("one"))); err != nil || len(refusals) > 0 {
-		t.Errorf("the next batch: refused %v, error %v", refusals, err)
+	if rejections, err := answers(s, batch(newTable("one"))); err != nil || len(rejections) > 0 {
+		t.Errorf("the next batch: rejected %v, error %v", rejections, err)
 	}
 }
 
@@ -149,8 +149,8 @@ func TestKernelDumpIsLeft(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, newTable(fmt.Sprintf("table-with-a-long-name-so-that-the-dump-is-long-%04d", i)))
 	}
-	if refusals, err := answers(s, batch(many...)); err != nil || len(refusals) > 0 {
-		t.Fatalf("refused %v, error %v", refusals, err)
+	if rejections, err := answers(s, batch(many...)); err != nil || len(rejections) > 0 {
+		t.Fatalf("rejected %v, error %v", rejections, err)
 	}
 	enough := errors.New("enough")
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
@@ -182,8 +182,8 @@ func TestKernelInterrupted(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, newTable(fmt.Sprintf("table-with-a-long-name-so-that-the-dump-is-long-%04d", i)))
 	}
-	if refusals, err := answers(s, batch(many...)); err != nil || len(refusals) > 0 {
-		t.Fatalf("refused %v, error %v", refusals, err)
+	if rejections, err := answers(s, batch(many...)); err != nil || len(rejections) > 0 {
+		t.Fatalf("rejected %v, error %v", rejections, err)
 	}
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
 	seen := 0
@@ -199,12 +199,12 @@ func TestKernelInterrupted(t *testing.T) {
 	}
 }
 
-func TestKernelRefusedQuestion(t *testing.T) {
+func TestKernelRejectedQuestion(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, family)
 	request = Finish(AppendText(request, unix.NFTA_TABLE_NAME, "absent"), mark)
 	err := s.Ask(t.Context(), request, func(Message) error { return nil })
-	if r, ok := errors.AsType[*Refusal](err); !ok || r.Errno != unix.ENOENT || r.Offset == 0 {
+	if r, ok := errors.AsType[*Rejection](err); !ok || r.Errno != unix.ENOENT || r.Offset == 0 {
 		t.Errorf("error %v", err)
 	}
 	if err := s.Ask(t.Context(), []byte{0}, nil); !errors.Is(err, ErrUnanswered) {
@@ -226,8 +226,8 @@ func TestKernelListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, socket := range map[string]*Socket{"own": s, "other": other} {
-		if refusals, err := answers(socket, batch(newTable(name))); err != nil || len(refusals) > 0 {
-			t.Fatalf("refused %v, error %v", refusals, err)
+		if rejections, err := answers(socket, batch(newTable(name))); err != nil || len(rejections) > 0 {
+			t.Fatalf("rejected %v, error %v", rejections, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -56,9 +56,9 @@ func tableMessages(each func(Netfilter)) func(Message) {
 }
 
 // Generation returns the process behind the transaction that an announcement ends: its
-// number in the kernel's count, whatever the PID namespace, and its name. It returns
+// number in the initial PID namespace, and its name. It returns
 // false for other announcements. The kernel sends it after all announcements of the
-// transaction, in a datagram of its own.
+// transaction, in a separate datagram.
 func Generation(m Netfilter) (pid int, command string, ok bool) {
 	if m.Kind != unix.NFT_MSG_NEWGEN {
 		return 0, "", false

@@ -29,7 +29,7 @@ const (
 
 // Changes is the answer about all Services, without those that are as they were.
 type Changes struct {
-	// Epoch names the picture that Revision counts in. A page that knows another one starts anew.
+	// Epoch names the picture that Revision counts in. A page that knows another one starts again.
 	Epoch    string `json:"epoch"`
 	Revision uint64 `json:"revision"`
 	// Full means that Items has all Services.

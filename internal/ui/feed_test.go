@@ -49,11 +49,11 @@ func (f *fake) Dump(context.Context, io.Writer) error                        { r
 func (f *fake) Connections(uint64, int, func(*inspect.Connection) bool) ([]inspect.Connection, bool, error) {
 	return nil, false, nil
 }
-func (f *fake) Explain(context.Context, explain.Question) (*explain.Answer, error) { return nil, nil }
+func (f *fake) Explain(context.Context, explain.Flow) (*explain.Answer, error) { return nil, nil }
 
 func (f *fake) fill(count int) {
 	for n := range count {
-		f.services = append(f.services, inspect.Service{Namespace: "ns", Name: fmt.Sprintf("s%05d", n), Record: state.Record{State: state.InForce}})
+		f.services = append(f.services, inspect.Service{Namespace: "ns", Name: fmt.Sprintf("s%05d", n), Record: state.Record{State: state.Applied}})
 	}
 }
 

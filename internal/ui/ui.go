@@ -1,7 +1,7 @@
 // Package ui serves the page about a running proxy: its Services, one Service's timeline and
 // endpoints, the queues of the pipeline, and what is in quarantine. The page is read-only, embedded
-// in the program, and asks nobody but this server. Its data is that of package inspect; see
-// docs/ui.md.
+// in the program, and requests data from this server only. Its data is that of package inspect; see
+// docs/web-ui.md.
 package ui
 
 import (
@@ -46,7 +46,7 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	return guarded(mux)
 }
 
-// guarded sets the headers of every answer, and refuses what another site's page asks for: it could
+// guarded sets the headers of every answer, and rejects what another site's page asks for: it could
 // not read the answer, but it could keep this server busy.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

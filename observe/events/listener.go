@@ -19,24 +19,23 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
 		if e.Key == service.Node {
-			r.warn(service.Node, "RulesRefused", actionProgram, "%s: the node's own rules stay as they are: %s", e.Domain, e.Reason)
+			r.warn(service.Node, reasonRulesRejected, actionProgram, "node-wide rules rejected by %s; keeping the previous rules: %s", e.Domain, e.Reason)
 			return
 		}
-		verb := "rejects it"
+		format := "rules rejected by %s; keeping the previous rules: %s"
 		if e.Cause == aggregator.DoesNotLand {
-			verb = "cannot write it"
+			format = "writes to %s fail; keeping the previous rules: %s"
 		}
-		r.warn(e.Key, "ServiceQuarantined", actionProgram,
-			"%s %s; its previous rules stay in force: %s", e.Domain, verb, e.Reason)
+		r.warn(e.Key, reasonQuarantined, actionProgram, format, e.Domain, e.Reason)
 	case aggregator.Freed:
 		if e.Key == service.Node {
 			return // events of the node report problems only
 		}
-		r.normal(e.Key, "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
+		r.normal(e.Key, reasonAccepted, actionProgram, "accepted by %s again", e.Domain)
 	case aggregator.RepairBegan:
-		r.warn(service.Node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
+		r.warn(service.Node, reasonRulesChanged, actionProgram, "%s: %s", e.Domain, undone(e))
 	case aggregator.NodeAtFault:
-		r.warn(service.Node, "RulesRefused", actionProgram, "%s rejects rules that belong to no Service: %s", e.Domain, e.Reason)
+		r.warn(service.Node, reasonRulesRejected, actionProgram, "node-wide rules rejected by %s: %s", e.Domain, e.Reason)
 	}
 }
 
@@ -51,8 +50,8 @@ func (r *Recorder) Source(e source.Shadowed) {
 	if e.By.Namespace == e.Key.Namespace {
 		by, related = "Service "+e.By.String(), r.about(e.By)
 	}
-	r.warnOnce(e.Key, related, "ServiceShadowed", actionProgram,
-		"%s serves %v; change or delete one of them", by, e.Frontends)
+	r.warnOnce(e.Key, related, reasonShadowed, actionProgram,
+		"address conflict: %s owns %v", by, e.Frontends)
 }
 
 // undone describes what another program has changed.
@@ -68,11 +67,11 @@ func undone(e aggregator.RepairBegan) string {
 // Supervisor records Services whose actor is parked.
 func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 	if e, parked := event.What.(supervisor.Parked); parked {
-		what := "its rules"
+		what := "actor"
 		if event.Child == service.Node {
-			what = "the node's own rules"
+			what = "actor of node-wide rules"
 		}
-		r.warn(event.Child, "ActorParked", actionProgram, "%s stay as they are until %v: %v", what, e.Until, e.Err)
+		r.warn(event.Child, reasonParked, actionProgram, "%s parked until %v; keeping the previous rules: %v", what, e.Until, e.Err)
 	}
 }
 
@@ -80,7 +79,7 @@ func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 // does.
 func (r *Recorder) Actors(event actors.Event) {
 	if e, large := event.(actors.TooLarge); large {
-		r.warnOnce(e.Key, nil, "ServiceTooLarge", actionProgram,
-			"it asks for %d objects in %s, and %d are allowed; its previous rules stay in force", e.Objects, e.Domain, e.Max)
+		r.warnOnce(e.Key, nil, reasonTooLarge, actionProgram,
+			"object limit exceeded in %s: %d objects, limit %d; keeping the previous rules", e.Domain, e.Objects, e.Max)
 	}
 }

@@ -36,7 +36,7 @@ const (
 	actionConfigure = "Configure"
 )
 
-// The rate of events, per second and at once. It is far below what a cluster's API server accepts
+// The rate of events, per second and as a burst. It is far below what a cluster's API server accepts
 // from all nodes together, and a tenant can cause any number of events.
 const (
 	rate  = 1
@@ -67,7 +67,7 @@ type Config struct {
 // Recorder records events. It implements observe.Listener. Without a client (with manifests instead
 // of an API server) it drops them.
 //
-// Concurrency: all methods are safe for concurrent use. They return at once, except for
+// Concurrency: all methods are safe for concurrent use. They return immediately, except for
 // HealthcheckFailed and MetricsFailed. Events beyond the rate wait in a bounded queue, which drops
 // what it has no room for; see Dropped. So does the API client with what the server does not accept
 // in time.
@@ -149,38 +149,49 @@ func (r *Recorder) reports(e entry) bool {
 }
 
 // Starting records that the proxy starts on this node.
-func (r *Recorder) Starting() { r.normal(service.Node, "Starting", actionStart, "") }
+func (r *Recorder) Starting() { r.normal(service.Node, reasonStarting, actionStart, "") }
 
-// Reloaded records that a changed configuration is in force that took a new server in the running
+// DefaultMode records that the configuration names no mode, and the selected one.
+func (r *Recorder) DefaultMode(mode string) {
+	r.warn(service.Node, reasonDefaultMode, actionStart, "mode not set; using %s", mode)
+}
+
+// IPVS records that the proxy uses a mode that kube-proxy will not have.
+func (r *Recorder) IPVS() {
+	r.warn(service.Node, reasonIPVS, actionStart,
+		"kube-proxy disables IPVS mode by default in v1.40 and removes it in v1.43; consider nftables mode")
+}
+
+// Reloaded records that a changed configuration is applied that took a new server in the running
 // process. The argument names the fields.
 func (r *Recorder) Reloaded(fields string) {
-	r.normal(service.Node, "Reloaded", actionConfigure, "configuration in force: %s", fields)
+	r.normal(service.Node, reasonReloaded, actionConfigure, "configuration applied: %s", fields)
 }
 
 // HealthcheckFailed records that the process cannot listen on the healthz address, which ends it.
 // It waits up to 2 s for the API server to accept the event.
 func (r *Recorder) HealthcheckFailed(err error) {
-	r.recordLast("FailedToStartProxierHealthcheck", actionStart, err)
+	r.recordLast(reasonHealthServerFailed, actionStart, err)
 }
 
 // MetricsFailed records the same of the metrics address, and waits as well.
 func (r *Recorder) MetricsFailed(err error) {
-	r.recordLast("FailedToStartMetricServer", actionStart, err)
+	r.recordLast(reasonMetricsServerFailed, actionStart, err)
 }
 
 // AddressTaken records that another program has an address; the server retries.
 func (r *Recorder) AddressTaken(problem string) {
-	r.warn(service.Node, "AddressTaken", actionListen, "%s", problem)
+	r.warn(service.Node, reasonAddressTaken, actionListen, "%s", problem)
 }
 
 // HealthPortFailed records that the process cannot listen on a Service's health-check node port.
 func (r *Recorder) HealthPortFailed(key service.Key, err error) {
-	r.warn(key, "FailedToStartServiceHealthcheck", actionListen, "%v", err)
+	r.warn(key, reasonHealthPortFailed, actionListen, "%v", err)
 }
 
-// ConfigurationRefused records that a change of the configuration file is rejected, and why.
-func (r *Recorder) ConfigurationRefused(err error) {
-	r.warn(service.Node, "ConfigurationRefused", actionConfigure, "the previous configuration stays in force: %v", err)
+// ConfigurationRejected records that a change of the configuration file is rejected, and why.
+func (r *Recorder) ConfigurationRejected(err error) {
+	r.warn(service.Node, reasonConfigurationRejected, actionConfigure, "rejected invalid configuration; keeping the previous one: %v", err)
 }
 
 // Warn records that an annotation of a Service has no effect. Other problems of objects are only
@@ -190,7 +201,7 @@ func (r *Recorder) Warn(w service.Warning) {
 	if !ok || !strings.HasPrefix(w.Field, "metadata.annotations") {
 		return
 	}
-	r.warnOnce(service.ParseKey(key), nil, "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Message())
+	r.warnOnce(service.ParseKey(key), nil, reasonAnnotationIgnored, actionProgram, "%s: %s", w.Field, w.Message())
 }
 
 func (r *Recorder) normal(key service.Key, reason, action, note string, args ...any) {
@@ -223,9 +234,10 @@ func (r *Recorder) record(e entry) {
 }
 
 // incident returns the action of an incident: the action, and a hash of the note. client-go takes
-// events that differ in the note alone for one series, and shows the note of the first.
+// events that differ in the note alone for one series, and shows the note of the first. A start is
+// one incident, and its action is kube-proxy's.
 func incident(action, note string) string {
-	if note == "" {
+	if note == "" || action == actionStart {
 		return action
 	}
 	hash := fnv.New32a()

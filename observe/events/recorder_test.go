@@ -83,6 +83,9 @@ func TestEvents(t *testing.T) {
 		regarding, kind, reason, do, about string
 	}{
 		{r.Starting, "Node /node-1", "Normal", "Starting", "StartKubeProxy", ""},
+		{func() { r.DefaultMode("nftables") }, "Node /node-1", "Warning", "KubeProxyDefaultMode", "StartKubeProxy", "mode not set; using nftables"},
+		{r.IPVS, "Node /node-1", "Warning", "IPVSDeprecation", "StartKubeProxy",
+			"kube-proxy disables IPVS mode by default in v1.40 and removes it in v1.43; consider nftables mode"},
 		{func() { r.Reloaded("mode, clusterCIDR") }, "Node /node-1", "Normal", "Reloaded", "Configure", "mode, clusterCIDR"},
 		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
 		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
@@ -92,28 +95,29 @@ func TestEvents(t *testing.T) {
 			r.Warn(service.Warning{Object: "Service ns/web", Field: "spec.externalIPs[1]", Problem: "no address"}) // for the log alone
 			r.Warn(service.Warning{Object: "Service ns/web", Field: "metadata.annotations[x]", Problem: "frob is none of rr, sh"})
 		}, "Service ns/web", "Warning", "AnnotationIgnored", "Program", "metadata.annotations[x]: frob is none of rr, sh"},
-		{func() { r.ConfigurationRefused(failure) }, "Node /node-1", "Warning", "ConfigurationRefused", "Configure", "stays in force"},
+		{func() { r.ConfigurationRejected(failure) }, "Node /node-1", "Warning", "ConfigurationRejected", "Configure", "keeping the previous one"},
 		{func() { r.Aggregator(aggregator.Quarantined{Domain: "nftables/IPv4", Key: web, Reason: "file exists"}) },
-			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 rejects it; its previous rules stay in force: file exists"},
+			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "rules rejected by nftables/IPv4; keeping the previous rules: file exists"},
 		{func() { r.Aggregator(aggregator.Freed{Domain: "nftables/IPv4", Key: web}) }, "Service ns/web", "Normal", "ServiceAccepted", "Program", "accepted"},
-		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRefused", "Program", "no such file"},
+		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRejected", "Program", "no such file"},
 		{func() {
 			r.Aggregator(aggregator.RepairBegan{Domain: "nftables/IPv4", Undone: ledger.Undone{Missing: 3, Services: 2},
-				Examples: []string{"missing: chain services"}, By: dataplane.Stranger{PID: 7, Command: "nft"}})
+				Examples: []string{"missing: chain services"}, By: dataplane.ForeignProcess{PID: 7, Command: "nft"}})
 		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: restoring rules of 2 Services: changed by nft (process 7): " +
 			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: web, What: supervisor.Parked{Until: until, Err: failure}})
-		}, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
+		}, "Service ns/web", "Warning", "ActorParked", "Program", "keeping the previous rules"},
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
-		}, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
-		{func() { r.Actors(actors.TooLarge{Key: web, Domain: "d", Objects: 7, Max: 5}) }, "Service ns/web", "Warning", "ServiceTooLarge", "Program", "7 objects in d, and 5 are allowed"},
+		}, "Node /node-1", "Warning", "ActorParked", "Program", "actor of node-wide rules parked"},
+		{func() { r.Actors(actors.TooLarge{Key: web, Domain: "d", Objects: 7, Max: 5}) }, "Service ns/web", "Warning", "ServiceTooLarge", "Program", "7 objects, limit 5"},
 	} {
 		c.record()
 		e := await(t, created)
 		regarding := e.Regarding.Kind + " " + e.Regarding.Namespace + "/" + e.Regarding.Name
-		if regarding != c.regarding || e.Type != c.kind || e.Reason != c.reason || e.Action != incident(c.do, e.Note) ||
+		action, _, hashed := strings.Cut(e.Action, "-")
+		if regarding != c.regarding || e.Type != c.kind || e.Reason != c.reason || action != c.do || hashed == (c.do == "StartKubeProxy") ||
 			!strings.Contains(e.Note, c.about) || e.ReportingController != "kube-proxy" {
 			t.Errorf("want %+v, got regarding %s: %+v", c, regarding, e)
 		}
@@ -122,7 +126,7 @@ func TestEvents(t *testing.T) {
 
 func TestLongNotesAreCut(t *testing.T) {
 	r, created := running(t)
-	r.ConfigurationRefused(errors.New(strings.Repeat("x", 5000)))
+	r.ConfigurationRejected(errors.New(strings.Repeat("x", 5000)))
 	if e := await(t, created); len(e.Note) != noteMax || !strings.HasSuffix(e.Note, service.Ellipsis) {
 		t.Errorf("%d bytes", len(e.Note))
 	}
@@ -154,8 +158,8 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	}
 	r.Source(shadowed)
 	e := await(t, created)
-	const want = " serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
-	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Note != "Service ns/owner"+want {
+	const want = " owns 192.0.2.1:80/tcp, node port 30080/udp"
+	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Note != "address conflict: Service ns/owner"+want {
 		t.Errorf("%s %s: %s", e.Type, e.Reason, e.Note)
 	}
 	if e.Namespace != "ns" || e.Regarding.Kind != "Service" || e.Regarding.Name != "web" {
@@ -171,7 +175,7 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	r.Source(another)
 	// Whoever claims an address of another tenant does not learn whose it is.
 	e = await(t, created)
-	if e.Note != "another Service"+want || e.Related != nil {
+	if e.Note != "address conflict: another Service"+want || e.Related != nil {
 		t.Errorf("the end of a shadow made an event, or this one tells who has the address: related to %v: %s", e.Related, e.Note)
 	}
 }

@@ -38,7 +38,7 @@ func (in *inputs) findings() []Finding {
 	}
 	if in.tooOld(in.stopping) {
 		all = append(all, Finding{Kind: StopHangs, Since: in.stopping, Unhealthy: true,
-			Problem: "this proxy was told to stop, for the end of the process or for a changed configuration, and does not"})
+			Problem: "this proxy was requested to stop, for the end of the process or for a changed configuration, and does not"})
 	}
 	all = append(all, in.others...)
 	for i := range in.domains {
@@ -48,7 +48,7 @@ func (in *inputs) findings() []Finding {
 	b := &in.board
 	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
 	all = append(all, serviceFindings(Stuck, "actors that hung and have not returned: %d", maps.Values(b.stuck))...)
-	all = append(all, serviceFindings(TooLarge, "Services that ask for too many objects: %d", maps.Values(b.large))...)
+	all = append(all, serviceFindings(TooLarge, "Services that need too many objects: %d", maps.Values(b.large))...)
 	all = append(all, serviceFindings(Shadowed, "Services that want addresses and ports which other Services serve: %d", maps.Values(b.shadowedServices()))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
 	for i := range all {
@@ -111,10 +111,10 @@ func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 	switch {
 	case !s.Open && s.Missing == 0:
 		f.Kind, found = FirstWriteHeld, in.late(since)
-		f.Problem = "nothing has been written since the start: the first full picture of Services, EndpointSlices and the Node is missing"
+		f.Problem = "no rules written since startup: waiting for the initial list of Services, EndpointSlices and the Node"
 	case !s.Open:
 		f.Kind, found = FirstWriteHeld, in.late(since)
-		f.Problem = fmt.Sprintf("nothing has been written since the start: Services that are not rendered yet: %d", s.Missing)
+		f.Problem = fmt.Sprintf("no rules written since startup: Services not rendered yet: %d", s.Missing)
 	case s.NodeAtFault:
 		f.Kind, found = NodeAtFault, true
 		f.Problem = "the kernel rejects rules that belong to no Service: " + oneLine(s.LastError)
@@ -123,9 +123,9 @@ func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 		f.Problem = fmt.Sprintf("failed writes in a row: %d; the last error: %s", s.Failures, oneLine(s.LastError))
 	default:
 		f.Kind, found = BatchStuck, in.late(since)
-		f.Problem = "a change waits for the kernel, and no write has failed"
+		f.Problem = "a change waits for the kernel, and no write failed"
 	}
-	// The bound may be shorter than lateAfter: whatever is unhealthy is explained.
+	// The bound may be shorter than lateAfter: every unhealthy state is explained.
 	return f, found || f.Unhealthy
 }
 

@@ -48,8 +48,8 @@ func TestDiagnosis(t *testing.T) {
 		{"Node going", func(p *inputs) { p.node = deleting }, NodeNotEligible, true, time.Time{}, "being deleted"},
 
 		{"waits a little", domain(func(s *aggregator.Status) { s.OldestPending = ago(9) }), "", false, time.Time{}, ""},
-		{"waits", domain(func(s *aggregator.Status) { s.OldestPending = ago(10) }), BatchStuck, false, ago(10), "no write has failed"},
-		{"waits too long", domain(func(s *aggregator.Status) { s.OldestPending = ago(60) }), BatchStuck, true, ago(60), "no write has failed"},
+		{"waits", domain(func(s *aggregator.Status) { s.OldestPending = ago(10) }), BatchStuck, false, ago(10), "no write failed"},
+		{"waits too long", domain(func(s *aggregator.Status) { s.OldestPending = ago(60) }), BatchStuck, true, ago(60), "no write failed"},
 		{"fails", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 1, "locked" })(p)
 			p.board.domains["d"] = writesFail(ago(1))
@@ -62,7 +62,7 @@ func TestDiagnosis(t *testing.T) {
 			domain(func(s *aggregator.Status) { s.Failures, s.OldestPending = 1, ago(60) })(p)
 			p.board.domains["d"] = writesFail(ago(1))
 		}, WriteFailing, true, ago(60), ""},
-		{"the scaffold is refused", func(p *inputs) {
+		{"the scaffold is rejected", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.NodeAtFault, s.Failures, s.LastError = true, 2, "no such table" })(p)
 			p.board.domains["d"] = writesFail(ago(61))
 		}, NodeAtFault, true, ago(61), "belong to no Service: no such table"},
@@ -71,7 +71,7 @@ func TestDiagnosis(t *testing.T) {
 			p.board.domains["d"] = writesFail(ago(600))
 		}, "", false, time.Time{}, ""},
 
-		{"gate closed, source not primed", domain(func(s *aggregator.Status) { s.Open = false }), FirstWriteHeld, true, ago(1000), "picture"},
+		{"gate closed, source not primed", domain(func(s *aggregator.Status) { s.Open = false }), FirstWriteHeld, true, ago(1000), "initial list"},
 		{"gate closed, Services missing", domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 }), FirstWriteHeld, true, ago(1000), "not rendered yet: 3"},
 		{"gate closed for a moment", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 })(p)
@@ -98,15 +98,15 @@ func TestDiagnosis(t *testing.T) {
 		{"drift", remembered(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being restored"},
 		{"drift long ago", remembered(drifted(ago(900))), "", false, time.Time{}, ""},
 
-		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("refused")}), APIStale, false, ago(7), "cannot read from the API server: refused"},
+		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("rejected")}), APIStale, false, ago(7), "cannot read from the API server: rejected"},
 		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot read"},
 		{"API silent", resource(Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
 		{"API quiet", resource(Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
 		{"API down", func(p *inputs) {
 			for n, name := range []string{"services", "endpointslices", "nodes"} {
-				p.resources = append(p.resources, Resource{Resource: name, FailingSince: ago(7 + n), Err: errors.New("refused")})
+				p.resources = append(p.resources, Resource{Resource: name, FailingSince: ago(7 + n), Err: errors.New("rejected")})
 			}
-		}, APIStale, false, ago(9), "cannot read from the API server: refused"},
+		}, APIStale, false, ago(9), "cannot read from the API server: rejected"},
 		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "not answered yet"},
 		{"resource absent", resource(Resource{Absent: true, Err: errors.New("no")}), "", false, time.Time{}, ""},
 	}

@@ -102,7 +102,7 @@ type Kind string
 
 // The kinds, the gravest first.
 const (
-	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, being deleted, or about to be
+	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, deleted, being deleted, or about to be
 	Waiting         Kind = "waiting"           // another proxy serves this node, until it exits
 	StopHangs       Kind = "stop-hangs"        // the proxy was told to stop long ago, and has not stopped
 	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
@@ -118,11 +118,12 @@ const (
 	Drift            Kind = "drift"         // another program has changed our rules
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
-	Quarantined Kind = "quarantined"
-	TooLarge    Kind = "too-large" // these Services ask for too many objects
-	Shadowed    Kind = "shadowed"  // other Services serve addresses that these Services want
-	Parked      Kind = "parked"    // the actors of these Services keep failing
-	Stuck       Kind = "stuck"     // the actors of these Services hung and have been replaced
+	Quarantined  Kind = "quarantined"
+	NotOffloaded Kind = "not-offloaded" // connections are not offloaded although the configuration asks for it
+	TooLarge     Kind = "too-large"     // these Services ask for too many objects
+	Shadowed     Kind = "shadowed"      // other Services serve addresses that these Services want
+	Parked       Kind = "parked"        // the actors of these Services keep failing
+	Stuck        Kind = "stuck"         // the actors of these Services hung and have been replaced
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, what they
@@ -132,66 +133,66 @@ var guide = []struct {
 	ofDomain        bool
 	meaning, advice string
 }{
-	{NodeNotEligible, false, "the Node is unknown, is being deleted, or is about to be",
-		"Nothing, if the node is meant to go. Otherwise run kubectl get node NAME -o yaml, " +
-			"remove the taint ToBeDeletedByClusterAutoscaler, and check that the node name is " +
-			"right (--hostname-override)."},
-	{Waiting, false, "another proxy serves this node, and this one waits until it exits",
-		"Nothing, while one proxy takes over from another: this one serves as soon as the " +
-			"other exits. If the other is meant to stay, this node has two proxies: stop one of " +
-			"them."},
-	{StopHangs, false, "stopping takes too long",
-		"Restart this process; the rules stay in force meanwhile. The log names what did not stop: " +
-			"report it."},
-	{FirstWriteHeld, true, "nothing was written since the start",
-		"The rules of the previous run stay in force. If the API is stale, fix that first; " +
-			"otherwise look in the log for actors that fail."},
-	{NodeAtFault, true, "the kernel rejects rules that belong to no Service",
-		"The kernel lacks something that every rule needs, or another program has removed " +
-			"what our rules refer to. Read the error, check the kernel's modules, or try the " +
-			"other --proxy-mode. Sluice retries."},
-	{WriteFailing, true, "writes fail, and no single Service is to blame",
-		"Read the error: a lock that another program holds, no memory, a missing module or " +
-			"privilege. Sluice retries, and what is in the kernel stays."},
-	{BatchStuck, true, "a change waits although no write failed",
-		"A write takes too long or has not begun. Look for a hung iptables or nft, a held " +
-			"/run/xtables.lock, and the load of the node. If it lasts, restart this process; the " +
-			"rules stay in force meanwhile."},
+	{NodeNotEligible, false, "the Node is unknown, deleted or being deleted, or has the autoscaler's taint",
+		"No action is needed if the node is being removed. Otherwise, check the Node object " +
+			"(kubectl get node NAME -o yaml), remove the taint ToBeDeletedByClusterAutoscaler, and " +
+			"verify --hostname-override."},
+	{Waiting, false, "another proxy serves this node; this process is on standby",
+		"No action is needed during a takeover: this process serves when the other one exits. " +
+			"Otherwise, stop one of the two proxies."},
+	{StopHangs, false, "shutdown takes too long",
+		"Restart this process; its rules remain. Report the cause from the log."},
+	{FirstWriteHeld, true, "no rules were written since startup",
+		"The rules of the previous process remain. If there is an api-stale finding, fix it " +
+			"first. Otherwise, look for failing actors in the log."},
+	{NodeAtFault, true, "the kernel rejects node-wide rules",
+		"The kernel lacks a required feature, or another process removed an object that the " +
+			"rules depend on. Check the error and the loaded kernel modules, or select " +
+			"another mode. Sluice keeps retrying."},
+	{WriteFailing, true, "writes fail, and no single Service is the cause",
+		"Read the error: a lock held by another process, no memory, a missing kernel module or " +
+			"privilege. Existing rules remain, and Sluice keeps retrying."},
+	{BatchStuck, true, "a change is pending although no write failed",
+		"A write takes too long or has not started. Look for a hung iptables-restore, a held " +
+			"/run/xtables.lock, and high load. If it lasts, restart this process; its rules remain."},
 	{APIStale, false, "the API server cannot be read, or is silent",
-		"The last known state stays in force; changes do not arrive. Check that this node can " +
-			"reach the API server, and that the credentials may list and watch the resource."},
-	{ManifestRejected, false, "manifests are rejected, and their last good state is served",
-		"The log names every problem with its line. Correct the files; they are read again at once."},
-	{NoLock, false, "this proxy serves without the lock that keeps two proxies apart",
-		"Services are served, but a second Sluice would not wait. Make sure that none runs. If " +
-			"another program holds the lock, stop that program; Sluice then takes the lock. " +
-			"Otherwise fix what the error names, and restart Sluice."},
-	{AddressTaken, false, "another program has an address of this proxy",
-		"Probes and scrapes of this address reach the program that has it. Stop that program, " +
-			"or configure another address (healthzBindAddress, metricsBindAddress). Sluice " +
-			"retries."},
-	{AuditFailing, true, "the kernel's rules cannot be read back",
-		"Changes are still written, but damage by other programs goes unnoticed. Read the " +
-			"error. Sluice retries."},
-	{Drift, true, "another program changed this proxy's rules",
-		"Another program edits our tables: a firewall manager that reloads, nft flush " +
-			"ruleset, kube-proxy. Find it and configure it to leave them alone. Sluice has " +
-			"restored what differed."},
-	{Quarantined, true, "something that these Services want is rejected",
-		"What they had before stays, and other Services are served. Compare the reason with " +
-			"the Service. Sluice retries when the Service changes and after audits."},
-	{TooLarge, false, "these Services ask for too many objects",
-		"What they had before stays, and other Services are served. Reduce their external IPs, " +
-			"ports or endpoints, or raise actors.objectsMax."},
-	{Shadowed, false, "other Services serve addresses and ports that these Services want",
-		"Connections to these addresses reach the other Service. Give one of the two another " +
-			"cluster IP, external IP, load balancer IP or node port, or delete it."},
-	{Parked, false, "the actors of these Services keep failing",
-		"Their last rules stay. The log has the failure with its stack: report it. Sluice " +
-			"retries when the Service changes and every five minutes."},
+		"The last known state stays applied; changes are not seen. Check the network path to the " +
+			"API server, and whether the credentials may list and watch the resource."},
+	{ManifestRejected, false, "manifests are invalid; their last valid content stays applied",
+		"Correct the files; the log lists every problem with its line. Sluice reads changed files " +
+			"immediately."},
+	{NoLock, false, "this proxy runs without the lock that keeps a second proxy on standby",
+		"Services are served. Make sure that no second Sluice runs. If another process holds the " +
+			"lock, stop that process; Sluice then acquires it. Otherwise, fix the error and restart " +
+			"Sluice."},
+	{AddressTaken, false, "another process listens on an address of this proxy",
+		"Probes and scrapes of this address reach the other process. Stop it, or configure " +
+			"another address (healthzBindAddress, metricsBindAddress). Sluice keeps retrying."},
+	{AuditFailing, true, "the kernel's rules cannot be read",
+		"Changes are still written, but damage by other processes is not detected. Read the " +
+			"error. Sluice keeps retrying."},
+	{Drift, true, "another process changed this proxy's rules",
+		"Find the process and configure it to leave Sluice's tables alone: a firewall manager, " +
+			"nft flush ruleset, or kube-proxy. Sluice restored the rules."},
+	{Quarantined, true, "rules of these Services are rejected or cannot be written",
+		"These Services keep their previous rules; other Services are not affected. Fix the " +
+			"Service according to the reason. Sluice retries when the Service changes and after " +
+			"each audit."},
+	{NotOffloaded, false, "connections to Services are not offloaded on this node (nftables.offload)",
+		"Services work, at the usual cost per packet. Read the reason: use nftables mode and a kernel with " +
+			"flowtables, or set nftables.offload to off."},
+	{TooLarge, false, "these Services exceed the object limit",
+		"They keep their previous rules; other Services are not affected. Reduce their external " +
+			"IPs, ports or endpoints, or raise actors.objectsMax."},
+	{Shadowed, false, "other Services own addresses and ports that these Services request",
+		"Connections to these addresses reach the other Service. Change the ClusterIP, external " +
+			"IP, load balancer IP or node port of one of the two, or delete it."},
+	{Parked, false, "the actors of these Services failed repeatedly",
+		"They keep their previous rules. Report the stack trace in the log. Sluice retries when " +
+			"the Service changes and every five minutes."},
 	{Stuck, false, "the actors of these Services hung and were replaced",
-		"A replacement serves them. The goroutine that hung is lost until it returns or the " +
-			"process restarts. The log has its stack: report it."},
+		"A new actor serves each of them. Report the stack trace in the log. A restart removes " +
+			"the hung goroutines."},
 }
 
 // Kinds lists all kinds, the gravest first.
@@ -211,6 +212,14 @@ func (k Kind) rank() int {
 		}
 	}
 	return -1
+}
+
+// Meaning describes the condition; empty for an unknown kind.
+func (k Kind) Meaning() string {
+	if i := k.rank(); i >= 0 {
+		return guide[i].meaning
+	}
+	return ""
 }
 
 // Advice says what a person can do; empty for an unknown kind.

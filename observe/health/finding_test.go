@@ -124,16 +124,16 @@ func TestVerboseText(t *testing.T) {
 		f := everything(t)
 		w := f.get(t, "/healthz?verbose")
 		want := `unhealthy (503) at ` + time.Now().Format(time.RFC3339) + `
-IPv4: unhealthy, last known to be right 1m40s ago, a change has waited for 1m12s
-IPv6: healthy, last known to be right 31s ago
+IPv4: unhealthy, last verified 1m40s ago, a change has waited for 1m12s
+IPv6: healthy, last verified 31s ago
 node: not eligible
 
 [unhealthy] node-not-eligible
-  the Node has the taint ToBeDeletedByClusterAutoscaler
+  the Node is tainted with ToBeDeletedByClusterAutoscaler
   advice: ADVICE
 
 [degraded] first-write-held localport/IPv6, since 1m40s
-  nothing has been written since the start: the first full picture of Services, EndpointSlices and the Node is missing
+  no rules written since startup: waiting for the initial list of Services, EndpointSlices and the Node
   advice: ADVICE
 
 [unhealthy] write-failing d/IPv4, since 1m12s
@@ -168,8 +168,8 @@ node: not eligible
   advice: ADVICE
 
 [degraded] too-large, since 32s
-  Services that ask for too many objects: 1
-    ns1/large, since 32s: asks for 7 objects in d/IPv4, the limit is 5
+  Services that need too many objects: 1
+    ns1/large, since 32s: needs 7 objects in d/IPv4; the limit is 5
   advice: ADVICE
 
 [degraded] shadowed, since 32s
@@ -296,7 +296,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 		if len(some) > 0 {
 			t.Errorf("unexpected: %v", some)
 		}
-		if want := 7*len(f.domains) + 11; all != want {
+		if want := 7*len(f.domains) + 12; all != want {
 			t.Errorf("%d tallies, want %d", all, want)
 		}
 	})
@@ -360,7 +360,7 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 				t.Errorf("%q: a client on the node reads %d details, want 8: %s", accept, n, own.Body)
 			}
 			if text := w.Body.String(); strings.Contains(text, secret) || !strings.Contains(text, bad.String()) ||
-				!strings.Contains(text, string(WriteFailing)) || !strings.Contains(text, "writes fail, and no single Service is to blame; its details") {
+				!strings.Contains(text, string(WriteFailing)) || !strings.Contains(text, "writes fail, and no single Service is the cause; its details") {
 				t.Errorf("%q: another client reads %s", accept, text)
 			}
 			if w.Code != own.Code {

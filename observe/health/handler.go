@@ -78,7 +78,7 @@ func code(s *State, considerNode bool) int {
 	return http.StatusServiceUnavailable
 }
 
-// answer is the body of /healthz and /livez as in kube-proxy v1.36, with findings if verbose.
+// answer is the body of /healthz and /livez as in kube-proxy v1.37, with findings if verbose.
 type answer struct {
 	// LastUpdated is the current time in an answer of 200, which old clients take for a sign of
 	// life, and otherwise the latest success of any family.
@@ -141,7 +141,7 @@ func writeText(r *Report, considerNode bool) []byte {
 	fmt.Fprintf(&b, "%s (%d) at %s\n",
 		word(status == http.StatusOK, "healthy", "unhealthy"), status, r.At.Format(time.RFC3339))
 	for _, i := range r.Instances {
-		fmt.Fprintf(&b, "%s: %s, last known to be right %s ago",
+		fmt.Fprintf(&b, "%s: %s, last verified %s ago",
 			i.Family, word(i.Healthy, "healthy", "unhealthy"), age(r.At, i.Updated))
 		if !i.Pending.IsZero() {
 			fmt.Fprintf(&b, ", a change has waited for %s", age(r.At, i.Pending))

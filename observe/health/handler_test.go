@@ -105,7 +105,7 @@ func TestAnswers(t *testing.T) {
 			f.domains = append(f.domains, DomainStatus{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
 		}, 503, 503, true, false},
 		{"first write held since the start", fine, func(f *fixture) { f.status(service.IPv4).Open = false }, 503, 503, false, true},
-		{"API unreadable, all that is known in force", fine, func(f *fixture) {
+		{"API unreadable, all that is known applied", fine, func(f *fixture) {
 			f.resources = []Resource{{Resource: "services", FailingSince: at(3600)}}
 		}, 200, 200, true, true},
 	}
@@ -163,7 +163,7 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	}
 }
 
-// TestBodies: the bodies are those of kube-proxy v1.36, byte for byte.
+// TestBodies: the bodies are those of kube-proxy v1.37, byte for byte.
 func TestBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -215,7 +215,7 @@ func (m *Monitor) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.TooLarge:
 		m.board.large[e.Key] = Affected{Service: e.Key.String(), Since: now,
-			Reason: fmt.Sprintf("asks for %d objects in %s, the limit is %d", e.Objects, e.Domain, e.Max)}
+			Reason: fmt.Sprintf("needs %d objects in %s; the limit is %d", e.Objects, e.Domain, e.Max)}
 	case actors.Fits:
 		delete(m.board.large, e.Key)
 	}

@@ -276,9 +276,9 @@ func (w *watched) submit(key service.Key, body string) {
 	w.Submit(f)
 }
 
-// busy makes every write fail; refuses makes those fail that have an object with the text poison.
+// busy makes every write fail; rejects makes those fail that have an object with the text poison.
 func busy(*dataplane.Batch) dataplane.Outcome { return dataplane.Busy }
-func refuses(poison string) func(*dataplane.Batch) dataplane.Outcome {
+func rejects(poison string) func(*dataplane.Batch) dataplane.Outcome {
 	return func(b *dataplane.Batch) dataplane.Outcome {
 		if slices.ContainsFunc(b.Changes, func(c dataplane.Change) bool { return c.After != nil && strings.Contains(c.After.Body, poison) }) {
 			return dataplane.Rejected
@@ -294,7 +294,7 @@ var good, bad = key("good"), key("bad")
 func TestOneBadServiceNeverMakesTheNodeUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
-		w.behave(refuses("poison"))
+		w.behave(rejects("poison"))
 		for i := range 3000 { // ten minutes
 			w.submit(bad, fmt.Sprint("poison ", i))
 			if i%7 == 0 {
@@ -328,7 +328,7 @@ func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
 		want  Kind
 	}{
 		{"a change cannot be written", func(w *watched) { w.behave(busy); w.submit(good, "new") }, WriteFailing},
-		{"the scaffold is refused", func(w *watched) {
+		{"the scaffold is rejected", func(w *watched) {
 			w.behave(func(*dataplane.Batch) dataplane.Outcome { return dataplane.Rejected })
 			w.submit(service.Node, "other scaffold")
 		}, NodeAtFault},
@@ -337,14 +337,14 @@ func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
 			w.mu.Lock()
 			clear(w.objects) // another program has flushed the tables
 			w.mu.Unlock()
-			w.AuditSoon(dataplane.Stranger{})
+			w.AuditSoon(dataplane.ForeignProcess{})
 		}, WriteFailing},
-		{"a repair of the scaffold is refused", func(w *watched) {
-			w.behave(refuses("scaffold"))
+		{"a repair of the scaffold is rejected", func(w *watched) {
+			w.behave(rejects("scaffold"))
 			w.mu.Lock()
 			clear(w.objects)
 			w.mu.Unlock()
-			w.AuditSoon(dataplane.Stranger{})
+			w.AuditSoon(dataplane.ForeignProcess{})
 		}, NodeAtFault},
 	}
 	for _, tt := range tests {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ func (c PortsConfig) withDefaults() PortsConfig {
 
 // Ports keeps the health-check node ports: one HTTP listener per Service that asks for it, family
 // and address. It tells a balancer whether this node has endpoints of the Service. Its Programmed
-// is for a proxy.Follower, so ports open, move and close once the kernel serves the Service that
+// is for a proxy.ApplyObserver, so ports open, move and close once the kernel serves the Service that
 // way, and not before.
 type Ports struct {
 	config PortsConfig
@@ -148,6 +149,12 @@ func (p *Ports) take(now time.Time) {
 func (p *Ports) addresses(family service.Family) []netip.Addr {
 	served := p.config.NodePorts(family)
 	switch {
+	case !served.All && served.Loopback && !slices.ContainsFunc(served.Addresses, netip.Addr.IsLoopback):
+		localhost := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if family == service.IPv6 {
+			localhost = netip.IPv6Loopback()
+		}
+		return append(slices.Clone(served.Addresses), localhost)
 	case !served.All:
 		return served.Addresses
 	case family == service.IPv6:
@@ -193,8 +200,8 @@ func (p *Ports) open(now time.Time, c *check) {
 	if first && errors.Is(err, unix.EADDRINUSE) && p.contested(c) {
 		return
 	}
-	p.config.Log.Error("health-check node port cannot be opened; trying again",
-		append(p.fields(c), zap.Error(err), zap.Duration("after", c.pause))...)
+	p.config.Log.Error("cannot open health-check node port; retrying",
+		append(p.fields(c), zap.Error(err), zap.Duration("duration", c.pause))...)
 	p.config.Failed(c.key, err)
 }
 
@@ -240,7 +247,7 @@ func (p *Ports) reopen(now time.Time) {
 				delete(o.check.open, addr)
 				o.check.failed(now)
 				p.waiting[o.check] = struct{}{}
-				p.config.Log.Warn("health-check node port stopped listening; trying again", append(p.fields(o.check), zap.Error(e.Message))...)
+				p.config.Log.Warn("health-check node port stopped listening; retrying", append(p.fields(o.check), zap.Error(e.Message))...)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ type Standby struct {
 	Since time.Time
 }
 
-// inputs are everything that a verdict about health depends on, at one moment. The judgement is
+// inputs are everything that the health state depends on, at one moment. The judgement is
 // pure.
 type inputs struct {
 	now, started time.Time
@@ -147,7 +147,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 
 // pending returns when a domain began to owe something to the kernel. A failed write counts even
 // if no Service waits for it: it may have been a repair. So does the first write, which kube-proxy
-// v1.36 owes from its first topology update on. What was pending during a standby is owed from its
+// v1.37 owes from its first topology update on. What was pending during a standby is owed from its
 // end on.
 func (in *inputs) pending(d *DomainStatus) time.Time {
 	if in.standby.For != "" {
@@ -175,10 +175,12 @@ func ineligible(node *service.NodeObject) string {
 	switch {
 	case node == nil:
 		return "the Node object has not been seen"
+	case node.Deleted:
+		return "the Node object was deleted"
 	case node.Deleting:
 		return "the Node is being deleted"
 	case node.AutoscalerTaint:
-		return "the Node has the taint ToBeDeletedByClusterAutoscaler"
+		return "the Node is tainted with ToBeDeletedByClusterAutoscaler"
 	default:
 		return ""
 	}

@@ -38,27 +38,27 @@ const (
 func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
 	of, families := definer{registry: registry}, []string{service.IPv4.String(), service.IPv6.String()}
 	return &actorMetrics{
-		restarts: of.counter("sluice_actor_restarts_total", "Actors that were started again after a failure."),
-		parks:    of.counter("sluice_actor_parks_total", "Actors that were parked because they failed too often."),
-		shadowed: of.gauge("sluice_shadowed_frontends", "Addresses and ports that a Service wants and another one has."),
-		failures: of.counters("sluice_actor_failures_total", "Failures of actors by kind: panic, error, or stuck with one message.", "kind", failPanic, failError, failStuck),
+		restarts: of.counter("sluice_actor_restarts_total", "Actors restarted after a failure."),
+		parks:    of.counter("sluice_actor_parks_total", "Actors parked after repeated failures."),
+		shadowed: of.gauge("sluice_shadowed_frontends", "Addresses and ports (including node ports) that a Service requests and another Service owns."),
+		failures: of.counters("sluice_actor_failures_total", "Actor failures by kind: panic, error, stuck (hung on a message).", "kind", failPanic, failError, failStuck),
 
-		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
-		conntrackFailures: of.counters("sluice_conntrack_failures_total", "Conntrack clean-ups that failed and were repeated.", labelFamily, families...),
+		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that conntrack cleanups examined.", labelFamily, families...),
+		conntrackFailures: of.counters("sluice_conntrack_failures_total", "Failed conntrack cleanups, which Sluice repeated.", labelFamily, families...),
 	}
 }
 
 var (
 	actorsDesc = prometheus.NewDesc("sluice_actors",
-		"Actors by state: running, waiting to be started again, or parked after too many failures.", []string{"state"}, nil)
+		"Actors by state: running, restarting, parked; includes the actor of node-wide rules.", []string{"state"}, nil)
 	abandonedDesc = prometheus.NewDesc("sluice_actors_abandoned",
-		"Goroutines of stuck actors that have been given up and have not returned.", nil, nil)
+		"Goroutines of hung actors that have not returned.", nil, nil)
 )
 
 func (m *Metrics) collectActors(to chan<- prometheus.Metric) {
 	running, waiting, parked := m.actors.states(m.records.len())
 	send(to, actorsDesc, prometheus.GaugeValue, float64(running), StateRunning)
-	send(to, actorsDesc, prometheus.GaugeValue, float64(waiting), StateWaiting)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(waiting), StateRestarting)
 	send(to, actorsDesc, prometheus.GaugeValue, float64(parked), StateParked)
 	send(to, abandonedDesc, prometheus.GaugeValue, float64(m.actors.abandoned.Load()))
 }
@@ -131,7 +131,7 @@ func (m *Metrics) ended(key service.Key) {
 func (m *Metrics) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.TooLarge:
-		text := fmt.Sprintf("asks for %d objects in %s, the limit is %d", e.Objects, e.Domain, e.Max)
+		text := fmt.Sprintf("needs %d objects in %s; the limit is %d", e.Objects, e.Domain, e.Max)
 		m.records.update(e.Key, func(r *record) { r.ownFailures().large = text })
 	case actors.Fits:
 		m.records.update(e.Key, func(r *record) { r.ownFailures().large = "" })
@@ -149,7 +149,7 @@ func (m *Metrics) Source(e source.Shadowed) {
 	m.actors.shadowed.Add(n)
 }
 
-// Programmed records how a Service is served in one family. It is for a proxy.Follower.
+// Programmed records how a Service is served in one family. It is for a proxy.ApplyObserver.
 func (m *Metrics) Programmed(_ context.Context, family service.Family, view service.View) {
 	m.owners.put(family, view.Key, view.Ports[family])
 	endpoints, lacking := countEndpoints(view.Ports[family])

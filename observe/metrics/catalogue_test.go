@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -29,6 +30,7 @@ import (
 // described is a metric as a catalogue describes it.
 type described struct {
 	name, kind, labels, help string
+	meaning                  string // of a metric with a name of kube-proxy
 	modes                    string
 	buckets                  []float64
 }
@@ -67,6 +69,9 @@ func catalogue(t *testing.T, file string) []described {
 		if len(columns) > 4 {
 			d.modes, d.help = columns[4], columns[5]
 		}
+		if len(columns) > 6 {
+			d.meaning = columns[6]
+		}
 		all = append(all, d)
 	}
 	return all
@@ -84,11 +89,11 @@ func everything(t *testing.T, mode string) *Metrics {
 	var relayed func() Relay
 	if mode == modeUserspace {
 		relayed = func() Relay {
-			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"bound": 2}}
+			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"limit": 2}}
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
@@ -116,7 +121,7 @@ func everything(t *testing.T, mode string) *Metrics {
 			aggregator.Quarantined{Domain: domain, Key: key},
 			aggregator.Freed{Domain: domain, Key: key},
 			aggregator.NodeAtFault{Domain: domain},
-			aggregator.LateRefused{Domain: domain, Key: key},
+			aggregator.LateRejected{Domain: domain, Key: key},
 		} {
 			m.Aggregator(event)
 		}
@@ -273,33 +278,43 @@ func TestMetricsOfTheProcessAreShown(t *testing.T) {
 	}
 }
 
-// TestEveryMetricIsDocumented compares the tables of docs/metrics.md with the
-// catalogues and with the metrics of Services.
-func TestEveryMetricIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
+// TestReference compares the tables of docs/metrics.md with the catalogues and with the metrics of
+// Services.
+func TestReference(t *testing.T) {
+	const page = "../../docs/metrics.md"
+	modes := strings.NewReplacer("I", "iptables ", "V", "ipvs ", "N", "nftables ", "U", "userspace ")
+	var rows [][]string
+	for _, d := range catalogue(t, "kubeproxy.txt") {
+		only := strings.ReplaceAll(strings.TrimSpace(modes.Replace(d.modes)), " ", ", ")
+		if strings.Count(only, ",") == 3 {
+			only = "all"
+		}
+		rows = append(rows, []string{"`" + d.name + "`", d.kind, labelCell(d.labels), only, d.meaning})
 	}
-	kinds := map[string]string{"sluice_services_omitted": "gauge"}
-	for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {
-		kinds[d.name] = d.kind
+	doctest.Generated(t, page, "metrics with kube-proxy's names", doctest.Table([]string{"Name", "Type", "Labels", "Modes", "Meaning in Sluice"}, rows))
+	rows = nil
+	help := map[string]string{}
+	for _, mode := range []string{modeNFTables, modeUserspace} {
+		for _, family := range gathered(t, everything(t, mode)) {
+			help[family.GetName()] = family.GetHelp()
+		}
 	}
+	for _, d := range catalogue(t, "sluice.txt") {
+		rows = append(rows, []string{"`" + d.name + "`", d.kind, labelCell(d.labels), help[d.name]})
+	}
+	doctest.Generated(t, page, "Sluice's metrics", doctest.Table([]string{"Name", "Type", "Labels", "Meaning"}, rows))
+	rows = [][]string{{"`" + omittedName + "`", "gauge", "", omittedHelp}}
 	for _, s := range serviceMetrics {
-		kinds[s.name] = map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
+		kind := map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
+		rows = append(rows, []string{"`" + s.name + "`", kind, labelCell(strings.Join(s.labels, " ")), s.help})
 	}
-	for line := range strings.Lines(string(page)) {
-		columns := strings.Split(line, " | ")
-		name, isName := strings.CutPrefix(columns[0], "| `")
-		name = strings.TrimSuffix(name, "`")
-		if !isName || len(columns) < 3 || strings.HasPrefix(name, "/") {
-			continue
-		}
-		if kind, known := kinds[name]; !known || kind != columns[1] {
-			t.Errorf("documented as a %s: %s, which is %q", columns[1], name, kind)
-		}
-		delete(kinds, name)
+	doctest.Generated(t, page, "metrics of Services", doctest.Table([]string{"Name", "Type", "Further labels", "Meaning"}, rows))
+}
+
+// labelCell returns labels as a cell of a table.
+func labelCell(labels string) string {
+	if labels == "" {
+		return ""
 	}
-	for name := range kinds {
-		t.Errorf("%s is not documented", name)
-	}
+	return "`" + strings.Join(strings.Fields(labels), "`, `") + "`"
 }

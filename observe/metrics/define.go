@@ -54,8 +54,8 @@ func (d definer) counters(name, help, label string, values ...string) *prometheu
 }
 
 // histogram makes a histogram with classic buckets and the native form. Native buckets grow by at
-// most a tenth. If there are more than 160, as many as Kubernetes allows (component-base v0.36),
-// the histogram starts anew, but at most once an hour; otherwise it doubles their width.
+// most a tenth. If there are more than 160, as many as Kubernetes allows (component-base v0.37),
+// the histogram starts again, but at most once an hour; otherwise it doubles their width.
 func (d definer) histogram(name, help string, buckets []float64) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: name, Help: help, ConstLabels: d.labels, Buckets: buckets,

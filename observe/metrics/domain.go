@@ -56,23 +56,23 @@ func newDomain(index int, info DomainInfo, m *Metrics) *domain {
 	return &domain{
 		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
 
-		programming:        of.histogram("sluice_programming_duration_seconds", "Time from the receipt of a change to the moment at which the kernel has it, per Service changed.", finely),
-		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from what caused an endpoint change, by the cluster's clock, to the moment at which the kernel has it, per Service changed.", finely),
-		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of one write to the kernel.", finely),
-		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from noticing that somebody else has changed rules to the moment at which they are in the kernel again.", finely),
-		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Time to read back what the kernel holds.", finely),
-		batchServices:      of.histogram("sluice_batch_services", "Services whose changes share one batch.", counts),
-		batchObjects:       of.histogram("sluice_batch_objects", "Kernel objects created, replaced or removed by one batch.", counts),
-		batchLines:         of.histogram("sluice_batch_lines", "Rules and elements in the input of one batch.", counts),
-		batchBytes:         of.histogram("sluice_batch_size_bytes", "Size of the input of one batch.", sizes),
+		programming:        of.histogram("sluice_programming_duration_seconds", "Time from receipt of a change until the kernel has it, per changed Service and batch.", finely),
+		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until the kernel has it, per changed Service.", finely),
+		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of a write.", finely),
+		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from detection of an external change to its repair, including the delay of repeated repairs.", finely),
+		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Duration of reading the kernel state.", finely),
+		batchServices:      of.histogram("sluice_batch_services", "Services whose changes share a batch.", counts),
+		batchObjects:       of.histogram("sluice_batch_objects", "Kernel objects created, replaced or removed per batch.", counts),
+		batchLines:         of.histogram("sluice_batch_lines", "Rules and map elements per batch.", counts),
+		batchBytes:         of.histogram("sluice_batch_size_bytes", "Size of a batch.", sizes),
 
-		writes:      of.counters("sluice_writes_total", "Writes to the kernel by outcome.", "outcome", outcomes...),
-		audits:      of.counters("sluice_audits_total", "Comparisons with the kernel by result: adopted is the first one, which takes over what is there.", "result", auditClean, auditDrift, auditFailed, auditAdopted),
-		drift:       of.counters("sluice_drift_objects_total", "Objects that an audit found missing, different or unwanted.", "kind", "missing", "different", "unwanted"),
-		repairs:     of.counter("sluice_repairs_total", "Audits that found what somebody else had changed."),
-		quarantines: of.counter("sluice_quarantines_total", "Fragments held back because the kernel refuses them."),
-		nodeFaults:  of.counter("sluice_node_faults_total", "Refusals of rules that belong to no Service."),
-		late:        of.counter("sluice_late_fragments_total", "Fragments of former incarnations that came late and were refused."),
+		writes:      of.counters("sluice_writes_total", "Writes by outcome: landed, busy, unknown, rejected, unsupported.", "outcome", outcomes...),
+		audits:      of.counters("sluice_audits_total", "Audits by result: adopted (the first one), clean, drift, failed.", "result", auditClean, auditDrift, auditFailed, auditAdopted),
+		drift:       of.counters("sluice_drift_objects_total", "Objects that audits after the first found missing, different or unwanted, including leftovers of failed writes.", "kind", "missing", "different", "unwanted"),
+		repairs:     of.counter("sluice_repairs_total", "Audits that found changes by other processes."),
+		quarantines: of.counter("sluice_quarantines_total", "Quarantined fragments, including repeated rejections."),
+		nodeFaults:  of.counter("sluice_node_faults_total", "Rejections of node-wide rules."),
+		late:        of.counter("sluice_late_fragments_total", "Rejected late fragments of previous actor incarnations."),
 	}
 }
 
@@ -94,11 +94,11 @@ func (m *Metrics) Aggregator(event aggregator.Event) {
 	case aggregator.Quarantined:
 		m.in(e.Domain, func(d *domain) {
 			d.quarantines.Inc()
-			m.records.update(e.Key, func(r *record) { r.note(d.refusedStep(&e)) })
+			m.records.update(e.Key, func(r *record) { r.note(d.rejectedStep(&e)) })
 		})
 	case aggregator.NodeAtFault:
 		m.in(e.Domain, func(d *domain) { d.nodeFaults.Inc() })
-	case aggregator.LateRefused:
+	case aggregator.LateRejected:
 		m.in(e.Domain, func(d *domain) { d.late.Inc() })
 	}
 }
@@ -216,29 +216,29 @@ func statusOf(name, help string, value func(s *aggregator.Status, now time.Time)
 }
 
 var statusGauges = []statusGauge{
-	statusOf("sluice_gate_open", "1 once the first write may start.",
+	statusOf("sluice_gate_open", "1 once the startup gate is open and the first write may start.",
 		func(s *aggregator.Status, _ time.Time) float64 { return flag(s.Open) }),
 	statusOf("sluice_gate_missing_services", "Services that the first write waits for.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Missing) }),
-	statusOf("sluice_waiting_fragments", "Fragments handed over that no batch has taken yet.",
+	statusOf("sluice_waiting_fragments", "Fragments waiting for a batch.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Waiting) }),
-	statusOf("sluice_oldest_pending_seconds", "Age of the oldest fragment without a verdict; 0 when nothing is pending.",
+	statusOf("sluice_oldest_pending_seconds", "Age of the oldest fragment without a result; 0 if there is none.",
 		func(s *aggregator.Status, now time.Time) float64 {
 			return max(0, since(s.OldestPending, now).Seconds())
 		}),
-	statusOf("sluice_failed_writes_in_a_row", "Writes that have failed since the last one that landed.",
+	statusOf("sluice_failed_writes_in_a_row", "Failed writes since the last successful write.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Failures) }),
-	statusOf("sluice_node_at_fault", "1 while the kernel refuses rules that belong to no Service.",
+	statusOf("sluice_node_at_fault", "1 while the kernel rejects node-wide rules.",
 		func(s *aggregator.Status, _ time.Time) float64 { return flag(s.NodeAtFault) }),
-	statusOf("sluice_quarantined_services", "Services held back because the kernel refuses them.",
+	statusOf("sluice_quarantined_services", "Services quarantined because the kernel rejects their rules.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(len(s.Quarantined)) }),
-	statusOf("sluice_ledger_services", "Services with an account in the ledger, the node itself included.",
+	statusOf("sluice_ledger_services", "Services in the ledger, including the account of node-wide rules.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Keys) }),
-	statusOf("sluice_ledger_objects", "Objects wanted or known to be in the kernel.",
+	statusOf("sluice_ledger_objects", "Desired objects and objects known to be in the kernel.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Objects) }),
-	statusOf("sluice_ledger_dirty_objects", "Objects that differ from what is known to be in the kernel.",
+	statusOf("sluice_ledger_dirty_objects", "Objects not yet written.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Dirty) }),
-	statusOf("sluice_ledger_pending_services", "Services whose newest fragment awaits a verdict.",
+	statusOf("sluice_ledger_pending_services", "Services whose latest fragment has no result yet.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Pending) }),
 }
 

@@ -13,13 +13,13 @@ type Dropped struct {
 }
 
 var eventsDroppedDesc = prometheus.NewDesc("sluice_events_dropped_total",
-	"Kubernetes events that were not sent: too many waited, or no node was found that reports them.", nil, nil)
+	"Kubernetes events that were not sent, because the queue was full or no node reports them.", nil, nil)
 
 var warningsDroppedDesc = prometheus.NewDesc("sluice_warnings_dropped_total",
-	"Warnings about API objects that were not logged, because there were too many.", nil, nil)
+	"Warnings about API objects that exceeded the log's rate limit.", nil, nil)
 
 var linesDroppedDesc = prometheus.NewDesc("sluice_log_lines_dropped_total",
-	"Lines of the log that were not written, because its reader did not keep up.", nil, nil)
+	"Log lines that were not written because the reader was too slow.", nil, nil)
 
 func (m *Metrics) collectDropped(to chan<- prometheus.Metric) {
 	dropped := m.config.Dropped()

@@ -19,10 +19,10 @@ import (
 type memoryKernel struct {
 	mu      sync.Mutex
 	objects map[dataplane.ID]dataplane.Object
-	// refused is a text that no object may contain; hang delays everything until it is
+	// rejected is a text that no object may contain; hang delays everything until it is
 	// closed.
-	refused string
-	hang    <-chan time.Time
+	rejected string
+	hang     <-chan time.Time
 }
 
 func newMemoryKernel() *memoryKernel {
@@ -39,10 +39,10 @@ func (k *memoryKernel) wait() {
 	}
 }
 
-func (k *memoryKernel) set(refused string, hang <-chan time.Time) {
+func (k *memoryKernel) set(rejected string, hang <-chan time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.refused, k.hang = refused, hang
+	k.rejected, k.hang = rejected, hang
 }
 
 // Write implements dataplane.Writer: it takes a batch whole, or not at all.
@@ -59,7 +59,7 @@ func (k *memoryKernel) Write(_ context.Context, batch *dataplane.Batch) dataplan
 			continue
 		}
 		r.Written.Lines += strings.Count(c.After.Body, "\n") + 1
-		if k.refused != "" && strings.Contains(c.After.Body, k.refused) {
+		if k.rejected != "" && strings.Contains(c.After.Body, k.rejected) {
 			r.Outcome = dataplane.Rejected
 			r.Err = errors.New("iptables-restore: RULE_APPEND failed (Invalid argument)")
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	kube "k8s.io/component-base/metrics"
 
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -25,10 +26,10 @@ const (
 	modeUserspace = "userspace"
 )
 
-// The buckets of kube-proxy v1.36, in seconds.
+// The buckets of kube-proxy v1.37, in seconds.
 var (
 	syncBuckets = kube.ExponentialBuckets(0.001, 2, 15)
-	// The library begins what it merges with a bucket that ends at 0. It counts what was in force
+	// The library begins what it merges with a bucket that ends at 0. It counts what was applied
 	// before its cause by the clock of the control plane, as clocks differ.
 	networkProgrammingBuckets = kube.MergeBuckets(
 		[]float64{0.25, 0.5},
@@ -38,7 +39,7 @@ var (
 	)
 )
 
-// kubeProxy are the metrics of kube-proxy v1.36. Names, types, labels, buckets and help texts are
+// kubeProxy are the metrics of kube-proxy v1.37. Names, types, labels, buckets and help texts are
 // an interface that others rely on; a test compares them with testdata/kubeproxy.txt.
 //
 // They are made with the library of Kubernetes, which gives them their stability class and the gate
@@ -57,7 +58,9 @@ type kubeProxy struct {
 	endpointsPending, endpointsTotal            *prometheus.Desc
 	servicesPending, servicesTotal              *prometheus.Desc
 	// accounted are the metrics behind accounting objects, by the name of the object.
-	accounted map[string]*prometheus.Desc
+	// listeners and listenerFailures exist only with [Config.LocalhostListeners].
+	listeners, listenerFailures *prometheus.Desc
+	accounted                   map[string]*prometheus.Desc
 }
 
 func newKubeProxy(registry prometheus.Registerer, mode string) *kubeProxy {
@@ -92,6 +95,8 @@ func newKubeProxy(registry prometheus.Registerer, mode string) *kubeProxy {
 		endpointsTotal:   kubeDesc("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
 		servicesPending:  kubeDesc("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
 		servicesTotal:    kubeDesc("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+		listeners:        kubeDesc("nftables_localhost_nodeport_listeners", "Number of active localhost NodePort userspace proxy listeners.", labelFamily),
+		listenerFailures: kubeDesc("nftables_localhost_nodeport_listener_creation_failures_total", "Number of localhost NodePort userspace proxy listener creation failures.", labelFamily),
 		accounted: map[string]*prometheus.Desc{
 			"ct_state_invalid_dropped_pkts": kubeDesc("iptables_ct_state_invalid_dropped_packets_total", "packets dropped by iptables to work around conntrack problems"),
 			"localhost_nps_accepted_pkts":   kubeDesc("iptables_localhost_nodeports_accepted_packets_total", "Number of packets accepted on nodeports of loopback interface"),
@@ -103,6 +108,7 @@ func newKubeProxy(registry prometheus.Registerer, mode string) *kubeProxy {
 func (k *kubeProxy) descs() []*prometheus.Desc {
 	descs := []*prometheus.Desc{k.lastTimestamp, k.lastQueued, k.noLocalEndpoints,
 		k.endpointsPending, k.endpointsTotal, k.servicesPending, k.servicesTotal}
+	descs = append(descs, k.listeners, k.listenerFailures)
 	return slices.AppendSeq(descs, maps.Values(k.accounted))
 }
 
@@ -167,16 +173,21 @@ func (m *Metrics) collectKubeProxy(to chan<- prometheus.Metric) {
 	var servicesPending int
 	var endpointsPending, servicesTotal, endpointsTotal uint64
 	for _, s := range m.status() {
-		if d := m.domains[s.Domain]; d != nil && !d.Auxiliary {
+		switch d := m.domains[s.Domain]; {
+		case d == nil:
+		case !d.Auxiliary:
 			d.collectTimes(to, &s)
 			servicesPending = max(servicesPending, s.Waiting+s.Ledger.Pending)
 			endpointsPending = max(endpointsPending, d.untaken(&s, events.SliceChanges))
+		case m.config.LocalhostListeners:
+			send(to, m.kube.listeners, prometheus.GaugeValue, float64(s.Ledger.Objects-s.Ledger.Dirty), d.Family.String())
+			send(to, m.kube.listenerFailures, prometheus.CounterValue, valueOf(d.quarantines), d.Family.String())
 		}
 	}
 	for _, d := range m.domains {
 		if !d.Auxiliary {
 			d.collectUnserved(to)
-			// To kube-proxy each family is an instance of its own, which counts every Service.
+			// To kube-proxy each family is a separate instance, which counts every Service.
 			servicesTotal += events.Specs
 			endpointsTotal += events.Slices[d.Family]
 		}
@@ -186,6 +197,13 @@ func (m *Metrics) collectKubeProxy(to chan<- prometheus.Metric) {
 	sendTotal(to, m.kube.servicesTotal, float64(servicesTotal), m.began)
 	sendTotal(to, m.kube.endpointsTotal, float64(endpointsTotal), m.began)
 	m.collectAccounted(to)
+}
+
+// valueOf returns the value of a counter.
+func valueOf(c prometheus.Counter) float64 {
+	var m dto.Metric
+	_ = c.Write(&m) // never fails for a counter
+	return m.GetCounter().GetValue()
 }
 
 // collectAccounted collects what the kernel has counted in accounting objects. One that does not

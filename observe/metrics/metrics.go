@@ -54,7 +54,7 @@ type Config struct {
 	Build   Build
 	Process Process
 	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
-	// several at once, and must not block. Nil finds nothing.
+	// concurrently, and must not block. Nil finds nothing.
 	Findings func() []health.Tally
 	// Dropped returns how many reports were dropped. It is called at each scrape. Nil if nothing is
 	// reported.
@@ -63,7 +63,7 @@ type Config struct {
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
 	// Counters returns what the kernel has counted by frontend; the address of a node port is each
-	// address of the node. It is called for each answer about Services, several at once. Nil if the
+	// address of the node. It is called for each answer about Services, concurrently. Nil if the
 	// kernel does not count.
 	Counters func(ctx context.Context) (map[service.Frontend]Counters, error)
 	// Relayed returns what this process has passed on for a Service; nil in a family without
@@ -75,7 +75,10 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
-	// ServicesMax is the number of Services with metrics of their own at /metrics: those with the
+	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
+	// feature gate KubeProxyNFTablesLocalhostNodePorts does; the auxiliary domains hold the listeners.
+	LocalhostListeners bool
+	// ServicesMax is the number of Services with separate metrics at /metrics: those with the
 	// longest time from receipt to kernel. 0 means none.
 	ServicesMax int
 }
@@ -182,7 +185,7 @@ func New(config Config) (*Metrics, error) {
 }
 
 // Attach says where to read what the proxy knows better than a listener: the state of its domains,
-// and what its source has received. Both functions return at once, and events never waits for a
+// and what its source has received. Both functions return immediately, and events never waits for a
 // lock, because aggregators call it. Until Attach, metrics that depend on them are missing.
 func (m *Metrics) Attach(status func() []aggregator.Status, events func() source.Events) {
 	m.sources.Store(&sources{status: status, events: events})
@@ -208,7 +211,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 var buildDesc = prometheus.NewDesc("sluice_build_info",
-	"Always 1; the labels identify the program: its version and commit, the Go release it was built with, and the platform.",
+	"Always 1; the labels contain version, commit (revision), Go version and platform.",
 	[]string{"version", "revision", "go_version", "platform"}, nil)
 
 func (m *Metrics) collectBuild(to chan<- prometheus.Metric) {
@@ -217,7 +220,7 @@ func (m *Metrics) collectBuild(to chan<- prometheus.Metric) {
 }
 
 var findingDesc = prometheus.NewDesc("sluice_health_finding",
-	"What is not as it should be, by the name it has in /healthz?verbose: the number of Services or API resources concerned, 1 for what has none, 0 for nothing.",
+	"Findings of /healthz?verbose: number of affected Services or API resources, 1 for a finding without any, 0 without a finding.",
 	[]string{"finding", labelDomain}, nil)
 
 func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {

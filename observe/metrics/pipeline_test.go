@@ -160,11 +160,11 @@ func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreCountedAndHeldBack(t *testing.T) {
+func TestRejectionsAreCountedAndHeldBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
-		w.refuse("172.30.0.2/32")
+		w.reject("172.30.0.2/32")
 		w.cache.SetSpec(spec(2))
 		w.settle()
 		s := w.scrape()
@@ -178,13 +178,13 @@ func TestRefusalsAreCountedAndHeldBack(t *testing.T) {
 		})
 		failures := s[in("IPv4", "kubeproxy_sync_proxy_rules_iptables_restore_failures_total")]
 		if failures == 0 || failures != s[of(domain4, "sluice_writes_total", `outcome="rejected"`)] {
-			t.Errorf("%v failures, of which %v were refusals", failures, s[of(domain4, "sluice_writes_total", `outcome="rejected"`)])
+			t.Errorf("%v failures, of which %v were rejections", failures, s[of(domain4, "sluice_writes_total", `outcome="rejected"`)])
 		}
 		if done, queued := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")],
 			s[in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")]; done < queued {
 			t.Errorf("one bad Service: last queued at %f, in step since %f", queued, done)
 		}
-		w.refuse("")
+		w.reject("")
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		w.scrape().expect(t, samples{of(domain4, "sluice_quarantined_services"): 0})
@@ -305,7 +305,7 @@ func TestActorsInTrouble(t *testing.T) {
 		if panics == 0 || restarts == 0 || restarts > panics+1 {
 			t.Errorf("%v panics and a stuck actor, and %v restarts", panics, restarts)
 		}
-		all := s[`sluice_actors{state="running"}`] + s[`sluice_actors{state="waiting"}`] + s[`sluice_actors{state="parked"}`]
+		all := s[`sluice_actors{state="running"}`] + s[`sluice_actors{state="restarting"}`] + s[`sluice_actors{state="parked"}`]
 		if all != 5 { // and the node's own
 			t.Errorf("%v actors", all)
 		}
@@ -332,7 +332,7 @@ func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		s := w.scrape()
-		s.expect(t, samples{`sluice_actors{state="parked"}`: 0, `sluice_actors{state="running"}`: 2, `sluice_actors{state="waiting"}`: 0})
+		s.expect(t, samples{`sluice_actors{state="parked"}`: 0, `sluice_actors{state="running"}`: 2, `sluice_actors{state="restarting"}`: 0})
 		if s["sluice_actor_parks_total"] == 0 {
 			t.Error("no actor was parked")
 		}

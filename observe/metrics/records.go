@@ -260,9 +260,9 @@ func (r *record) ownFailures() *failures {
 
 // The states of an actor.
 const (
-	StateRunning = "running"
-	StateWaiting = "waiting"
-	StateParked  = "parked"
+	StateRunning    = "running"
+	StateRestarting = "restarting"
+	StateParked     = "parked"
 )
 
 func (r *record) state() string {
@@ -272,7 +272,7 @@ func (r *record) state() string {
 	case r.failures != nil && !r.failures.parkedUntil.IsZero():
 		return StateParked
 	default:
-		return StateWaiting
+		return StateRestarting
 	}
 }
 

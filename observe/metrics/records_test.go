@@ -69,7 +69,7 @@ func TestCopiesOfARecordStayAsTheyAre(t *testing.T) {
 	copied := *r
 	r.ownFailures().parkedUntil = time.Now()
 	r.failed(time.Now(), failError, "again")
-	if copied.failures.count != 1 || !copied.failures.parkedUntil.IsZero() || copied.state() != StateWaiting || r.state() != StateParked {
+	if copied.failures.count != 1 || !copied.failures.parkedUntil.IsZero() || copied.state() != StateRestarting || r.state() != StateParked {
 		t.Errorf("copied: %+v, now %+v", copied.failures, r.failures)
 	}
 	if words := copied.failures.text; len(words) > failureMax || words != strings.Repeat("ä", len(words)/2) {

@@ -50,28 +50,28 @@ const labelEndpoint = "endpoint"
 
 // relayMetrics exist in userspace mode.
 var relayMetrics = []serviceMetric{
-	serviceGauge("sluice_service_open_connections", "Connections and UDP sessions that are open.",
+	serviceGauge("sluice_service_open_connections", "Open connections and UDP sessions.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) }), labelFamily),
-	serviceCounter("sluice_service_connect_failures_total", "Connects that an endpoint refused or did not answer.",
+	serviceCounter("sluice_service_connect_failures_total", "Failed connection attempts to endpoints: refused or timed out.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
-	serviceCounter("sluice_service_connect_retries_total", "Failed connects after which another endpoint was tried.",
+	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts after which another endpoint was tried.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
-	serviceCounter("sluice_service_refused_connections_total", "Clients that were not served, by reason.",
+	serviceCounter("sluice_service_refused_connections_total", "Refused clients by reason.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) {
 			for reason, n := range of.Refused {
 				sample(float64(n), family, reason)
 			}
 		}), labelFamily, "reason"),
-	serviceGauge("sluice_service_endpoint_open_connections", "Connections and UDP sessions to one endpoint that are open.",
+	serviceGauge("sluice_service_endpoint_open_connections", "Open connections and UDP sessions by endpoint.",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) }), labelFamily, labelEndpoint),
-	serviceCounter("sluice_service_endpoint_connections_total", "Connections and UDP sessions to one endpoint.",
+	serviceCounter("sluice_service_endpoint_connections_total", "Connections and UDP sessions by endpoint.",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Connections)) }), labelFamily, labelEndpoint),
-	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes to and from one endpoint.",
+	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes by endpoint and direction (in, out).",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) {
 			sample(float64(e.BytesIn), "in")
 			sample(float64(e.BytesOut), "out")
 		}), labelFamily, labelEndpoint, "direction"),
-	serviceCounter("sluice_service_endpoint_connect_failures_total", "Connects that one endpoint refused or did not answer.",
+	serviceCounter("sluice_service_endpoint_connect_failures_total", "Failed connection attempts by endpoint.",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Failures)) }), labelFamily, labelEndpoint),
 }
 
@@ -112,13 +112,13 @@ func (m *Metrics) relayedFor(records []state.Record) map[service.Key]service.Per
 
 var (
 	relaySecondsDesc = prometheus.NewDesc("sluice_relay_connect_duration_seconds",
-		"Time that endpoints took to accept a TCP connection in userspace mode.", nil, nil)
+		"Time until an endpoint accepts a TCP connection.", nil, nil)
 	relayOpenDesc = prometheus.NewDesc("sluice_relay_open_connections",
-		"TCP connections and UDP sessions that are open in userspace mode.", []string{"protocol"}, nil)
+		"Open TCP connections and UDP sessions by protocol.", []string{"protocol"}, nil)
 	relayRefusedDesc = prometheus.NewDesc("sluice_relay_refused_connections_total",
-		"Clients that were not served in userspace mode, by reason.", []string{"reason"}, nil)
+		"Refused clients by reason: limit, unreachable, replaced.", []string{"reason"}, nil)
 	relayRetriesDesc = prometheus.NewDesc("sluice_relay_connect_retries_total",
-		"Failed connects in userspace mode after which another endpoint was tried.", nil, nil)
+		"Failed connection attempts after which another endpoint was tried.", nil, nil)
 )
 
 func relayDescs() []*prometheus.Desc {

@@ -16,6 +16,7 @@ import (
 // serviceMetric is one metric of single Services.
 type serviceMetric struct {
 	name   string
+	help   string
 	kind   prometheus.ValueType
 	desc   *prometheus.Desc
 	labels []string
@@ -28,7 +29,7 @@ type sampleFunc = func(value float64, labels ...string)
 
 func serviceGauge(name, help string, each func(*answer, *state.Record, sampleFunc), labels ...string) serviceMetric {
 	desc := prometheus.NewDesc(name, help, append([]string{"namespace", "name"}, labels...), nil)
-	return serviceMetric{name, prometheus.GaugeValue, desc, labels, each}
+	return serviceMetric{name, help, prometheus.GaugeValue, desc, labels, each}
 }
 
 func serviceCounter(name, help string, each func(*answer, *state.Record, sampleFunc), labels ...string) serviceMetric {
@@ -38,58 +39,62 @@ func serviceCounter(name, help string, each func(*answer, *state.Record, sampleF
 }
 
 // omittedDesc is of the metric that belongs to no Service.
-var omittedDesc = prometheus.NewDesc("sluice_services_omitted",
-	"Services that were asked for and did not fit the limit of this answer.", nil, nil)
+var omittedDesc = prometheus.NewDesc(omittedName, omittedHelp, nil, nil)
 
-// serviceMetrics exist in all modes but the last two of the first list, which need somebody who
-// counts by frontend, and relayMetrics.
+const (
+	omittedName = "sluice_services_omitted"
+	omittedHelp = "Services above the limit of this response."
+)
+
+// serviceMetrics exist in all modes but the last two of the first list, which need a counter
+// per frontend, and relayMetrics.
 var serviceMetrics = slices.Concat([]serviceMetric{
-	serviceGauge("sluice_service_last_commit_timestamp_seconds", "When the kernel last got a revision of the Service.",
+	serviceGauge("sluice_service_last_commit_timestamp_seconds", "Time at which the latest revision was applied.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
 			if !r.LastChange.IsZero() {
 				sample(float64(r.LastChange.UnixNano()) / float64(time.Second))
 			}
 		}),
-	serviceCounter("sluice_service_commits_total", "Revisions that the kernel got, over all families.",
+	serviceCounter("sluice_service_commits_total", "Revisions applied to the kernel, over all IP families.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Changes)) }),
-	serviceGauge("sluice_service_revision_incarnation", "Incarnation of the actor that made the newest revision in the kernel.",
+	serviceGauge("sluice_service_revision_incarnation", "Actor incarnation of the latest applied revision.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Revision.Incarnation)) }),
-	serviceGauge("sluice_service_revision_sequence", "Number of the newest revision in the kernel within its incarnation.",
+	serviceGauge("sluice_service_revision_sequence", "Sequence number of the latest applied revision within its incarnation.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Revision.Sequence)) }),
-	serviceGauge("sluice_service_programming_last_seconds", "Time that the last change took from its receipt to the kernel.",
+	serviceGauge("sluice_service_programming_last_seconds", "Time from receipt of the latest change until the kernel had it.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.LastMicros, sample) }),
-	serviceGauge("sluice_service_programming_longest_seconds", "Longest time that a change took from its receipt to the kernel.",
+	serviceGauge("sluice_service_programming_longest_seconds", "Maximum time from receipt of a change until the kernel had it.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.LongestMicros, sample) }),
-	serviceGauge("sluice_service_network_programming_last_seconds", "Time that the last change took from its cause, by the cluster's clock, to the kernel.",
+	serviceGauge("sluice_service_network_programming_last_seconds", "Time from the trigger of the latest change, by the cluster's clock, until the kernel had it.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.CauseLastMicros, sample) }),
-	serviceGauge("sluice_service_network_programming_longest_seconds", "Longest time that a change took from its cause, by the cluster's clock, to the kernel.",
+	serviceGauge("sluice_service_network_programming_longest_seconds", "Maximum time from the trigger of a change, by the cluster's clock, until the kernel had it.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sampleMicros(r.CauseLongestMicros, sample) }),
-	serviceCounter("sluice_service_actor_restarts_total", "Times that the Service's actor was started again after a failure.",
+	serviceCounter("sluice_service_actor_restarts_total", "Restarts of the Service's actor after failures.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.Restarts)) }),
-	serviceGauge("sluice_service_actor_state", "1 for the state that the Service's actor is in: running, waiting or parked.",
+	serviceGauge("sluice_service_actor_state", "1 for the current state of the Service's actor: running, restarting, parked.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(1, r.Actor.State) }, "state"),
-	serviceGauge("sluice_service_quarantined", "1 while a domain holds the Service back, with the class of the reason.",
+	serviceGauge("sluice_service_quarantined", "1 while a domain quarantines the Service, by class of the reason.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
 			for i := range r.Quarantines {
 				sample(1, r.Quarantines[i].Domain, r.Quarantines[i].Class)
 			}
 		}, labelDomain, "reason"),
-	serviceGauge("sluice_service_shadowed", "1 while other Services serve addresses and ports that the Service wants.",
+	serviceGauge("sluice_service_shadowed", "1 while other Services own addresses and ports that the Service requests.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
 			if r.Shadowed {
 				sample(1)
 			}
 		}),
-	serviceGauge("sluice_service_endpoints", "Endpoints by kind: local and remote ones get new connections, established and draining ones keep the flows that they have.",
+	serviceGauge("sluice_service_endpoints", "Endpoints (address and port) by kind: local and remote endpoints get new connections; established and draining endpoints keep existing ones.",
 		sampleEndpoints, labelFamily, "kind"),
-	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",
+	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Deleted stale conntrack entries.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.FlowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "Connections and flows that were given to an endpoint, since the Service has its virtual servers (mode ipvs) or listeners (mode userspace).",
+	serviceCounter("sluice_service_connections_total", "Connections and flows since the Service's virtual servers or listeners were created (IPVS and userspace mode).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c Counters) { sample(float64(c.Connections), family) })
 		}, labelFamily),
-	serviceCounter("sluice_service_bytes_total", "Bytes to and from endpoints by way of the Service's virtual servers (mode ipvs) or listeners (mode userspace), since they exist.",
+	serviceCounter("sluice_service_bytes_total", "Bytes by direction (in, out) since the Service's virtual servers or listeners were created: packets in IPVS mode, forwarded payload in userspace mode.",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c Counters) {
 				sample(float64(c.BytesIn), family, "in")

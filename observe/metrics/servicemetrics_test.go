@@ -18,16 +18,16 @@ import (
 
 func TestMetricsOfServicesAreClean(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.refuse("172.30.0.1/32")
+		w.reject("172.30.0.1/32")
 		w.cache.SetSpec(spec(1))
 		w.prime()
 		s := slice4(1, 1, 1)
 		s.Trigger = time.Now()
 		w.cache.SetSlice(s)
-		w.refuse("")
+		w.reject("")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		w.refuse("10.0.1.9") // so that there is a quarantine, too
+		w.reject("10.0.1.9") // so that there is a quarantine, too
 		w.cache.SetSlice(slice4(1, 1, 9))
 		w.settle()
 		w.count(map[service.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
@@ -89,7 +89,7 @@ func TestServicesMax(t *testing.T) {
 // TestMetricsOfServicesAreTheSameInBothPlaces: at /metrics and at /metrics/services.
 func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.refuse("172.30.0.1/32")
+		w.reject("172.30.0.1/32")
 		for n := range 3 {
 			w.cache.SetSpec(spec(n))
 			w.cache.SetSlice(slice4(n, 1, 1, 2))
@@ -102,7 +102,7 @@ func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 		}
 		got := samples{}
 		for _, family := range families {
-			if !strings.HasPrefix(family.GetName(), "sluice_service") || strings.HasPrefix(family.GetName(), "sluice_services_refused") {
+			if !strings.HasPrefix(family.GetName(), "sluice_service") || strings.HasPrefix(family.GetName(), "sluice_services_rejected") {
 				continue
 			}
 			for _, metric := range family.GetMetric() {

@@ -25,7 +25,7 @@ func (m *Metrics) ServicesHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "want GET", http.StatusMethodNotAllowed)
+			http.Error(w, "method must be GET", http.StatusMethodNotAllowed)
 			return
 		}
 		q, err := parseQuery(r.URL.Query())
@@ -60,7 +60,7 @@ var queryParameters = []string{"limit", "name", "namespace", "top"}
 func parseQuery(values url.Values) (q query, err error) {
 	for name, all := range values {
 		if !slices.Contains(queryParameters, name) {
-			return q, fmt.Errorf("parameter %q: want one of %q", name, queryParameters)
+			return q, fmt.Errorf("parameter %q: must be one of %q", name, queryParameters)
 		}
 		if len(all) != 1 {
 			return q, fmt.Errorf("parameter %q: given %d times; once is enough", name, len(all))
@@ -86,7 +86,7 @@ func number(values url.Values, name string, otherwise int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("parameter %q: %q: want a number, not negative", name, text)
+		return 0, fmt.Errorf("parameter %q: %q: must be a number that is not negative", name, text)
 	}
 	return n, nil
 }
@@ -97,7 +97,7 @@ func (q *query) wants(key service.Key) bool {
 		(q.namespace == "" || key.Namespace == q.namespace) && (q.name == "" || key.Name == q.name)
 }
 
-// cut drops the rows beyond the bounds, and returns how many it dropped. Whatever the bounds, it
+// cut drops the rows beyond the bounds, and returns how many it dropped. With any limits, it
 // drops Services that are served before it drops those of a lower rank.
 func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted int) {
 	most := len(rows)

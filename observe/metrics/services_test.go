@@ -131,7 +131,7 @@ func TestServicesHaveTheirHistory(t *testing.T) {
 
 func TestServicesShowQuarantineAndFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.refuse("172.30.0.1/32")
+		w.reject("172.30.0.1/32")
 		w.broken["s2"] = true
 		for n := range 3 {
 			w.cache.SetSpec(spec(n))

@@ -47,7 +47,7 @@ func QuarantineOf(domain string, q *aggregator.QuarantinedKey) state.Quarantine 
 func (l *Lookup) Record(key service.Key) (state.Record, bool) {
 	r, known := l.records.row(key)
 	if !known {
-		return state.Record{Key: key, State: state.Waiting}, false
+		return state.Record{Key: key, State: state.Pending}, false
 	}
 	return l.record(&r), true
 }
@@ -84,16 +84,16 @@ func stateOf(r *state.Record) state.State {
 		return state.TooLarge
 	case r.Actor.State == StateParked:
 		return state.Parked
-	case r.Actor.State == StateWaiting:
+	case r.Actor.State == StateRestarting:
 		return state.Restarting
 	case r.Quarantines != nil:
 		return state.Quarantined
 	case r.Shadowed:
 		return state.Shadowed
 	case r.Changes == 0:
-		return state.Waiting
+		return state.Pending
 	default:
-		return state.InForce
+		return state.Applied
 	}
 }
 

@@ -29,7 +29,7 @@ type step struct {
 	batch, endpoints                              uint32
 	domain                                        uint8
 	causes                                        dataplane.Causes
-	refused                                       bool
+	rejected                                      bool
 }
 
 func (t *timeline) add(s step) {
@@ -61,14 +61,14 @@ func micros(from, to time.Time) uint32 {
 	return uint32(min(max(1, to.Sub(from).Microseconds()), math.MaxUint32))
 }
 
-// appliedStep is a change that is in force.
+// appliedStep is a change that is applied.
 func (d *domain) appliedStep(e *aggregator.Applied, triggered bool) step {
 	made := step{
 		done: e.At.UnixNano(), received: micros(e.Received, e.At),
-		seen: micros(e.Trail.Seen.Time(), e.At), rendered: micros(e.Trail.Rendered.Time(), e.At),
+		seen: micros(e.Trace.Seen.Time(), e.At), rendered: micros(e.Trace.Rendered.Time(), e.At),
 		dispatched:  micros(e.Batched, e.At),
 		incarnation: uint32(e.Revision.Incarnation), sequence: uint32(e.Revision.Sequence),
-		batch: uint32(e.Batch), endpoints: e.Trail.Endpoints, domain: d.index, causes: e.Trail.Causes,
+		batch: uint32(e.Batch), endpoints: e.Trace.Endpoints, domain: d.index, causes: e.Trace.Causes,
 	}
 	if triggered {
 		made.trigger = micros(e.Trigger, e.At)
@@ -76,11 +76,11 @@ func (d *domain) appliedStep(e *aggregator.Applied, triggered bool) step {
 	return made
 }
 
-// refusedStep is a change that the kernel refuses.
-func (d *domain) refusedStep(e *aggregator.Quarantined) step {
+// rejectedStep is a change that the kernel rejects.
+func (d *domain) rejectedStep(e *aggregator.Quarantined) step {
 	return step{
 		done: e.At.UnixNano(), incarnation: uint32(e.Revision.Incarnation), sequence: uint32(e.Revision.Sequence),
-		domain: d.index, refused: true,
+		domain: d.index, rejected: true,
 	}
 }
 
@@ -100,7 +100,7 @@ func (m *Metrics) change(s *step) state.Change {
 	made := state.Change{
 		Domain:   m.config.Domains[s.domain].Name,
 		Revision: service.Revision{Incarnation: uint64(s.incarnation), Sequence: uint64(s.sequence)}.String(),
-		Causes:   s.causes.Names(), Outcome: state.InForce,
+		Causes:   s.causes.Names(), Outcome: state.Applied,
 		Received:   time.Unix(0, s.done).Add(-time.Duration(origin) * time.Microsecond).UTC(),
 		SeenMicros: after(s.seen), RenderedMicros: after(s.rendered), BatchedMicros: after(s.dispatched), DoneMicros: int64(origin),
 		Batch: uint64(s.batch), Endpoints: int(s.endpoints),
@@ -108,7 +108,7 @@ func (m *Metrics) change(s *step) state.Change {
 	if s.trigger > origin {
 		made.TriggerMicros = int64(origin) - int64(s.trigger)
 	}
-	if s.refused {
+	if s.rejected {
 		made.Outcome = state.Quarantined
 	}
 	if made.Causes == nil {

@@ -24,7 +24,7 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 			Contribution: dataplane.Contribution{
 				Key: key, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n)}, Received: done.Add(-80 * time.Microsecond),
 				Trigger: done.Add(-time.Hour),
-				Trail: dataplane.Trail{
+				Trace: dataplane.Trace{
 					Causes: dataplane.CauseEndpoints, Endpoints: 3,
 					Seen: dataplane.MomentOf(done.Add(-60 * time.Microsecond)), Rendered: dataplane.MomentOf(done.Add(-40 * time.Microsecond)),
 				},
@@ -37,7 +37,7 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 		for i, c := range got {
 			want := state.Change{
 				Domain: domain4, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n - i)}.String(), Causes: []string{"endpoints"},
-				Outcome: state.InForce, Received: done.Add(-time.Duration(i)*time.Millisecond - 80*time.Microsecond).Round(0).UTC(),
+				Outcome: state.Applied, Received: done.Add(-time.Duration(i)*time.Millisecond - 80*time.Microsecond).Round(0).UTC(),
 				SeenMicros: 20, RenderedMicros: 40, BatchedMicros: 60, DoneMicros: 80, Batch: uint64(n - i), Endpoints: 3,
 			}
 			if !reflect.DeepEqual(c, want) { // the trigger is older than the process
@@ -47,7 +47,7 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 	}
 }
 
-func TestTimelineHasRefusals(t *testing.T) {
+func TestTimelineHasRejections(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
 	got := m.Timeline(serviceKey(0))
@@ -88,10 +88,10 @@ func TestRecordOfOneService(t *testing.T) {
 	m.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
 	look := m.Lookup()
 	r, known := look.Record(serviceKey(0))
-	if !known || r.State != state.InForce || r.Actor.State != StateRunning || r.Changes != 1 || !r.LastChange.Equal(at) || *r.LastMicros != 1000 {
+	if !known || r.State != state.Applied || r.Actor.State != StateRunning || r.Changes != 1 || !r.LastChange.Equal(at) || *r.LastMicros != 1000 {
 		t.Errorf("%+v, %v", r, known)
 	}
-	if r, known := look.Record(serviceKey(1)); !known || r.State != state.Waiting || r.LastMicros != nil || r.Changes != 0 {
+	if r, known := look.Record(serviceKey(1)); !known || r.State != state.Pending || r.LastMicros != nil || r.Changes != 0 {
 		t.Errorf("%+v, %v", r, known)
 	}
 	if _, known := look.Record(serviceKey(7)); known {

@@ -19,7 +19,7 @@ func (c Counters) plus(other Counters) Counters {
 	return Counters{c.Connections + other.Connections, c.BytesIn + other.BytesIn, c.BytesOut + other.BytesOut}
 }
 
-// owners knows which Service owns each frontend in force. A contested frontend belongs to the
+// owners knows which Service owns each frontend applied. A contested frontend belongs to the
 // Service that was programmed first, until it lets go. A nil owners, where the kernel does not
 // count, remembers nothing.
 type owners struct {

@@ -77,7 +77,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.Metrics = m
-	config.Listeners, config.Followers = []observe.Listener{m}, []proxy.Follower{{Programmed: m.Programmed}}
+	config.Listeners, config.ApplyObservers = []observe.Listener{m}, []proxy.ApplyObserver{{Programmed: m.Programmed}}
 	feed := make(chan *source.Cache, 1)
 	config.Source = func(ctx context.Context, cache *source.Cache) error {
 		feed <- cache
@@ -140,8 +140,8 @@ func (w *world) prime() {
 	w.settle()
 }
 
-// refuse makes both kernels reject what contains a text; an empty text ends it.
-func (w *world) refuse(text string) {
+// reject makes both kernels reject what contains a text; an empty text ends it.
+func (w *world) reject(text string) {
 	for _, kernel := range w.kernels {
 		kernel.set(text, nil)
 	}
@@ -181,7 +181,7 @@ func slice4(n, local int, hosts ...byte) *service.Slice {
 			node = "n1"
 		}
 		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
-			Addr: netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), host}), Place: &service.Place{NodeName: node}, Ready: true, Serving: true,
+			Addr: netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), host}), Location: &service.Location{NodeName: node}, Ready: true, Serving: true,
 		})
 	}
 	return s

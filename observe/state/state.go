@@ -13,25 +13,25 @@ type State string
 
 // The states, the gravest last.
 const (
-	InForce     State = "in force"    // the kernel has the newest rules
-	Waiting     State = "waiting"     // the newest rules are on the way
+	Applied     State = "applied"     // the kernel has the newest rules
+	Pending     State = "pending"     // the newest rules are on the way
 	Shadowed    State = "shadowed"    // another Service has some of its addresses
-	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
+	Quarantined State = "quarantined" // the kernel rejects the newest rules; the previous ones stay
 	Restarting  State = "restarting"  // the actor has failed and will be started again
 	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
-	TooLarge    State = "too large"   // the Service asks for too many objects; the former ones stay
+	TooLarge    State = "too large"   // the Service asks for too many objects; the previous ones stay
 )
 
 // Graver reports whether a state is worse than another one; the empty state is the best.
 func (s State) Graver(than State) bool { return ranks[s] > ranks[than] }
 
 var ranks = map[State]int{
-	InForce: 0, Waiting: 1, Shadowed: 2, Quarantined: 3, Restarting: 4, Parked: 5, TooLarge: 6,
+	Applied: 0, Pending: 1, Shadowed: 2, Quarantined: 3, Restarting: 4, Parked: 5, TooLarge: 6,
 }
 
 // Record is the state of one Service, and its history since its actor began.
 type Record struct {
-	// Endpoints may get new connections, summed over ports and families, as last in force; Local
+	// Endpoints may get new connections, summed over ports and families, as last applied; Local
 	// are those of them on this node. Draining ones keep the connections that they have.
 	Endpoints int `json:"endpoints"`
 	Local     int `json:"localEndpoints"`
@@ -41,8 +41,8 @@ type Record struct {
 	// Changes counts the revisions that came into force, over all families.
 	Changes    int       `json:"changes"`
 	LastChange time.Time `json:"lastChange,omitzero"`
-	// LastMicros and LongestMicros are how long changes took from their receipt until they were in
-	// force; nil before the first that was measured.
+	// LastMicros and LongestMicros are how long changes took from their receipt until they were
+	// applied; nil before the first that was measured.
 	LastMicros    *int64 `json:"lastMicros,omitempty"`
 	LongestMicros *int64 `json:"longestMicros,omitempty"`
 	// Restarts counts how often the Service's actor was started again after a failure.
@@ -50,7 +50,7 @@ type Record struct {
 
 	Key   service.Key `json:"-"`
 	Actor Actor       `json:"-"`
-	// Revision is the newest in force.
+	// Revision is the newest applied.
 	Revision service.Revision `json:"-"`
 	// CauseLastMicros and CauseLongestMicros count from the cause in the cluster, by its clock.
 	CauseLastMicros, CauseLongestMicros *int64                             `json:"-"`
@@ -73,23 +73,23 @@ type FamilyEndpoints struct {
 	Local, Remote, Established, Draining int
 }
 
-// Quarantine is a Service whose newest rules the kernel refuses, or which do not land.
+// Quarantine is a Service whose newest rules the kernel rejects, or which do not land.
 type Quarantine struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Revision  string `json:"revision"`
 	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
-	// refusal.
+	// rejection.
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
-	// Domain is the one that refuses them, and Class the class of the reason.
+	// Domain is the one that rejects them, and Class the class of the reason.
 	Domain string `json:"-"`
 	Class  string `json:"-"`
 }
 
 // Actor is the state of the goroutine that owns a Service.
 type Actor struct {
-	// State is running, waiting or parked.
+	// State is running, restarting or parked.
 	State       string    `json:"state"`
 	Restarts    int       `json:"restarts"`
 	Failures    int       `json:"failures"`
@@ -109,7 +109,7 @@ type Change struct {
 	Revision string `json:"revision"`
 	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor) or "drain".
 	Causes []string `json:"causes"`
-	// Outcome is InForce or Quarantined.
+	// Outcome is Applied or Quarantined.
 	Outcome State `json:"outcome"`
 	// Received is when the source delivered the oldest cause. For a cause that comes from no source
 	// it is when the actor saw it.

@@ -8,7 +8,7 @@ import (
 )
 
 func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
-	order := []State{InForce, Waiting, Shadowed, Quarantined, Restarting, Parked, TooLarge}
+	order := []State{Applied, Pending, Shadowed, Quarantined, Restarting, Parked, TooLarge}
 	for i, graver := range order {
 		for j, other := range order {
 			if graver.Graver(other) != (i > j) {
@@ -16,7 +16,7 @@ func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
 			}
 		}
 	}
-	if len(ranks) != len(order) || State("").Graver(InForce) {
+	if len(ranks) != len(order) || State("").Graver(Applied) {
 		t.Errorf("%d states have a rank, want %d", len(ranks), len(order))
 	}
 }

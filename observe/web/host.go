@@ -25,7 +25,7 @@ func forHosts(names []string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, fmt.Sprintf("Host %.100q is not a name of this node: ask by an address, as localhost or by the node's name, "+
+		http.Error(w, fmt.Sprintf("Host %.100q is not a name of this node: use an address, localhost or the node's name, "+
 			"or add the name to metrics.hosts (--sluice-metrics-hosts)", r.Host),
 			http.StatusMisdirectedRequest)
 	})

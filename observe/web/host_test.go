@@ -44,7 +44,7 @@ func TestOnlyNamesOfTheNodeAreAnswered(t *testing.T) {
 			if want := map[bool]int{true: http.StatusOK, false: http.StatusMisdirectedRequest}[ok]; answer.StatusCode != want {
 				t.Errorf("%s %s for host %q: status %d %q, want %d", method, path, host, answer.StatusCode, text, want)
 			}
-			if !ok && (!strings.Contains(string(text), "is not a name of this node: ask by an address") || !strings.Contains(string(text), "metrics.hosts")) {
+			if !ok && (!strings.Contains(string(text), "is not a name of this node: use an address") || !strings.Contains(string(text), "metrics.hosts")) {
 				t.Errorf("host %q: %q", host, text)
 			}
 		}

@@ -26,7 +26,7 @@ func connectionsMax() int {
 // Limit bounds the connections of many listeners: together as many as one Server has, and each a
 // part of them, so that the clients of one listener leave room for the others. An eighth of the
 // places is reserved for loopback clients. A new connection never waits: where no place is free, it
-// takes the place of the connection that has been idle for longest. It is refused if every
+// takes the place of the connection that has been idle for longest. It is rejected if every
 // connection has a request in progress.
 //
 // Concurrency: all methods are safe for concurrent use. The lock guards the places and the held

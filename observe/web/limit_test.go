@@ -77,7 +77,7 @@ func stillOpen(t *testing.T, conns []net.Conn) (open int) {
 }
 
 // TestARequestInProgressKeepsItsPlace: a client whose request is being answered is not cut for
-// another one, which is refused if there is no idle connection.
+// another one, which is rejected if there is no idle connection.
 func TestARequestInProgressKeepsItsPlace(t *testing.T) {
 	begun, finish := make(chan struct{}, 2), make(chan struct{})
 	address := serveBound(t, newLimit(2, 2), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -131,7 +131,7 @@ func TestLoopbackHasAReserve(t *testing.T) {
 	many := func(from origin, count int) {
 		for range count {
 			if !one(from) {
-				t.Fatal("refused although connections are idle")
+				t.Fatal("rejected although connections are idle")
 			}
 		}
 	}

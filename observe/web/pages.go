@@ -43,7 +43,7 @@ type Pages struct {
 type Program struct {
 	// Started is when the process began.
 	Started time.Time
-	// Version is the release of Kubernetes that it behaves like, for example "1.36.3".
+	// Version is the release of Kubernetes that it behaves like, for example "1.37.2".
 	Version string
 	// Own is the program's own version, for example "v1.2.3".
 	Own string
@@ -102,9 +102,9 @@ func (m *listedMux) folders() []string {
 }
 
 // healthz says that this server lives, as every Kubernetes component does, and counts the answer
-// for /metrics/slis. The node's health has an address of its own.
+// for /metrics/slis. The node's health has a separate address.
 func healthz(w http.ResponseWriter, r *http.Request) {
-	_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success) // never fails in component-base v0.36
+	_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success) // never fails in component-base v0.37
 	text := "ok"
 	if r.URL.Query().Has("verbose") {
 		text = "[+]ping ok\nhealthz check passed\n"
@@ -172,7 +172,7 @@ func few(page http.Handler) http.Handler {
 			page.ServeHTTP(w, r)
 		case <-r.Context().Done():
 		case <-patience.C:
-			http.Error(w, fmt.Sprintf("busy: %d clients are reading this page; ask again later", fewMax), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("busy: %d clients are reading this page; try again later", fewMax), http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -184,7 +184,7 @@ const verbosityMax = 64
 // kube-proxy does.
 func verbosity(set func(string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code, text := http.StatusNotAcceptable, "want PUT, with a number"
+		code, text := http.StatusNotAcceptable, "method must be PUT, with a number in the body"
 		if r.Method == http.MethodPut {
 			code = http.StatusOK
 			value, err := io.ReadAll(io.LimitReader(r.Body, verbosityMax))

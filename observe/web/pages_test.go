@@ -21,10 +21,10 @@ func site() Pages {
 			return map[string]any{"kubeproxy.config.k8s.io": map[string]string{"kind": "KubeProxyConfiguration"}}
 		},
 		Flagz:   func() map[string]string { return map[string]string{"v": "2", "proxy-mode": "nftables"} },
-		Statusz: &Program{Started: time.Now().Add(-90 * time.Second), Version: "1.36.3", Own: "v0.9"},
+		Statusz: &Program{Started: time.Now().Add(-90 * time.Second), Version: "1.37.2", Own: "v0.9"},
 		SetVerbosity: func(text string) (string, error) {
 			if text != "4" {
-				return "", fmt.Errorf("%q: want a number", text)
+				return "", fmt.Errorf("%q: must be a number", text)
 			}
 			return "verbosity is 4", nil
 		},
@@ -79,7 +79,7 @@ func TestEveryPage(t *testing.T) {
 		{path: "/metrics/elsewhere", code: 404},
 		{path: "/configz", code: 200, mediaType: JSON, text: `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`, exact: true},
 		{path: "/flagz", code: 200, mediaType: Text, text: "proxy-mode=nftables\nv=2\n"},
-		{path: "/statusz", code: 200, mediaType: Text, text: "Binary version: 1.36.3\nSluice version: v0.9\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"},
+		{path: "/statusz", code: 200, mediaType: Text, text: "Binary version: 1.37.2\nSluice version: v0.9\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"},
 		{path: "/", code: 404},
 	})
 }
@@ -96,7 +96,7 @@ func TestPagesOfProfiling(t *testing.T) {
 		{path: "/debug/flags/", code: 200, text: "/debug/flags/v"},
 		{path: "/debug/flags/v", code: 406},
 		{method: "PUT", path: "/debug/flags/v", body: "4", code: 200, mediaType: "text/plain", text: "verbosity is 4\n", exact: true},
-		{method: "PUT", path: "/debug/flags/v", body: "much", code: 400, text: `"much": want a number`},
+		{method: "PUT", path: "/debug/flags/v", body: "much", code: 400, text: `"much": must be a number`},
 	}
 	testRequests(t, site(), requests)
 	without := site()

@@ -1,7 +1,7 @@
 // Package web serves HTTP on a node. A [Server] keeps one handler at one address: the daemon runs
 // one for health and one for metrics. [Pages] is the handler of the metrics address: metrics, the
 // proxy's mode, its configuration, flags and state, and debugging, at the paths and in the formats
-// of kube-proxy v1.36, without authentication. The package knows nothing of the proxy: everything
+// of kube-proxy v1.37, without authentication. The package knows nothing of the proxy: everything
 // that a page shows comes from a handler or a function, which it calls for each request.
 package web
 
@@ -71,7 +71,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 }
 
 const (
-	// RetryPause is the pause after a failure to listen, as in kube-proxy v1.36.
+	// RetryPause is the pause after a failure to listen, as in kube-proxy v1.37.
 	RetryPause = 5 * time.Second
 	// handingPause is the pause while another process hands the address over.
 	handingPause = 100 * time.Millisecond
@@ -199,7 +199,7 @@ type TakenError struct {
 }
 
 func takenBy(network, address string) *TakenError {
-	_, port, _ := net.SplitHostPort(address) // somebody has it, so it is valid
+	_, port, _ := net.SplitHostPort(address) // it is taken, so it is valid
 	e := &TakenError{port: port}
 	if at, err := netip.ParseAddrPort(address); err == nil {
 		if who, found := holder.Of(network, at); found {

@@ -244,21 +244,21 @@ func TestAnAddressThatIsHandedOver(t *testing.T) {
 // TestAnAddressIsTakenOver as soon as the other process releases it.
 func TestAnAddressIsTakenOver(t *testing.T) {
 	other := taken(t)
-	refused, listens := make(chan error, 1000), make(chan struct{}, 1)
+	rejected, listens := make(chan error, 1000), make(chan struct{}, 1)
 	c := on(other.Addr().String())
 	c.HardFail = true
 	c.Handing = func() bool { return true }
 	c.Failed = func(err error) { t.Errorf("reported %v", err) }
 	c.Listening = func(err error) {
 		if err != nil {
-			refused <- err
+			rejected <- err
 		} else {
 			listens <- struct{}{}
 		}
 	}
 	stop := started(t, newServer(c))
 	for range 3 {
-		<-refused
+		<-rejected
 	}
 	other.Close()
 	<-listens

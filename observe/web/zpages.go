@@ -73,7 +73,7 @@ func statusz(p Program, paths []string) http.Handler {
 func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	form, ok := negotiate(r.Header.Get("Accept"), z.kind)
 	if !ok {
-		http.Error(w, fmt.Sprintf("want to accept text/plain, or application/json or application/yaml with ;as=%s;g=%s;v=%s",
+		http.Error(w, fmt.Sprintf("Accept must be text/plain, or application/json or application/yaml with ;as=%s;g=%s;v=%s",
 			z.kind, zGroup, zVersion), http.StatusNotAcceptable)
 		return
 	}

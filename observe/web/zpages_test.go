@@ -36,7 +36,7 @@ func TestZPagesForPrograms(t *testing.T) {
 	if err := json.Unmarshal(answer.Body.Bytes(), &object); err != nil {
 		t.Fatal(err)
 	}
-	if object.Kind != "Statusz" || object.APIVersion != "config.k8s.io/v1alpha1" || object.BinaryVersion != "1.36.3" || object.SluiceVersion != "v0.9" ||
+	if object.Kind != "Statusz" || object.APIVersion != "config.k8s.io/v1alpha1" || object.BinaryVersion != "1.37.2" || object.SluiceVersion != "v0.9" ||
 		object.UptimeSeconds < 90 || object.StartTime.IsZero() || !strings.HasPrefix(object.GoVersion, "go1.") || len(object.Paths) != 5 {
 		t.Errorf("got %s", answer.Body)
 	}

@@ -158,8 +158,7 @@ func serverConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" && config.Master == "" {
 		client, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no kubeconfig and no master given, and this is no pod with a service account: %w; "+
-				"name a file with --kubeconfig or clientConnection.kubeconfig", err)
+			return nil, fmt.Errorf("no API server configured: set --kubeconfig, clientConnection.kubeconfig or --master, or run in a pod with a service account: %w", err)
 		}
 		return client, nil
 	}

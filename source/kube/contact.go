@@ -121,7 +121,7 @@ func (c *contact) missing(now time.Time, err error, retry time.Duration) {
 		return
 	}
 	c.absent = true
-	c.log.Warn("API server does not offer an optional resource; asking again rarely",
+	c.log.Warn("optional API resource is not available",
 		zap.String("resource", c.resource), zap.Duration("every", retry), zap.Error(err))
 }
 

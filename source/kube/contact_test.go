@@ -80,18 +80,18 @@ func TestAnOutageIsLoggedOnceForAllResources(t *testing.T) {
 		want  []string
 	}{
 		"20 ms": {20 * time.Millisecond, []string{
-			"warn API server cannot be read; what is known stays in force map[error:connection refused for:20ms resources:[endpointslices nodes services]]",
-			"info API server answers again map[after:20ms resources:[endpointslices nodes services]]",
+			"warn cannot read from the API server; using the last known state map[duration:20ms error:connection refused resources:[endpointslices nodes services]]",
+			"info API server reachable again map[duration:20ms resources:[endpointslices nodes services]]",
 		}},
 		"6 s": {6 * time.Second, []string{
-			"warn API server cannot be read; what is known stays in force map[error:connection refused for:1s resources:[endpointslices nodes services]]",
-			"info API server answers again map[after:6s resources:[endpointslices nodes services]]",
+			"warn cannot read from the API server; using the last known state map[duration:1s error:connection refused resources:[endpointslices nodes services]]",
+			"info API server reachable again map[duration:6s resources:[endpointslices nodes services]]",
 		}},
 		"130 s": {130 * time.Second, []string{
-			"warn API server cannot be read; what is known stays in force map[error:connection refused for:1s resources:[endpointslices nodes services]]",
-			"error API server cannot be read; what is known stays in force map[error:connection refused for:1m0s resources:[endpointslices nodes services]]",
-			"error API server cannot be read; what is known stays in force map[error:connection refused for:2m0s resources:[endpointslices nodes services]]",
-			"info API server answers again map[after:2m10s resources:[endpointslices nodes services]]",
+			"warn cannot read from the API server; using the last known state map[duration:1s error:connection refused resources:[endpointslices nodes services]]",
+			"error cannot read from the API server; using the last known state map[duration:1m0s error:connection refused resources:[endpointslices nodes services]]",
+			"error cannot read from the API server; using the last known state map[duration:2m0s error:connection refused resources:[endpointslices nodes services]]",
+			"info API server reachable again map[duration:2m10s resources:[endpointslices nodes services]]",
 		}},
 	} {
 		got := outageLines(t, func(all map[string]*contact) {

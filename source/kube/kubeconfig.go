@@ -31,9 +31,9 @@ func readKubeconfig(path, master string) (*rest.Config, error) {
 	case path == "":
 		return nil, fmt.Errorf("--master %q: %w", master, err)
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("kubeconfig %q: it names no cluster; it needs clusters, users, contexts and current-context", path)
+		return nil, fmt.Errorf("kubeconfig %q: no cluster configured: clusters, users, contexts and current-context are required", path)
 	}
-	return nil, fmt.Errorf("kubeconfig %q: %s (to see what it says: kubectl config view --kubeconfig %s)", path, listed(err), path)
+	return nil, fmt.Errorf("kubeconfig %q: %s (to view it: kubectl config view --kubeconfig %s)", path, listed(err), path)
 }
 
 // unreadable says why a file is no kubeconfig.
@@ -43,14 +43,14 @@ func unreadable(err error) error {
 	}
 	if value, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if value.Field == "" {
-			return fmt.Errorf("is a %s; want the fields of a kubeconfig", value.Value)
+			return fmt.Errorf("is a %s; must contain the fields of a kubeconfig", value.Value)
 		}
-		return fmt.Errorf("%s is a %s; want %s", value.Field, value.Value, wanted(value.Type))
+		return fmt.Errorf("%s is a %s; must be %s", value.Field, value.Value, wanted(value.Type))
 	}
 	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
-		return errors.New("is no kubeconfig; want apiVersion: v1 and kind: Config")
+		return errors.New("not a kubeconfig: must have apiVersion: v1 and kind: Config")
 	}
-	return fmt.Errorf("is no kubeconfig: %w", err)
+	return fmt.Errorf("not a kubeconfig: %w", err)
 }
 
 // wanted describes the values of a field.

@@ -11,12 +11,12 @@ func TestKubeconfigMistakes(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Config\ncurrent-context: w\n"
 	path := filepath.Join(t.TempDir(), "k")
 	for text, want := range map[string]string{
-		"clusters: 7\n":                  `clusters is a number; want a list`,
-		head + "contexts: [{name: y}]\n": `contexts.name is a bool; want text; quote it if it looks like something else`,
-		"a: [\n":                         `is no kubeconfig: yaml: line 1: did not find expected node content`,
-		"apiVersion: v1\nkind: Pod\n":    `is no kubeconfig; want apiVersion: v1 and kind: Config`,
-		"apiVersion: v1\nkind: Config\n": `it names no cluster; it needs clusters, users, contexts and current-context`,
-		head + "clusters: [{name: c}]\n": `context was not found for specified context: w; cluster has no server defined (to see what it says: kubectl config view --kubeconfig ` + path + `)`,
+		"clusters: 7\n":                  `clusters is a number; must be a list`,
+		head + "contexts: [{name: y}]\n": `contexts.name is a bool; must be text; quote it if it looks like something else`,
+		"a: [\n":                         `not a kubeconfig: yaml: line 1: did not find expected node content`,
+		"apiVersion: v1\nkind: Pod\n":    `not a kubeconfig: must have apiVersion: v1 and kind: Config`,
+		"apiVersion: v1\nkind: Config\n": `no cluster configured: clusters, users, contexts and current-context are required`,
+		head + "clusters: [{name: c}]\n": `context was not found for specified context: w; cluster has no server defined (to view it: kubectl config view --kubeconfig ` + path + `)`,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

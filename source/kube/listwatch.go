@@ -109,7 +109,7 @@ func (l *listWatch) note(ctx context.Context, err error) error {
 func (l *listWatch) judge(ctx context.Context, err error) error {
 	if lost := l.contact.lost(); lost != nil {
 		// client-go turns some of these errors into an empty watch. To the reflector they all are
-		// "connection refused": it retries its request after a pause, and does not list anew.
+		// "connection refused": it retries its request after a pause, and does not list again.
 		return fmt.Errorf("%w: %w", syscall.ECONNREFUSED, lost)
 	}
 	if err == nil {

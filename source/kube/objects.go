@@ -69,8 +69,8 @@ func (s *Source) endpointSliceFeed() *feed[*discoveryv1.EndpointSlice, *service.
 	}
 }
 
-// nodeFeed feeds this node's Node to the cache. When the Node is deleted the
-// last one stays in use: pods still run here until someone stops them.
+// nodeFeed feeds this node's Node to the cache. When the Node is deleted, its last state stays in
+// use for rules, because pods still run here, and is marked as deleted for health.
 func (s *Source) nodeFeed() *feed[*corev1.Node, *service.NodeObject] {
 	return &feed[*corev1.Node, *service.NodeObject]{
 		kind: "Node", contact: s.contacts[nodes], warn: s.cache.Warn, warnAll: s.cache.WarnAll,
@@ -89,11 +89,11 @@ func (s *Source) nodeFeed() *feed[*corev1.Node, *service.NodeObject] {
 }
 
 func (s *Source) nodeGone(name string) {
-	if s.cache.Node() == nil {
-		s.log.Info("Node is not registered yet", zap.String("node", name))
+	if !s.cache.RemoveNode() {
+		s.log.Info("Node object does not exist yet", zap.String("node", name))
 		return
 	}
-	s.log.Warn("Node was deleted; its last state stays in use", zap.String("node", name))
+	s.log.Warn("Node object deleted; using its last known state", zap.String("node", name))
 }
 
 // serviceCIDR is the reduced form of a ServiceCIDR.

@@ -65,13 +65,13 @@ func (o *outage) lasts(began time.Time) {
 // tell logs that requests for these resources fail. The lock is held.
 func (o *outage) tell(resources []string) {
 	lasted := time.Since(o.began)
-	level := zap.WarnLevel
+	warnFirst := zap.WarnLevel
 	if lasted >= repeatEvery {
-		level = zap.ErrorLevel
+		warnFirst = zap.ErrorLevel
 	}
 	o.told = true
-	o.log.Log(level, "API server cannot be read; what is known stays in force",
-		zap.Strings("resources", slices.Clone(resources)), zap.Duration("for", lasted.Round(time.Millisecond)), zap.Error(o.err))
+	o.log.Log(warnFirst, "cannot read from the API server; using the last known state",
+		zap.Strings("resources", slices.Clone(resources)), zap.Duration("duration", lasted.Round(time.Millisecond)), zap.Error(o.err))
 }
 
 // succeeded records that a request for a resource succeeded. With the last resource the
@@ -89,8 +89,8 @@ func (o *outage) succeeded(resource string) {
 	if o.failing = slices.Delete(o.failing, at, at+1); len(o.failing) > 0 {
 		return
 	}
-	o.log.Info("API server answers again",
-		zap.Strings("resources", o.hit), zap.Duration("after", time.Since(o.began).Round(time.Millisecond)))
+	o.log.Info("API server reachable again",
+		zap.Strings("resources", o.hit), zap.Duration("duration", time.Since(o.began).Round(time.Millisecond)))
 	o.stop()
 }
 

@@ -81,7 +81,7 @@ var deaths = map[string]func(net.Conn){
 
 // Whichever way it is gone, each resource says so
 // until it is back, nobody claims meanwhile that it answers, few connections are
-// made, and what was written meanwhile is in force soon after.
+// made, and what was written meanwhile is applied soon after.
 func TestAnOutageIsSeenAndEnds(t *testing.T) {
 	for name, handle := range deaths {
 		t.Run(name, func(t *testing.T) { t.Parallel(); seeOutage(t, newSecureRig(t), handle) })
@@ -112,7 +112,7 @@ func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
 			t.Fatalf("only %d resources are said to fail during the outage", len(found))
 		}
 	}
-	if got := r.logs.FilterMessageSnippet("answers again").Len(); got != 0 {
+	if got := r.logs.FilterMessageSnippet("reachable again").Len(); got != 0 {
 		t.Errorf("during the outage the log says %d times that the server answers again", got)
 	}
 	// On average at most one per second and resource.
@@ -128,16 +128,16 @@ func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
 		t.Fatal(err)
 	}
 	back := time.Now()
-	sourcetest.Eventually(t, "what changed is in force", func() bool {
+	sourcetest.Eventually(t, "what changed is applied", func() bool {
 		return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 && len(r.cache.Snapshot(keyOf("b")).Slices) == 0
 	})
 	took := time.Since(back)
-	t.Logf("in force %v after the server was back", took.Round(time.Millisecond))
+	t.Logf("applied %v after the server was back", took.Round(time.Millisecond))
 	if took > 5*time.Second {
-		t.Errorf("in force %v after the server was back", took)
+		t.Errorf("applied %v after the server was back", took)
 	}
 	sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
-	for _, message := range []string{"cannot be read", "answers again"} {
+	for _, message := range []string{"cannot read from the API server", "reachable again"} {
 		lines := r.logs.FilterMessageSnippet(message).All()
 		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["resources"]), "endpointslices") {
 			t.Errorf("one outage made %d lines that say %q, want one with the resources: %v", len(lines), message, lines)
@@ -234,7 +234,7 @@ func TestAnOverloadedServerIsNotStormed(t *testing.T) {
 		if t.Logf("%d: %d requests within %v", o.status, got, lasts); got > most {
 			t.Errorf("%d: %d requests within %v, want %d at most", o.status, got, lasts, most)
 		}
-		if o.awaitFailing(t); o.logs.FilterMessageSnippet("answers again").Len() != 0 {
+		if o.awaitFailing(t); o.logs.FilterMessageSnippet("reachable again").Len() != 0 {
 			t.Errorf("%d: the log says that the server answers again", o.status)
 		}
 	}
@@ -248,14 +248,14 @@ func TestAStartInAnOutageWaitsForTheRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.populate()
-	r.Refuse(serviceCIDRs, apierrors.NewTooManyRequests("not now", 1))
+	r.Reject(serviceCIDRs, apierrors.NewTooManyRequests("not now", 1))
 	r.run(t)
 	r.awaitFailing(t)
 	if err := r.Start(); err != nil {
 		t.Fatal(err)
 	}
-	sourcetest.Eventually(t, "the ranges are refused", func() bool { return len(r.Asked(serviceCIDRs)) > 0 })
-	r.Refuse(serviceCIDRs, nil)
+	sourcetest.Eventually(t, "the ranges are rejected", func() bool { return len(r.Asked(serviceCIDRs)) > 0 })
+	r.Reject(serviceCIDRs, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
 	if !slices.Contains(lines, "ranges 10.96.0.0/16") {
 		t.Errorf("primed without the ranges: %v", lines)

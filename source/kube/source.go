@@ -63,7 +63,7 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 }
 
 // retry is the pause between failed attempts: from 0.25 s to 1.5 s, and up to as much
-// again at random, so that the nodes of a large cluster do not come back all at once.
+// again at random, so that the nodes of a large cluster do not all return together.
 // (client-go's own goes up to 30 s and as much again, and a node would lag that long
 // after an outage.)
 func retry() *wait.Backoff {
@@ -115,7 +115,7 @@ func (s *Source) follow(ctx context.Context, kind runtime.Object, store clientca
 }
 
 // stoppableClock is the real clock, except that After also fires when ctx ends. A reflector finishes
-// its backoff without checking its context (client-go v0.36, Reflector.watchList) and would delay the
+// its backoff without checking its context (client-go v0.37, Reflector.watchList) and would delay the
 // end of the process.
 type stoppableClock struct {
 	clock.RealClock

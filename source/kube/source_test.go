@@ -175,7 +175,7 @@ func apiRange(name, prefix string) *networkingv1.ServiceCIDR {
 func TestSourcePrimesAfterBothLists(t *testing.T) {
 	r := newRig(t)
 	r.populate()
-	r.Refuse(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
+	r.Reject(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
 	r.run(t)
 
 	r.posts.Await(t, "spec ns/b")
@@ -183,7 +183,7 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 	if r.cache.Stats().Primed {
 		t.Fatal("primed without the list of EndpointSlices")
 	}
-	r.Refuse(endpointSlices, nil)
+	r.Reject(endpointSlices, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
 	if got := r.cache.Snapshot(keyOf("a")); len(got.Slices) != 1 {
 		t.Errorf("primed with %d slices of ns/a, want 1; posts: %v", len(got.Slices), lines)
@@ -276,7 +276,7 @@ func TestSourceSurvivesOutage(t *testing.T) {
 	sourcetest.Eventually(t, "no resource is failing", func() bool {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return !s.FailingSince.IsZero() })
 	})
-	if r.logs.FilterMessageSnippet("cannot be read").Len() == 0 || r.logs.FilterMessageSnippet("answers again").Len() == 0 {
+	if r.logs.FilterMessageSnippet("cannot read from the API server").Len() == 0 || r.logs.FilterMessageSnippet("reachable again").Len() == 0 {
 		t.Error("the log tells nothing about the outage and its end")
 	}
 }
@@ -399,24 +399,24 @@ func TestSourceSpeaksJSON(t *testing.T) {
 
 func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: serviceCIDRs}
-	for name, refusal := range map[string]*apierrors.StatusError{
+	for name, rejection := range map[string]*apierrors.StatusError{
 		"not served": apierrors.NewNotFound(resource, ""),
 		"forbidden":  apierrors.NewForbidden(resource, "", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.populate()
-			r.Refuse(serviceCIDRs, refusal)
+			r.Reject(serviceCIDRs, rejection)
 			r.run(t)
 			r.posts.Await(t, "primed ns/a ns/b")
 			sourcetest.Eventually(t, "several attempts", func() bool { return len(r.Asked(serviceCIDRs)) > 3 })
-			if got := r.logs.FilterMessageSnippet("optional resource").Len(); got != 1 {
+			if got := r.logs.FilterMessageSnippet("optional API resource").Len(); got != 1 {
 				t.Errorf("warned %d times, want once", got)
 			}
 			if !r.source.Status()[3].Absent {
 				t.Error("status does not say that ServiceCIDRs are absent")
 			}
-			r.Refuse(serviceCIDRs, nil)
+			r.Reject(serviceCIDRs, nil)
 			r.posts.Await(t, "ranges 10.96.0.0/16")
 		})
 	}
@@ -426,10 +426,24 @@ func TestSourceKeepsDeletedNode(t *testing.T) {
 	r := populated(t)
 	r.Remove(nodes, "", "n")
 	sourcetest.Eventually(t, "the deletion is logged", func() bool {
-		return r.logs.FilterMessageSnippet("Node was deleted").Len() == 1
+		return r.logs.FilterMessageSnippet("Node object deleted").Len() == 1
 	})
-	if r.cache.Node() == nil {
-		t.Error("the last state of the Node was lost")
+	if node := r.cache.Node(); node == nil || !node.Deleted || node.Name != "n" {
+		t.Errorf("the last state of the Node is %+v, want it to be kept and deleted", node)
+	}
+}
+
+// TestSourceFindsASeededNodeDeleted: the Node that a former source knew was deleted before the first list.
+func TestSourceFindsASeededNodeDeleted(t *testing.T) {
+	r := newRig(t)
+	r.populate()
+	r.Remove(nodes, "", "n")
+	r.cache.SetNode(&service.NodeObject{Name: "n", Zone: "z"})
+	r.run(t)
+	r.complete(t)
+	sourcetest.Eventually(t, "the Node is deleted", func() bool { return r.cache.Node().Deleted })
+	if node := r.cache.Node(); node.Name != "n" || node.Zone != "z" {
+		t.Errorf("the last state of the Node is %+v", node)
 	}
 }
 

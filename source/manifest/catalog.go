@@ -10,7 +10,7 @@ import (
 )
 
 // catalog knows which file holds which object, and decides which objects change when files change. If several files hold
-// an object, that of the first file by name is in force. It is pure; the follower's goroutine owns it.
+// an object, that of the first file by name is applied. It is pure; the follower's goroutine owns it.
 type catalog struct {
 	files map[string]*fileState
 	// holders are the files that hold an object, sorted. Contested are the objects with more than one.
@@ -22,7 +22,7 @@ type catalog struct {
 type fileState struct {
 	// objects are those of the last good reading.
 	objects map[objectID]object
-	// problems say why the newest reading is not in force.
+	// problems say why the newest reading is not applied.
 	problems []Problem
 }
 
@@ -73,7 +73,7 @@ func (c *catalog) hold(file string, state *fileState, objects map[objectID]objec
 	state.objects = objects
 }
 
-// changes returns what is in force now of the objects touched.
+// changes returns what is applied now of the objects touched.
 func (c *catalog) changes(touched map[objectID]bool) (diff difference) {
 	for id := range touched {
 		delete(c.contested, id)
@@ -115,7 +115,7 @@ func (c *catalog) perFile() (all [][]Problem) {
 	return all
 }
 
-// duplicate is the problem of an object that is not in force because an earlier file holds it.
+// duplicate is the problem of an object that is not applied because an earlier file holds it.
 func (c *catalog) duplicate(file string, id objectID) Problem {
 	first := c.holders[id][0]
 	return Problem{

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
 )
 
 // node returns an object named name that starts at line.
@@ -77,7 +81,7 @@ func TestCatalog(t *testing.T) {
 			{[]reading{good("1", "a")}, "+a", ""},
 			{[]reading{gone("1"), good("2", "a")}, "+a", ""},
 		},
-		"the first file by name wins, and the rest of the other is in force": {
+		"the first file by name wins, and the rest of the other is applied": {
 			{[]reading{good("2", "b", "a"), good("1", "a")}, "+a +b", "2:2: Node a: metadata.name: is already defined in 1:1"},
 			{nil, "", "2:2: Node a: metadata.name: is already defined in 1:1"},
 			{[]reading{good("0", "a")}, "+a", "1:1: Node a: metadata.name: is already defined in 0:1\n2:2: Node a: metadata.name: is already defined in 0:1"},
@@ -153,21 +157,34 @@ func randomReadings(random *rand.Rand) []reading {
 
 func checkCatalog(t *testing.T, seed uint64, c *catalog, known map[objectID]int) {
 	t.Helper()
-	inForce := make(map[objectID]int)
+	applied := make(map[objectID]int)
 	duplicates := 0
 	for _, file := range slices.Sorted(maps.Keys(c.files)) {
 		for id, object := range c.files[file].objects {
-			if inForce[id] == 0 {
-				inForce[id] = object.line
+			if applied[id] == 0 {
+				applied[id] = object.line
 			} else if len(c.files[file].problems) == 0 {
 				duplicates++
 			}
 		}
 	}
-	if !maps.Equal(inForce, known) || len(c.holders) != len(known) {
-		t.Fatalf("seed %d: in force %v, told %v", seed, inForce, known)
+	if !maps.Equal(applied, known) || len(c.holders) != len(known) {
+		t.Fatalf("seed %d: applied %v, told %v", seed, applied, known)
 	}
 	if told := strings.Count(complaints(c), "already defined"); told != duplicates {
 		t.Fatalf("seed %d: %d duplicates, told %d", seed, duplicates, told)
+	}
+}
+
+// TestRemovedNodeIsDeleted: the Node that the cache has is marked as deleted when its manifest is removed,
+// and not when another one is.
+func TestRemovedNodeIsDeleted(t *testing.T) {
+	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
+	cache.SetNode(&service.NodeObject{Name: "n"})
+	for _, name := range []string{"other", "n"} {
+		objectID{kind: kindNode, name: name}.remove(cache)
+		if node := cache.Node(); node.Deleted != (name == "n") {
+			t.Errorf("after the removal of %s: %+v", name, node)
+		}
 	}
 }

@@ -27,7 +27,7 @@ func checkMeta(found *findings, meta *metav1.ObjectMeta, format func(string) []s
 	}
 	if !namespaced {
 		if meta.Namespace != "" {
-			found.add("metadata.namespace", "must not be set: the kind has no namespace")
+			found.add("metadata.namespace", "must not be set: this kind is not namespaced")
 		}
 		return
 	}
@@ -290,7 +290,7 @@ func checkServiceCIDR(object *networkingv1.ServiceCIDR) findings {
 	var found findings
 	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, false)
 	if ranges := len(object.Spec.CIDRs); ranges < 1 || ranges > 2 {
-		found.add("spec.cidrs", "must have one or two ranges, has %d", ranges)
+		found.add("spec.cidrs", "must contain one or two ranges, contains %d", ranges)
 	}
 	return found
 }

@@ -7,8 +7,8 @@
 //
 // People write these files, so they are checked as strictly as by an API server. A bad
 // file is rejected whole, with one line that names file, line and field, and the last
-// good state of that file stays in force until it is repaired. If several files define an object, the
-// one in the first file by name is in force, and the others are rejected. The files must contain
+// good state of that file stays applied until it is repaired. If several files define an object, the
+// one in the first file by name is applied, and the others are rejected. The files must contain
 // what an API server would allocate: ClusterIPs and node ports.
 //
 // Removing a file removes exactly its objects. If the directory itself disappears, the

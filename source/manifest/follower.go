@@ -107,7 +107,7 @@ func (f *Follower) Run(ctx context.Context) error {
 // there is no event.
 func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	if seen.Lost != nil {
-		f.options.Log.Warn("Changes of manifests may have been missed; all files are read again", zap.String("dir", f.dir), zap.Error(seen.Lost))
+		f.options.Log.Warn("manifest watch lost events; rereading all files", zap.String("dir", f.dir), zap.Error(seen.Lost))
 	}
 	touched := make(map[string]bool)
 	for path := range seen.Touched {
@@ -143,9 +143,9 @@ func (f *Follower) report(perFile [][]Problem) {
 			continue
 		}
 		if state := f.catalog.files[file]; state != nil && len(state.problems) == 0 {
-			f.options.Log.Error("Objects of a manifest rejected; an earlier file defines them", zap.String("problem", linesOf(problems)))
+			f.options.Log.Error("rejected duplicate object in manifest; another file defines it", zap.String("problem", linesOf(problems)))
 		} else {
-			f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", linesOf(problems)))
+			f.options.Log.Error("rejected invalid manifest; keeping its last valid content", zap.String("problem", linesOf(problems)))
 		}
 		if f.options.OnProblem != nil {
 			for _, problem := range problems {
@@ -157,15 +157,15 @@ func (f *Follower) report(perFile [][]Problem) {
 		switch {
 		case bad[file] != nil:
 		case f.catalog.files[file] == nil && file != f.dir:
-			f.options.Log.Info("Rejected manifest was removed", zap.String("file", file))
+			f.options.Log.Info("rejected manifest removed", zap.String("file", file))
 		default:
-			f.options.Log.Info("Manifest is accepted again", zap.String("file", file))
+			f.options.Log.Info("manifest valid again", zap.String("file", file))
 		}
 	}
 	f.told = bad
 }
 
-// linesOf returns problems, each on a line of its own.
+// linesOf returns problems, each on a separate line.
 func linesOf(problems []Problem) string {
 	var lines []string
 	for _, problem := range problems {
@@ -201,7 +201,7 @@ type RejectedError struct {
 	Problems []Problem
 }
 
-// Error returns the problems, each on a line of its own.
+// Error returns the problems, each on a separate line.
 func (e *RejectedError) Error() string {
 	return "manifests rejected:\n" + linesOf(e.Problems)
 }

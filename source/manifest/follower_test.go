@@ -144,7 +144,7 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	r.awaitOnly("spec default/b")
 	r.awaitNoProblem()
 	sourcetest.Eventually(t, "both are logged", func() bool {
-		return r.logs.FilterMessageSnippet("Manifest rejected").Len() == 1 && r.logs.FilterMessageSnippet("accepted again").Len() == 1
+		return r.logs.FilterMessageSnippet("rejected invalid manifest").Len() == 1 && r.logs.FilterMessageSnippet("valid again").Len() == 1
 	})
 }
 
@@ -158,9 +158,9 @@ func TestFollowerDoesNotAcceptWhatIsRemoved(t *testing.T) {
 	r.must(os.Remove(r.path("bad.yaml")))
 	r.awaitNoProblem()
 	sourcetest.Eventually(t, "the removal is logged", func() bool {
-		return r.logs.FilterMessageSnippet("Rejected manifest was removed").Len() == 1
+		return r.logs.FilterMessageSnippet("rejected manifest removed").Len() == 1
 	})
-	if n := r.logs.FilterMessageSnippet("accepted again").Len(); n > 0 {
+	if n := r.logs.FilterMessageSnippet("valid again").Len(); n > 0 {
 		t.Errorf("logged %d times as accepted", n)
 	}
 }
@@ -249,7 +249,7 @@ func TestFollowerKeepsObjectsOfRenamedFile(t *testing.T) {
 	r.awaitOnly("spec default/a gone")
 }
 
-func TestFollowerRefusesWholeFiles(t *testing.T) {
+func TestFollowerRejectsWholeFiles(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", manifest("a", 81)+"---\n"+manifest("c", 0))
 	r.awaitProblem("a.yaml:13: Service default/c: spec.ports[0].port")
@@ -257,7 +257,7 @@ func TestFollowerRefusesWholeFiles(t *testing.T) {
 	r.write("b.yaml", manifest("b", 81)+"---\n"+manifest("a", 99))
 	r.awaitProblem("b.yaml:8: Service default/a: metadata.name: is already defined in " + r.path("a.yaml") + ":1")
 	r.awaitOnly("spec default/b") // the other object of the file
-	if r.logs.FilterMessageSnippet("Objects of a manifest rejected").Len() != 1 {
+	if r.logs.FilterMessageSnippet("rejected duplicate object").Len() != 1 {
 		t.Error("the log does not tell which objects are rejected")
 	}
 	r.must(os.Remove(r.path("a.yaml")))

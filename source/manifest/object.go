@@ -134,7 +134,7 @@ func (o object) feed(cache *source.Cache, nodeName string) {
 	}
 }
 
-// remove removes the object from the cache. A deleted Node stays in use, as with an API
+// remove removes the object from the cache. A deleted Node stays in use for rules, as with an API
 // server.
 func (id objectID) remove(cache *source.Cache) {
 	switch id.kind {
@@ -142,6 +142,10 @@ func (id objectID) remove(cache *source.Cache) {
 		cache.RemoveSpec(service.Key{Namespace: id.namespace, Name: id.name})
 	case kindEndpointSlice:
 		cache.RemoveSlice(id.namespace, id.name)
+	case kindNode:
+		if node := cache.Node(); node != nil && node.Name == id.name {
+			cache.RemoveNode()
+		}
 	case kindServiceCIDR:
 		cache.RemoveServiceCIDR(id.name)
 	}

@@ -45,7 +45,7 @@ func parsed(t *testing.T, text string) []object {
 	t.Helper()
 	objects, problems := parse("f.yaml", []byte(text), reduce.Policy{})
 	if len(problems) > 0 {
-		t.Fatalf("refused: %s", problems[0])
+		t.Fatalf("rejected: %s", problems[0])
 	}
 	return objects
 }
@@ -138,7 +138,7 @@ func edit(text, old, new string) string {
 	return strings.Replace(text, old, new, 1)
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	service := func(old, new string) string { return edit(goodService, old, new) }
 	slice := func(old, new string) string { return edit(goodSlice, old, new) }
 	nodePort := service("clusterIP:", "type: NodePort\n  clusterIP:")
@@ -160,10 +160,10 @@ func TestParseRefuses(t *testing.T) {
 		{"duplicate key", service("  ports:", "  clusterIP: 10.96.0.2\n  ports:"), "f.yaml:7: Service default/web: spec.clusterIP: already set on line 6"},
 		{"duplicate JSON key", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"a",` + "\n" + `"name":"b"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}}`, "f.yaml:2: Service default/b: metadata.name: already set on line 1"},
 		{"merge key", service("  clusterIP:", "  <<: 5\n  clusterIP:"), "f.yaml:6: Service default/web: spec: a merge key (<<) needs fields with values"},
-		{"text for number", service("port: 80", "port: http"), "f.yaml:8: Service default/web: spec.ports[0].port: \"http\": want a whole number (32 bits)"},
-		{"huge number", service("port: 80", "port: 99999999999"), "f.yaml:8: Service default/web: spec.ports[0].port: 99999999999: want a whole number (32 bits)"},
-		{"map for list", service("    - port: 80", "    port: 80"), "f.yaml:7: Service default/web: spec.ports: {\"port\":80}: want a list"},
-		{"second is wrong", service("- port: 80", "- {name: a, port: 80}\n    - name: b\n      port: \"81\""), "f.yaml:10: Service default/web: spec.ports[1].port: \"81\": want a whole number"},
+		{"text for number", service("port: 80", "port: http"), "f.yaml:8: Service default/web: spec.ports[0].port: \"http\": must be a whole number (32 bits)"},
+		{"huge number", service("port: 80", "port: 99999999999"), "f.yaml:8: Service default/web: spec.ports[0].port: 99999999999: must be a whole number (32 bits)"},
+		{"map for list", service("    - port: 80", "    port: 80"), "f.yaml:7: Service default/web: spec.ports: {\"port\":80}: must be a list"},
+		{"second is wrong", service("- port: 80", "- {name: a, port: 80}\n    - name: b\n      port: \"81\""), "f.yaml:10: Service default/web: spec.ports[1].port: \"81\": must be a whole number"},
 		{"bad time", service("name: web", "name: web\n  creationTimestamp: now"), "f.yaml:5: Service default/web: metadata.creationTimestamp: \"now\": parsing time"},
 		{"same object twice", goodService + "---\n" + goodService, "f.yaml:10: Service default/web: metadata.name: is already defined on line 1"},
 
@@ -184,7 +184,7 @@ func TestParseRefuses(t *testing.T) {
 		{"ClusterIPs differ", service("  ports:", "  clusterIPs: [10.96.0.2]\n  ports:"), "f.yaml:7: Service default/web: spec.clusterIPs[0]: \"10.96.0.2\" must equal spec.clusterIP"},
 		{"one family twice", service("  ports:", "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ports:"), "spec.clusterIPs[1]: must not be of the same family as spec.clusterIPs[0]"},
 		{"three ClusterIPs", service("  ports:", "  clusterIPs: [10.96.0.1, fd00::1, fd00::2]\n  ports:"), "spec.clusterIPs[2]: at most one"},
-		{"family mismatch", service("  ports:", "  ipFamilies: [IPv6]\n  ports:"), "f.yaml:5: Service default/web: spec.clusterIPs[0]: 10.96.0.1 is not an IPv6 address, as spec.ipFamilies says"},
+		{"family mismatch", service("  ports:", "  ipFamilies: [IPv6]\n  ports:"), "f.yaml:5: Service default/web: spec.clusterIPs[0]: 10.96.0.1 is not an IPv6 address, as spec.ipFamilies requires"},
 		{"families missing", service("  ports:", "  ipFamilies: [IPv4, IPv6]\n  ports:"), "spec.ipFamilies: has 2 entries for 1 ClusterIPs"},
 		{"headless node port", edit(nodePort, "10.96.0.1", "None"), "spec.clusterIP: must not be None for type NodePort"},
 		{"no ports", service("  ports:\n    - port: 80\n", ""), "spec.ports: at least one port is required"},
@@ -215,7 +215,7 @@ func TestParseRefuses(t *testing.T) {
 
 		{"no owner", slice("kubernetes.io/service-name: web", "app: web"), "f.yaml:5: EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: is required"},
 		{"bad address type", slice("IPv4", "ipv4"), "f.yaml:7: EndpointSlice default/web-1: addressType: \"ipv4\" must be one of"},
-		{"wrong family", slice("10.0.0.1", "\"fd00::1\""), "f.yaml:11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 is not an IPv4 address, as addressType says"},
+		{"wrong family", slice("10.0.0.1", "\"fd00::1\""), "f.yaml:11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 is not an IPv4 address, as addressType requires"},
 		{"bad address", slice("10.0.0.1", "host"), "endpoints[0].addresses[0]: \"host\" is not an IP address"},
 		{"no address", slice("[10.0.0.1]", "[]"), "endpoints[0].addresses: at least one address is required"},
 		{"slice port 0", slice("8080", "0"), "f.yaml:9: EndpointSlice default/web-1: ports[0].port: 0 is not a port number"},
@@ -230,7 +230,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bad node address", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  addresses:\n  - type: InternalIP\n    address: x\n", "f.yaml:7: Node n: status.addresses[0].address: \"x\""},
 		{"bad pod range", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {podCIDRs: [x]}\n", "spec.podCIDRs[0]: \"x\" is not a CIDR"},
 		{"pod ranges differ", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {podCIDR: 10.0.0.0/24, podCIDRs: [10.1.0.0/24]}\n", "spec.podCIDR: \"10.0.0.0/24\" must equal"},
-		{"no ranges", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: n}\nspec: {cidrs: []}\n", "ServiceCIDR n: spec.cidrs: must have one or two ranges, has 0"},
+		{"no ranges", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: n}\nspec: {cidrs: []}\n", "ServiceCIDR n: spec.cidrs: must contain one or two ranges, contains 0"},
 		{"bad range", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: n}\nspec: {cidrs: [x]}\n", "spec.cidrs[0]: \"x\" is not a CIDR"},
 	}
 	for _, test := range tests {
@@ -249,7 +249,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestParseBoundsAliases: a short text that expands without end is refused.
+// TestParseBoundsAliases: a short text that expands without end is rejected.
 func TestParseBoundsAliases(t *testing.T) {
 	bomb := "apiVersion: v1\nkind: Service\nmetadata:\n  name: b\n  x0: &x0 [aaaaaaaaaa]\n"
 	for i := 1; i < 12; i++ {
@@ -266,7 +266,7 @@ func TestParseBoundsAliases(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is either accepted whole or refused with
+// FuzzParse: whatever a file holds, it is either accepted whole or rejected with
 // a problem that names it, and reading it again gives the same.
 func FuzzParse(f *testing.F) {
 	f.Add(goodService + "---\n" + goodSlice)
@@ -334,8 +334,8 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 		"c.yaml", manifest("a", 80),
 		"d.yaml", "kind: [")
 	cache, err := Load(dir, "n", source.Options{})
-	refused, ok := errors.AsType[*RejectedError](err)
-	if !ok || cache != nil || len(refused.Problems) != 4 {
+	rejected, ok := errors.AsType[*RejectedError](err)
+	if !ok || cache != nil || len(rejected.Problems) != 4 {
 		t.Fatalf("%v, %v", cache, err)
 	}
 	want := "manifests rejected:\n" +

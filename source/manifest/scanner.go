@@ -135,7 +135,7 @@ func (s *scanner) gone(present map[string]bool) []reading {
 }
 
 // manifestName reports whether a file counts. Editors keep their temporary and
-// backup files under hidden names or with an ending of their own.
+// backup files under hidden names or with a special ending.
 func manifestName(name string) bool {
 	return !strings.HasPrefix(name, ".") &&
 		slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))

@@ -12,8 +12,8 @@ import (
 // Overview is what is in a directory of manifests, for a reader who may have named the wrong
 // one.
 type Overview struct {
-	// Files counts the manifests. Folders are the names of the subdirectories with manifests
-	// of their own, which nobody reads.
+	// Files counts the manifests. Folders are the names of the subdirectories that contain
+	// manifests, which Sluice does not read.
 	Files   int
 	Folders []string
 	// Services counts the Services; Nodes are the names of the Nodes. Rejected files do not

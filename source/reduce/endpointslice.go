@@ -105,7 +105,7 @@ func (p *Policy) sliceEndpoints(n *notes, family service.Family, endpoints []dis
 		}
 		reduced = append(reduced, service.SliceEndpoint{
 			Addr:        addr,
-			Place:       placeOf(e),
+			Location:    placeOf(e),
 			Ready:       valueOr(e.Conditions.Ready, true),
 			Serving:     valueOr(e.Conditions.Serving, true),
 			Terminating: valueOr(e.Conditions.Terminating, false),
@@ -128,7 +128,7 @@ func (p *Policy) endpointAddr(n *notes, where path, family service.Family, addre
 	case !ok:
 		n.add(where, skipped, "%q is not an IP address", addresses[0])
 	case service.FamilyOf(addr) != family:
-		n.add(where, skipped, "%s is not an %s address, as addressType says", addr, family)
+		n.add(where, skipped, "%s is not an %s address, as addressType requires", addr, family)
 		ok = false
 	default:
 		ok = p.admits(n, where, skipped, addr)

@@ -245,16 +245,16 @@ func TestNodeNameAndHints(t *testing.T) {
 		}
 	}))
 	want := []service.SliceEndpoint{
-		{Place: &service.Place{NodeName: "n1", Zone: "za", ForZones: []string{"za", "zb"}, ForNodes: []string{"n1"}}},
+		{Location: &service.Location{NodeName: "n1", Zone: "za", ForZones: []string{"za", "zb"}, ForNodes: []string{"n1"}}},
 		{}, {},
-		{Place: &service.Place{ForNodes: []string{"n2"}}},
+		{Location: &service.Location{ForNodes: []string{"n2"}}},
 	}
 	if len(slice.Endpoints) != len(want) {
 		t.Fatalf("%d endpoints, want %d", len(slice.Endpoints), len(want))
 	}
 	for i, w := range want {
 		e := &slice.Endpoints[i]
-		if !e.Where().Equal(w.Where()) || (e.Place == nil) != (w.Place == nil) {
+		if !e.Where().Equal(w.Where()) || (e.Location == nil) != (w.Location == nil) {
 			t.Errorf("endpoint %d: got %+v, want %+v", i, e.Where(), w.Where())
 		}
 	}

@@ -17,7 +17,7 @@ type notes struct {
 	warnings              []service.Warning
 }
 
-// warningsMax bounds the warnings about one object, which may have a hundred thousand mistakes.
+// warningsMax bounds the warnings about one object, which may have a hundred thousand errors.
 const warningsMax = 100
 
 // add records that a field cannot be used. The effect says what happens instead. Text among the
@@ -43,7 +43,7 @@ func (n *notes) add(field path, effect, problem string, args ...any) {
 }
 
 // andMore ends the last warning that is kept.
-const andMore = " (and more mistakes that are not listed)"
+const andMore = " (and more errors that are not listed)"
 
 // objectMax bounds the name of an object: a namespace of 63 bytes and a name of 253.
 const objectMax = 63 + 1 + 253

@@ -11,11 +11,11 @@ import (
 
 // places remembers the last place of each slot, as interned does for strings. A
 // cluster has few: most endpoints of a node have the same.
-var places [internSlots]atomic.Pointer[service.Place]
+var places [internSlots]atomic.Pointer[service.Location]
 
 // placeOf returns the place of an endpoint, which is shared with other endpoints there
 // and not with the API object. It is nil if the endpoint has none.
-func placeOf(e *discoveryv1.Endpoint) *service.Place {
+func placeOf(e *discoveryv1.Endpoint) *service.Location {
 	var hints discoveryv1.EndpointHints
 	if e.Hints != nil {
 		hints = *e.Hints
@@ -28,7 +28,7 @@ func placeOf(e *discoveryv1.Endpoint) *service.Place {
 	if known := slot.Load(); known != nil && isPlace(known, node, zone, &hints) {
 		return known
 	}
-	own := &service.Place{NodeName: intern(node), Zone: intern(zone)}
+	own := &service.Location{NodeName: intern(node), Zone: intern(zone)}
 	for i := range hints.ForZones {
 		own.ForZones = append(own.ForZones, intern(hints.ForZones[i].Name))
 	}
@@ -58,7 +58,7 @@ func placeHash(node, zone string, hints *discoveryv1.EndpointHints) uint64 {
 	return h.Sum64()
 }
 
-func isPlace(p *service.Place, node, zone string, hints *discoveryv1.EndpointHints) bool {
+func isPlace(p *service.Location, node, zone string, hints *discoveryv1.EndpointHints) bool {
 	if p.NodeName != node || p.Zone != zone ||
 		len(p.ForZones) != len(hints.ForZones) || len(p.ForNodes) != len(hints.ForNodes) {
 		return false

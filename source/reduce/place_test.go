@@ -28,7 +28,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 	first, _ := lenient.EndpointSlice(object(2))
 	second, _ := lenient.EndpointSlice(object(1))
-	if place := first.Endpoints[0].Place; place != first.Endpoints[1].Place || place != second.Endpoints[0].Place {
+	if place := first.Endpoints[0].Location; place != first.Endpoints[1].Location || place != second.Endpoints[0].Location {
 		t.Error("endpoints of one place have several")
 	}
 	if size := unsafe.Sizeof(service.SliceEndpoint{}); size > 40 {

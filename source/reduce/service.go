@@ -87,7 +87,7 @@ func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr
 				notServed, "%q is not an IP address", spec.ClusterIPs[i])
 		case service.FamilyOf(addr) != family:
 			n.add(at("spec.clusterIPs", i),
-				notServed, "%s is not an %s address, as spec.ipFamilies says", addr, family)
+				notServed, "%s is not an %s address, as spec.ipFamilies requires", addr, family)
 		case !found[family].IsValid():
 			found[family] = addr
 		}
@@ -203,7 +203,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 	const list = "spec.loadBalancerSourceRanges"
 	var found each[netip.Prefix]
 	var everyone service.PerFamily[bool]
-	usable, refused := 0, 0
+	usable, rejected := 0, 0
 	for i, text := range texts {
 		text = strings.TrimSpace(text)
 		if text == "" {
@@ -211,7 +211,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		}
 		prefix, ok := parsePrefix(text)
 		if !ok {
-			refused++
+			rejected++
 			n.add(at(list, i), entrySkipped, "%q is not a CIDR", text)
 			continue
 		}
@@ -220,7 +220,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		everyone[family] = everyone[family] || prefix.Bits() == 0
 		found.add(family, prefix)
 	}
-	if usable == 0 && refused > 0 {
+	if usable == 0 && rejected > 0 {
 		n.add(field(list), "every source is allowed", "no entry can be used")
 	}
 	for _, family := range service.Families {
@@ -361,7 +361,7 @@ func schedulingFlags(n *notes, wanted service.Scheduling, flags string) service.
 		switch flag = strings.TrimSpace(flag); {
 		case flag == "":
 		case !slices.Contains(hashing, wanted.Scheduler):
-			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s has no flags; only %s have",
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s does not support flags; only %s do",
 				flags, wanted.Scheduler, strings.Join(hashing, " and "))
 			return service.Scheduling{}
 		case flag == wanted.Scheduler+flagPorts:

@@ -69,7 +69,7 @@ func withoutOctetZeros(text string) string {
 const nameMax = 63
 
 // isName reports whether a name can be part of a rule. API servers admit less. Behind this
-// check nobody needs to quote: a name has no blank, quote or control character.
+// check, no code needs to quote: a name has no blank, quote or control character.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i]

@@ -17,7 +17,7 @@ import (
 func TestParseAddr(t *testing.T) {
 	tests := []struct {
 		text string
-		want string // empty: refused
+		want string // empty: rejected
 	}{
 		{"10.0.0.1", "10.0.0.1"},
 		{"010.0.0.1", "10.0.0.1"},
@@ -56,7 +56,7 @@ func TestParseAddr(t *testing.T) {
 func TestParsePrefix(t *testing.T) {
 	tests := []struct {
 		text string
-		want string // empty: refused
+		want string // empty: rejected
 	}{
 		{"10.0.0.0/8", "10.0.0.0/8"},
 		{"10.1.2.3/8", "10.0.0.0/8"},

@@ -26,15 +26,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	s.mu.Lock()
 	s.requests = append(s.requests, Request{name, query, r.Header.Get("Accept")})
-	refusal := s.judge(name, r.Method, query)
+	rejection := s.judge(name, r.Method, query)
 	s.mu.Unlock()
 	sel, err := selectionOf(name, query)
-	if err != nil && refusal == nil {
-		refusal = apierrors.NewBadRequest(err.Error())
+	if err != nil && rejection == nil {
+		rejection = apierrors.NewBadRequest(err.Error())
 	}
 	switch {
-	case refusal != nil:
-		refused(w, refusal)
+	case rejection != nil:
+		rejected(w, rejection)
 	case r.Method == http.MethodPost:
 		s.create(w, r)
 	case query.Get("watch") != "":
@@ -44,14 +44,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// judge refuses what a real server would. The lock is held.
+// judge rejects what a real server would. The lock is held.
 func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusError {
 	version, _ := strconv.Atoi(query.Get("resourceVersion")) // none is 0
 	streamed := query.Get("sendInitialEvents") != ""
 	_, served := resources[name]
 	switch {
-	case s.refuse[name] != nil:
-		return s.refuse[name]
+	case s.reject[name] != nil:
+		return s.reject[name]
 	case name == events && method == http.MethodPost:
 		return nil
 	case !served || method != http.MethodGet:
@@ -71,9 +71,9 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	}
 }
 
-// refused answers with a status. Here and below, a client that has gone is no error.
-func refused(w http.ResponseWriter, refusal *apierrors.StatusError) {
-	status := refusal.Status()
+// rejected answers with a status. Here and below, a client that has gone is no error.
+func rejected(w http.ResponseWriter, rejection *apierrors.StatusError) {
+	status := rejection.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
@@ -83,7 +83,7 @@ func refused(w http.ResponseWriter, refusal *apierrors.StatusError) {
 func (s *Server) list(w http.ResponseWriter, r *http.Request, name string, sel selection) {
 	info, err := negotiate(r)
 	if err != nil {
-		refused(w, apierrors.NewBadRequest(err.Error()))
+		rejected(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	s.mu.Lock()
@@ -98,7 +98,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, name string, sel s
 	}
 	s.mu.Unlock()
 	if err != nil {
-		refused(w, apierrors.NewInternalError(err))
+		rejected(w, apierrors.NewInternalError(err))
 		return
 	}
 	w.Header().Set("Content-Type", info.MediaType)
@@ -120,7 +120,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	refused(w, apierrors.NewBadRequest(fmt.Sprintf("event: %v", err)))
+	rejected(w, apierrors.NewBadRequest(fmt.Sprintf("event: %v", err)))
 }
 
 // Request is one request of a client.
@@ -167,7 +167,7 @@ type watcher struct {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, name string, sel selection) {
 	info, err := negotiate(r)
 	if err != nil {
-		refused(w, apierrors.NewBadRequest(err.Error()))
+		rejected(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
 	version := resources[name].version

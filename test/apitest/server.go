@@ -41,17 +41,17 @@ type Server struct {
 	lagging *store
 	// quorumless is set while etcd cannot say which state is the newest.
 	quorumless bool
-	// streams is false when streamed lists are refused, as servers before Kubernetes 1.32 do.
+	// streams is false when streamed lists are rejected, as servers before Kubernetes 1.32 do.
 	streams bool
-	// refuse makes requests for a resource fail with a status.
-	refuse map[string]*apierrors.StatusError
+	// reject makes requests for a resource fail with a status.
+	reject map[string]*apierrors.StatusError
 }
 
 // New starts a server without objects on a free port of the loopback interface; Stop ends it.
 func New(listen Listen) (*Server, error) {
 	s := &Server{
 		listen: listen, address: "127.0.0.1:0", changed: make(chan struct{}), store: newStore(), streams: true,
-		refuse: make(map[string]*apierrors.StatusError),
+		reject: make(map[string]*apierrors.StatusError),
 	}
 	return s, s.Start()
 }
@@ -142,14 +142,14 @@ func (s *Server) wake() {
 	s.changed = make(chan struct{})
 }
 
-// Refuse makes requests for a resource fail, or succeed again with nil.
-func (s *Server) Refuse(resource string, err *apierrors.StatusError) {
+// Reject makes requests for a resource fail, or succeed again with nil.
+func (s *Server) Reject(resource string, err *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refuse[resource] = err
+	s.reject[resource] = err
 }
 
-// StreamLists allows lists as part of a watch, or refuses them.
+// StreamLists allows lists as part of a watch, or rejects them.
 func (s *Server) StreamLists(may bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Server) Events() []*eventsv1.Event {
 }
 
 // Local is a server without a network: it takes objects as [Server] does, and calls the followers
-// of a resource at once, in the goroutine of the change. It is for simulations, in which nothing
+// of a resource immediately, in the goroutine of the change. It is for simulations, in which nothing
 // may wait for a socket.
 type Local struct {
 	mu        sync.Mutex

@@ -130,7 +130,7 @@ func idOf(object runtime.Object) string {
 	return accessor.GetNamespace() + "/" + accessor.GetName()
 }
 
-// accessorOf panics if the object is no API object: a mistake in the test.
+// accessorOf panics if the object is no API object: a bug in the test.
 func accessorOf(object runtime.Object) metav1.Object {
 	accessor, err := meta.Accessor(object)
 	if err != nil {

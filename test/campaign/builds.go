@@ -14,14 +14,14 @@ import (
 // build is one build of the program.
 type build struct {
 	version string
-	// refuses reports whether its renderer spoils the Service refusedName.
-	refuses bool
+	// rejects reports whether its renderer spoils the Service rejectedName.
+	rejects bool
 	binary  string
 }
 
 // builds are the first one, which serves every Service, and those that take turns after it.
-func builds(refuse bool) []build {
-	return []build{{version: "campaign-0"}, {version: "campaign-1", refuses: refuse}, {version: "campaign-2", refuses: refuse}}
+func builds(reject bool) []build {
+	return []build{{version: "campaign-0"}, {version: "campaign-1", rejects: reject}, {version: "campaign-2", rejects: reject}}
 }
 
 // spoiled replaces the Service method of a backend's renderer by the one in the text. The original
@@ -33,7 +33,7 @@ type spoiled struct {
 // receiver is how both methods begin.
 const receiver = "func (r *Renderer) Service("
 
-// spoils adds something that the real kernel refuses to the objects of one Service: in nftables, a
+// spoils adds something that the real kernel rejects to the objects of one Service: in nftables, a
 // rule with an unknown expression; in iptables, one that names a missing accounting object.
 var spoils = []spoiled{
 	{"dataplane/nftables/render/renderer.go", `package render
@@ -50,7 +50,7 @@ import (
 
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	objects := r.honest(ctx, view, facts)
-	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
+	if view.Key.Name != "` + rejectedName + `" || len(objects) == 0 {
 		return objects
 	}
 	body, rule := netlink.Nest(nil, 2)
@@ -74,7 +74,7 @@ import (
 
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	objects := r.honest(ctx, view, facts)
-	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
+	if view.Key.Name != "` + rejectedName + `" || len(objects) == 0 {
 		return objects
 	}
 	return append(objects, dataplane.Object{
@@ -85,15 +85,15 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 `},
 }
 
-// place says in which folder the program is.
+// place says in which directory the program is.
 func (b *build) place(dir string) {
 	b.binary = filepath.Join(dir, "sluice-"+b.version)
-	if b.refuses {
-		b.binary += "-refusing"
+	if b.rejects {
+		b.binary += "-rejecting"
 	}
 }
 
-// checkOut writes the source of a commit into a folder.
+// checkOut writes the source of a commit into a directory.
 func checkOut(ctx context.Context, source, commit, dir string) (string, error) {
 	of := filepath.Join(dir, "_"+commit)
 	if err := os.MkdirAll(of, 0o700); err != nil {
@@ -113,7 +113,7 @@ func checkOut(ctx context.Context, source, commit, dir string) (string, error) {
 	return of, nil
 }
 
-// compile builds the program into a folder.
+// compile builds the program into a directory.
 func (b *build) compile(ctx context.Context, source, dir string) error {
 	began := time.Now()
 	b.place(dir)
@@ -121,8 +121,8 @@ func (b *build) compile(ctx context.Context, source, dir string) error {
 		return err
 	}
 	words := []string{"build", "-trimpath", "-ldflags", "-X main.version=" + b.version, "-o", b.binary}
-	if b.refuses {
-		// The go command does not look for packages in a folder of such a name.
+	if b.rejects {
+		// The go command does not look for packages in a directory of such a name.
 		files := filepath.Join(dir, "_overlay")
 		if err := os.MkdirAll(files, 0o700); err != nil {
 			return err

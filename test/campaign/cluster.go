@@ -19,9 +19,9 @@ import (
 const (
 	nodeName  = "node"
 	namespace = "campaign"
-	// refusedName is the Service that the kernel refuses: number 0, a live one.
-	refusedName   = "s0"
-	refusedNumber = 0
+	// rejectedName is the Service that the kernel rejects: number 0, a live one.
+	rejectedName   = "s0"
+	rejectedNumber = 0
 )
 
 func serviceName(n int) string { return fmt.Sprintf("s%d", n) }
@@ -52,26 +52,26 @@ type cluster struct {
 	services, live int
 	// turn counts the changes of endpoints.
 	turn atomic.Int64
-	// troubled gives some live Services a part of their own; see roles.
-	troubled bool
+	// faulty gives some live Services a special role; see roles.
+	faulty bool
 	// shown is the one endpoint of the marker.
 	shown int
 }
 
-// roles are the live Services with a part of their own beside troubles. The first half of the
+// roles are the live Services with a special role during faults. The first half of the
 // others never changes.
 type roles struct{ marker, flows, victim int }
 
-// roles returns the Service whose endpoints show which change is in force, the one whose UDP flows
-// are cleaned up again and again, and the one that a rival edits; -1 without troubles.
+// roles returns the Service whose endpoints show which change is applied, the one whose UDP flows
+// are cleaned up again and again, and the one that a rival edits; -1 without faults.
 func (c *cluster) roles() roles {
-	if !c.troubled {
+	if !c.faulty {
 		return roles{-1, -1, -1}
 	}
 	return roles{c.live - 1, c.live - 2, c.live - 3}
 }
 
-// special is how many Services have a part of their own.
+// special is how many Services have a special role.
 const special = 3
 
 func (c *cluster) fill() {
@@ -121,7 +121,7 @@ func (c *cluster) setService(n int) {
 func (c *cluster) setEndpoints(n, but int) {
 	of := c.roles()
 	asked := allPods
-	if c.troubled && (n >= c.live || n == of.flows) {
+	if c.faulty && (n >= c.live || n == of.flows) {
 		asked = allBut(but)
 	}
 	for _, family := range service.Families {
@@ -174,18 +174,18 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 	c.api.Set(apitest.EndpointSlices, slice)
 }
 
-// change changes the endpoints of the next Service. The refused one stays as it was when the kernel
+// change changes the endpoints of the next Service. The rejected one stays as it was when the kernel
 // last took it.
 func (c *cluster) change() {
 	turn := int(c.turn.Add(1))
 	n := 1 + turn%(c.services-1)
-	if c.troubled && c.still(n) {
+	if c.faulty && c.still(n) {
 		n = c.live + n%(c.services-c.live)
 	}
 	c.setEndpoints(n, 1+turn/(c.services-1))
 }
 
-// still reports whether a live Service never changes beside troubles, or only on purpose.
+// still reports whether a live Service never changes during faults, or only on purpose.
 func (c *cluster) still(n int) bool {
 	return n < c.live && (n < c.live/2 || n >= c.live-special)
 }

@@ -62,7 +62,7 @@ func (p *proxies) allow(most int) (undo func() error, err error) {
 }
 
 // fewDescriptors allows as many as the proxy was seen to use and a few for what was not seen, such
-// as both families' programs at once. Changes are in force under the limit.
+// as both families' programs at once. Changes are applied under the limit.
 func (r *trial) fewDescriptors(ctx context.Context) (err error) {
 	const unseen = 8
 	most, err := r.p.atMost(2 * time.Second)
@@ -86,7 +86,7 @@ func (r *trial) fewDescriptors(ctx context.Context) (err error) {
 const descriptorsMax = 256
 
 // manyClients starts the proxy under a limit, and opens more connections to each of its addresses.
-// Changes are in force meanwhile, and health answers afterwards.
+// Changes are applied meanwhile, and health answers afterwards.
 func (r *trial) manyClients(ctx context.Context) (err error) {
 	r.p.wrapper = []string{"sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptorsMax)}
 	defer func() { r.p.wrapper = nil }()
@@ -120,7 +120,7 @@ func (r *trial) manyClients(ctx context.Context) (err error) {
 
 // noDescriptors allows no new descriptor at all, until the log says so, while clients knock. (A
 // limit above zero would allow some, as soon as connections of the instant before are closed.) In
-// nftables mode, a change needs none. Elsewhere it is in force as soon as there are some again.
+// nftables mode, a change needs none. Elsewhere it is applied as soon as there are some again.
 func (r *trial) noDescriptors(ctx context.Context) (err error) {
 	undo, err := r.p.allow(0)
 	if err != nil {

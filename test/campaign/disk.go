@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// stateDir returns the folder of the proxy's records and of its socket. Beside troubles, it is a
-// small file system of its own.
+// stateDir returns the directory of the proxy's records and of its socket. During faults, it is a
+// small separate file system.
 func (o *options) stateDir() string { return filepath.Join(o.dir, "state") }
 
 func (o *options) mountState() error {
@@ -68,7 +68,7 @@ func disk(ctx context.Context, r *trial, number int) error {
 	}
 	time.Sleep(time.Second)
 	if atStart {
-		if err := r.p.said(ctx, "cannot answer questions", r.recovery); err != nil {
+		if err := r.p.said(ctx, "cannot serve the inspection socket; retrying", r.recovery); err != nil {
 			return errors.Join(err, heal())
 		}
 	}
@@ -124,7 +124,7 @@ func (r *trial) answersQuestions(ctx context.Context) error {
 	for {
 		ask := exec.CommandContext(ctx, r.p.builds[r.p.current].binary, "status", "--socket", filepath.Join(r.stateDir(), "sluice.sock"))
 		printed, err := ask.CombinedOutput()
-		// Status 1 says that something is wrong: the refused Service is.
+		// Status 1 says that something is wrong: the rejected Service is.
 		if exit, ok := errors.AsType[*exec.ExitError](err); err == nil || ok && exit.ExitCode() == 1 {
 			return nil
 		}

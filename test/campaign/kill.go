@@ -51,8 +51,8 @@ var aims = []aim{
 		time.Sleep(rand.N(r.latency()))
 		return "", nil
 	}},
-	{"during a search for a culprit", 3, false, func(r *trial) (string, error) {
-		r.c.setEndpoints(refusedNumber, rand.IntN(podsPerService))
+	{"during the bisection", 3, false, func(r *trial) (string, error) {
+		r.c.setEndpoints(rejectedNumber, rand.IntN(podsPerService))
 		r.burst(r.c.services / 4)
 		time.Sleep(rand.N(2 * r.latency()))
 		return "", nil
@@ -66,7 +66,7 @@ type killed struct {
 	shown string
 }
 
-// kill kills the proxy at an instant, changes something, and starts it again at once or after a
+// kill kills the proxy at an instant, changes something, and starts it again immediately or after a
 // pause. The next instant waits for the recovery, unless it falls into the start.
 func kill(ctx context.Context, r *trial, _ int) error {
 	a := pick(r.mode)
@@ -87,8 +87,8 @@ func kill(ctx context.Context, r *trial, _ int) error {
 	}
 	where = strings.TrimSuffix(a.name+": "+where, ": ")
 	r.row.count(where)
-	if r.witness != nil {
-		if err := r.witness.instant(fmt.Sprintf("%d: killed %d %s", r.row.instants, r.p.next, where)); err != nil {
+	if r.recorder != nil {
+		if err := r.recorder.instant(fmt.Sprintf("%d: killed %d %s", r.row.instants, r.p.next, where)); err != nil {
 			return err
 		}
 	}
@@ -118,21 +118,21 @@ func pick(mode string) aim {
 	var all []aim
 	for _, a := range aims {
 		if mode == "ipvs" && (strings.Contains(a.name, "audit") || strings.Contains(a.name, "culprit")) {
-			continue // no rival's edit and no refused Service there
+			continue // no rival's edit and no rejected Service there
 		}
 		all = append(all, slices.Repeat([]aim{a}, a.weight)...)
 	}
 	return all[rand.IntN(len(all))]
 }
 
-// burst changes so many Services at once.
+// burst changes so many Services together.
 func (r *trial) burst(services int) {
 	for range services {
 		r.c.change()
 	}
 }
 
-// latency is about how long a burst takes to be in force.
+// latency is about how long a burst takes to be applied.
 func (r *trial) latency() time.Duration { return max(50*time.Millisecond, r.startup/2) }
 
 // seen waits until the proxy is inside a write to the kernel, after bursts.
@@ -168,7 +168,7 @@ func (p *proxies) startPhase() (string, error) {
 	switch {
 	case !bytes.Contains(log, []byte(`"started"`)):
 		return "before it serves", nil
-	case !bytes.Contains(log, []byte(`"first write may start"`)):
+	case !bytes.Contains(log, []byte(`"startup gate opened; starting first write"`)):
 		return "before it reads the kernel, or meanwhile", nil
 	case read < 2:
 		return "while it reads the kernel", nil

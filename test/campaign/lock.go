@@ -35,7 +35,7 @@ func lock(ctx context.Context, r *trial, _ int) error {
 		if err := r.recovered(ctx, began, want, false); err != nil {
 			return err
 		}
-		r.row.count("changes in force under the lock")
+		r.row.count("changes applied under the lock")
 		time.Sleep(time.Until(began.Add(r.hold)))
 		return nil
 	}

@@ -1,5 +1,5 @@
 // Command campaign kills, restarts, upgrades and reconfigures proxies for as long as it is told,
-// beside one Service that the real kernel refuses the whole time, and counts what that costs the
+// beside one Service that the real kernel rejects the whole time, and counts what that costs the
 // other Services: nothing.
 //
 //	client ──── node ──── pods
@@ -14,22 +14,22 @@
 //
 // A client makes new TCP connections and asks UDP questions at a steady rate, at ClusterIPs and
 // node ports in both families, and holds long-lived sessions. Every exchange that does not succeed
-// is lost; the exit status is 1 if any is. Exchanges with the refused Service itself are counted
+// is lost; the exit status is 1 if any is. Exchanges with the rejected Service itself are counted
 // apart.
 //
-// With -former, none is refused, and one of the two builds that take turns is that of another commit.
+// With -former, none is rejected, and one of the two builds that take turns is that of another commit.
 //
-// With -trouble, something goes wrong around the proxy instead, so many times: it is killed at
+// With -fault, something goes wrong around the proxy instead, so many times: it is killed at
 // instants that fall into all that it does, stopped while a rival removes its rules, short of disk,
 // descriptors, memory or the lock of the iptables programs, and takes the node over from kube-proxy
-// and from other modes (see troubles). Half of the live
+// and from other modes (see faults). Half of the live
 // Services stay as they are, endpoints of the others change 50 times a second. The table says what
-// was lost and how long a change took at most to be in force afterwards.
+// was lost and how long a change took at most to be applied afterwards.
 //
-// It runs as root in network namespaces and with mounts of its own:
+// It runs as root in network namespaces and with separate mounts:
 //
 //	make campaign DURATION=1h MODE=iptables VARIANT=legacy
-//	make campaign TROUBLE=kill INSTANTS=300 MODE=iptables VARIANT=legacy
+//	make campaign FAULT=kill INSTANTS=300 MODE=iptables VARIANT=legacy
 //	make campaign FORMER=v1.2.3 DURATION=5m MODE=nftables
 package main
 
@@ -58,8 +58,8 @@ type options struct {
 	mode, variant           string
 	services, live, rate    int
 	dir                     string
-	control                 bool
-	trouble                 string
+	control, offload        bool
+	fault                   string
 	instants                int
 	longest, hold, patience time.Duration
 	recovery                time.Duration
@@ -69,7 +69,7 @@ type options struct {
 }
 
 // errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
-var errLost = errors.New("connections to Services other than the refused one were lost")
+var errLost = errors.New("connections to Services other than the rejected one were lost")
 
 func main() {
 	o := options{}
@@ -82,21 +82,22 @@ func main() {
 	flag.IntVar(&o.live, "live", 30, "how many of them have pods that answer")
 	flag.IntVar(&o.rate, "rate", 200, "new connections and questions per second")
 	flag.StringVar(&o.dir, "dir", "", "folder for builds and logs; empty makes one and leaves it when something is lost")
-	flag.BoolVar(&o.control, "control", false, "refuse nothing: what is lost then is not the refused Service's doing")
-	flag.StringVar(&o.trouble, "trouble", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory, lock, takeover and tenant, with commas")
-	flag.IntVar(&o.instants, "instants", 300, "how many times each trouble happens")
-	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each trouble, however many instants are left")
+	flag.BoolVar(&o.control, "control", false, "reject nothing: what is lost then is not the rejected Service's doing")
+	flag.BoolVar(&o.offload, "offload", false, "offload established TCP connections, in mode nftables, on a kernel with flowtables")
+	flag.StringVar(&o.fault, "fault", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory, lock, takeover, tenant and (with -offload) offload, with commas")
+	flag.IntVar(&o.instants, "instants", 300, "how many times each fault happens")
+	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each fault, however many instants are left")
 	flag.DurationVar(&o.hold, "hold", time.Minute, "how long a lock is held, and at most 20 s of it the longest time a proxy is stopped")
 	flag.DurationVar(&o.patience, "patience", 5*time.Second, "how long an exchange may take")
-	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a trouble may take")
+	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a fault may take")
 	flag.StringVar(&o.builds, "builds", "", "folder with builds that -prepare has made; empty makes them anew")
 	flag.StringVar(&o.kubeProxy, "kube-proxy", "bin/e2e-kubeproxy", "the real kube-proxy, for takeovers")
-	flag.StringVar(&o.former, "former", "", "a commit whose build takes turns with this one: upgrades and roll-backs; refuses nothing")
+	flag.StringVar(&o.former, "former", "", "a commit whose build takes turns with this one: upgrades and roll-backs; rejects nothing")
 	flag.BoolVar(&o.prepare, "prepare", false, "make the builds in the folder of -builds, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if o.trouble != "" && !isPrivate() {
+	if o.fault != "" && !isPrivate() {
 		os.Exit(inPrivate(ctx))
 	}
 	if err := o.run(ctx); err != nil {
@@ -107,14 +108,16 @@ func main() {
 
 func (o *options) check() error {
 	switch {
-	case o.mode != "nftables" && o.mode != "iptables" && (o.mode != "ipvs" || o.trouble == "" && o.former == ""):
-		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -trouble or -former only", o.mode)
-	case o.trouble != "" && o.live < 2*special+2:
-		return fmt.Errorf("-live %d: want %d or more beside troubles", o.live, 2*special+2)
+	case o.mode != "nftables" && o.mode != "iptables" && (o.mode != "ipvs" || o.fault == "" && o.former == ""):
+		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -fault or -former only", o.mode)
+	case o.offload && o.mode != "nftables":
+		return fmt.Errorf("-offload: must be with -mode nftables, not %s", o.mode)
+	case o.fault != "" && o.live < 2*special+2:
+		return fmt.Errorf("-live %d: want %d or more beside faults", o.live, 2*special+2)
 	case o.prepare && o.builds == "":
 		return errors.New("-prepare: want -builds")
-	case o.trouble != "" && o.services == o.live:
-		return errors.New("want -services above -live beside troubles")
+	case o.fault != "" && o.services == o.live:
+		return errors.New("want -services above -live beside faults")
 	case o.variant != "" && o.variant != "nft" && o.variant != "legacy":
 		return fmt.Errorf("-variant %q: want nft or legacy", o.variant)
 	case o.live < 2 || o.services < o.live || o.rate < 1 || o.every <= 0 || o.change <= 0:
@@ -147,7 +150,7 @@ func (o *options) run(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	if o.builds != "" { // compiled from another folder
+	if o.builds != "" { // compiled from another directory
 		if o.builds, err = filepath.Abs(o.builds); err != nil {
 			return err
 		}
@@ -174,7 +177,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if o.prepare {
 		return nil
 	}
-	if o.trouble != "" {
+	if o.fault != "" {
 		if err := o.mountState(); err != nil {
 			return err
 		}
@@ -190,20 +193,20 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Stop()) }()
-	c := &cluster{api: api, services: o.services, live: o.live, troubled: o.trouble != ""}
+	c := &cluster{api: api, services: o.services, live: o.live, faulty: o.fault != ""}
 	c.fill()
-	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, api: api.Address(), builds: all, kubeProxy: o.kubeProxy}
+	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, offload: o.offload, api: api.Address(), builds: all, kubeProxy: o.kubeProxy}
 	t := newTraffic(net.client, c.targets(), o.patience)
-	if c.troubled {
+	if c.faulty {
 		p.environment = []string{"XTABLES_LOCKFILE=" + o.lockFile()}
 		flows := c.roles().flows
-		t.spares = func(t target) bool { return t.service == refusedNumber || t.service == flows && t.protocol == "udp" }
+		t.spares = func(t target) bool { return t.service == rejectedNumber || t.service == flows && t.protocol == "udp" }
 	}
-	return o.campaign(ctx, c, p, t)
+	return o.campaign(ctx, net, c, p, t)
 }
 
 // campaign begins with the build that serves every Service, and then lets the others take turns.
-func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traffic) (err error) {
+func (o *options) campaign(ctx context.Context, net *network, c *cluster, p *proxies, t *traffic) (err error) {
 	if err := p.start(); err != nil {
 		return err
 	}
@@ -222,15 +225,15 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 		return err
 	}
 	var tables func()
-	if o.trouble == "" {
+	if o.fault == "" {
 		var times map[string]int
 		times, err = o.play(ctx, c, p, t)
 		tables = func() { report(p, t, times) }
 	} else {
-		r := &trial{options: o, c: c, p: p, t: t}
+		r := &trial{options: o, net: net, c: c, p: p, t: t}
 		tables = r.table
-		var kinds []trouble
-		if kinds, err = troublesNamed(o.trouble, o.mode); err == nil {
+		var kinds []fault
+		if kinds, err = faultsNamed(o.fault, o.mode, o.offload); err == nil {
 			err = errors.Join(r.play(ctx, kinds), errors.Join(r.failed...))
 		}
 	}
@@ -245,8 +248,8 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	p.process = nil
 	_, judged := t.snapshot()
 	switch {
-	case o.trouble == "" && p.quarantined == 0 && !o.control:
-		return errors.New("the kernel has refused nothing: that proves nothing")
+	case o.fault == "" && p.quarantined == 0 && !o.control:
+		return errors.New("the kernel has rejected nothing: that proves nothing")
 	case judged.lost > 0:
 		return errLost
 	}
@@ -312,7 +315,7 @@ func report(p *proxies, t *traffic, times map[string]int) {
 		}
 		fmt.Printf(row, kindNames[k], c.attempted, c.lost, c.late, "")
 	}
-	fmt.Printf(row, "all but the refused Service", judged.attempted, judged.lost, judged.late, "")
+	fmt.Printf(row, "all but the rejected Service", judged.attempted, judged.lost, judged.late, "")
 	fmt.Printf("\n"+row, "of these, begun after the proxy was", "attempted", "lost", "late", "times")
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -325,7 +328,7 @@ func report(p *proxies, t *traffic, times map[string]int) {
 		}
 		fmt.Printf(row, act, c.attempted, c.lost, c.late, times[act])
 	}
-	fmt.Printf("\n%d processes, of which %d of %d had the Service refused before they ended; %d hand-overs\n",
+	fmt.Printf("\n%d processes, of which %d of %d had the Service rejected before they ended; %d hand-overs\n",
 		p.next, p.quarantined, p.spoiled, p.handOvers)
 	slices.Sort(t.samples) // each begins with its time
 	for _, sample := range t.samples {

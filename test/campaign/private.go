@@ -16,7 +16,7 @@ const privateVariable = "SLUICE_CAMPAIGN_PRIVATE"
 
 func isPrivate() bool { return os.Getenv(privateVariable) != "" }
 
-// inPrivate runs this program once more with a mount namespace of its own, so that nothing mounted
+// inPrivate runs this program once more with a separate mount namespace, so that nothing mounted
 // there is seen elsewhere or left behind, and returns its exit status.
 func inPrivate(ctx context.Context) int {
 	runtime.LockOSThread() // the child ends with the thread that started it

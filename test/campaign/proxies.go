@@ -43,8 +43,10 @@ type proxies struct {
 	node          *netns.Namespace
 	dir           string
 	mode, variant string
-	api           string
-	builds        []build
+	// offload switches the offload of established connections on.
+	offload bool
+	api     string
+	builds  []build
 	// kubeProxy is the program of the real kube-proxy.
 	kubeProxy string
 	// wrapper is a command that becomes the proxy, and environment is added to its own.
@@ -58,8 +60,8 @@ type proxies struct {
 	// profiling and period are what the configuration file says.
 	profiling bool
 	period    int
-	// spoiled counts the processes of builds with a refused Service, quarantined those that logged
-	// the refusal, handOvers the logged hand-overs.
+	// spoiled counts the processes of builds with a rejected Service, quarantined those that logged
+	// the rejection, handOvers the logged hand-overs.
 	spoiled, quarantined, handOvers int
 }
 
@@ -75,6 +77,9 @@ func (p *proxies) configure() error {
 	text += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", p.file("state"))
 	if p.variant != "" {
 		text += fmt.Sprintf("iptables: {variant: %s}\n", p.variant)
+	}
+	if p.offload {
+		text += "nftables: {offload: tcp}\n"
 	}
 	// A new file replaces the old one, so a reader never sees half of it.
 	if err := os.WriteFile(p.file("config.new"), []byte(text), 0o600); err != nil {
@@ -113,8 +118,8 @@ func (p *proxies) end(how func(*netns.Daemon) error) error {
 	if err != nil {
 		return err
 	}
-	p.handOvers += bytes.Count(log, []byte("handing over to the changed configuration"))
-	if p.builds[p.current].refuses {
+	p.handOvers += bytes.Count(log, []byte("reloading configuration; rules remain"))
+	if p.builds[p.current].rejects {
 		p.spoiled++
 		if bytes.Contains(log, []byte("Service quarantined")) {
 			p.quarantined++

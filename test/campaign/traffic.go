@@ -22,7 +22,7 @@ type network struct {
 	client, node *netns.Namespace
 }
 
-// podsPerService pods serve each live Service, each Service on a port of its own. Two of them at a
+// podsPerService pods serve each live Service, each Service on a separate port. Two of them at a
 // time are its endpoints.
 const podsPerService = 3
 
@@ -88,18 +88,18 @@ const (
 	newTCP kind = iota
 	questionUDP
 	lineOfSession
-	toTheRefused
+	toTheRejected
 	destroyed
 	kinds
 )
 
 var kindNames = [kinds]string{
 	newTCP: "new TCP connections", questionUDP: "UDP questions", lineOfSession: "lines on long-lived sessions",
-	toTheRefused: "to the refused Service (not judged)", destroyed: "destroyed by a rival (not judged)",
+	toTheRejected: "to the rejected Service (not judged)", destroyed: "destroyed by a rival (not judged)",
 }
 
 // judged reports whether nothing of the kind may be lost.
-func (k kind) judged() bool { return k < toTheRefused }
+func (k kind) judged() bool { return k < toTheRejected }
 
 // count counts exchanges.
 type count struct{ attempted, lost, late int }
@@ -122,7 +122,7 @@ type traffic struct {
 	acts    []done
 	byAct   map[string]*[kinds]count
 	samples []string
-	// spares reports whether a target is not judged, as the refused Service's are not.
+	// spares reports whether a target is not judged, as the rejected Service's are not.
 	spares func(target) bool
 	// patience bounds one exchange.
 	patience time.Duration
@@ -152,7 +152,7 @@ type done struct {
 func newTraffic(client *netns.Namespace, targets []target, patience time.Duration) *traffic {
 	return &traffic{
 		client: client, targets: targets, byAct: map[string]*[kinds]count{}, patience: patience,
-		spares: func(t target) bool { return t.service == refusedNumber },
+		spares: func(t target) bool { return t.service == rejectedNumber },
 	}
 }
 
@@ -214,7 +214,7 @@ func (t *traffic) note(e netns.Exchange) {
 	to, k := t.targets[e.Target], newTCP
 	switch {
 	case t.spares(to):
-		k = toTheRefused
+		k = toTheRejected
 	case e.Session:
 		k = lineOfSession
 	case to.protocol == "udp":
@@ -232,7 +232,7 @@ func (t *traffic) note(e netns.Exchange) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.lost+c.late > 0 && k != toTheRefused && t.isDestroyed(to, e) {
+	if c.lost+c.late > 0 && k != toTheRejected && t.isDestroyed(to, e) {
 		k = destroyed
 	}
 	t.counts[k].add(c)

@@ -1,4 +1,4 @@
-// Package defects plants deliberate mistakes into builds, for the checks that have to notice
+// Package defects plants defects into builds, for the checks that have to notice
 // them. The tree stays as it is: the compiler gets other texts for some files.
 package defects
 

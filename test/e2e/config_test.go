@@ -14,7 +14,7 @@ import (
 )
 
 // A configuration file may change while the proxy runs. The same process applies a valid one, and
-// refuses an invalid one with the place of the mistake; the node serves as before.
+// rejects an invalid one with the place of the mistake; the node serves as before.
 func TestConfigurationChanges(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -78,7 +78,7 @@ func testConfiguration(t *testing.T, mode harness.Mode, path string, set func(st
 
 	before := settled(t, c, proxy)
 	write(clusterCIDR, noRange)
-	awaitRefusal(t, c, proxy, fmt.Sprintf("%s:%d: nodePortAddresses", path, lineOf(t, path, noRange)))
+	awaitRejection(t, c, proxy, fmt.Sprintf("%s:%d: nodePortAddresses", path, lineOf(t, path, noRange)))
 	before.mustBeUntouched(t, "after a file with a mistake")
 	reachAll(t, changeMax, "node ports answer as before the mistake", clients, other, c.A, c.B)
 
@@ -121,26 +121,26 @@ func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field,
 				return nil
 			}
 		}
-		return fmt.Errorf("in force: %+v", changed)
+		return fmt.Errorf("applied: %+v", changed)
 	})
 }
 
-// awaitRefusal waits until the log and an event of the node say what is wrong, and where.
-func awaitRefusal(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, place string) {
+// awaitRejection waits until the log and an event of the node say what is wrong, and where.
+func awaitRejection(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, place string) {
 	t.Helper()
 	harness.Eventually(t, changeMax, "the log reports the mistake", func(context.Context) error {
-		refused := c.Log(proxy).Refused
-		if len(refused) == 0 || !strings.Contains(refused[len(refused)-1].Problem, place) {
-			return fmt.Errorf("refused: %+v, want one with %q", refused, place)
+		rejected := c.Log(proxy).Rejected
+		if len(rejected) == 0 || !strings.Contains(rejected[len(rejected)-1].Problem, place) {
+			return fmt.Errorf("rejected: %+v, want one with %q", rejected, place)
 		}
 		return nil
 	})
-	event := awaitEvent(t, c, "ConfigurationRefused")
+	event := awaitEvent(t, c, "ConfigurationRejected")
 	if event.Regarding.Kind != "Node" || event.Regarding.Name != harness.NodeName || event.Type != corev1.EventTypeWarning {
-		t.Errorf("event ConfigurationRefused: %s, regarding %+v", event.Type, event.Regarding)
+		t.Errorf("event ConfigurationRejected: %s, regarding %+v", event.Type, event.Regarding)
 	}
 	if !strings.Contains(event.Note, place) {
-		t.Errorf("event ConfigurationRefused: %q, want it to contain %q", event.Note, place)
+		t.Errorf("event ConfigurationRejected: %q, want it to contain %q", event.Note, place)
 	}
 }
 

@@ -132,12 +132,12 @@ func testInstalledPod(t *testing.T, v variant) {
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	lookForRefusals(t, proxy)
+	lookForRejections(t, proxy)
 	proxy = startPod(t, pod, spec.Containers[0])
 	c.SetEndpoints("web", c.A, c.B, c.C)
 	reachAll(t, changeMax, "the endpoints scaled", clients, targets, c.A, c.B, c.C)
 	stopTraffic(t, traffic)
-	lookForRefusals(t, proxy)
+	lookForRejections(t, proxy)
 }
 
 // startPod starts the pod and waits until the kubelet would call it ready, and alive.
@@ -156,20 +156,20 @@ func startPod(t *testing.T, pod *harness.Pod, container corev1.Container) *harne
 	return proxy
 }
 
-// refusals are what a missing privilege, permission or mount leaves in a log.
-var refusals = []string{
+// rejections are what a missing privilege, permission or mount leaves in a log.
+var rejections = []string{
 	"forbidden", "permission denied", "operation not permitted", "read-only file system", "no such file",
 	"xtables lock is not the host's",
 }
 
-func lookForRefusals(t *testing.T, proxy *harness.Proxy) {
+func lookForRejections(t *testing.T, proxy *harness.Proxy) {
 	t.Helper()
 	log, err := os.ReadFile(proxy.LogFile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(log)) {
-		for _, mark := range refusals {
+		for _, mark := range rejections {
 			if strings.Contains(strings.ToLower(line), mark) {
 				t.Errorf("%s: %s", proxy.LogFile(), line)
 			}
@@ -212,7 +212,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			if err := proxy.Stop(); err != nil {
 				t.Error(err)
 			}
-			lookForRefusals(t, proxy)
+			lookForRejections(t, proxy)
 		})
 	}
 }
@@ -226,7 +226,7 @@ func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.P
 	return spec
 }
 
-// The running proxy applies what it can with its few privileges. It refuses a change of kernel
+// The running proxy applies what it can with its few privileges. It rejects a change of kernel
 // settings; a new pod, whose init container has all privileges, applies it. A privileged container
 // cleans up what is left.
 func TestInstalledPodAppliesChanges(t *testing.T) {
@@ -252,7 +252,7 @@ func TestInstalledPodAppliesChanges(t *testing.T) {
 		return err
 	})
 	change("maxPerCore: 0", "maxPerCore: 0\n  tcpEstablishedTimeout: 1h")
-	awaitEvent(t, c, "ConfigurationRefused")
+	awaitEvent(t, c, "ConfigurationRejected")
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -68,11 +68,11 @@ func testHandOver(t *testing.T, mode harness.Mode) {
 	// A file that cannot be applied, with a field that could have changed in place.
 	kubeconfig := c.Server.ProxyKubeconfig()
 	set(strings.Replace(c.Configuration(mode, otherCIDR, otherMetricsLine), kubeconfig, kubeconfig+"-nowhere", 1))
-	awaitRefusal(t, c, proxy, kubeconfig+"-nowhere")
+	awaitRejection(t, c, proxy, kubeconfig+"-nowhere")
 	before.mustBeUntouched(t, "after a file that cannot be served by")
 	awaitMode(t, c, otherMetrics, mode)
 	c.SetEndpoints("web", c.A, c.B)
-	reachAll(t, changeMax, "the API server is followed as before the refused file", clients, targets, c.A, c.B)
+	reachAll(t, changeMax, "the API server is followed as before the rejected file", clients, targets, c.A, c.B)
 	stopTraffic(t, traffic)
 	if !proxy.Running() {
 		t.Error("the proxy ended")

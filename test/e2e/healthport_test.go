@@ -47,7 +47,7 @@ func testHealthCheckNodePort(t *testing.T, mode harness.Mode) {
 				return fmt.Errorf("%s: %d %s", url, page.Status, page.Body)
 			}
 			if !strings.Contains(err.Error(), "connection refused") {
-				return fmt.Errorf("%s: want a refusal: %w", url, err)
+				return fmt.Errorf("%s: want a rejection: %w", url, err)
 			}
 		}
 		return nil

@@ -88,7 +88,7 @@ func TestPagesCanBeFollowed(t *testing.T) {
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"worker-1", "worker-7"} {
+	for _, name := range []string{"worker-1", "worker-2", "worker-3", "worker-4", "worker-7"} {
 		node := &corev1.Node{}
 		node.Name, node.Labels = name, map[string]string{"kubernetes.io/os": "linux"}
 		if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
@@ -100,11 +100,12 @@ func TestPagesCanBeFollowed(t *testing.T) {
 	want := map[string][2]string{ // who serves worker-1 and worker-7
 		"3. Create the DaemonSet":        {kubeProxyName, kubeProxyName},
 		"4. Migrate the first node":      {sluice, kubeProxyName},
-		"Roll back a node":               {kubeProxyName, kubeProxyName},
+		"5. Migrate the remaining nodes": {sluice, sluice},
+		"Roll back a node":               {kubeProxyName, sluice},
 		"Canary":                         {canary, canary},
 		"Rollout":                        {sluice, sluice},
 		"Roll back":                      {kubeProxyName, sluice},
-		"5. Migrate the remaining nodes": {sluice, sluice},
+		"Return to kube-proxy":           {kubeProxyName, kubeProxyName},
 	}
 	check := func(heading string) {
 		if expected, known := want[heading]; known {
@@ -116,7 +117,9 @@ func TestPagesCanBeFollowed(t *testing.T) {
 			delete(want, heading)
 		}
 	}
-	for _, page := range []string{"docs/install.md", "docs/upgrade.md", "docs/monitoring.md", "SECURITY.md"} {
+	for _, page := range []string{
+		"docs/migrate.md", "docs/install.md", "docs/upgrade.md", "docs/monitoring.md", "docs/security.md", "docs/uninstall.md",
+	} {
 		r.follow(t, page, check)
 	}
 	for heading := range want {
@@ -151,7 +154,7 @@ func installKubeadmsProxy(t *testing.T, c *harness.Cluster) {
 	}
 	config.ClusterConfiguration.ControlPlaneEndpoint = c.Server.Address().String()
 	endpoint := &kubeadmapi.APIEndpoint{AdvertiseAddress: c.Server.Address().Addr().String(), BindPort: 6443}
-	if err := kubeproxyaddon.EnsureProxyAddon(&config.ClusterConfiguration, endpoint, c.Client, io.Discard, false); err != nil {
+	if err := kubeproxyaddon.EnsureProxyAddon(&config.ClusterConfiguration, endpoint, c.Client, "", io.Discard, false); err != nil {
 		t.Fatal(err)
 	}
 	settings := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "{}"}}

@@ -13,7 +13,7 @@ import (
 )
 
 // Every test of this package runs the proxy as a user who is not root. These are the capabilities
-// that this user needs in each variant, and that SECURITY.md names: with them the proxy becomes
+// that this user needs in each variant, and that docs/security.md names: with them the proxy becomes
 // healthy, without any one of them it does not start.
 func TestProxyNeedsTheseCapabilities(t *testing.T) {
 	lockOfNode(t)

@@ -47,7 +47,7 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	awaitShadows(t, c, len(targets))
 	c.SetEndpoints("another")
 	unreachableAll(t, changeMax, "the younger one has no endpoint", clients, clusterIPs(t, younger))
-	reachAll(t, changeMax, "which does not refuse what the older one serves", clients, targets, c.A)
+	reachAll(t, changeMax, "which does not reject what the older one serves", clients, targets, c.A)
 	c.SetEndpoints("another", c.C)
 	reachAll(t, changeMax, "the younger one has changed", clients, clusterIPs(t, younger), c.C)
 	reachAll(t, changeMax, "the older one is still served", clients, targets, c.A)

@@ -57,8 +57,12 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	clients := []*harness.Host{c.X, c.P1, c.N1}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
 	c.SetEndpoints("web", c.A, c.B)
+	// kube-proxy has another form of rule for a Service with one endpoint (v1.37).
+	single := clusterIPs(t, c.CreateService("single", corev1.ServiceTypeClusterIP))
+	c.SetEndpoints("single", c.C)
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 	reachAll(t, startMax, "kube-proxy serves", clients, targets, c.A, c.B)
+	reachAll(t, startMax, "kube-proxy serves one endpoint", clients, single, c.C)
 	c.AwaitQuiet(former)
 
 	traffic := startTraffic(t, c, targets)
@@ -71,6 +75,7 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	settled(t, c, proxy)
 	c.SetEndpoints("web", c.A, c.B, c.C)
 	reachAll(t, changeMax, "the endpoints scaled under Sluice", clients, targets, c.A, c.B, c.C)
+	reachAll(t, changeMax, "one endpoint under Sluice", clients, single, c.C)
 
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
@@ -107,13 +112,13 @@ func TestKubeProxyBesideSluice(t *testing.T) {
 	if note := awaitEvent(t, c, "RulesChanged").Note; !strings.Contains(note, "changed by nft (process ") {
 		t.Errorf("RulesChanged says %q, want the program that kube-proxy started", note)
 	}
-	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "sluice") || !strings.Contains(said, "--force") {
+	if said := c.CleanupRejected("cleanup"); !strings.Contains(said, "sluice") || !strings.Contains(said, "--force") {
 		t.Errorf("cleanup beside Sluice said %q", said)
 	}
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "kube-proxy") || !strings.Contains(said, pid) {
+	if said := c.CleanupRejected("cleanup"); !strings.Contains(said, "kube-proxy") || !strings.Contains(said, pid) {
 		t.Errorf("cleanup beside kube-proxy said %q, want it named with pid %s", said, pid)
 	}
 }

@@ -46,7 +46,7 @@ func cluster(n names) (*source.Cache, []service.Warning) {
 			SessionAffinity: corev1.ServiceAffinityClientIP, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
 			HealthCheckNodePort: 30000, LoadBalancerSourceRanges: []string{"203.0.113.0/25"},
 			Ports: []corev1.ServicePort{
-				{Name: n.port, Port: 80, NodePort: 30080}, {Name: "refused", Port: 81, NodePort: 30081},
+				{Name: n.port, Port: 80, NodePort: 30080}, {Name: "rejected", Port: 81, NodePort: 30081},
 			},
 		},
 		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{
@@ -82,7 +82,7 @@ func nodeFacts() *service.NodeFacts {
 
 // FuzzNames: whatever a Service, its ports, annotations and endpoints are called, the rules
 // of every mode have the form that they have for plain names, and are read back as they were
-// written. What cannot be in a rule is refused with a warning that names object and field.
+// written. What cannot be in a rule is rejected with a warning that names object and field.
 func FuzzNames(f *testing.F) {
 	f.Add("ns", "web", "http", "rr", "zone-a")
 	f.Add("kube-system", strings.Repeat("w", 63), strings.Repeat("p", 63), "mh", strings.Repeat("z", 253))
@@ -102,12 +102,12 @@ func FuzzNames(f *testing.F) {
 		keys := cache.Keys()
 		switch {
 		case len(keys) == 0 && len(warnings) == 0:
-			t.Fatalf("%q is neither served nor refused", n)
+			t.Fatalf("%q is neither served nor rejected", n)
 		case len(keys) == 0:
 			return
 		case len(cache.Snapshot(keys[0]).Spec.Ports) == 1:
-			if port == "refused" || len(warnings) > 0 {
-				return // refused with a reason
+			if port == "rejected" || len(warnings) > 0 {
+				return // rejected with a reason
 			}
 			t.Fatalf("port %q was dropped without a warning", port)
 		}

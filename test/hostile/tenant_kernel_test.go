@@ -197,7 +197,7 @@ func (n *node) saysTooLarge(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Contains(string(log), "asks for too many objects")
+	return strings.Contains(string(log), "Service object limit exceeded")
 }
 
 // TestALargeServiceCostsOthersNothing: a tenant may write 24 KB that ask for 200,000 frontends.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// campaign is tests that may find a mistake.
+// campaign is tests that may find a defect.
 type campaign struct {
 	name string
 	// pkg has the tests, and tests is a regular expression of their names.
@@ -36,7 +36,7 @@ type runner struct {
 	limit time.Duration
 	// campaigns chooses by name; nil chooses all.
 	campaigns *regexp.Regexp
-	// clean is a directory for builds without a mistake.
+	// clean is a directory for builds without a defect.
 	clean string
 }
 

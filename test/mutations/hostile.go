@@ -2,7 +2,7 @@ package main
 
 import "github.com/sluice-proxy/sluice/test/defects"
 
-// hostile are mistakes that let a tenant, a client or a local user take what belongs to others.
+// hostile are defects that let a tenant, a client or a local user take what belongs to others.
 var hostile = []mutation{
 	{
 		name:      "no budget for objects",
@@ -70,9 +70,9 @@ var hostile = []mutation{
 	{
 		name:     "a stranger ends the hand-over",
 		sentence: "A local user who connects first does not keep the successor from the listening sockets.",
-		edits: edit("internal/daemon/rival/pass.go", "_ = conn.Close() // no socket was sent",
+		edits: edit("internal/daemon/peer/handoff.go", "_ = conn.Close() // no socket was sent",
 			"_ = conn.Close()\n\t\t_ = o.listener.SetDeadline(time.Now())"),
-		campaigns: []campaign{unitTest("internal/daemon/rival", "TestKernelAStrangerThatConnectsFirst")},
+		campaigns: []campaign{unitTest("internal/daemon/peer", "TestKernelAStrangerThatConnectsFirst")},
 	},
 	{
 		name:     "a filter without room is the host's failure",
@@ -96,9 +96,9 @@ var hostile = []mutation{
 		campaigns: []campaign{{"real kernel", "./dataplane/userspace", "^TestKernelDatagramsFromListenersAreDropped$"}}, short: true,
 	},
 	{
-		name:      "other programs' ports are refused",
+		name:      "other programs' ports are rejected",
 		sentence:  "Nftables mode: connections are refused after all programs that translate at -100.",
-		edits:     edit("dataplane/nftables/render/renderer.go", "priorityRefuse = priorityDNAT + 1", "priorityRefuse = priorityDNAT"),
-		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestOtherTranslatorsAreNotRefused$"}},
+		edits:     edit("dataplane/nftables/render/renderer.go", "priorityReject = priorityDNAT + 1", "priorityReject = priorityDNAT"),
+		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestOtherTranslatorsAreNotRejected$"}},
 	},
 }

@@ -1,12 +1,12 @@
 package main
 
-// isolated are mistakes that make one Service, actor or fragment a problem of others, and those that
+// isolated are defects that make one Service, actor or fragment a problem of others, and those that
 // appear during takeovers, repairs and stops.
 var isolated = []mutation{
 	{
 		name:     "the first sync is complete too early",
 		sentence: "The first sync is complete once every Service is programmed or quarantined.",
-		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || !m.tries.search.idle() {",
+		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || !m.tries.bisection.idle() {",
 			"left.Pending < 0 {"),
 		campaigns: []campaign{unitTest("proxy", "TestTheFirstSyncIsCompleteOnceEveryServiceIsServed")},
 	},
@@ -17,15 +17,15 @@ var isolated = []mutation{
 		campaigns: []campaign{unlanded}, short: true,
 	},
 	{
-		name:     "a failing host convicts a Service",
+		name:     "a failing host quarantines a Service",
 		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
-		edits: edit("aggregator/try.go", "m.writeWithoutSuspects(now, &refusal{suspects: rest, culprit: g.unanswered})",
-			"m.convict(now, culprit, g.unanswered)"),
+		edits: edit("aggregator/try.go", "m.writeWithoutSuspects(now, &rejection{suspects: rest, culprit: g.unanswered})",
+			"m.quarantineCulprit(now, culprit, g.unanswered)"),
 		campaigns: []campaign{unitTest("aggregator", "TestAHostThatFailsEveryWriteBlamesNoService")},
 	},
 	{
-		name:      "a search starves under writes",
-		sentence:  "A search for rejected Services makes progress while changes arrive faster than they are written.",
+		name:      "bisection starves under writes",
+		sentence:  "The bisection of rejected Services makes progress while changes arrive faster than they are written.",
 		edits:     edit("aggregator/act.go", "if !m.tries.turn || m.pacer.Failures() > 0 {", "if m.tries.turn || !m.tries.turn {"),
 		campaigns: []campaign{unitTest("aggregator", "TestASearchIsNotStarvedByOtherChanges")},
 	},
@@ -83,5 +83,5 @@ var isolated = []mutation{
 	},
 }
 
-// unlanded is the story of a Service whose writes fail without a refusal.
+// unlanded is the story of a Service whose writes fail without a rejection.
 var unlanded = campaign{"stories of isolation", "./test/sim", "^TestNobodyWaitsForAServiceThatDoesNotLand$"}

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/defects"
 )
 
-// mutation is a mistake that the changelog says was mended, put back.
+// mutation reintroduces a fixed bug.
 type mutation struct {
 	name string
-	// sentence is the changelog's, or the decision's.
+	// sentence is what the fix promised.
 	sentence string
 	edits    []defects.Edit
 	// campaigns are those that may find it, in the order in which they are run.
@@ -26,9 +26,9 @@ func unitTest(folder, tests string) campaign {
 	return campaign{"tests of " + folder, "./" + folder, "^(" + tests + ")$"}
 }
 
-// isolation are stories of Services beside refused ones.
+// isolation are stories of Services next to rejected ones.
 var isolation = campaign{"stories of isolation", "./test/sim",
-	"^(TestNobodyWaitsForASearch|TestARestartBesideARefusedServiceConcernsNobodyElse|TestANodeThatRefusesEverythingConvictsNobody)$"}
+	"^(TestNobodyWaitsForASearch|TestARestartBesideARejectedServiceConcernsNobodyElse|TestANodeThatRejectsEverythingConvictsNobody)$"}
 
 // edit is a mutation in one place.
 func edit(file, old, new string) []defects.Edit {
@@ -37,7 +37,7 @@ func edit(file, old, new string) []defects.Edit {
 
 var mutations = slices.Concat(correctness, isolated, hostile)
 
-// correctness are mistakes in the way from the API to the kernel.
+// correctness are defects in the way from the API to the kernel.
 var correctness = []mutation{
 	{
 		name:     "restart forgets what rejected Services had",
@@ -53,34 +53,34 @@ var correctness = []mutation{
 	},
 	{
 		name:      "restart writes what is there",
-		sentence:  "Objects that are already correct are in force without a write.",
+		sentence:  "Objects that are already correct are applied without a write.",
 		edits:     edit("dataplane/ledger/adopt.go", "settled := l.settle(contributions)", "settled := contributions[:0]"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
-		name:      "a search removes what it holds",
-		sentence:  "A search removes nothing.",
+		name:      "bisection removes what it holds",
+		sentence:  "Bisection removes nothing.",
 		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.fallback(), held)", "l.fold(a, nil, held)"),
 		campaigns: inMemory, short: true,
 	},
 	{
 		name:     "quarantine of whole groups",
-		sentence: "A search quarantines only Services that were rejected alone.",
-		edits: edit("aggregator/try.go", "if culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {",
-			"for _, key := range rest {\n\t\tm.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := m.tries.search.refused(rest, receipt.Suspects); found {"),
+		sentence: "Bisection quarantines only Services that were rejected alone.",
+		edits: edit("aggregator/try.go", "if culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {",
+			"for _, key := range rest {\n\t\tm.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {"),
 		campaigns: inMemory,
 	},
 	{
-		name:     "others wait for a search",
-		sentence: "A search lets the changes of others through in between.",
+		name:     "others wait for a bisection",
+		sentence: "Bisection lets the changes of others through in between.",
 		edits: edit("aggregator/act.go", "case action == Write && !m.triesFirst(now):",
-			"case action == Write && m.tries.search.idle():"),
+			"case action == Write && m.tries.bisection.idle():"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
 		name:     "no control write",
 		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
-		edits: edit("aggregator/refusal.go", "if receipt.Proven && len(free) <= provenMax {",
+		edits: edit("aggregator/rejection.go", "if receipt.Proven && len(free) <= provenMax {",
 			"if r != nil {"),
 		campaigns: []campaign{isolation}, short: true,
 	},
@@ -105,14 +105,14 @@ var correctness = []mutation{
 	},
 	{
 		name:      "silent health",
-		sentence:  "Health knows since when anything wanted is not in force, whatever holds it back.",
-		edits:     edit("aggregator/refusal.go", "m.pending.waits.begin(key, now)", "m.pending.waits.end(key)"),
+		sentence:  "Health knows since when anything wanted is not applied, whatever holds it back.",
+		edits:     edit("aggregator/rejection.go", "m.pending.waits.begin(key, now)", "m.pending.waits.end(key)"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
-		name:      "verdicts wait for everybody",
-		sentence:  "Verdicts no longer wait for others.",
-		edits:     edit("dataplane/ledger/write.go", "whole = l.inForce(contributions)", "whole = nil"),
+		name:      "results wait for other Services",
+		sentence:  "Results no longer wait for other Services.",
+		edits:     edit("dataplane/ledger/write.go", "whole = l.applied(contributions)", "whole = nil"),
 		campaigns: []campaign{unitTests("dataplane/ledger")},
 	},
 	{
@@ -128,11 +128,11 @@ var correctness = []mutation{
 		edits: []defects.Edit{
 			{File: "actors/message.go", Old: "type FactsChanged struct{}", New: "type FactsChanged struct{ Facts *service.NodeFacts }"},
 			{File: "actors/directory.go", Old: "func (d *Directory) PostFacts() {\n",
-				New: "func (d *Directory) PostFacts() {\n\tfacts := d.config.Truth.Facts()\n"},
+				New: "func (d *Directory) PostFacts() {\n\tfacts := d.config.State.Facts()\n"},
 			{File: "actors/directory.go", Old: "FactsChanged{})", New: "FactsChanged{Facts: facts})"},
 			{File: "actors/actor.go", Old: "if _, changed := e.Message.(FactsChanged); changed {",
 				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
-			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.Truth.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
+			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.State.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
 		},
 		campaigns: []campaign{unitTest("proxy", "TestNobodyStaysOnOldFacts")},
 	},

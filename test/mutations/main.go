@@ -1,10 +1,10 @@
-// Mutations checks the checks. It puts mistakes back that the changelog says were mended, one at a
+// Mutations checks the checks. It puts defects back that the changelog says were fixed, one at a
 // time, and runs the campaigns until one finds it.
 //
 //	go run ./test/mutations -only '' -seeds 2000 -minutes 10
 //
-// It builds the tests with the mistake by an overlay: the tree stays as it is. It ends with a table
-// of what was found by which campaign and how soon, and with status 1 if a mistake was not found.
+// It builds the tests with the defect by an overlay: the tree stays as it is. It ends with a table
+// of what was found by which campaign and how soon, and with status 1 if a defect was not found.
 package main
 
 import (
@@ -70,7 +70,7 @@ func choose(only string, short bool) (chosen []mutation, err error) {
 	return chosen, nil
 }
 
-// show lists mistakes.
+// show lists defects.
 func show(chosen []mutation) error {
 	for _, m := range chosen {
 		dir, err := os.MkdirTemp("", "mutations")
@@ -94,7 +94,7 @@ func cleared(dir string, err error) error {
 	return err
 }
 
-// finding is how a mistake was found.
+// finding is how a defect was found.
 type finding struct {
 	mutation mutation
 	campaign string
@@ -156,7 +156,7 @@ func shorten(line string) string {
 	return line
 }
 
-// hunt runs the campaigns until one finds a mistake.
+// hunt runs the campaigns until one finds a defect.
 func (r *runner) hunt(ctx context.Context, m mutation) (finding, error) {
 	f := finding{mutation: m}
 	dir, err := os.MkdirTemp("", "mutations")
@@ -191,7 +191,7 @@ func (r *runner) hunt(ctx context.Context, m mutation) (finding, error) {
 	return f, cleared(dir, err)
 }
 
-// unharmed is an error if what found a mistake fails without it as well.
+// unharmed is an error if what found a defect fails without it as well.
 func (r *runner) unharmed(ctx context.Context, c campaign, f finding) error {
 	binary := filepath.Join(r.clean, strings.ReplaceAll(strings.Trim(c.pkg, "./"), "/", "-")+".test")
 	if _, missing := os.Stat(binary); missing != nil {

@@ -25,7 +25,7 @@ func New(t testing.TB, name string) *netns.Namespace {
 // insideVariable is set in the process that Rerun starts.
 const insideVariable = "SLUICE_TEST_INSIDE"
 
-// Rerun runs a test again, in a process and a namespace of its own, and reports true. In that process
+// Rerun runs a test again, in a separate process and namespace, and reports true. In that process
 // it reports false.
 func Rerun(t *testing.T) bool {
 	t.Helper()

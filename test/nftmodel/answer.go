@@ -21,7 +21,7 @@ func (k *Kernel) answer(kind uint16, family uint8, all bool, attrs []byte) ([]ne
 	if q.fields, err = parseFields("a question", attrs, headerBytes, tableAttr, 2, 3); err == nil {
 		err = q.ask(kind)
 	}
-	if no, ok := err.(*refusal); ok {
+	if no, ok := err.(*rejection); ok {
 		return nil, no.errno
 	}
 	return q.messages, err

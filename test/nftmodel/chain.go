@@ -210,7 +210,7 @@ func (b *batch) newChain(r request) error {
 	return nil
 }
 
-// checkPolicy refuses a policy where there can be none.
+// checkPolicy rejects a policy where there can be none.
 func checkPolicy(f fields, old *chain) error {
 	if !f.has(unix.NFTA_CHAIN_POLICY) {
 		return nil
@@ -243,7 +243,7 @@ func (b *batch) updateChain(r request, f fields, c *chain) error {
 	return nil
 }
 
-// checkHook refuses to call a chain elsewhere than before.
+// checkHook rejects to call a chain elsewhere than before.
 func (c *chain) checkHook(f fields) error {
 	if c.base == nil {
 		return refusef(unix.EEXIST, "chain %s exists and is no base chain", c.name)
@@ -303,7 +303,7 @@ func parseBase(f fields) (*base, error) {
 	return made, made.check()
 }
 
-// check refuses base chains that there cannot be.
+// check rejects base chains that there cannot be.
 func (b *base) check() error {
 	switch {
 	case !isKind(b.kind):

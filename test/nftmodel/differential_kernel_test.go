@@ -81,8 +81,8 @@ func (s *side) generation(t *testing.T) uint32 {
 	return count
 }
 
-// commit returns the refusals, and by how much the generation grew.
-func (s *side) commit(t *testing.T, messages ...message) (refusals []string, grew uint32) {
+// commit returns the rejections, and by how much the generation grew.
+func (s *side) commit(t *testing.T, messages ...message) (rejections []string, grew uint32) {
 	t.Helper()
 	before := s.generation(t)
 	all, err := s.socket.Commit(transaction(unix.NFPROTO_IPV4, messages...))
@@ -90,9 +90,9 @@ func (s *side) commit(t *testing.T, messages ...message) (refusals []string, gre
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		refusals = append(refusals, fmt.Sprintf("%d: %s about %v", r.Kind, unix.ErrnoName(r.Errno), r.About))
+		rejections = append(rejections, fmt.Sprintf("%d: %s about %v", r.Kind, unix.ErrnoName(r.Errno), r.About))
 	}
-	return refusals, s.generation(t) - before
+	return rejections, s.generation(t) - before
 }
 
 func (s *side) read(t *testing.T) []dataplane.Object {
@@ -126,7 +126,7 @@ func compareSides(t *testing.T, real, model *side) {
 }
 
 // TestTransactionsEndAsOnTheRealKernel returns each list of messages to both kernels,
-// on top of the same tables: they refuse the same messages and elements with the
+// on top of the same tables: they reject the same messages and elements with the
 // same errors, count the same generations, and hold the same afterwards.
 func TestTransactionsEndAsOnTheRealKernel(t *testing.T) {
 	real, model := bothKernels(t, service.IPv4)
@@ -134,20 +134,20 @@ func TestTransactionsEndAsOnTheRealKernel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, s := range []*side{real, model} {
 				s.commit(t, inTable(unix.NFT_MSG_DELTABLE, 0))
-				if refusals, _ := s.commit(t, standing...); refusals != nil {
-					t.Fatalf("%s refuses what the cases stand on: %v", s.name, refusals)
+				if rejections, _ := s.commit(t, standing...); rejections != nil {
+					t.Fatalf("%s rejects what the cases stand on: %v", s.name, rejections)
 				}
 			}
 			want, wantGrew := real.commit(t, c.messages...)
 			got, gotGrew := model.commit(t, c.messages...)
 			if c.stricter {
 				if len(want) > 0 || len(got) == 0 {
-					t.Errorf("the real kernel says %v, the model %v; want the model alone to refuse", want, got)
+					t.Errorf("the real kernel says %v, the model %v; want the model alone to reject", want, got)
 				}
 				return
 			}
-			if (len(want) > 0) != c.refused {
-				t.Errorf("the real kernel says %v; the case expects it to refuse: %t", want, c.refused)
+			if (len(want) > 0) != c.rejected {
+				t.Errorf("the real kernel says %v; the case expects it to reject: %t", want, c.rejected)
 			}
 			if !slices.Equal(got, want) || gotGrew != wantGrew {
 				t.Errorf("the real kernel says %v and grows by %d generations, the model %v and %d", want, wantGrew, got, gotGrew)
@@ -265,7 +265,7 @@ func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
 }
 
 // TestServicesEndAsOnTheRealKernel takes Services of all kinds through both
-// kernels, with elements and chains among them that are refused: receipts agree,
+// kernels, with elements and chains among them that are rejected: receipts agree,
 // and so does what is read back.
 func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 	for _, family := range service.Families {
@@ -303,7 +303,7 @@ func varied(world writertest.Fixture) []service.Spec {
 	return []service.Spec{world.Spec(), exposed, local, sticky, firewalled}
 }
 
-// spoil puts something into one of a batch's objects that every kernel refuses.
+// spoil puts something into one of a batch's objects that every kernel rejects.
 func spoil(batch *dataplane.Batch, n int) {
 	for i := range batch.Changes {
 		change := &batch.Changes[(i+n*7)%len(batch.Changes)]

@@ -68,15 +68,15 @@ func (b *batch) elementsOf(r request, flags uint16) (*set, []field, bool, error)
 	return s, list, f.has(unix.NFTA_SET_ELEM_LIST_ELEMENTS), err
 }
 
-// at says which attribute of a message is refused.
+// at says which attribute of a message is rejected.
 func at(err error, item field) error {
-	if no, ok := err.(*refusal); ok {
+	if no, ok := err.(*rejection); ok {
 		no.offset = item.at
 	}
 	return err
 }
 
-// newElements adds elements. Those before a refused one stay until the whole
+// newElements adds elements. Those before a rejected one stay until the whole
 // transaction is taken back.
 func (b *batch) newElements(r request) error {
 	s, list, given, err := b.elementsOf(r, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
@@ -88,8 +88,8 @@ func (b *batch) newElements(r request) error {
 	}
 	for _, item := range list {
 		e, err := b.parseElement(s, item)
-		if err == nil && b.kernel.refused != nil && b.kernel.refused(s.element(e.id())) {
-			err = refusef(unix.EINVAL, "refused for a test")
+		if err == nil && b.kernel.rejected != nil && b.kernel.rejected(s.element(e.id())) {
+			err = refusef(unix.EINVAL, "rejected for a test")
 		}
 		if err == nil {
 			err = b.insert(s, e, r.flags&unix.NLM_F_EXCL != 0)
@@ -211,7 +211,7 @@ func (b *batch) insert(s *set, e *element, exclusive bool) error {
 	return nil
 }
 
-// clash returns the element that is there with the same key, and refuses ranges
+// clash returns the element that is there with the same key, and rejects ranges
 // that overlap another one. The kernel looks at both ends of a range only, and so
 // overlooks one that holds another; see nft_pipapo_insert.
 func (s *set) clash(e *element, now expiry) (*element, error) {

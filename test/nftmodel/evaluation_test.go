@@ -66,7 +66,7 @@ func one[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 func (p *pair) render() {
 	w := p.world
 	facts := p.facts()
-	p.sources = []netip.Addr{w.Node, w.Second, w.A, w.B, w.Pod, w.Outside, w.Stranger, w.Loopback}
+	p.sources = []netip.Addr{w.Node, w.Second, w.A, w.B, w.Pod, w.Outside, w.ForeignProcess, w.Loopback}
 	p.targets = []netip.AddrPort{
 		netip.AddrPortFrom(w.Outside, 80), netip.AddrPortFrom(w.Node, 22),
 		netip.AddrPortFrom(netip.PrefixFrom(w.ClusterIP, w.ServiceCIDR.Bits()).Masked().Addr().Next(), 80),
@@ -191,7 +191,7 @@ func (p *pair) slice(spec *service.Spec) *service.Slice {
 	}
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		e.Place = &service.Place{NodeName: one(p.r, []string{"n1", "n2"})}
+		e.Location = &service.Location{NodeName: one(p.r, []string{"n1", "n2"})}
 		e.Ready = p.chance(80)
 		e.Serving = e.Ready || p.chance(50)
 		e.Terminating = !e.Ready && e.Serving

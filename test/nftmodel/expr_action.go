@@ -35,7 +35,7 @@ func (e *nat) allowed(from *base) error {
 	return onlyNAT(from, unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT)
 }
 
-// onlyNAT refuses other chains than those of type nat at some hooks.
+// onlyNAT rejects other chains than those of type nat at some hooks.
 func onlyNAT(from *base, hooks ...uint32) error {
 	if from.kind != "nat" {
 		return refusef(unix.EOPNOTSUPP, "a translation in a %s chain", from.kind)
@@ -43,7 +43,7 @@ func onlyNAT(from *base, hooks ...uint32) error {
 	return onlyAt(from, hooks...)
 }
 
-// onlyAt refuses other hooks.
+// onlyAt rejects other hooks.
 func onlyAt(from *base, hooks ...uint32) error {
 	for _, hook := range hooks {
 		if from.hook == hook {

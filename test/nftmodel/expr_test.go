@@ -260,9 +260,9 @@ func TestMemoryBetweenRules(t *testing.T) {
 	}
 }
 
-// TestUnknownIsRefused: what the model does not understand does not land, and the
+// TestUnknownIsRejected: what the model does not understand does not land, and the
 // words say that it is the model's fault.
-func TestUnknownIsRefused(t *testing.T) {
+func TestUnknownIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    message
@@ -275,6 +275,8 @@ func TestUnknownIsRefused(t *testing.T) {
 		{"fib result", addRule("base", ex("fib", u32(unix.NFTA_FIB_DREG, 1), u32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_OIF), u32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_DADDR)))},
 		{"numgen one after the other", addRule("base", ex("numgen", u32(unix.NFTA_NG_DREG, 1), u32(unix.NFTA_NG_MODULUS, 2), u32(unix.NFTA_NG_TYPE, unix.NFT_NG_INCREMENTAL)))},
 		{"expression", addRule("base", ex("quota"))},
+		{"flowtable", inTable(unix.NFT_MSG_NEWFLOWTABLE, create)},
+		{"connection for a flowtable", addRule("base", ex("flow_offload", text(1, "services")))},
 		{"attribute of an expression", addRule("base", ex("counter", u32(9, 1)))},
 		{"attribute of a chain", addChain("x", u32(unix.NFTA_CHAIN_USE, 1))},
 		{"flag of a set", addSet("x", unix.NFT_SET_CONSTANT, 4)},
@@ -284,12 +286,12 @@ func TestUnknownIsRefused(t *testing.T) {
 	} {
 		k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0))
 		before := k.Generation()
-		refusals := k.commit(transaction(unix.NFPROTO_IPV4, c.m))
-		if len(refusals) != 1 || refusals[0].Errno != unix.EINVAL || !strings.Contains(refusals[0].Words, "not modelled") {
-			t.Errorf("%s: %v, want one refusal that says that it is not modelled", c.name, refusals)
+		rejections := k.commit(transaction(unix.NFPROTO_IPV4, c.m))
+		if len(rejections) != 1 || rejections[0].Errno != unix.EINVAL || !strings.Contains(rejections[0].Words, "not modelled") {
+			t.Errorf("%s: %v, want one rejection that says that it is not modelled", c.name, rejections)
 		}
 		if k.Generation() != before {
-			t.Errorf("%s: a refused transaction counts", c.name)
+			t.Errorf("%s: a rejected transaction counts", c.name)
 		}
 	}
 }

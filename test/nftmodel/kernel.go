@@ -1,6 +1,6 @@
 // Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It shares no rule
 // with the product. It takes the transactions of [wire.Transaction] that the real kernel takes over
-// netlink, refuses what the kernel refuses with the same error numbers, answers the same
+// netlink, rejects what the kernel rejects with the same error numbers, answers the same
 // questions, and follows packets through the rules.
 //
 // # What it models
@@ -22,14 +22,14 @@
 // There is no connection tracking: every packet is the first of its connection. There are no
 // routes. Of the bits of a connection's status it knows only the one that says "destination
 // translated". A rule knows the expressions that Sluice writes, and a counter. Everything
-// else is refused with EINVAL and an explanation, never ignored: what lands is understood.
+// else is rejected with EINVAL and an explanation, never ignored: what lands is understood.
 // The kernel is laxer there and ignores attributes that it does not know. Nothing is
 // announced to listeners.
 //
 // # How it is checked
 //
 // Tests give the same transactions and questions, chosen and random ones, to this package
-// and to the real kernel in a namespace, and compare every refusal, the generation, and what
+// and to the real kernel in a namespace, and compare every rejection, the generation, and what
 // is read back. Random packets through random rulesets end as in package rules, which evaluates the same rules from
 // data. Error numbers are those of Linux 6.18.
 package nftmodel
@@ -62,12 +62,12 @@ type Kernel struct {
 	ports  uint32
 	locals map[netip.Addr]bool
 	now    func() time.Time
-	// refused, when set, picks elements that may not be added.
-	refused func(element Name) bool
+	// rejected, when set, picks elements that may not be added.
+	rejected func(element Name) bool
 	// leaving are the base chains that the last transaction deleted, with the rules that the
 	// kernel runs until it has unregistered their hooks.
 	leaving []*chain
-	// vague is set if refusals do not say which attribute of a message they are about.
+	// vague is set if rejections do not say which attribute of a message they are about.
 	vague bool
 }
 
@@ -99,16 +99,16 @@ func (k *Kernel) SetClock(now func() time.Time) {
 	k.now = now
 }
 
-// SetRefused makes the kernel refuse to add elements with EINVAL. The function is called
-// during transactions and must not use the kernel; nil refuses none.
-func (k *Kernel) SetRefused(refused func(element Name) bool) {
+// SetRejected makes the kernel reject to add elements with EINVAL. The function is called
+// during transactions and must not use the kernel; nil rejects none.
+func (k *Kernel) SetRejected(rejected func(element Name) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.refused = refused
+	k.rejected = rejected
 }
 
-// SetVague makes refusals name a whole message, as kernels before Linux 4.12 do, instead of
-// the element that is refused.
+// SetVague makes rejections name a whole message, as kernels before Linux 4.12 do, instead of
+// the element that is rejected.
 func (k *Kernel) SetVague(vague bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,8 +146,8 @@ var _ nftkernel.Socket = (*socket)(nil)
 // roomBytes is the size of the largest transaction that a privileged process can send.
 const roomBytes = 128 << 20
 
-// Commit carries a transaction out, or returns a refusal for each refused message.
-func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+// Commit carries a transaction out, or returns a rejection for each rejected message.
+func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	switch {
 	case s.closed:
 		return nil, &wire.NotTakenError{Err: unix.EBADF}
@@ -186,7 +186,7 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// batch is a transaction being carried out: it changes the kernel at once, and notes how to
+// batch is a transaction being carried out: it changes the kernel immediately, and notes how to
 // undo each change.
 type batch struct {
 	kernel *Kernel
@@ -202,21 +202,21 @@ type batch struct {
 	careful bool
 }
 
-// commit carries a transaction out, or returns the refusals and changes nothing.
-func (k *Kernel) commit(t *wire.Transaction) []*wire.Refusal {
+// commit carries a transaction out, or returns the rejections and changes nothing.
+func (k *Kernel) commit(t *wire.Transaction) []*wire.Rejection {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	requests := requestsOf(t)
 	b := k.begin(false)
-	refusals := b.run(t, requests)
-	if len(refusals) == 0 && b.validate() != nil {
+	rejections := b.run(t, requests)
+	if len(rejections) == 0 && b.validate() != nil {
 		b.rollBack()
 		b = k.begin(true)
-		refusals = b.run(t, requests)
+		rejections = b.run(t, requests)
 	}
-	if len(refusals) > 0 {
+	if len(rejections) > 0 {
 		b.rollBack()
-		return refusals
+		return rejections
 	}
 	if b.changed {
 		k.generation++
@@ -229,26 +229,26 @@ func (k *Kernel) begin(careful bool) *batch {
 	return &batch{kernel: k, now: k.now(), leaving: newLeaving(), suspicious: make(map[*table]bool), careful: careful}
 }
 
-// run applies all messages. It continues after a refusal, as the kernel does, so that
-// everything wrong is named at once.
-func (b *batch) run(t *wire.Transaction, requests []request) []*wire.Refusal {
-	var refusals []*wire.Refusal
+// run applies all messages. It continues after a rejection, as the kernel does, so that
+// everything wrong is named together.
+func (b *batch) run(t *wire.Transaction, requests []request) []*wire.Rejection {
+	var rejections []*wire.Rejection
 	for _, r := range requests {
 		err := b.apply(r)
 		if err == nil && b.careful && (r.kind == unix.NFT_MSG_NEWRULE || r.kind == unix.NFT_MSG_NEWSETELEM) {
 			err = b.validate()
 		}
-		var no *refusal
+		var no *rejection
 		if errors.As(err, &no) {
 			if b.kernel.vague {
 				no.offset = 0
 			}
-			refusals = append(refusals, &wire.Refusal{
+			rejections = append(rejections, &wire.Rejection{
 				Errno: no.errno, Kind: r.kind, Words: no.words, About: t.Blame(r.seq, no.offset),
 			})
 		}
 	}
-	return refusals
+	return rejections
 }
 
 func (b *batch) apply(r request) error {
@@ -311,7 +311,7 @@ func (k *Kernel) Writer(family service.Family) dataplane.Writer {
 type silentWriter struct{ *nftkernel.Writer }
 
 // Watch hears nothing until the context ends.
-func (silentWriter) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
+func (silentWriter) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A transaction changes everything at once, except for what it deletes. nf_tables_commit (Linux
+// A transaction changes everything together, except for what it deletes. nf_tables_commit (Linux
 // 6.18) makes the new rules of all chains that stay visible, leaves those of deleted ones, and
 // unregisters the hooks of deleted base chains about a millisecond later. Until then these run
 // the rules that they had before the transaction. Those jump into chains that already have their

@@ -48,7 +48,7 @@ func requestsOf(t *wire.Transaction) []request {
 }
 
 // parse reads the attributes of the message. Flags that are not listed are
-// refused, but for those that every message may have.
+// rejected, but for those that every message may have.
 func (r request) parse(what string, flags uint16, known ...uint16) (fields, error) {
 	if more := r.flags &^ (flags | unix.NLM_F_REQUEST | unix.NLM_F_ACK); more != 0 {
 		return fields{}, unknownf("flags %#x of %s", more, what)
@@ -82,7 +82,7 @@ func (f fields) get(kind uint16) field {
 }
 
 // parseFields reads the attributes in b, which begins at an offset of the message.
-// One that is not listed is refused.
+// One that is not listed is rejected.
 func parseFields(what string, b []byte, at int, known ...uint16) (fields, error) {
 	found := fields{make([]field, 0, len(known))}
 	err := eachAttr(b, at, func(attr netlink.Attr, at int) error {
@@ -112,7 +112,7 @@ func parseList(what string, list field) ([]field, error) {
 }
 
 // eachAttr walks over attributes with their offsets; bytes that are none are
-// refused.
+// rejected.
 func eachAttr(b []byte, at int, each func(netlink.Attr, int) error) error {
 	walked := 0
 	for attr := range netlink.Attrs(b) {
@@ -131,7 +131,7 @@ func (f fields) has(kind uint16) bool {
 	return slices.ContainsFunc(f.list, func(one field) bool { return one.kind == kind })
 }
 
-// need refuses a message without the attributes.
+// need rejects a message without the attributes.
 func (f fields) need(what string, kinds ...uint16) error {
 	for _, kind := range kinds {
 		if !f.has(kind) {
@@ -157,7 +157,7 @@ func (f fields) uint64(kind uint16) uint64 {
 	return 0
 }
 
-// numbers refuses what should be numbers of so many bytes and are not.
+// numbers rejects what should be numbers of so many bytes and are not.
 func (f fields) numbers(bytes int, kinds ...uint16) error {
 	for _, kind := range kinds {
 		if f.has(kind) && len(f.get(kind).data) != bytes {
@@ -169,30 +169,30 @@ func (f fields) numbers(bytes int, kinds ...uint16) error {
 
 func (f fields) text(kind uint16) string { return netlink.Attr{Data: f.get(kind).data}.Text() }
 
-// refusal is the no to one message.
-type refusal struct {
+// rejection is the no to one message.
+type rejection struct {
 	errno syscall.Errno
 	// words say more than the error number.
 	words string
-	// offset is that of the refused attribute in the message, 0 if the message
-	// is refused as a whole.
+	// offset is that of the rejected attribute in the message, 0 if the message
+	// is rejected as a whole.
 	offset int
 }
 
 // Error returns the error number, and the words if there are some.
-func (r *refusal) Error() string {
+func (r *rejection) Error() string {
 	if r.words == "" {
 		return r.errno.Error()
 	}
 	return fmt.Sprintf("%v (%s)", r.errno, r.words)
 }
 
-// refusef refuses a message.
+// refusef rejects a message.
 func refusef(errno syscall.Errno, format string, args ...any) error {
-	return &refusal{errno: errno, words: fmt.Sprintf(format, args...)}
+	return &rejection{errno: errno, words: fmt.Sprintf(format, args...)}
 }
 
-// unknownf refuses what is not understood here, whatever the real kernel would
+// unknownf rejects what is not understood here, whatever the real kernel would
 // make of it.
 func unknownf(format string, args ...any) error {
 	return refusef(unix.EINVAL, "not modelled: "+format, args...)

@@ -200,7 +200,7 @@ type referrer interface {
 
 // placed is an expression that not every chain may hold.
 type placed interface {
-	// allowed refuses to be reached from a base chain.
+	// allowed rejects to be reached from a base chain.
 	allowed(from *base) error
 }
 
@@ -226,7 +226,7 @@ func init() {
 	}
 }
 
-// exprParser reads the expressions of one rule. The kernel refuses to read what no
+// exprParser reads the expressions of one rule. The kernel rejects to read what no
 // expression before has written, so it knows which registers hold something.
 type exprParser struct {
 	table   *table
@@ -346,7 +346,7 @@ func (p *exprParser) target(number uint32, size int) (int, error) {
 	return at, nil
 }
 
-// inside refuses what does not fit into the registers.
+// inside rejects what does not fit into the registers.
 func inside(number uint32, size int) (int, error) {
 	at, err := registerAt(number)
 	switch {

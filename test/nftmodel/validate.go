@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // jumpsMax is NFT_JUMP_STACK_SIZE.
 const jumpsMax = 16
 
-// validate refuses tables in which packets could loop, or reach expressions that are not
+// validate rejects tables in which packets could loop, or reach expressions that are not
 // allowed at their hook.
 func (b *batch) validate() error {
 	for t := range b.suspicious {

@@ -71,14 +71,14 @@ func TestChainsOfOneHookUntilOneTranslates(t *testing.T) {
 		ex("nat", u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT), u32(unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4), u32(unix.NFTA_NAT_REG_ADDR_MIN, 1)),
 	}
 	for _, c := range []struct{ translator, want string }{
-		{"", "second first refuses"}, {"first", "second first"}, {"second", "second"},
+		{"", "second first rejects"}, {"first", "second first"}, {"second", "second"},
 	} {
 		k := NewKernel()
 		messages := []message{addTable()}
 		for _, chain := range []struct {
 			name     string
 			priority int32
-		}{{"refuses", -99}, {"first", -100}, {"second", -100}} {
+		}{{"rejects", -99}, {"first", -100}, {"second", -100}} {
 			messages = append(messages, addChain(chain.name, hooked("nat", unix.NF_INET_PRE_ROUTING, chain.priority)))
 			if chain.name == c.translator {
 				messages = append(messages, addRule(chain.name, translates...))

@@ -66,7 +66,7 @@ func (m making) shorten(ctx context.Context, s suite, seed uint64, out io.Writer
 			return err
 		}
 		s.dir = made
-		defer func() { _ = os.RemoveAll(made) }() // what is left is in the way of nobody
+		defer func() { _ = os.RemoveAll(made) }() // what is left is in no one's way
 	}
 	fails := func(tried script.Scenario) error {
 		plan, err := play.NewPlan(tried, s.mode)

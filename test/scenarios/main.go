@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -55,6 +56,7 @@ func run(ctx context.Context) (failed int, err error) {
 	flag.IntVar(&m.attempts, "attempts", 60, "how often a made-up scenario that failed is played again to shorten it")
 	file := flag.String("file", "", "play the scenarios of this file instead of the list")
 	explains := flag.Bool("explain", true, "ask sluice explain the same questions; a disagreement is a failure")
+	flags := flag.String("flags", "", "more flags of all proxies: NAME=VALUE without dashes, separated by commas")
 	slow := flag.Int("slow", 1, "factor for all waits, for a machine that is emulated")
 	flag.Parse()
 	play.SlowDown(*slow)
@@ -71,6 +73,9 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: time.Duration(*slow) * *timeout}
+	if s.flags, err = parseFlags(*flags); err != nil {
+		return 0, err
+	}
 	if *explains && *mode != "userspace" { // which explain does not know
 		s.compared = &explained.Counts{}
 	}
@@ -95,4 +100,17 @@ func run(ctx context.Context) (failed int, err error) {
 		}
 	}
 	return sum.failed, nil
+}
+
+// parseFlags returns the flags of a list.
+func parseFlags(list string) (map[string]string, error) {
+	flags := map[string]string{}
+	for word := range strings.SplitSeq(list, ",") {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			flags[name] = value
+		} else if list != "" {
+			return nil, fmt.Errorf("-flags: %q must be NAME=VALUE", word)
+		}
+	}
+	return flags, nil
 }

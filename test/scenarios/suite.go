@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,6 +25,8 @@ type suite struct {
 	mode, variant, binary, dir string
 	workers                    int
 	timeout                    time.Duration
+	// flags are flags of all proxies. Those of a scenario count more.
+	flags map[string]string
 	// compared counts the answers that are compared with those of package explain; nil if none is.
 	compared *explained.Counts
 }
@@ -53,7 +56,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 		s.dir = made
 		defer func() {
 			if sum.failed == 0 {
-				_ = os.RemoveAll(made) // what is left is in the way of nobody
+				_ = os.RemoveAll(made) // what is left is in no one's way
 			}
 		}()
 	}
@@ -76,7 +79,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 	return sum, ctx.Err()
 }
 
-// one plays one scenario in a world of its own.
+// one plays one scenario in a separate world.
 func (s suite) one(ctx context.Context, plan *play.Plan) result {
 	r := result{ID: plan.ID, Title: plan.Title, Differs: plan.Differs}
 	if reason := s.notHere(plan); reason != "" {
@@ -117,8 +120,10 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	flags := maps.Clone(s.flags)
+	maps.Copy(flags, plan.Flags)
 	world, err := network.NewWorld(network.Options{
-		Binary: s.binary, Mode: s.mode, Variant: s.variant, Dir: dir, PodPort: plan.PodPort, Flags: plan.Flags,
+		Binary: s.binary, Mode: s.mode, Variant: s.variant, Dir: dir, PodPort: plan.PodPort, Flags: flags,
 	})
 	if err != nil {
 		return err

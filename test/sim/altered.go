@@ -170,21 +170,21 @@ func nameless(item nftmodel.Item) bool {
 	return isChain(item) || ofOnePort(item) || isElement(item) && netlink.Find([]byte(item.Body), unix.NFTA_SET_ELEM_USERDATA).Data == nil
 }
 
-// innocent returns an error if a Service was quarantined in which the kernel has refused nothing
+// misquarantined returns an error if a Service was quarantined in which the kernel has rejected nothing
 // since the last check, and nothing else has gone wrong with the kernel.
-func (g *guard) innocent(key service.Key) error {
+func (g *guard) misquarantined(key service.Key) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.tampered || g.faults.hasStruck() {
 		return nil
 	}
 	for n, states := range g.states {
-		refused := func(s state) bool {
-			// What was refused of a broken one before it broke is still the newest of it.
+		rejected := func(s state) bool {
+			// What was rejected of a broken one before it broke is still the newest of it.
 			return s.spec != nil && s.spec.Ports[0].Port >= rejectedPorts && s.spec.Ports[0].Port < defectsEnd
 		}
-		if keyOf(n) == key && !slices.ContainsFunc(states, refused) {
-			return fmt.Errorf("%v: Service %d was quarantined, and the kernel refuses nothing of it", g.family, n)
+		if keyOf(n) == key && !slices.ContainsFunc(states, rejected) {
+			return fmt.Errorf("%v: Service %d was quarantined, and the kernel rejects nothing of it", g.family, n)
 		}
 	}
 	return nil

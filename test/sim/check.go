@@ -65,7 +65,7 @@ func (w *world) idle() error {
 }
 
 // quarantined returns the keys in quarantine. Broken Services are left out: what was
-// refused before they broke is still the newest that they have submitted.
+// rejected before they broke is still the newest that they have submitted.
 func (w *world) quarantined(s aggregator.Status) (keys []string) {
 	for _, q := range s.Quarantined {
 		keys = append(keys, q.Key.String())
@@ -188,7 +188,7 @@ func (w *world) changeNothing() error {
 	if after := w.commits(); after != before {
 		return fmt.Errorf("nothing has changed, and %d transactions were sent", after-before)
 	}
-	// An actor that failed before is started at its own time, and renders anew.
+	// An actor that failed before is started at its own time, and renders again.
 	if again := w.rendered.Load() - rendered; again > 0 && w.starts() == started {
 		return fmt.Errorf("nothing has changed, and %d Services were rendered", again)
 	}

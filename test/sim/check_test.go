@@ -156,20 +156,20 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, damaged := w.stacks[service.IPv4], 0
-		sizes, refuses := map[string]int{}, map[string]bool{}
+		sizes, rejects := map[string]int{}, map[string]bool{}
 		for _, item := range s.ours(isElement) {
 			sizes[item.Set]++
 			if item.Set == nftrender.SetName("no-local-endpoints") {
-				refuses[item.Key] = true
+				rejects[item.Key] = true
 			}
 		}
 		for _, item := range s.ours(isElement) {
 			// Not every source range and hairpin concerns one of the senders, a ClusterIP
 			// rejects the ports that no Service has as well, and who is sent to the only
 			// endpoint anew stays with it.
-			// Without local endpoints, packets from outside are refused after all translations, with or
+			// Without local endpoints, packets from outside are rejected after all translations, with or
 			// without the frontend.
-			if item.Set == nftrender.SetName("frontends") && refuses[item.Key] ||
+			if item.Set == nftrender.SetName("frontends") && rejects[item.Key] ||
 				nftrender.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{nftrender.SetName("allowed-sources"), hairpins, nftrender.SetName("active-cluster-ips")}, item.Set) ||
 				(item.Set == nftrender.SetName("no-endpoints") && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
 				continue
@@ -214,9 +214,9 @@ func (s *stack) write(t *testing.T, messages ...message) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusals, err := socket.Commit(s.transaction(nftrender.TableName, messages...))
-	if err != nil || len(refusals) > 0 {
-		t.Fatal(err, refusals)
+	rejections, err := socket.Commit(s.transaction(nftrender.TableName, messages...))
+	if err != nil || len(rejections) > 0 {
+		t.Fatal(err, rejections)
 	}
 }
 
@@ -289,9 +289,9 @@ func TestTheGuardListensToHealth(t *testing.T) {
 			t.Fatal("no Service lost anything with the hook's rules: that proves nothing")
 		}
 		never := func(*service.Spec) bool { return false }
-		var convicted []aggregator.QuarantinedKey
+		var quarantined []aggregator.QuarantinedKey
 		for i := range w.cluster.specs {
-			convicted = append(convicted, aggregator.QuarantinedKey{Key: keyOf(i)})
+			quarantined = append(quarantined, aggregator.QuarantinedKey{Key: keyOf(i)})
 		}
 		began := time.Now()
 		for _, c := range []struct {
@@ -303,7 +303,7 @@ func TestTheGuardListensToHealth(t *testing.T) {
 			{"at once", aggregator.Status{Open: true}, 0, false},
 			{"with something pending", aggregator.Status{Open: true, OldestPending: began}, 3 * time.Second, false},
 			{"before the gate is open", aggregator.Status{}, 3 * time.Second, false},
-			{"of the convicted", aggregator.Status{Open: true, Quarantined: convicted}, 3 * time.Second, false},
+			{"of the quarantined", aggregator.Status{Open: true, Quarantined: quarantined}, 3 * time.Second, false},
 			{"with nothing pending", aggregator.Status{Open: true}, 3 * time.Second, true},
 		} {
 			objections = 0
@@ -333,7 +333,7 @@ func TestTheMonitorObjects(t *testing.T) {
 	}
 	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 8})
 	if err := m.objections(); err == nil {
-		t.Error("a verdict of the last but one incarnation was accepted")
+		t.Error("an ack of the last but one incarnation was accepted")
 	}
 	m = newMonitor(nil)
 	m.object(errors.New("two jobs"))

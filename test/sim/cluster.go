@@ -79,9 +79,9 @@ type cluster struct {
 	// histories holds, by family and Service, the states that may be in the kernel while
 	// the present one is held back, newest last. The first is that of the last check.
 	histories service.PerFamily[map[int][]state]
-	// refused holds, likewise, the states that were announced while they were held back. The
+	// rejected holds, likewise, the states that were announced while they were held back. The
 	// proxy may still try any of them when their defects end.
-	refused service.PerFamily[map[int][]state]
+	rejected service.PerFamily[map[int][]state]
 	// former has the node's facts of each time, newest last.
 	former []*service.NodeFacts
 }
@@ -102,7 +102,7 @@ func newCluster(settings proxy.NodeSettings) *cluster {
 		picture: newPicture(settings, hostsOf(0)), told: newPicture(settings, hostsOf(0)), defects: &defects{},
 	}
 	for _, family := range service.Families {
-		c.histories[family], c.refused[family] = map[int][]state{}, map[int][]state{}
+		c.histories[family], c.rejected[family] = map[int][]state{}, map[int][]state{}
 	}
 	c.noteFacts(c.facts())
 	return c
@@ -122,7 +122,7 @@ func (c *cluster) record(n int, now state) {
 			all[n] = []state{{facts: now.facts}} // it did not exist
 		}
 		if c.defects.holdBack(now.spec, family) {
-			all = c.refused[family]
+			all = c.rejected[family]
 		}
 		if len(all[n]) == 0 || !all[n][len(all[n])-1].equal(now) {
 			all[n] = append(all[n], now)
@@ -143,10 +143,10 @@ func (c *cluster) recordAll(p *picture) {
 // settled records which state of a Service is in a family's kernel.
 func (c *cluster) settled(family service.Family, s served) {
 	c.histories[family][s.n] = []state{s.state}
-	if all := c.refused[family][s.n]; c.heldBack(s.n, family) && len(all) > 0 {
-		c.refused[family][s.n] = all[len(all)-1:]
+	if all := c.rejected[family][s.n]; c.heldBack(s.n, family) && len(all) > 0 {
+		c.rejected[family][s.n] = all[len(all)-1:]
 	} else {
-		delete(c.refused[family], s.n)
+		delete(c.rejected[family], s.n)
 	}
 }
 
@@ -213,7 +213,7 @@ func (c *cluster) repairAll() {
 		c.defects.repair(spec.Ports[0].Port)
 	}
 	for _, family := range service.Families {
-		for n, all := range c.refused[family] {
+		for n, all := range c.rejected[family] {
 			for _, s := range all {
 				if !c.defects.holdBack(s.spec, family) {
 					c.histories[family][n] = append(c.histories[family][n], s)

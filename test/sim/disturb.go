@@ -31,9 +31,9 @@ func (w *world) disturb(e event) error {
 		w.feed.again()
 	case upheaval:
 		w.upheaval(e)
-	case refuseAll:
+	case rejectAll:
 		w.leaveRemains()
-		w.stacks[e.n].faults.add(refusalFor(d))
+		w.stacks[e.n].faults.add(rejectionFor(d))
 	case rival:
 		w.awaitOpen()
 		w.damaged = true
@@ -62,14 +62,14 @@ func (w *world) leaveRemains() {
 	}
 }
 
-// refusalFor lets the kernel refuse every transaction, or take none, for some minutes.
-func refusalFor(d random) requestFault {
+// rejectionFor lets the kernel reject every transaction, or take none, for some minutes.
+func rejectionFor(d random) requestFault {
 	f := requestFault{times: 1 << 30, until: time.Now().Add(time.Duration(30+d.IntN(300)) * time.Second)}
 	switch d.IntN(4) {
 	case 0:
-		f.refused = &wire.Refusal{Errno: unix.ENOMEM}
+		f.rejected = &wire.Rejection{Errno: unix.ENOMEM}
 	case 1:
-		f.refused = &wire.Refusal{Errno: unix.EOPNOTSUPP}
+		f.rejected = &wire.Rejection{Errno: unix.EOPNOTSUPP}
 	case 2:
 		f.err = &wire.NotTakenError{Err: unix.EPERM}
 	default:

@@ -12,7 +12,7 @@ import (
 // Then it stays as it was, at the time of any of them.
 
 // inherited returns the forms besides its own in which a held Service may have the chains that it
-// shares: with each detection of local pods of the past. Affinity has chains of its own.
+// shares: with each detection of local pods of the past. Affinity has separate chains.
 func (w *world) inherited(family service.Family, s served) (all []served) {
 	spec := s.state.spec
 	if spec == nil || !spec.ExternalLocal || spec.AffinitySeconds > 0 || !w.cluster.heldBack(s.n, family) {

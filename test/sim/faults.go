@@ -52,7 +52,7 @@ func (d *defects) between(port, from, to uint16) bool {
 }
 
 // rejected reports whether the kernel takes no transaction with a Service of this port, and
-// stalled whether it does so without a refusal. Broken reports whether rendering it panics.
+// stalled whether it does so without a rejection. Broken reports whether rendering it panics.
 func (d *defects) rejected(port uint16) bool {
 	return d.between(port, rejectedPorts, brokenPorts) || d.stalled(port)
 }
@@ -66,7 +66,7 @@ var frontendSets = []string{
 }
 
 // portOf returns the port of a frontend's element; 0 for other elements. The key of a frontend
-// ends with its port, in a word of its own.
+// ends with its port, in a separate word.
 func portOf(element nftmodel.Name) uint16 {
 	const wordBytes = 4
 	at := len(element.Key) - wordBytes
@@ -76,10 +76,10 @@ func portOf(element nftmodel.Name) uint16 {
 	return uint16(element.Key[at])<<8 | uint16(element.Key[at+1])
 }
 
-// refuses reports whether the kernel refuses an element.
-func (d *defects) refuses(element nftmodel.Name) bool { return d.rejected(portOf(element)) }
+// rejects reports whether the kernel rejects an element.
+func (d *defects) rejects(element nftmodel.Name) bool { return d.rejected(portOf(element)) }
 
-// stalls returns the error of a refused transaction that touches these parts, if a stalled Service
+// stalls returns the error of a rejected transaction that touches these parts, if a stalled Service
 // is among them: the kernel lacks memory, or its answer is lost.
 func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
 	for element := range touched {
@@ -109,7 +109,7 @@ func (d *defects) holdBack(spec *service.Spec, family service.Family) bool {
 		return false
 	}
 	for i := range spec.Ports {
-		// A failed rendering keeps everything back, a refused one only what has rules.
+		// A failed rendering keeps everything back, a rejected one only what has rules.
 		if d.broken(spec.Ports[i].Port) || (d.rejected(spec.Ports[i].Port) && spec.ClusterIPs[family].IsValid()) {
 			return true
 		}
@@ -129,8 +129,8 @@ type requestFault struct {
 	// taken is set if a transaction is carried out although err is returned.
 	taken bool
 	err   error
-	// refused is the error number with which the kernel refuses a whole transaction.
-	refused *wire.Refusal
+	// rejected is the error number with which the kernel rejects a whole transaction.
+	rejected *wire.Rejection
 	// disturb lets another program commit before the question is answered.
 	disturb bool
 }
@@ -163,7 +163,7 @@ func (f *requestFaults) next(ask bool) requestFault {
 			return requestFault{}
 		default:
 			q.times--
-			f.struck = f.struck || q.err != nil || q.refused != nil
+			f.struck = f.struck || q.err != nil || q.rejected != nil
 			return *q
 		}
 	}
@@ -209,9 +209,9 @@ func failureOf(variant uint64, times int) requestFault {
 	case 4:
 		f.err = errLost
 	case 5:
-		f.refused = &wire.Refusal{Errno: unix.EINVAL}
+		f.rejected = &wire.Rejection{Errno: unix.EINVAL}
 	case 6:
-		f.refused = &wire.Refusal{Errno: unix.EOPNOTSUPP}
+		f.rejected = &wire.Rejection{Errno: unix.EOPNOTSUPP}
 	}
 	return f
 }
@@ -363,7 +363,7 @@ func (w *checkedWriter) Close() error {
 }
 
 // Watch implements dataplane.Watcher.
-func (w *checkedWriter) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *checkedWriter) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	return w.stack.watch(ctx, changed)
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
-// feed stands between the API and a process. What happens counts for the API at once; the
+// feed stands between the API and a process. What happens counts for the API immediately; the
 // process learns of it at its own time, stream by stream, as client-go delivers: within a
-// stream in order, with what was missed in a list of its own, and after a start from a list
+// stream in order, with what was missed in a separate list, and after a start from a list
 // that may be older than the last one that the former process had seen.
 type feed struct {
 	mu      sync.Mutex

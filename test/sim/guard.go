@@ -31,8 +31,8 @@ type guard struct {
 	faults *requestFaults
 	blame  blame
 	object func(error)
-	// disturb lets another program commit. Stalls returns the error of a refused transaction
-	// that fails without a refusal.
+	// disturb lets another program commit. Stalls returns the error of a rejected transaction
+	// that fails without a rejection.
 	disturb func() error
 	stalls  func(touched map[nftmodel.Name]bool) error
 
@@ -187,7 +187,7 @@ type socket struct {
 }
 
 // Commit implements nftkernel.Socket.
-func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	g := s.guard
 	fault := g.faults.next(false)
 	time.Sleep(fault.delay)
@@ -195,34 +195,34 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	defer g.mu.Unlock()
 	g.commits++
 	switch {
-	case fault.refused != nil:
-		return []*wire.Refusal{fault.refused}, nil
+	case fault.rejected != nil:
+		return []*wire.Rejection{fault.rejected}, nil
 	case fault.err != nil && !fault.taken:
 		return nil, fault.err
 	}
 	touched, damaged := g.kernel.Touched(t), g.unrepaired()
-	refusals, err := s.Socket.Commit(t)
-	if err == nil && len(refusals) == 0 {
+	rejections, err := s.Socket.Commit(t)
+	if err == nil && len(rejections) == 0 {
 		g.judge(touched, damaged)
 	}
 	if fault.err != nil {
 		return nil, fault.err
 	}
-	if len(refusals) > 0 {
+	if len(rejections) > 0 {
 		if stalled := g.stalls(touched); stalled != nil {
 			return nil, stalled
 		}
 	}
-	for _, r := range refusals {
+	for _, r := range rejections {
 		if g.blame == blameNothing {
 			r.About = nil
 		}
 	}
-	return refusals, err
+	return rejections, err
 }
 
 // wait returns after d, or when ctx ends. It asks no timer for no wait: two goroutines of one
-// bubble that do so at once break the race detector (golang/go#78156).
+// bubble that do so at the same time break the race detector (golang/go#78156).
 func wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -373,7 +373,7 @@ const silenceMax = 2 * time.Second
 
 // checkHealth objects when a Service that has to be served is not, is neither quarantined
 // nor disturbed, and the aggregator has nothing pending. It is called every second.
-// HeldBack reports whether rendering fails, or the kernel refuses the Service.
+// HeldBack reports whether rendering fails, or the kernel rejects the Service.
 func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -401,7 +401,7 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 			continue
 		}
 		f.reported = true
-		g.object(fmt.Errorf("%v: health is silent: %v/%v of Service %d has not been in force for %v, "+
+		g.object(fmt.Errorf("%v: health is silent: %v/%v of Service %d has not been applied for %v, "+
 			"and nothing is pending: %+v", g.family, p.Dst, p.Protocol, n, now.Sub(f.lost), s))
 	}
 }

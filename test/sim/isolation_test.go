@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A Service that the kernel refuses is no concern of others, and health knows of it.
+// A Service that the kernel rejects is no concern of others, and health knows of it.
 
-// neighbours are Services that are well; the first refused one has the number firstChanged.
+// neighbours are Services that are well; the first rejected one has the number firstChanged.
 const neighbours = 12
 
 // ear hears what aggregators do.
@@ -86,7 +86,7 @@ func TestNobodyWaitsForASearch(t *testing.T) {
 		for i := range culprits {
 			happen(event{rejectService, firstChanged + i, 1 + i, storyVariant})
 		}
-		convicted := func() int {
+		quarantined := func() int {
 			return heard.count(func(e aggregator.Event) bool {
 				q, is := e.(aggregator.Quarantined)
 				return is && q.Domain == s.family.String()
@@ -96,7 +96,7 @@ func TestNobodyWaitsForASearch(t *testing.T) {
 			time.Sleep(slow)
 			synctest.Wait()
 			if status := w.proxy.Status()[s.family]; status.OldestPending.IsZero() {
-				t.Errorf("%d of %d culprits are found, and health says that nothing waits", convicted(), culprits)
+				t.Errorf("%d of %d culprits are found, and health says that nothing waits", quarantined(), culprits)
 			}
 		}
 		const neighbour = 3
@@ -110,46 +110,46 @@ func TestNobodyWaitsForASearch(t *testing.T) {
 		happen(event{setSlice, neighbour, 1, storyVariant})
 		time.Sleep(3 * slow)
 		synctest.Wait()
-		if convicted() == culprits {
-			t.Fatal("the search is over: that proves nothing")
+		if quarantined() == culprits {
+			t.Fatal("the bisection is over: that proves nothing")
 		}
 		if applied() == before {
-			t.Errorf("a neighbour waits for a search that has found %d of %d culprits", convicted(), culprits)
+			t.Errorf("a neighbour waits for a bisection that has found %d of %d culprits", quarantined(), culprits)
 		}
 		time.Sleep(2 * time.Minute)
 	})
 }
 
 // A new process writes nothing for those that are as they should be, also if it has to write for
-// one that the kernel refuses.
-func TestARestartBesideARefusedServiceConcernsNobodyElse(t *testing.T) {
+// one that the kernel rejects.
+func TestARestartBesideARejectedServiceConcernsNobodyElse(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		happen(event{rejectService, firstChanged, 1, storyVariant}, event{settle, 0, 0, 0}, event{restart, 0, 0, 0},
 			event{settle, 0, 0, 0})
-		refused := 0
+		rejected := 0
 		heard.count(func(e aggregator.Event) bool {
 			written, is := e.(aggregator.BatchWritten)
 			if !is {
 				return false
 			}
 			for _, c := range written.Batch.Contributions {
-				if refused++; c.Key != keyOf(firstChanged) {
+				if rejected++; c.Key != keyOf(firstChanged) {
 					t.Errorf("%s: %v, for which nothing has changed, was in a batch: %v", written.Domain, c.Key, written.Receipt)
 				}
 			}
 			return true
 		})
-		if refused == 0 {
+		if rejected == 0 {
 			t.Error("nothing was written: that proves nothing")
 		}
 	})
 }
 
-// A node whose kernel refuses everything is at fault, and none of its Services.
-func TestANodeThatRefusesEverythingConvictsNobody(t *testing.T) {
+// A node whose kernel rejects everything is at fault, and none of its Services.
+func TestANodeThatRejectsEverythingConvictsNobody(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		s := w.stacks[service.IPv4]
-		s.faults.add(requestFault{times: 1 << 30, refused: &wire.Refusal{Errno: unix.EINVAL}, until: time.Now().Add(time.Minute)})
+		s.faults.add(requestFault{times: 1 << 30, rejected: &wire.Rejection{Errno: unix.EINVAL}, until: time.Now().Add(time.Minute)})
 		for n := range 5 {
 			happen(event{setSlice, n, 1, storyVariant})
 		}
@@ -165,7 +165,7 @@ func TestANodeThatRefusesEverythingConvictsNobody(t *testing.T) {
 	})
 }
 
-// Every transaction with a certain Service fails without a refusal. It alone is quarantined, and a
+// Every transaction with a certain Service fails without a rejection. It alone is quarantined, and a
 // neighbour's change waits for no retry once it is.
 func TestNobodyWaitsForAServiceThatDoesNotLand(t *testing.T) {
 	for name, defect := range map[string]int{"no memory": 2, "the answer is lost": 3} {

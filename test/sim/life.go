@@ -135,7 +135,7 @@ type mortal struct {
 }
 
 // Commit implements nftkernel.Socket.
-func (s *mortal) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s *mortal) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	last, err := s.life.begin(s.family, false)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ var mistaken = []regression{
 	{
 		// An upgrade renamed a chain that another program had altered
 		// in the time of the last process but one.
-		"a chain of a refused Service is altered two processes before it is renamed",
+		"a chain of a rejected Service is altered two processes before it is renamed",
 		scenario{690, []event{
 			{setService, 7, 0, 0xcf0},
 			{setSlice, 7, 0, 0xd6a6},
@@ -32,8 +32,8 @@ var mistaken = []regression{
 	},
 	{
 		// It took the missing hairpin of a healthy Service for one that a
-		// refused Service had lost.
-		"a hairpin is deleted beside a refused Service",
+		// rejected Service had lost.
+		"a hairpin is deleted beside a rejected Service",
 		scenario{1418, []event{
 			{setService, 7, 0, 0xe7d7},
 			{setService, 9, 0, 0x3eb8},
@@ -104,9 +104,9 @@ var mistaken = []regression{
 		}},
 	},
 	{
-		// A new process takes the chain that a refused Service shares as
-		// the others want it, and does not know what the refused one wanted before.
-		"pods are detected otherwise after a restart beside a refused Service",
+		// A new process takes the chain that a rejected Service shares as
+		// the others want it, and does not know what the rejected one wanted before.
+		"pods are detected otherwise after a restart beside a rejected Service",
 		scenario{5158, []event{
 			{setService, 5, 0, 0x5b44},
 			{setSlice, 5, 2, 0x336f},
@@ -119,9 +119,9 @@ var mistaken = []regression{
 		}},
 	},
 	{
-		// The chain that a refused Service shares with an older one
+		// The chain that a rejected Service shares with an older one
 		// detects local pods as is right for the older one, which is today's way.
-		"pods are detected otherwise beside a refused Service that shares an older one's chain",
+		"pods are detected otherwise beside a rejected Service that shares an older one's chain",
 		scenario{8460, []event{
 			{setService, 3, 0, 0xf4f0},
 			{setService, 4, 0, 0x2487},
@@ -140,7 +140,7 @@ var mistaken = []regression{
 	},
 	{
 		// It let another program empty a chain before the new process had
-		// read the kernel, which nobody can undo in what a refused Service keeps.
+		// read the kernel, which nobody can undo in what a rejected Service keeps.
 		"a chain is emptied while a new process reads the kernel slowly",
 		scenario{9226, []event{
 			{setService, 3, 0, 0x9e},

@@ -23,8 +23,8 @@ type monitor struct {
 	// log, when set, is told every event.
 	log func(string)
 
-	// innocent, when set, returns what is wrong with the quarantine of a Service.
-	innocent func(aggregator.Quarantined) error
+	// misquarantined, when set, returns what is wrong with the quarantine of a Service.
+	misquarantined func(aggregator.Quarantined) error
 
 	mu      sync.Mutex
 	ear     func(aggregator.Event)
@@ -96,8 +96,8 @@ func (*monitor) Source(source.Shadowed) {}
 // Aggregator implements observe.Listener.
 func (m *monitor) Aggregator(e aggregator.Event) {
 	m.print(e)
-	if q, is := e.(aggregator.Quarantined); is && m.innocent != nil {
-		if err := m.innocent(q); err != nil {
+	if q, is := e.(aggregator.Quarantined); is && m.misquarantined != nil {
+		if err := m.misquarantined(q); err != nil {
 			m.object(err)
 		}
 	}
@@ -120,14 +120,14 @@ func (m *monitor) Aggregator(e aggregator.Event) {
 	}
 }
 
-// settle objects to a verdict for a revision that was settled by a newer one.
-func (m *monitor) settle(verdict, domain string, key service.Key, revision service.Revision) {
+// settle objects to an ack for a revision that was settled by a newer one.
+func (m *monitor) settle(result, domain string, key service.Key, revision service.Revision) {
 	if m.settled[domain] == nil {
 		m.settled[domain] = map[service.Key]service.Revision{}
 	}
 	if before := m.settled[domain][key]; revision.Compare(before) < 0 {
-		m.errs = append(m.errs, fmt.Errorf("%s: %v %s at revision %v after a verdict for %v",
-			domain, key, verdict, revision, before))
+		m.errs = append(m.errs, fmt.Errorf("%s: %v %s at revision %v after an ack for %v",
+			domain, key, result, revision, before))
 	}
 	m.settled[domain][key] = revision
 }

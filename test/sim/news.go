@@ -102,7 +102,7 @@ func setSpecNews(n int, spec *service.Spec) news {
 		func(to *process) { to.cache.SetSpec(spec) }}
 }
 
-// rejectManyNews lets the kernel refuse Services that exist: one in e.n.
+// rejectManyNews lets the kernel reject Services that exist: one in e.n.
 func rejectManyNews(e event, now *picture) []news {
 	all := []news{}
 	d := newRandom(e.variant, e.n)

@@ -174,11 +174,11 @@ func (w *world) close() error {
 }
 
 // repairTime is longer than any pause between two audits, and ends between two: a process
-// that is killed right after a refused attempt leaves what has landed in part.
+// that is killed right after a rejected attempt leaves what has landed in part.
 const repairTime = 15*time.Minute + 13*time.Second
 
 // restart ends the process and starts another, which knows nothing. It does not know what
-// another program or a refused write has taken from a Service that is held back, so the old
+// another program or a rejected write has taken from a Service that is held back, so the old
 // process gets the time to put that back first. (kill gives it none, and what is left of
 // such a Service is less certain then.)
 func (w *world) restart() error {
@@ -212,7 +212,7 @@ func (w *world) heldBack() bool {
 	return false
 }
 
-// kill ends the process wherever it is, and starts another at once, with the kernel as it is.
+// kill ends the process wherever it is, and starts another immediately, with the kernel as it is.
 // The variant says at which request to the kernel, and how the new one is fed. What a
 // Service has in the kernel that was held back, or was about to change, is known in parts
 // only from then on.

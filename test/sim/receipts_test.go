@@ -39,11 +39,11 @@ type crowd struct {
 	writer  func() dataplane.Writer
 
 	mu sync.Mutex
-	// rejected are those that the kernel refuses.
+	// rejected are those that the kernel rejects.
 	rejected map[service.Key]bool
 	// served are the Services that were served after the last write.
-	served           map[service.Key]bool
-	writes, refusals int
+	served             map[service.Key]bool
+	writes, rejections int
 	// worst is the smallest number of served ones after a write.
 	worst int
 
@@ -90,7 +90,7 @@ func crowdSlice(n, endpoints int) *service.Slice {
 		Ports: []service.SlicePort{{Name: "p0", Port: 8080}}}
 	for e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{
-			Addr: remotePod(service.IPv4, 1+n+e), Place: &service.Place{NodeName: otherNode}, Ready: true, Serving: true,
+			Addr: remotePod(service.IPv4, 1+n+e), Location: &service.Location{NodeName: otherNode}, Ready: true, Serving: true,
 		})
 	}
 	return slice
@@ -146,7 +146,7 @@ func (s *crowd) close() {
 	}
 }
 
-// reject makes the kernel refuse Services, and changes them.
+// reject makes the kernel reject Services, and changes them.
 func (s *crowd) reject(numbers ...int) {
 	s.mu.Lock()
 	for _, n := range numbers {
@@ -163,7 +163,7 @@ func (s *crowd) change(n, endpoints int) {
 	s.cache.SetSlice(s.slices[n])
 }
 
-// await waits until exactly the rejected Services are in quarantine, and all else is in force.
+// await waits until exactly the rejected Services are in quarantine, and all else is applied.
 func (s *crowd) await(what string) {
 	s.t.Helper()
 	const limit = time.Hour
@@ -185,9 +185,9 @@ func (s *crowd) await(what string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.t.Logf("%-34s settled within %6v: %3d writes, %3d refused; served after each write: %d or more of %d",
-		what, time.Since(began), s.writes, s.refusals, s.worst, crowdSize)
-	s.writes, s.refusals, s.worst = 0, 0, crowdSize
+	s.t.Logf("%-34s settled within %6v: %3d writes, %3d rejected; served after each write: %d or more of %d",
+		what, time.Since(began), s.writes, s.rejections, s.worst, crowdSize)
+	s.writes, s.rejections, s.worst = 0, 0, crowdSize
 }
 
 // judge looks at every Service after a write. The API has not asked to take any away.
@@ -196,7 +196,7 @@ func (s *crowd) judge(receipt dataplane.Receipt) {
 	defer s.mu.Unlock()
 	s.writes++
 	if receipt.Outcome != dataplane.Landed {
-		s.refusals++
+		s.rejections++
 	}
 	now := 0
 	var lost []string
@@ -271,7 +271,7 @@ type rejectedRenderer struct {
 	crowd *crowd
 }
 
-// unknownChain begins the name of a chain that both kernels refuse.
+// unknownChain begins the name of a chain that both kernels reject.
 const unknownChain = "endpoint-unknown"
 
 // Service implements dataplane.Renderer.
@@ -297,7 +297,7 @@ func unknownRule() string {
 	return string(netlink.End(netlink.End(netlink.End(body, element), list), rule))
 }
 
-// objectKernel takes each object by itself and proves what it refuses. It is writer and
+// objectKernel takes each object by itself and proves what it rejects. It is writer and
 // kernel in one.
 type objectKernel struct {
 	objects map[dataplane.ID]dataplane.Object
@@ -341,37 +341,37 @@ func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 	return false
 }
 
-// Services that the kernel has served are refused when they change, and the process restarts.
-// No Service is served worse after any write, those that are refused included: their last
+// Services that the kernel has served are rejected when they change, and the process restarts.
+// No Service is served worse after any write, those that are rejected included: their last
 // good objects stay.
 func TestNoServiceLosesAnythingWhateverTheReceipt(t *testing.T) {
 	for _, kind := range []struct {
 		name   string
 		blamed bool
 	}{{"whole", true}, {"whole", false}, {"divided", true}, {"proven", true}} {
-		for _, refused := range rejectedCounts {
-			t.Run(fmt.Sprintf("%s/blamed=%t/refused=%d", kind.name, kind.blamed, refused), func(t *testing.T) {
+		for _, rejected := range rejectedCounts {
+			t.Run(fmt.Sprintf("%s/blamed=%t/rejected=%d", kind.name, kind.blamed, rejected), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { playReceipts(t, kind.name, kind.blamed, refused) })
+				synctest.Test(t, func(t *testing.T) { playReceipts(t, kind.name, kind.blamed, rejected) })
 			})
 		}
 	}
 }
 
-func playReceipts(t *testing.T, kind string, blamed bool, refused int) {
+func playReceipts(t *testing.T, kind string, blamed bool, rejected int) {
 	s := newCrowd(t, kind)
 	s.open(blamed)
 	s.await("the first process")
 	var numbers []int
-	for i := range refused {
-		numbers = append(numbers, i*crowdSize/refused)
+	for i := range rejected {
+		numbers = append(numbers, i*crowdSize/rejected)
 	}
 	s.reject(numbers...)
-	s.await("Services are refused")
+	s.await("Services are rejected")
 	for i := range 2 {
 		s.close()
 		s.open(blamed)
-		s.change(1+i, 3) // a neighbour, refused if it is one of them
+		s.change(1+i, 3) // a neighbour, rejected if it is one of them
 		s.await(fmt.Sprintf("restart %d", 1+i))
 	}
 	s.close()

@@ -15,7 +15,7 @@ type regression struct {
 var regressions = []regression{
 	{
 		// A new chain was written before one of unknown state that it leads to: the
-		// control batch of the search was refused for ever.
+		// control batch of the bisection was rejected for ever.
 		"a rejected Service after everything was deleted",
 		scenario{74, []event{
 			{setNode, 0, 0, 0xc006},
@@ -71,7 +71,7 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// A tombstone that landed, and was reported as refused, left a Service in
+		// A tombstone that landed, and was reported as rejected, left a Service in
 		// quarantine that was not there, whose trials never ended.
 		"a quarantined Service goes, and transactions fail",
 		scenario{447, []event{
@@ -114,9 +114,9 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// A refused Service's elements led to a chain that only another Service claimed. When
+		// A rejected Service's elements led to a chain that only another Service claimed. When
 		// that went, its chain could not be deleted.
-		"a refused Service shares a chain with one that goes",
+		"a rejected Service shares a chain with one that goes",
 		scenario{84, []event{
 			{setService, 13, 0, 0xa3a6},
 			{setService, 18, 0, 0x6cca},
@@ -128,8 +128,8 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// A refused Service that was never served kept a chain that it only wants.
-		"a refused Service wants a chain of one that goes",
+		// A rejected Service that was never served kept a chain that it only wants.
+		"a rejected Service wants a chain of one that goes",
 		scenario{71, []event{
 			{setSlice, 9, 1, 0x1cb3},
 			{setSlice, 12, 0, 0xae0},
@@ -141,7 +141,7 @@ var regressions = []regression{
 	},
 	{
 		// A suspect of which nothing was pending counted as waiting for ever.
-		"a Service is repaired while another is refused",
+		"a Service is repaired while another is rejected",
 		scenario{47, []event{
 			{setService, 20, 0, 0x290a},
 			{setSlice, 20, 1, 0x2878},
@@ -154,7 +154,7 @@ var regressions = []regression{
 	},
 	{
 		// Elements of a Service's own set counted as anybody's, and were restored after the
-		// set had gone: the kernel refused everything.
+		// set had gone: the kernel rejected everything.
 		"a Service has given up slots when its process is replaced",
 		scenario{70, []event{
 			{setService, 2, 0, 0xaa34},
@@ -167,9 +167,9 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// What a Service had was wanted with a chain as the refused one wants it, and without
-		// the new chain which that leads to: the kernel refused everything, for ever.
-		"an upgrade changes a chain that a refused Service shares",
+		// What a Service had was wanted with a chain as the rejected one wants it, and without
+		// the new chain which that leads to: the kernel rejected everything, for ever.
+		"an upgrade changes a chain that a rejected Service shares",
 		scenario{24, []event{
 			{setService, 12, 0, 0x3b63},
 			{setSlice, 12, 0, 0xf34d},
@@ -181,8 +181,8 @@ var regressions = []regression{
 	},
 	{
 		// Node ports went on answering at an address that the new settings leave out, for as
-		// long as a Service was refused that may have had the element.
-		"a hand-over takes an address from node ports beside a refused Service",
+		// long as a Service was rejected that may have had the element.
+		"a hand-over takes an address from node ports beside a rejected Service",
 		scenario{24, []event{
 			{setService, 3, 0, 0x9d},
 			{setSlice, 3, 0, 0xf34d},
@@ -196,8 +196,8 @@ var regressions = []regression{
 	},
 	{
 		// What had landed of the first, divided write was taken back from all that were
-		// suspected of its refusal: here a chain went back to what was left of it.
-		"a chain is emptied before a hand-over beside a refused Service",
+		// suspected of its rejection: here a chain went back to what was left of it.
+		"a chain is emptied before a hand-over beside a rejected Service",
 		scenario{1072, []event{
 			{setService, 21, 0, 0x8e3c},
 			{setSlice, 21, 0, 0x78de},
@@ -210,7 +210,7 @@ var regressions = []regression{
 	},
 	{
 		// Here the whole table was gone.
-		"a rival deletes the table before a hand-over beside a refused Service",
+		"a rival deletes the table before a hand-over beside a rejected Service",
 		scenario{1365, []event{
 			{setService, 0, 0, 0x96c2},
 			{setSlice, 0, 0, 0x88bc},
@@ -227,7 +227,7 @@ var regressions = []regression{
 	},
 	{
 		// Here a chain stayed as the new one, and its set without the elements.
-		"a Service gets affinity as its process is replaced beside refused ones",
+		"a Service gets affinity as its process is replaced beside rejected ones",
 		scenario{511, []event{
 			{setService, 1, 0, 0x9820},
 			{setSlice, 1, 1, 0xcdc3},
@@ -276,8 +276,8 @@ var regressions = []regression{
 	},
 	{
 		// A process ended after it had emptied chains that nobody wants, and before it removed the
-		// frontends that led there. The next one kept both for a refused Service.
-		"a removal ends between two transactions, and its Service is refused",
+		// frontends that led there. The next one kept both for a rejected Service.
+		"a removal ends between two transactions, and its Service is rejected",
 		scenario{10062, []event{
 			{setService, 3, 0, 0xad},
 			{setSlice, 3, 0, 0xf34f},
@@ -290,9 +290,9 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// Another program emptied a chain while no process ran. A refused Service that led to
+		// Another program emptied a chain while no process ran. A rejected Service that led to
 		// it kept it from a new one that shares it.
-		"a shared chain is emptied before a restart beside a refused Service",
+		"a shared chain is emptied before a restart beside a rejected Service",
 		scenario{12616, []event{
 			{setService, 23, 0, 0x4851},
 			{setSlice, 23, 0, 0xad1f},
@@ -308,8 +308,8 @@ var regressions = []regression{
 		}},
 	},
 	{
-		// Of two Services with one VIP, the refused one had the frontend, and became the elder.
-		"a refused Service shares a VIP, and is older after a hand-over",
+		// Of two Services with one VIP, the rejected one had the frontend, and became the elder.
+		"a rejected Service shares a VIP, and is older after a hand-over",
 		scenario{17696, []event{
 			{setService, 21, 0, 0x3237},
 			{setSlice, 21, 0, 0x4bb0},
@@ -477,7 +477,7 @@ var regressions = []regression{
 			{setSlice, 16, 2, 0xb831},
 			{upgrade, 0, 0, 0x607d},
 			{panicActor, 8, 2, 0xad4},
-			{refuseAll, 0, 0, 0x799f},
+			{rejectAll, 0, 0, 0x799f},
 			{failRequests, 0, 3, 0x595},
 			{alterRules, 1, 0, 0x41f8},
 			{deleteTable, 1, 0, 0x710b},

@@ -86,9 +86,9 @@ func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
 		if got := now["supervisor.Returned"]; got != 1 {
 			t.Errorf("%d given up actors came back, want 1", got)
 		}
-		const verdict = "aggregator.Applied"
-		if w.commits() != before || now[verdict] != seen[verdict] {
-			t.Errorf("what came late was heard: %d writes, %d verdicts", w.commits()-before, now[verdict]-seen[verdict])
+		const ack = "aggregator.Applied"
+		if w.commits() != before || now[ack] != seen[ack] {
+			t.Errorf("what came late was heard: %d writes, %d acks", w.commits()-before, now[ack]-seen[ack])
 		}
 		if err := w.settle(); err != nil {
 			t.Error(err)

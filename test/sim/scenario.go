@@ -63,8 +63,8 @@ const (
 
 // Faults. N is a Service or a family, M how often.
 const (
-	// rejectService sets a Service that the kernel refuses, stallService one with which every
-	// transaction fails without a refusal, breakService one whose rendering panics. M is the
+	// rejectService sets a Service that the kernel rejects, stallService one with which every
+	// transaction fails without a rejection, breakService one whose rendering panics. M is the
 	// number of the defect, unique in a scenario.
 	rejectService verb = "rejectService"
 	stallService  verb = "stallService"
@@ -118,7 +118,7 @@ const (
 	handOver verb = "handOver"
 	upgrade  verb = "upgrade"
 	// suspend freezes the process at all seams for a while: its timers fire late, and
-	// everything comes at once.
+	// everything comes together.
 	suspend verb = "suspend"
 	// delayEvents lets nothing of stream N through for a while; watchGap loses it, so that
 	// a list follows; relist lists the stream again, and repeatEvents all of them.
@@ -134,11 +134,11 @@ const (
 	setCIDRs verb = "setCIDRs"
 	// upheaval changes all facts about the node at one instant, and slices of Services.
 	upheaval verb = "upheaval"
-	// rejectMany lets the kernel refuse one in N Services. M is the number of the first
+	// rejectMany lets the kernel reject one in N Services. M is the number of the first
 	// defect; it takes as many as there are Services.
 	rejectMany verb = "rejectMany"
-	// refuseAll lets nothing land in family N for some minutes.
-	refuseAll verb = "refuseAll"
+	// rejectAll lets nothing land in family N for some minutes.
+	rejectAll verb = "rejectAll"
 	// rival lets another program delete, add and rewrite for some seconds, in family N.
 	rival verb = "rival"
 )
@@ -186,7 +186,7 @@ var (
 		{restart, 1}, {settle, 2},
 		{kill, 3}, {handOver, 1}, {upgrade, 1}, {suspend, 1},
 		{delayEvents, 2}, {watchGap, 2}, {relist, 1}, {repeatEvents, 1},
-		{upheaval, 2}, {rejectMany, 1}, {refuseAll, 1}, {rival, 1},
+		{upheaval, 2}, {rejectMany, 1}, {rejectAll, 1}, {rival, 1},
 	}
 )
 
@@ -297,12 +297,12 @@ type settings struct {
 	announced bool
 }
 
-// blame is how exactly the kernel names what it refuses.
+// blame is how exactly the kernel names what it rejects.
 type blame uint8
 
 const (
 	// blameElement names the element, blameMessage the message that it is in, and
-	// blameNothing leaves the search to the proxy.
+	// blameNothing leaves the bisection to the proxy.
 	blameElement blame = iota
 	blameMessage
 	blameNothing
@@ -328,8 +328,8 @@ func settingsOf(seed uint64) settings {
 
 func paceOf(d random) aggregator.Pace {
 	return aggregator.Pace{
-		Spacing:    []time.Duration{0, 100 * time.Millisecond, 5 * time.Second}[d.IntN(3)],
-		WriteShare: []float64{0, 0.5}[d.IntN(2)],
+		MinInterval:   []time.Duration{0, 100 * time.Millisecond, 5 * time.Second}[d.IntN(3)],
+		MaxWriteShare: []float64{0, 0.5}[d.IntN(2)],
 	}
 }
 

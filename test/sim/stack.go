@@ -33,7 +33,7 @@ type stack struct {
 	left map[nftmodel.Name]string
 
 	mu       sync.Mutex
-	watchers []func(dataplane.Stranger)
+	watchers []func(dataplane.ForeignProcess)
 }
 
 func newStack(family service.Family, kernel *nftmodel.Kernel, s settings) *stack {
@@ -45,9 +45,9 @@ func newStack(family service.Family, kernel *nftmodel.Kernel, s settings) *stack
 }
 
 // watch announces what other programs change, until the context ends.
-func (s *stack) watch(ctx context.Context, changed func(dataplane.Stranger)) error {
+func (s *stack) watch(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
 	s.mu.Lock()
-	s.watchers = append(s.watchers, func(by dataplane.Stranger) {
+	s.watchers = append(s.watchers, func(by dataplane.ForeignProcess) {
 		if ctx.Err() == nil {
 			changed(by)
 		}
@@ -66,7 +66,7 @@ func (s *stack) tamper(e event) error {
 		watchers := s.watchers
 		s.mu.Unlock()
 		for _, changed := range watchers {
-			changed(dataplane.Stranger{PID: 4711, Command: "nft"})
+			changed(dataplane.ForeignProcess{PID: 4711, Command: "nft"})
 		}
 	}
 	return err
@@ -148,8 +148,8 @@ func (s *stack) commit(table string, messages ...message) error {
 	if err != nil {
 		return err
 	}
-	refusals, err := socket.Commit(s.transaction(table, messages...))
-	for _, r := range refusals {
+	rejections, err := socket.Commit(s.transaction(table, messages...))
+	for _, r := range rejections {
 		err = errors.Join(err, r)
 	}
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A base chain of a former release goes without a refusal, also while its hook is still
+// A base chain of a former release goes without a rejection, also while its hook is still
 // registered. The guard objects otherwise.
 func TestAFormerReleaseIsTakenOver(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {

@@ -125,9 +125,9 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			}
 		}
 	}
-	// Of a refused state, the transactions of a divided write have landed that were not refused.
+	// Of a rejected state, the transactions of a divided write have landed that were not rejected.
 	for _, n := range w.vagueNumbers(family) {
-		for _, s := range w.cluster.refused[family][n] {
+		for _, s := range w.cluster.rejected[family][n] {
 			all = append(all, serve(n, s))
 		}
 	}
@@ -150,7 +150,7 @@ func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 		if !strings.Contains(item.Chain+item.Set, "-"+keyOf(n).String()+"/") {
 			continue
 		}
-		for _, s := range slices.Concat(w.cluster.histories[family][n], w.cluster.refused[family][n]) {
+		for _, s := range slices.Concat(w.cluster.histories[family][n], w.cluster.rejected[family][n]) {
 			if s.spec == nil {
 				continue
 			}

@@ -160,9 +160,9 @@ func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 // endpointOf returns one of a few endpoints, so that slices and Services share
 // some.
 func endpointOf(d random, family service.Family, hinted bool) service.SliceEndpoint {
-	e := service.SliceEndpoint{Addr: localPod(family, 1+d.IntN(12)), Place: &service.Place{NodeName: thisNode}, Ready: true, Serving: true}
+	e := service.SliceEndpoint{Addr: localPod(family, 1+d.IntN(12)), Location: &service.Location{NodeName: thisNode}, Ready: true, Serving: true}
 	if d.percent(60) {
-		e.Addr, e.Place.NodeName = remotePod(family, 1+d.IntN(12)), otherNode
+		e.Addr, e.Location.NodeName = remotePod(family, 1+d.IntN(12)), otherNode
 	}
 	switch d.IntN(10) {
 	case 0:
@@ -173,7 +173,7 @@ func endpointOf(d random, family service.Family, hinted bool) service.SliceEndpo
 		e.Ready, e.Serving = false, false
 	}
 	if hinted {
-		e.Place.ForZones = []string{[]string{"za", "zb"}[d.IntN(2)]}
+		e.Location.ForZones = []string{[]string{"za", "zb"}[d.IntN(2)]}
 	}
 	return e
 }

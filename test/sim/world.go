@@ -1,6 +1,6 @@
 // Package sim runs the whole proxy in one process, on virtual time, against a kernel in
 // memory, while things happen to it that a seed has chosen: Services and endpoints come
-// and go, actors panic and hang, transactions are refused, slow, interrupted or of unknown
+// and go, actors panic and hang, transactions are rejected, slow, interrupted or of unknown
 // outcome, other programs change the rules, and processes are killed and succeed each other.
 //
 //	scenario ──► world ──► proxy ──► guard ──► nftmodel.Kernel
@@ -79,16 +79,16 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	}
 	w.cluster = newCluster(w.settings.node)
 	w.kernel.SetVague(w.settings.blame == blameMessage)
-	w.kernel.SetRefused(w.cluster.defects.refuses)
+	w.kernel.SetRejected(w.cluster.defects.rejects)
 	for _, family := range service.Families {
 		s := newStack(family, w.kernel, w.settings)
 		s.guard.object, s.guard.disturb, s.guard.stalls = w.monitor.object, s.disturb, w.cluster.defects.stalls
 		w.stacks[family] = s
 	}
-	w.monitor.innocent = func(q aggregator.Quarantined) error {
+	w.monitor.misquarantined = func(q aggregator.Quarantined) error {
 		for _, s := range w.stacks {
 			if s.family.String() == q.Domain {
-				return s.guard.innocent(q.Key)
+				return s.guard.misquarantined(q.Key)
 			}
 		}
 		return nil

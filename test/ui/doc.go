@@ -4,5 +4,5 @@
 //
 //	make test-ui
 //
-// With SLUICE_UI_IMAGES it writes the screenshots of docs/ui.md to that directory.
+// With SLUICE_UI_IMAGES it writes the screenshots of docs/web-ui.md to that directory.
 package ui

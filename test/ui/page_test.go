@@ -107,7 +107,7 @@ func TestPage(t *testing.T) {
 	s.listen()
 	s.do(chromedp.Navigate(page))
 	s.holds("all Services are there", fmt.Sprintf("%s === '%d'", text("#count"), services))
-	s.holds("all are in force", text("#domains .card")+" === '' && "+text("#rows")+".includes('in force')")
+	s.holds("all are applied", text("#domains .card")+" === '' && "+text("#rows")+".includes('applied')")
 	for _, step := range []struct {
 		name string
 		run  func(*stand)
@@ -253,7 +253,7 @@ func hostile(s *stand) {
 	s.press(kb.Escape)
 	said := strings.Join(s.complaints.take(), "\n")
 	if !strings.Contains(said, "Content Security Policy") {
-		s.Errorf("the browser did not say that it refused the script: %s", said)
+		s.Errorf("the browser did not say that it rejected the script: %s", said)
 	}
 }
 
@@ -264,21 +264,21 @@ func quarantine(s *stand) {
 	key := namespace + "/" + name
 	s.press("/", key)
 	s.holds("the list says it", text(row(key))+".includes('quarantined')")
-	s.holds("the tab says it", "Number("+text("#troubles")+") >= 1")
+	s.holds("the tab says it", "Number("+text("#problem-count")+") >= 1")
 	s.press(kb.Escape, "3")
 	s.holds("with the reason", text("#quarantine")+".includes('"+key+"') && "+text("#quarantine")+".includes('port 30080 on 127.0.0.1 is held by')")
-	s.picture("trouble")
+	s.picture("problems")
 	s.do(chromedp.Click(chromedp.CSS("#quarantine a")))
 	s.holds("the link opens it", text("#detail")+".includes('is in quarantine')")
 	s.press(kb.Escape, kb.Escape)
 	s.service(7, namespace, name, 0)
-	s.holds("it recovers", text("#troubles")+" === ''")
+	s.holds("it recovers", text("#problem-count")+" === ''")
 }
 
 // pipeline shows the domains with their queues, which move.
 func pipeline(s *stand) {
 	s.press("2")
-	s.holds("the domains", text("#domains")+".includes('nftables/IPv4') && "+text("#domains")+".includes('in force')")
+	s.holds("the domains", text("#domains")+".includes('nftables/IPv4') && "+text("#domains")+".includes('applied')")
 	batches := `Number([...document.querySelectorAll('[data-domain="nftables/IPv4"] .fact')].find((f) => f.innerText.endsWith('batches')).querySelector('b').innerText)`
 	before := value[int](s, batches)
 	for n := range 200 {

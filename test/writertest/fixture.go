@@ -26,9 +26,9 @@ type Fixture struct {
 	ClusterIP, VIP, ExternalIP, OtherClusterIP netip.Addr
 	// A to C are endpoints, Pod is a pod that is none.
 	A, B, C, Pod netip.Addr
-	// Outside is inside Allowed, Stranger is not.
-	Outside, Stranger netip.Addr
-	Allowed           netip.Prefix
+	// Outside is inside Allowed, ForeignProcess is not.
+	Outside, ForeignProcess netip.Addr
+	Allowed                 netip.Prefix
 	// ClusterCIDR holds all pods.
 	ClusterCIDR netip.Prefix
 	ServiceCIDR netip.Prefix
@@ -67,7 +67,7 @@ func NewFixture(family service.Family) Fixture {
 			VIP: addr("2001:db8:2::41"), ExternalIP: addr("2001:db8:2::99"),
 			A: addr("fd00:10:244:1::10"), B: addr("fd00:10:244:2::20"), C: addr("fd00:10:244:2::30"),
 			Pod:     addr("fd00:10:244:1::114"),
-			Outside: addr("2001:db8:ffff::10"), Stranger: addr("2001:db8:fffe::10"),
+			Outside: addr("2001:db8:ffff::10"), ForeignProcess: addr("2001:db8:fffe::10"),
 			Allowed:     prefix("2001:db8:ffff::/112"),
 			ClusterCIDR: prefix("fd00:10:244::/48"), ServiceCIDR: prefix("fd00:172:30::/112"),
 			Loopback: addr("::1"),
@@ -80,7 +80,7 @@ func NewFixture(family service.Family) Fixture {
 		VIP: addr("192.0.2.41"), ExternalIP: addr("192.0.2.99"),
 		A: addr("10.244.1.10"), B: addr("10.244.2.20"), C: addr("10.244.2.30"),
 		Pod:     addr("10.244.1.14"),
-		Outside: addr("203.0.113.10"), Stranger: addr("203.0.113.130"),
+		Outside: addr("203.0.113.10"), ForeignProcess: addr("203.0.113.130"),
 		Allowed:     prefix("203.0.113.0/25"),
 		ClusterCIDR: prefix("10.244.0.0/16"), ServiceCIDR: prefix("172.30.0.0/16"),
 		Loopback: addr("127.0.0.1"),
@@ -131,7 +131,7 @@ func (f Fixture) Slice(addrs ...netip.Addr) *service.Slice {
 	}
 	for _, addr := range addrs {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{
-			Addr: addr, Place: &service.Place{NodeName: f.nodeOf(addr)}, Ready: true, Serving: true,
+			Addr: addr, Location: &service.Location{NodeName: f.nodeOf(addr)}, Ready: true, Serving: true,
 		})
 	}
 	return slice

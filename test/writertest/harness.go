@@ -36,7 +36,7 @@ var cases = []struct {
 	{"wiped tables are written again", wipeCase},
 }
 
-// Run runs all cases as parallel subtests, each on a node of its own.
+// Run runs all cases as parallel subtests, each on a separate node.
 func Run(t *testing.T, h Harness) {
 	for _, c := range cases {
 		t.Run(strings.ReplaceAll(c.name, ",", ""), func(t *testing.T) {

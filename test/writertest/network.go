@@ -14,7 +14,7 @@ import (
 )
 
 // Network is the fixture's world made of network namespaces, and the probe that opens sockets in
-// it. Every host is a namespace; n2 does not forward, its pods are addresses of its own:
+// it. Every host is a namespace; n2 does not forward, its pods are separate addresses:
 //
 //	x ── 203.0.113.1 ──┐          ┌── 10.244.1.9 ── a
 //	y ── 203.0.113.129 ┼── node ──┼── 10.244.1.13 ─ pod
@@ -99,7 +99,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// Ask makes one connection with a socket of its own. It may be called from several goroutines. It
+// Ask makes one connection with a separate socket. It may be called from several goroutines. It
 // reports any other fate, such as a broken network, as an error of the test.
 func (n *Network) Ask(t *testing.T, q Question) Answer {
 	t.Helper()

@@ -74,7 +74,7 @@ func (p *Pipeline) Write(ctx context.Context, t *testing.T, batch *dataplane.Bat
 	return receipt
 }
 
-// Converge writes what is wanted, which has to land at once.
+// Converge writes what is wanted, which has to land immediately.
 func (p *Pipeline) Converge(t *testing.T) dataplane.Receipt {
 	t.Helper()
 	batch := p.Plan()

@@ -32,7 +32,7 @@ func (c Client) String() string {
 
 // address returns the client's own address.
 func (f Fixture) address(c Client) netip.Addr {
-	return [...]netip.Addr{f.Pod, f.A, f.Node, f.Outside, f.Stranger}[c]
+	return [...]netip.Addr{f.Pod, f.A, f.Node, f.Outside, f.ForeignProcess}[c]
 }
 
 // Question is one connection attempt.

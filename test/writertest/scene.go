@@ -52,7 +52,7 @@ func (s *Scene) externalLocal() service.Spec {
 	return spec
 }
 
-// neighbor is a Service with a ClusterIP of its own.
+// neighbor is a Service with a separate ClusterIP.
 func (s *Scene) neighbor() service.Spec {
 	other := s.Spec()
 	other.Key.Name = "svc2"

@@ -36,7 +36,7 @@ func RemoveAccounts() error {
 	return eachAccount(accountDelete, 0, "remove", unix.ENOENT, unix.EBUSY, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// eachAccount makes a request for each object. Some refusals are as good as success.
+// eachAccount makes a request for each object. Some rejections are as good as success.
 func eachAccount(kind, flags uint16, verb string, fine ...error) error {
 	socket, err := openAccounting()
 	if err != nil {
@@ -103,7 +103,7 @@ func accountRequest(kind, flags uint16, name string) []byte {
 // not conclusive.
 func (e *Exec) Accounting(ctx context.Context) error {
 	if _, err := ReadAccounts(); err != nil {
-		return &NoAccountingError{What: "the kernel has no accounting objects (module nfnetlink_acct)", Err: err}
+		return &NoAccountingError{What: "the kernel does not support accounting objects (module nfnetlink_acct)", Err: err}
 	}
 	input := "*filter\n:KUBE-PROXY-CANARY - [0:0]\n-A KUBE-PROXY-CANARY " + render.AccountMatch(render.AccountInvalid) + "\nCOMMIT\n"
 	_, err := e.run(ctx, []byte(input), e.programs.restore, "--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))

@@ -73,11 +73,11 @@ func TestKernelAccounting(t *testing.T) {
 		if err := RemoveAccounts(); err != nil || len(k.accounts()) == 0 {
 			k.Errorf("removed objects in use: %v, %v", k.accounts(), err)
 		}
-		if _, err := Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false); err != nil {
+		if _, err := Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false); err != nil {
 			k.Fatal(err)
 		}
 		cycle(2) // as after kube-proxy, which leaves the objects
-		if _, err := Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false); err != nil {
+		if _, err := Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false); err != nil {
 			k.Fatal(err)
 		}
 		for range 2 { // the second time there is nothing to remove

@@ -23,9 +23,9 @@ type CleanupSummary struct {
 // Any reports whether anything was removed.
 func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 
-// Cleanup removes a territory from one family's tables, made by us or by a kube-proxy. It removes
-// the hooks and chains of a table at once or, if that is rejected, hooks one by one and then all
-// chains. It leaves what the kubelet shares, and everything else. What is already gone is no error.
+// Cleanup removes the chains and hooks of an Ownership from the tables of one family, whether Sluice or a
+// kube-proxy made them. It removes the hooks and chains of a table together or, if that is rejected,
+// hooks one by one and then all chains. It leaves what the kubelet shares, and everything else. What is already gone is no error.
 //
 // If another program's rule leads to one of our chains, that chain cannot be deleted. It is
 // emptied, and the error names the rule. A failed step does not prevent the others; their errors
@@ -33,7 +33,7 @@ func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 //
 // Dry says what a cleanup would remove, and removes nothing.
 func Cleanup(
-	ctx context.Context, family service.Family, tool Tool, of Territory, dry bool,
+	ctx context.Context, family service.Family, tool Tool, of Ownership, dry bool,
 ) (CleanupSummary, error) {
 	if dry {
 		tool = reader{tool}
@@ -58,7 +58,7 @@ func (reader) RemoveHook(context.Context, render.Table, string, []string) error 
 // cleanup is one call of Cleanup.
 type cleanup struct {
 	tool    Tool
-	of      Territory
+	of      Ownership
 	summary CleanupSummary
 }
 

@@ -29,7 +29,7 @@ func TestKernelCleanupLeavesWhatIsNotOurs(t *testing.T) {
 		if k.state() == before {
 			k.Fatal("nothing was written")
 		}
-		summary, err := Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false)
+		summary, err := Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false)
 		if err != nil {
 			k.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestKernelCleanupLeavesWhatIsNotOurs(t *testing.T) {
 		if summary.Hooks != 12 || summary.Chains[render.Mangle] != 1 || summary.Chains[render.Filter] < 3 || summary.Chains[render.NAT] < 5 {
 			k.Errorf("summary %+v", summary)
 		}
-		summary, err = Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false)
+		summary, err = Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false)
 		if err != nil || summary.Hooks != 0 || len(summary.Chains) != 0 {
 			k.Errorf("second time: %+v, %v", summary, err)
 		}
@@ -50,13 +50,13 @@ func TestKernelCleanupNamesAForeignRuleThatHoldsAChain(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		k.restore("*nat\n:OTHER - [0:0]\n-A OTHER -p udp -j KUBE-MARK-MASQ\nCOMMIT\n")
-		_, err := Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false)
+		_, err := Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false)
 		if err == nil || !strings.Contains(err.Error(), `"-p udp -j KUBE-MARK-MASQ" in chain OTHER`) || !strings.Contains(err.Error(), "nat") {
 			k.Errorf("error %v, want one that names the rule", err)
 		}
 		k.expect(append(k.shared(), chainObject(render.NAT, "KUBE-MARK-MASQ"))...)
 		k.run(k.tool.programs.iptables, "-t", "nat", "-F", "OTHER")
-		if _, err := Cleanup(k.Context(), k.family, k.tool, OwnTerritory(), false); err != nil {
+		if _, err := Cleanup(k.Context(), k.family, k.tool, DefaultOwnership(), false); err != nil {
 			k.Error(err)
 		}
 		k.expect(k.shared()...)

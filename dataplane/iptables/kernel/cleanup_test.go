@@ -13,7 +13,7 @@ import (
 
 func TestCleanupOfNothing(t *testing.T) {
 	tool := &scriptedTool{}
-	summary, err := Cleanup(t.Context(), service.IPv4, tool, OwnTerritory(), false)
+	summary, err := Cleanup(t.Context(), service.IPv4, tool, DefaultOwnership(), false)
 	if err != nil || summary.Hooks != 0 || len(summary.Chains) != 0 {
 		t.Errorf("%+v, %v", summary, err)
 	}
@@ -35,7 +35,7 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 		},
 		fail: map[string]error{"restore with deletions": busy, removal: busy, "save filter": unread},
 	}
-	summary, err := Cleanup(t.Context(), service.IPv4, tool, OwnTerritory(), false)
+	summary, err := Cleanup(t.Context(), service.IPv4, tool, DefaultOwnership(), false)
 	if !errors.Is(err, busy) || !errors.Is(err, unread) {
 		t.Errorf("error %v, want both", err)
 	}

@@ -22,8 +22,8 @@ type Detection struct {
 	// Leftovers describes rules for Services in the other variant. They still affect packets: see
 	// kubernetes/kubernetes issue 71305.
 	Leftovers []string
-	// Beside says what else the other variant holds, empty if nothing. Packets pass both: what
-	// one of them drops is dropped.
+	// Beside describes the other content of the unused variant, empty for none. Packets pass both
+	// variants: each can drop them.
 	Beside string
 }
 
@@ -105,7 +105,7 @@ func survey(ctx context.Context, variant Variant, families []service.Family) (ho
 			if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
 				words = ": " + strings.TrimSpace(string(exit.Stderr))
 			}
-			return holding{}, fmt.Errorf("list what the %s variant of iptables holds: %s: %w%s",
+			return holding{}, fmt.Errorf("list the rules of the %s variant of iptables: %s: %w%s",
 				variant, found.save, err, words)
 		}
 		h.count(string(printed))
@@ -183,7 +183,7 @@ func (h *holding) beside() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the %s variant of iptables holds %s", h.variant, strings.Join(parts, " and "))
+	return fmt.Sprintf("the %s variant of iptables contains %s", h.variant, strings.Join(parts, " and "))
 }
 
 // Former is what a variant holds of iptables mode in one family before the proxy starts.
@@ -248,7 +248,7 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		d.Beside = h.beside()
 		if h.services > 0 {
 			d.Leftovers = append(d.Leftovers, fmt.Sprintf(
-				"the %s variant of iptables holds %d chains of Services beside the %s variant, which is used; "+
+				"the %s variant of iptables contains %d chains of Services, and the %s variant is used; "+
 					"packets pass both: remove them with a cleanup of that variant",
 				h.variant, h.services, chosen.variant))
 		}
@@ -284,6 +284,6 @@ func reason(want string, chosen holding, found []holding, usual Variant) string 
 	case usual != "":
 		return balanced + "the iptables in PATH is of this one"
 	default:
-		return balanced + "no iptables in PATH tells its variant"
+		return balanced + "no iptables in PATH reports its variant"
 	}
 }

@@ -84,8 +84,8 @@ func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 	for printed, want := range map[string]string{
 		"": "",
 		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n":                            "",
-		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [7:420]\nCOMMIT\n":                            "the legacy variant of iptables holds policy DROP in FORWARD of filter",
-		"*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -j ACCEPT\n-A X -j Y\nCOMMIT\n": "the legacy variant of iptables holds 2 rules and policy DROP in INPUT of filter, FORWARD of filter",
+		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [7:420]\nCOMMIT\n":                            "the legacy variant of iptables contains policy DROP in FORWARD of filter",
+		"*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -j ACCEPT\n-A X -j Y\nCOMMIT\n": "the legacy variant of iptables contains 2 rules and policy DROP in INPUT of filter, FORWARD of filter",
 	} {
 		h := holding{variant: Legacy}
 		h.count(printed)
@@ -96,7 +96,7 @@ func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 	}
 }
 
-func TestDetectRefusesAnUnknownVariant(t *testing.T) {
+func TestDetectRejectsAnUnknownVariant(t *testing.T) {
 	if _, err := Detect(t.Context(), "nftables", service.Families[:]); err == nil || !strings.Contains(err.Error(), "auto, legacy or nft") {
 		t.Errorf("error %v", err)
 	}

@@ -25,8 +25,8 @@ import (
 // iptables-save, which it does not know; and changes of single rules, because the watch has to know
 // the process that makes them (OnStart).
 //
-// Programs older than 1.6.2 are refused: they cannot wait for the lock for a given time, and
-// would need a locking scheme of their own. Newer ones do all locking themselves. The legacy ones
+// Programs older than 1.6.2 are rejected: they cannot wait for the lock for a given time, and
+// would need a separate locking scheme. Newer ones do all locking themselves. The legacy ones
 // lock /run/xtables.lock, or the file that the environment variable XTABLES_LOCKFILE names, once
 // per table. The nft ones lock nothing, because the kernel orders their transactions.
 //
@@ -131,7 +131,7 @@ func legacyTableExists(family service.Family, table render.Table) (bool, error) 
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case errors.Is(err, fs.ErrPermission):
-		return false, fmt.Errorf("cannot tell whether iptables-legacy has rules: %w (only root and CAP_DAC_READ_SEARCH may)", err)
+		return false, fmt.Errorf("cannot determine whether iptables-legacy contains rules: %w (only root and CAP_DAC_READ_SEARCH may)", err)
 	}
 	return true, nil
 }

@@ -38,8 +38,8 @@ type span struct {
 //  3. filter shrinks to its final content.
 //
 // The reason is a Service that gets its first endpoint or loses its last. The first endpoint
-// must be translated (nat) before the refusal (filter) goes, or a packet would leave neither
-// refused nor translated. The last one must be refused before the translation goes. A table may
+// must be translated (nat) before the rejection (filter) goes, or a packet would leave neither
+// rejected nor translated. The last one must be rejected before the translation goes. A table may
 // appear twice in one input: both variants commit each section when they reach its end (tried
 // with 1.8.9).
 //
@@ -260,7 +260,7 @@ func Text(objects []dataplane.Object) (string, error) {
 	for i := range objects {
 		o := &objects[i]
 		if o.Kind == dataplane.Element {
-			return "", fmt.Errorf("element %x of %s: no layout has composed it", o.ID.Name, o.ID.Container)
+			return "", fmt.Errorf("element %x of %s: no layout composed it", o.ID.Name, o.ID.Container)
 		}
 		if table := render.Table(o.ID.Container); slices.Contains(render.Tables[:], table) {
 			edits[table] = append(edits[table], edit{name: o.ID.Name, after: o})

@@ -64,7 +64,7 @@ COMMIT
 `,
 	},
 	{
-		name: "first endpoint: translated before the refusal goes",
+		name: "first endpoint: translated before the rejection goes",
 		changes: []dataplane.Change{
 			changeOf(service.Node, chainObject(render.Filter, "KUBE-SERVICES", rejectBlue, rejectGreen), chainObject(render.Filter, "KUBE-SERVICES", rejectGreen)),
 			changeOf(blue, nil, chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT")),
@@ -80,7 +80,7 @@ COMMIT
 `,
 	},
 	{
-		name: "last endpoint: refused before the translation goes",
+		name: "last endpoint: rejected before the translation goes",
 		changes: []dataplane.Change{
 			changeOf(blue, chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT"), nil),
 			changeOf(service.Node, chainObject(render.Filter, "KUBE-SERVICES", rejectGreen), chainObject(render.Filter, "KUBE-SERVICES", rejectBlue, rejectGreen)),
@@ -314,11 +314,11 @@ COMMIT
 	}
 }
 
-func TestTextRefusesWhatIsNeitherChainNorHook(t *testing.T) {
+func TestTextRejectsWhatIsNeitherChainNorHook(t *testing.T) {
 	world := rendertest.WorldOf(service.IPv4)
 	element := render.NewRenderer(service.IPv4, render.Options{}).Service(context.Background(), world.View(world.Port()), world.Facts())
 	for problem, objects := range map[string][]dataplane.Object{
-		"no layout has composed it":              element,
+		"no layout composed it":                  element,
 		"neither a chain nor a hook":             {{ID: dataplane.ID{Container: "raw", Name: "KUBE-SVC-A"}}},
 		`"KUBE-SVC-A" in "raw/PREROUTING" is ne`: {{ID: dataplane.ID{Container: "raw/PREROUTING", Name: "KUBE-SVC-A"}}},
 	} {

@@ -37,7 +37,7 @@ func (i *interruptedTool) Restore(ctx context.Context, input []byte) error {
 
 // TestInterruptedRestoresLetNothingThrough ends restores after each number of tables.
 // Whatever has landed, packets to a Service that exists before and after are answered,
-// refused or dropped, and the next attempt completes.
+// rejected or dropped, and the next attempt completes.
 func TestInterruptedRestoresLetNothingThrough(t *testing.T) {
 	for family, variant := range map[service.Family]kernel.Variant{service.IPv4: kernel.Legacy, service.IPv6: kernel.NFT} {
 		t.Run(string(variant)+"/"+family.String(), func(t *testing.T) {

@@ -282,7 +282,7 @@ func chainNow(c *dataplane.Change, s *saved) *dataplane.Object {
 // limit does not bound. The nft variant needs them: its user space takes time in proportion to
 // the square of the chains in one input, and in an unprivileged user namespace one transaction
 // must fit into the socket buffer. The legacy variant must not be divided, because each input
-// costs a copy of the whole table. Figures: docs/adr/0001.
+// costs a copy of the whole table. Measurements: docs/adr/0001.
 type StageLimits struct {
 	// Chains and Rules are the most that one input may hold, unless a single chain has more
 	// rules.

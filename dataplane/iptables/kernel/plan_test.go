@@ -25,10 +25,10 @@ func TestStagesPutNewChainsFirstAndWhatReachesThemLast(t *testing.T) {
 	root := freshChain("KUBE-SERVICES", 1, "KUBE-SVC-A")
 	root.Before = &dataplane.Object{ID: root.ID}
 	gone := dataplane.Change{ID: dataplane.ID{Container: "nat", Name: "KUBE-SVC-OLD"}, Before: &dataplane.Object{}}
-	refused := freshChain("KUBE-SERVICES", 1)
-	refused.ID.Container = "filter"
+	rejected := freshChain("KUBE-SERVICES", 1)
+	rejected.ID.Container = "filter"
 	changes := []dataplane.Change{
-		root, gone, refused,
+		root, gone, rejected,
 		freshChain("KUBE-EXT-A", 2, "KUBE-SVC-A"), freshChain("KUBE-SVC-A", 3, "KUBE-SEP-A"), freshChain("KUBE-SEP-A", 1),
 		freshChain("KUBE-SVC-BIG", 50),
 	}
@@ -70,7 +70,7 @@ func TestUnsureChainsAreNotFresh(t *testing.T) {
 }
 
 // A new chain cannot be written before those that it leads to. After a flush, the control batch of
-// a search mixes both kinds, and was rejected each time.
+// a bisection mixes both kinds, and was rejected each time.
 func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
 	unsure := freshChain("KUBE-MARK-MASQ", 1)
 	unsure.Unsure = true

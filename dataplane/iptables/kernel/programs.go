@@ -172,7 +172,7 @@ func (e *Exec) Present(ctx context.Context) error {
 	}
 	return &MissingError{
 		Family: e.family,
-		What:   "listing POSTROUTING in table nat failed",
+		What:   "listing POSTROUTING in the nat table failed",
 		Need: "CAP_NET_ADMIN, and a kernel with the nat table of the " + string(e.Variant()) +
 			" variant (kernel modules " + e.natModules() + ")",
 		Err: err,
@@ -200,7 +200,7 @@ var randomFullyKernel = version{3, 14, 0}
 func (e *Exec) RandomFully(ctx context.Context) (bool, error) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
-		return false, fmt.Errorf("ask for the kernel's version: %w", err)
+		return false, fmt.Errorf("read the kernel's version: %w", err)
 	}
 	if parseKernel(unix.ByteSliceToString(uts.Release[:])).less(randomFullyKernel) {
 		return false, nil
@@ -231,7 +231,7 @@ const (
 )
 
 // Sysctls are the kernel parameters of the process's network namespace, named by their paths below
-// /proc/sys. The implementation decides whether to record the former values.
+// /proc/sys. The implementation decides whether to record the previous values.
 type Sysctls interface {
 	// Read returns a value, fs.ErrNotExist for a parameter that does not exist.
 	Read(path string) (string, error)

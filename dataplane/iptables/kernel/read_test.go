@@ -54,7 +54,7 @@ func TestParseSaveOfNothing(t *testing.T) {
 	}
 }
 
-func TestParseSaveRefusesWhatItDoesNotUnderstand(t *testing.T) {
+func TestParseSaveRejectsWhatItDoesNotUnderstand(t *testing.T) {
 	for name, printed := range map[string]string{
 		"cut off":            "*nat\n:KUBE-SERVICES - [0:0]\n",
 		"another table":      savedTable(render.Filter, ":INPUT ACCEPT [0:0]"),

@@ -98,7 +98,7 @@ func TestKernelPrintsAddresses(t *testing.T) {
 }
 
 // TestKernelPacketsFindTheirWayThroughTrees sends one packet to each UDP frontend of several
-// hundred Services, served and refused ones, and counts it at the frontend's own rule, once.
+// hundred Services, served and rejected ones, and counts it at the frontend's own rule, once.
 func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := rendertest.WorldOf(k.family)
@@ -134,7 +134,7 @@ func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
 			if err != nil {
 				k.Fatal(err)
 			}
-			_, _ = conn.Write([]byte("x")) // fails where the Service is refused
+			_, _ = conn.Write([]byte("x")) // fails where the Service is rejected
 			_ = conn.Close()
 		}
 		printed := k.run(k.tool.programs.save, "-c", "-t", "nat") + k.run(k.tool.programs.save, "-c", "-t", "filter")

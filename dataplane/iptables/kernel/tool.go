@@ -43,7 +43,7 @@ type ToolError struct {
 	// Command is the command line without its input.
 	Command string
 	// Line is the line of the input that the tool named, counted from 1; 0 if it named none. It
-	// is a hint: the tool may name an innocent line.
+	// is a hint: the tool may name a correct line.
 	Line int
 	// Output is what the tool printed on its standard error, trimmed.
 	Output string
@@ -121,7 +121,7 @@ var wordsOf = [...]struct {
 }
 
 // outcome classifies the failure by what the caller should do next. An unknown failure counts as
-// rejected: the search finds the Service that causes it, or finds that the scaffold alone is
+// rejected: bisection finds the Service that causes it, or finds that the scaffold alone is
 // rejected as well.
 func (f *failure) outcome() dataplane.Outcome {
 	if f.lockHeld() {
@@ -206,7 +206,7 @@ func describeHolder(path string) string {
 	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
 	if err != nil {
 		// The process that locked may have left the lock to its child.
-		return fmt.Sprintf("%s is held by process %s, which has ended", path, pid)
+		return fmt.Sprintf("%s is held by process %s, which ended", path, pid)
 	}
 	return fmt.Sprintf("%s is held by %s (pid %s)", path, strings.TrimSpace(string(comm)), pid)
 }
@@ -227,7 +227,7 @@ func holder(locks io.Reader, dev, inode uint64) (pid string) {
 }
 
 // LockShared reports whether the lock file is the host's, so that it keeps out other programs on
-// the node. A proxy with a lock of its own (a container without the host's /run/xtables.lock)
+// the node. A proxy with a separate lock (a container without the host's /run/xtables.lock)
 // and other programs overwrite each other's rules.
 //
 // It compares with the host's file if the host's processes are visible. In another PID namespace
@@ -276,7 +276,7 @@ func lockShared(path, proc string) (bool, error) {
 // (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// sameFile compares two files, or the folders that they will be made in.
+// sameFile compares two files, or the directories that will contain them.
 func sameFile(a, b string) (bool, error) {
 	infoA, errA := os.Stat(a)
 	infoB, errB := os.Stat(b)

@@ -21,13 +21,13 @@ import (
 // deleted does not stay away until the next periodic audit. It runs until the context ends, and
 // returns the context's cause.
 //
-//	nft variant     the kernel announces each transaction: at once (this file)
+//	nft variant     the kernel announces each transaction: immediately (this file)
 //	legacy variant  the kernel tells sizes and nothing else: within a second (watch_sizes.go)
 //	other tools     not at all; the periodic audit remains
 //
 // The writer's own changes ask for no audit. In doubt, another program did it: that costs a
 // read, and to take another program's deletion for our own would be an outage.
-func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	switch {
 	case w.ownWrites != nil:
 		return w.watchAnnounced(ctx, changed)
@@ -39,7 +39,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	}
 }
 
-// every calls look at once and then at an interval, each time with the turn, until the context
+// every calls look immediately and then at an interval, each time with the turn, until the context
 // ends, and returns the context's cause.
 func (w *Writer) every(ctx context.Context, interval time.Duration, look func()) error {
 	timer := time.NewTimer(0)
@@ -105,7 +105,7 @@ type ownWrites struct {
 	own map[uint32]time.Time
 	// heard holds the ports of the changes announced during the write, with the process that
 	// the kernel names.
-	heard map[uint32]dataplane.Stranger
+	heard map[uint32]dataplane.ForeignProcess
 	// lost is set if announcements were lost during the write.
 	lost bool
 }
@@ -115,7 +115,7 @@ type ownWrites struct {
 const ownAfterwards = 3 * time.Second
 
 func newOwnWrites() *ownWrites {
-	return &ownWrites{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.Stranger)}
+	return &ownWrites{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.ForeignProcess)}
 }
 
 // begin marks the beginning of a write.
@@ -135,7 +135,7 @@ func (a *ownWrites) started(pid int) {
 }
 
 // end marks the end of the write and returns the strangers that changed something during it.
-func (a *ownWrites) end(now time.Time) (strangers []dataplane.Stranger) {
+func (a *ownWrites) end(now time.Time) (strangers []dataplane.ForeignProcess) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for port, by := range a.heard {
@@ -144,7 +144,7 @@ func (a *ownWrites) end(now time.Time) (strangers []dataplane.Stranger) {
 		}
 	}
 	if a.lost {
-		strangers = append(strangers, dataplane.Stranger{})
+		strangers = append(strangers, dataplane.ForeignProcess{})
 	}
 	clear(a.heard)
 	a.lost, a.writing = false, false
@@ -161,7 +161,7 @@ func (a *ownWrites) end(now time.Time) (strangers []dataplane.Stranger) {
 
 // foreign reports whether a change is certainly a stranger's. It reports false during a write,
 // at whose end the answer is known.
-func (a *ownWrites) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
+func (a *ownWrites) foreign(port uint32, by dataplane.ForeignProcess, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if until, ours := a.own[port]; ours && (until.IsZero() || now.Before(until)) {
@@ -184,7 +184,7 @@ func (a *ownWrites) missed() bool {
 
 // watchAnnounced listens to the announcements about our tables, and names the process behind each
 // transaction.
-func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	w.afterWrite.Store(&changed)
 	defer w.afterWrite.Store(nil)
 	// Our process IDs are not known beforehand. The filter in the kernel excludes the other
@@ -197,17 +197,17 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 	err = listener.Run(ctx, func(m netlink.Netfilter) {
 		pid, command, ends := netlink.Generation(m)
 		if !ends {
-			touched = touched || m.Family == netfilterFamily[w.family] && w.config.Territory.concerns(m)
+			touched = touched || m.Family == netfilterFamily[w.family] && w.config.Ownership.concerns(m)
 			return
 		}
-		by := dataplane.Stranger{PID: pid, Command: command}
+		by := dataplane.ForeignProcess{PID: pid, Command: command}
 		if touched && w.ownWrites.foreign(m.Port, by, time.Now()) {
 			changed(by)
 		}
 		touched = false
 	}, func() {
 		if w.ownWrites.missed() {
-			changed(dataplane.Stranger{})
+			changed(dataplane.ForeignProcess{})
 		}
 	})
 	return errors.Join(err, listener.Close())
@@ -229,7 +229,7 @@ const (
 // iptables (a container runtime, a network plugin) write to the same tables all the time, so
 // everything else must cost nothing. A renamed chain of ours goes unnoticed: the announcement
 // holds only the new name.
-func (t *Territory) concerns(m netlink.Netfilter) bool {
+func (o *Ownership) concerns(m netlink.Netfilter) bool {
 	// Each message about a table's content begins with the table's name.
 	table := render.Table(netlink.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
 	if !slices.Contains(render.Tables[:], table) {
@@ -246,14 +246,14 @@ func (t *Territory) concerns(m netlink.Netfilter) bool {
 	default:
 		return false
 	}
-	return t.Owns(table, chain) || render.IsShared(table, chain) || t.hookIn(table, chain, m)
+	return o.Owns(table, chain) || render.IsShared(table, chain) || o.hookIn(table, chain, m)
 }
 
 // hookIn reports whether an announcement about a built-in chain concerns a hook: one about a rule
 // holds the name of the chain that the rule leads to.
-func (t *Territory) hookIn(table render.Table, chain string, m netlink.Netfilter) bool {
-	for i := range t.Hooks {
-		h := &t.Hooks[i]
+func (o *Ownership) hookIn(table render.Table, chain string, m netlink.Netfilter) bool {
+	for i := range o.Hooks {
+		h := &o.Hooks[i]
 		if h.Table != table || h.Chain != chain {
 			continue
 		}

@@ -27,13 +27,13 @@ var (
 type watched struct {
 	*kernelTest
 	reports chan time.Time
-	by      chan dataplane.Stranger
+	by      chan dataplane.ForeignProcess
 }
 
 // watch starts to watch, and returns when it works.
 func (k *kernelTest) watch() *watched {
 	k.Helper()
-	w := &watched{kernelTest: k, reports: make(chan time.Time, 100_000), by: make(chan dataplane.Stranger, 100_000)}
+	w := &watched{kernelTest: k, reports: make(chan time.Time, 100_000), by: make(chan dataplane.ForeignProcess, 100_000)}
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		k.Fatal(err)
@@ -46,7 +46,7 @@ func (k *kernelTest) watch() *watched {
 			ended <- err
 			return
 		}
-		ended <- k.writer.Watch(ctx, func(by dataplane.Stranger) {
+		ended <- k.writer.Watch(ctx, func(by dataplane.ForeignProcess) {
 			w.by <- by
 			w.reports <- time.Now()
 		})
@@ -94,7 +94,7 @@ func (w *watched) expectReport(what string, stranger func()) {
 	select {
 	case at := <-w.reports:
 		by := <-w.by
-		if known := by != (dataplane.Stranger{}); known != (w.variant == NFT) {
+		if known := by != (dataplane.ForeignProcess{}); known != (w.variant == NFT) {
 			w.Errorf("%s: by %q", what, by)
 		}
 		w.Logf("%s: reported %v after the end of the program, by %q", what, max(0, at.Sub(start)).Round(10*time.Microsecond), by)
@@ -152,7 +152,7 @@ func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 			k.write(changeOf(blue, one, two))
 			k.write(changeOf(blue, two, nil))
 		})
-		w.expectQuiet("a refused write", func() {
+		w.expectQuiet("a rejected write", func() {
 			bad := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j REJECT")
 			if receipt := k.attempt(changeOf(blue, nil, bad)); receipt.Outcome != dataplane.Rejected {
 				k.Errorf("receipt: %v", receipt)

@@ -143,7 +143,7 @@ func (s *sizes) pause() (pause time.Duration) {
 }
 
 // watchSizes checks the sizes of the tables.
-func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	var reported time.Time
 	return w.every(ctx, sizesInterval, func() {
 		w.sizes.look()
@@ -151,7 +151,7 @@ func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.Stran
 			return
 		}
 		w.sizes.touched, reported = false, time.Now()
-		changed(dataplane.Stranger{})
+		changed(dataplane.ForeignProcess{})
 	})
 }
 

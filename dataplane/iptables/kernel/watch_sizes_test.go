@@ -44,7 +44,7 @@ func withSizes(t *testing.T, body func(w *sizesTest)) {
 		w := &sizesTest{T: t, sizedTool: tool, writer: NewWriter(service.IPv4, tool, WriterConfig{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { w.reports.Add(1) }) }()
+		go func() { ended <- w.writer.Watch(ctx, func(dataplane.ForeignProcess) { w.reports.Add(1) }) }()
 		w.audit()
 		body(w)
 		cancel()

@@ -14,11 +14,11 @@ func TestOwnWrites(t *testing.T) {
 	now := time.Unix(1000, 0)
 	foreign := func(port uint32, after time.Duration, want bool) {
 		t.Helper()
-		if got := a.foreign(port, dataplane.Stranger{PID: int(port)}, now.Add(after)); got != want {
+		if got := a.foreign(port, dataplane.ForeignProcess{PID: int(port)}, now.Add(after)); got != want {
 			t.Errorf("port %d after %v: foreign %v, want %v", port, after, got, want)
 		}
 	}
-	end := func(want ...dataplane.Stranger) {
+	end := func(want ...dataplane.ForeignProcess) {
 		t.Helper()
 		if got := a.end(now); !slices.Equal(got, want) {
 			t.Errorf("strangers during the write: %v, want %v", got, want)
@@ -41,14 +41,14 @@ func TestOwnWrites(t *testing.T) {
 	a.started(11)
 	foreign(11, 0, false)
 	foreign(12, 0, false) // said at the end
-	end(dataplane.Stranger{PID: 12})
+	end(dataplane.ForeignProcess{PID: 12})
 	foreign(12, 0, true)
 
 	a.begin()
 	if a.missed() {
 		t.Error("a loss during a write is reported before the write ends")
 	}
-	end(dataplane.Stranger{})
+	end(dataplane.ForeignProcess{})
 	a.begin()
 	end()
 	if !a.missed() {

@@ -1,5 +1,5 @@
 // Package kernel writes what package render returns with iptables-restore, in the legacy and in the nft
-// variant of the tools, and reads it back. It owns the chains and hooks of one [Territory] in one family's
+// variant of the tools, and reads it back. It owns the chains and hooks of an [Ownership] in one family's
 // tables. internal/daemon/backend builds one domain per family from it; IPVS mode uses its [Writer] for the
 // few rules that it needs.
 //
@@ -7,7 +7,7 @@
 //	plan.go         the steps of one batch, and how a large one is divided
 //	input.go        the text for iptables-restore
 //	read.go         what iptables-save prints
-//	territory.go    what a mode owns
+//	ownership.go    what a mode owns
 //	cleanup.go      removes everything that is ours
 //	watch.go        changes by other programs; watch_sizes.go: in legacy tables
 //	tool.go         the contract of the programs, failures, the lock
@@ -51,7 +51,7 @@ type Writer struct {
 	sizes     *sizes
 	// afterWrite is called when another program has changed something during a write. It is nil
 	// unless Watch runs.
-	afterWrite atomic.Pointer[func(dataplane.Stranger)]
+	afterWrite atomic.Pointer[func(dataplane.ForeignProcess)]
 	// foreignHooks are hooks that are not wanted, by the chains that they lead to, as last read; see
 	// foreignHooksIn. It belongs to the holder of the turn.
 	foreignHooks map[dataplane.ID][]render.Hook
@@ -67,8 +67,8 @@ var (
 type WriterConfig struct {
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
-	// Territory is what the writer reads. Default: that of iptables mode.
-	Territory Territory
+	// Ownership is what the writer reads. Default: that of iptables mode.
+	Ownership Ownership
 	// Accounting is set if rules count in accounting objects. The writer creates those that are
 	// missing before each write.
 	Accounting bool
@@ -76,8 +76,8 @@ type WriterConfig struct {
 
 // NewWriter returns a writer for one family. It owns the tool from now on.
 func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
-	if config.Territory.Owns == nil {
-		config.Territory = OwnTerritory()
+	if config.Ownership.Owns == nil {
+		config.Ownership = DefaultOwnership()
 	}
 	w := &Writer{
 		family:      family,
@@ -173,7 +173,7 @@ func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *d
 	certain, err := p.readBack(ctx, w.tool, receipt)
 	if err != nil {
 		receipt.Outcome = dataplane.Unknown
-		receipt.Err = errors.Join(receipt.Err, fmt.Errorf("read back what landed: %w", err))
+		receipt.Err = errors.Join(receipt.Err, fmt.Errorf("read back the applied objects: %w", err))
 	}
 	receipt.Certain = certain
 }
@@ -205,14 +205,14 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 			return nil, fmt.Errorf("read %s rules: %w", w.family, err)
 		}
 		for _, chain := range s.chains {
-			if w.config.Territory.Owns(table, chain) || render.IsShared(table, chain) {
+			if w.config.Ownership.Owns(table, chain) || render.IsShared(table, chain) {
 				objects = append(objects, *w.asWanted(s.object(chain)))
 			}
 		}
-		for _, hook := range w.config.Territory.hooksIn(s) {
+		for _, hook := range w.config.Ownership.hooksIn(s) {
 			objects = append(objects, hook.Object())
 		}
-		w.config.Territory.foreignHooksIn(s, foreignHooks)
+		w.config.Ownership.foreignHooksIn(s, foreignHooks)
 	}
 	w.foreignHooks = foreignHooks
 	slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })

@@ -109,26 +109,26 @@ func TestKernelInsertsHooksInOrderOnTop(t *testing.T) {
 
 func TestKernelFilterTwiceInOneInput(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
-		refusing := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"), "-j KUBE-SVC-TX-01020300-24")
+		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"), "-j KUBE-SVC-TX-01020300-24")
 		old := chainObject(render.Filter, "KUBE-SVC-TX-01020300-24", k.reject("3"))
 		green1 := chainObject(render.NAT, "KUBE-SVC-GREENAAAAAAAAAAA", "-p tcp "+k.dnat("2"))
-		k.write(creations([]*dataplane.Object{refusing, old, green1})...)
+		k.write(creations([]*dataplane.Object{rejecting, old, green1})...)
 
-		refused := chainObject(render.Filter, "KUBE-SERVICES", k.reject("2"), "-j KUBE-EXT-NODEPORTS")
+		rejected := chainObject(render.Filter, "KUBE-SERVICES", k.reject("2"), "-j KUBE-EXT-NODEPORTS")
 		added := chainObject(render.Filter, "KUBE-EXT-NODEPORTS", k.reject("4"))
 		blue1 := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-p tcp "+k.dnat("1"))
 		k.write(
-			changeOf(service.Node, refusing, refused),
+			changeOf(service.Node, rejecting, rejected),
 			changeOf(service.Node, old, nil),
 			changeOf(service.Node, nil, added),
 			changeOf(green, green1, nil),
 			changeOf(blue, nil, blue1),
 		)
-		k.expect(refused, added, blue1)
+		k.expect(rejected, added, blue1)
 	})
 }
 
-func TestKernelRefusedBatchLeavesThePreviousRules(t *testing.T) {
+func TestKernelRejectedBatchLeavesThePreviousRules(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		before := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-p tcp "+k.dnat("1"))
 		k.write(changeOf(blue, nil, before))
@@ -161,14 +161,14 @@ func TestKernelRefusedBatchLeavesThePreviousRules(t *testing.T) {
 
 func TestKernelReportsABatchThatLandedByHalf(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
-		refusing := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"))
-		k.write(changeOf(service.Node, nil, refusing))
+		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"))
+		k.write(changeOf(service.Node, nil, rejecting))
 
 		// Filter grows, nat is rejected, filter does not shrink.
-		refused := chainObject(render.Filter, "KUBE-SERVICES", k.reject("2"))
+		rejected := chainObject(render.Filter, "KUBE-SERVICES", k.reject("2"))
 		grown := chainObject(render.Filter, "KUBE-SERVICES", k.reject("2"), k.reject("1"))
 		bad := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j REJECT")
-		receipt := k.attempt(changeOf(service.Node, refusing, refused), changeOf(blue, nil, bad))
+		receipt := k.attempt(changeOf(service.Node, rejecting, rejected), changeOf(blue, nil, bad))
 		if receipt.Outcome != dataplane.Rejected {
 			k.Errorf("receipt: %v", receipt)
 		}

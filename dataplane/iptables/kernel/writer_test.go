@@ -65,9 +65,9 @@ func TestWriteOfNothingCallsNothing(t *testing.T) {
 }
 
 func TestWriteReportsWhatLanded(t *testing.T) {
-	refused := &ToolError{Outcome: dataplane.Rejected, Command: "iptables-restore", Line: 10, Err: errors.New("exit status 2")}
+	rejected := &ToolError{Outcome: dataplane.Rejected, Command: "iptables-restore", Line: 10, Err: errors.New("exit status 2")}
 	tool := &scriptedTool{
-		fail: map[string]error{"restore": refused},
+		fail: map[string]error{"restore": rejected},
 		saves: map[render.Table]string{
 			render.Filter: savedTable(render.Filter, ":INPUT ACCEPT [0:0]", ":KUBE-SERVICES - [0:0]",
 				"-A INPUT -j KUBE-SERVICES", "-A KUBE-SERVICES "+rejectGreen, "-A KUBE-SERVICES "+rejectBlue),
@@ -84,7 +84,7 @@ func TestWriteReportsWhatLanded(t *testing.T) {
 		changeOf(service.Node, nil, there),
 		changeOf(service.Node, nil, absent),
 	)
-	if receipt.Outcome != dataplane.Rejected || !errors.Is(receipt.Err, refused) {
+	if receipt.Outcome != dataplane.Rejected || !errors.Is(receipt.Err, rejected) {
 		t.Fatalf("receipt: %v", receipt)
 	}
 	if want := []service.Key{blue}; !slices.Equal(receipt.Suspects, want) {
@@ -112,14 +112,14 @@ func TestWriteReportsWhatLanded(t *testing.T) {
 }
 
 func TestWriteThatCannotBeReadBackIsUnknown(t *testing.T) {
-	refused := &ToolError{Outcome: dataplane.Rejected, Line: 3, Err: errors.New("exit status 2")}
+	rejected := &ToolError{Outcome: dataplane.Rejected, Line: 3, Err: errors.New("exit status 2")}
 	unread := errors.New("no save today")
-	tool := &scriptedTool{fail: map[string]error{"restore": refused, "save nat": unread}}
+	tool := &scriptedTool{fail: map[string]error{"restore": rejected, "save nat": unread}}
 	receipt := writeOnce(t, tool, changeOf(blue, nil, chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT")))
 	if receipt.Outcome != dataplane.Unknown || len(receipt.Certain) != 0 {
 		t.Errorf("receipt: %v, certain of %v", receipt, receipt.Certain)
 	}
-	if !errors.Is(receipt.Err, refused) || !errors.Is(receipt.Err, unread) {
+	if !errors.Is(receipt.Err, rejected) || !errors.Is(receipt.Err, unread) {
 		t.Errorf("error %v, want both", receipt.Err)
 	}
 }
@@ -150,7 +150,7 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 }
 
 // TestHooksOfAnotherRelease: a rule of a built-in chain that is no hook of ours stays as long as
-// the chain that it leads to, and goes right before it. (The kernel refused to delete the chain,
+// the chain that it leads to, and goes right before it. (The kernel rejected to delete the chain,
 // and rejected the whole batch.)
 func TestHooksOfAnotherRelease(t *testing.T) {
 	old := ":KUBE-SVC-OLD - [0:0]"
@@ -182,7 +182,7 @@ func TestHooksOfAnotherRelease(t *testing.T) {
 	}
 }
 
-func TestWriteRefusesForeignIdentities(t *testing.T) {
+func TestWriteRejectsForeignIdentities(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "raw", Name: "KUBE-X"},
 		{Container: "raw/PREROUTING", Name: "01 -j A"},

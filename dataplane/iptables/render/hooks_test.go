@@ -46,7 +46,7 @@ func TestOwnsChain(t *testing.T) {
 	}
 }
 
-// TestHookRows has the rules of kube-proxy v1.36, word for word.
+// TestHookRows has the rules of kube-proxy v1.37, word for word.
 func TestHookRows(t *testing.T) {
 	const (
 		isNew   = "-m conntrack --ctstate NEW "

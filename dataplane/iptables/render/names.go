@@ -28,7 +28,7 @@ const (
 const (
 	// chainHairpin (nat) masquerades endpoints that reach themselves.
 	chainHairpin = "KUBE-SVC-HAIRPIN"
-	// chainExternalNodePorts (filter) refuses node ports without endpoints.
+	// chainExternalNodePorts (filter) rejects node ports without endpoints.
 	chainExternalNodePorts = "KUBE-EXT-NODEPORTS"
 )
 
@@ -85,11 +85,11 @@ var (
 	natNodePorts = newContainer(NAT, ChainNodePorts, 'N', tree.ByPort)
 	// natHairpin marks endpoints that reach themselves.
 	natHairpin = newContainer(NAT, chainHairpin, 'H', tree.BySource)
-	// filterServices refuses at ClusterIPs without endpoints.
+	// filterServices rejects at ClusterIPs without endpoints.
 	filterServices = newGuarded(ChainServices, 'R', tree.ByDestination)
-	// filterExternal refuses at external IPs and load balancer VIPs.
+	// filterExternal rejects at external IPs and load balancer VIPs.
 	filterExternal = newGuarded(ChainExternal, 'X', tree.ByDestination)
-	// filterNodePorts refuses at node ports.
+	// filterNodePorts rejects at node ports.
 	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', tree.ByPort)
 	// filterFirewall drops what the source ranges did not admit.
 	filterFirewall = newGuarded(ChainProxyFirewall, 'F', tree.ByDestination)

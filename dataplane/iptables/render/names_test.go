@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPortHash has the names of the same chains in kube-proxy v1.36.
+// TestPortHash has the names of the same chains in kube-proxy v1.37.
 func TestPortHash(t *testing.T) {
 	for _, test := range []struct {
 		subject  string

@@ -286,14 +286,14 @@ func (p *portDraft) renderHairpins() {
 	}
 }
 
-// renderRefusals stops, in table filter, what nat has not translated: traffic to frontends
+// renderRejections stops, in table filter, what nat has not translated: traffic to frontends
 // without endpoints, and load balancer traffic that the source ranges did not admit.
-func (p *portDraft) renderRefusals() {
+func (p *portDraft) renderRejections() {
 	if !p.ServesInternal() && p.ClusterIP.IsValid() {
-		p.element(filterServices, p.key(p.ClusterIP), p.refuse(p.frontend(p.ClusterIP, "")))
+		p.element(filterServices, p.key(p.ClusterIP), p.reject(p.frontend(p.ClusterIP, "")))
 	}
 	if !p.ServesExternal() {
-		p.refuseExternal()
+		p.rejectExternal()
 	}
 	if !p.filtered() {
 		return
@@ -305,22 +305,22 @@ func (p *portDraft) renderRefusals() {
 	}
 }
 
-func (p *portDraft) refuseExternal() {
+func (p *portDraft) rejectExternal() {
 	for _, addr := range p.ExternalIPs {
-		p.element(filterExternal, p.key(addr), p.refuse(p.frontend(addr, "")))
+		p.element(filterExternal, p.key(addr), p.reject(p.frontend(addr, "")))
 	}
 	for _, addr := range p.LoadBalancerVIPs {
-		p.element(filterExternal, p.key(addr), p.refuse(p.frontend(addr, "")))
+		p.element(filterExternal, p.key(addr), p.reject(p.frontend(addr, "")))
 	}
 	if p.NodePort != 0 {
-		match := p.renderer.refusedNodePort(p.facts, p.protocol, p.NodePort)
-		p.element(filterNodePorts, p.nodePortKey(), p.refuse(match))
+		match := p.renderer.rejectedNodePort(p.facts, p.protocol, p.NodePort)
+		p.element(filterNodePorts, p.nodePortKey(), p.reject(match))
 	}
 }
 
-// refuse rejects if no endpoint is usable anywhere. If there are some, only not on this node,
+// reject rejects if no endpoint is usable anywhere. If there are some, only not on this node,
 // it drops: the sender should try another node and not give up.
-func (p *portDraft) refuse(r rule) rule {
+func (p *portDraft) reject(r rule) rule {
 	if p.HasAny {
 		r.comment, r.target = p.about(" has no local endpoints"), "DROP"
 	} else {

@@ -40,16 +40,16 @@ type Options struct {
 //	nat/KUBE-NODEPORTS    one element per node port
 //	KUBE-FW-H ─► KUBE-EXT-H ─► KUBE-SVC-H or KUBE-SVL-H: one DNAT rule per endpoint
 //	nat/KUBE-SVC-HAIRPIN  one element per endpoint that may reach itself
-//	filter/…              one element per frontend that is refused
+//	filter/…              one element per frontend that is rejected
 //
-// H is portHash. With ClientIP affinity, the DNAT rules move into chains of their own,
+// H is portHash. With ClientIP affinity, the DNAT rules move into separate chains,
 // KUBE-SEP-HE, which remember the client.
 type Renderer struct {
 	family  service.Family
 	options Options
 	// mark is "0x4000/0x4000" for bit 14.
 	mark string
-	// reject is the target that refuses with "port unreachable".
+	// reject is the target that rejects with "port unreachable".
 	reject string
 	// recentMask is the mask that iptables-save prints for whole addresses.
 	recentMask string
@@ -91,7 +91,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		p.renderExternal()
 		p.renderBalancing()
 		p.renderHairpins()
-		p.renderRefusals()
+		p.renderRejections()
 	}
 	d.renderHealth(view.Key, view.HealthPort(r.family))
 	return d.objects

@@ -80,7 +80,7 @@ func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	return []string{firewallRule}
 }
 
-// Firewall returns a batch that protects 127.0.0.0/8 from neighbors, whatever the kernel has (IPv4 only).
+// Firewall returns a batch that protects 127.0.0.0/8 from neighbors in any state of the kernel (IPv4 only).
 func Firewall() *dataplane.Batch {
 	objects := []dataplane.Object{FixedChain(Filter, ChainFirewall, nil, firewallRule)}
 	for _, hook := range HookRows() {
@@ -104,9 +104,9 @@ func (r *Renderer) localhostNodePorts(facts *service.NodeFacts) bool {
 
 const (
 	// commentNodePorts is kube-proxy's.
-	commentNodePorts        = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
-	commentRefusedNodePorts = "kubernetes service nodeports without endpoints"
-	commentRefusedExternal  = "kubernetes externally-visible service portals without endpoints"
+	commentNodePorts         = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
+	commentRejectedNodePorts = "kubernetes service nodeports without endpoints"
+	commentRejectedExternal  = "kubernetes externally-visible service portals without endpoints"
 )
 
 var (
@@ -115,7 +115,7 @@ var (
 )
 
 // nodePortTails returns the last rules of nat KUBE-SERVICES, which lead to the node ports on the
-// addresses that serve them, and the same for node ports without endpoints. kube-proxy refuses
+// addresses that serve them, and the same for node ports without endpoints. kube-proxy rejects
 // the latter on every local address, which hides services of the host where no node ports are
 // offered.
 func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
@@ -130,20 +130,20 @@ func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
 		name := "node ports"
 		if !all {
 			name += " " + m.destination.prefix.Addr().String()
-			tail(filterExternal, name, m, commentRefusedNodePorts, chainExternalNodePorts)
+			tail(filterExternal, name, m, commentRejectedNodePorts, chainExternalNodePorts)
 		}
 		tail(natServices, name, m, commentNodePorts, ChainNodePorts)
 	}
 	if all {
-		tail(filterExternal, "node ports", rule{}, commentRefusedNodePorts, chainExternalNodePorts)
+		tail(filterExternal, "node ports", rule{}, commentRejectedNodePorts, chainExternalNodePorts)
 	}
 	return objects
 }
 
-// refusedNodePort returns what a rule that refuses a node port matches. To find whether an address
+// rejectedNodePort returns what a rule that rejects a node port matches. To find whether an address
 // is local, the kernel looks up a route. So each of these rules does it for its own port, and not
 // the rule that leads to them, which every new connection of the node passes.
-func (r *Renderer) refusedNodePort(facts *service.NodeFacts, protocol string, port uint16) rule {
+func (r *Renderer) rejectedNodePort(facts *service.NodeFacts, protocol string, port uint16) rule {
 	var match rule
 	if facts.NodePorts[r.family].All {
 		match = r.nodePortMatches(facts)[0]
@@ -178,12 +178,12 @@ func (r *Renderer) nodePortMatches(facts *service.NodeFacts) []rule {
 	return matches
 }
 
-// externalTail refuses external frontends without endpoints to processes of this node, whose
+// externalTail rejects external frontends without endpoints to processes of this node, whose
 // packets pass filter OUTPUT and never INPUT or FORWARD. kube-proxy lets such packets leave by
 // the default route.
 func externalTail() dataplane.Object {
 	return tailElement(filterServices, "external", rule{
-		comment: comment{subject: commentRefusedExternal},
+		comment: comment{subject: commentRejectedExternal},
 		target:  ChainExternal,
 	})
 }

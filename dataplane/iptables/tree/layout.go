@@ -13,7 +13,7 @@
 // The elements of a container, ordered by key, form a binary trie over the bits of their keys, in
 // which only bits that distinguish elements have a node. Each subtree has a rank, which depends
 // only on its number of elements: rank 0 up to LeafMax, and one more for each factor of fanout. A
-// subtree whose rank is lower than that of the subtree around it becomes a chain of its own. A
+// subtree whose rank is lower than that of the subtree around it becomes a separate chain. A
 // chain of rank 0 holds its elements; any other holds jumps to the chains of lower rank just below.
 // Three goals shaped this:
 //
@@ -68,7 +68,7 @@ func New(family service.Family, containers []Container) *Layout {
 	for _, c := range containers {
 		letter := c.Table + "/" + string(c.Letter)
 		if other, taken := letters[letter]; taken {
-			panic(fmt.Sprintf("tree: %s and %s have the same letter", c.Name(), other))
+			panic(fmt.Sprintf("tree: %s and %s use one letter", c.Name(), other))
 		}
 		letters[letter] = c.Name()
 		t := &tree{
@@ -189,7 +189,7 @@ func (t *tree) flush(out []dataplane.Composed) []dataplane.Composed {
 	return out
 }
 
-// subtree is a part of the trie that has a chain of its own.
+// subtree is a part of the trie that has its own chain.
 type subtree struct {
 	chain *chain
 	node  *node
@@ -298,7 +298,7 @@ func (t *tree) chainFor(p prefix) *chain {
 	return c
 }
 
-// settle assigns the draft to its chain. The former children become orphans until a chain takes
+// settle assigns the draft to its chain. The previous children become orphans until a chain takes
 // them in: this one again, or one that is composed later, because a subtree only moves between
 // chains on one path, and chains are composed from the root down.
 func (t *tree) settle(c *chain) {

@@ -47,7 +47,7 @@ func (a *attempt) carryOut(ctx context.Context) {
 	p := a.plan
 	a.createSets(ctx, p.setsCome)
 	// Sets are filled before rules look them up. Otherwise a half-filled one of a
-	// predecessor could make a rule refuse what another set lets through.
+	// predecessor could make a rule reject what another set lets through.
 	a.changeEntries(ctx, p.entriesStale, false)
 	a.changeEntries(ctx, p.entriesCome[plain], true)
 	a.changeEntries(ctx, p.entriesCome[guarding], true)

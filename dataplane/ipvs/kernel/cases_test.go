@@ -119,12 +119,12 @@ var writerCases = []struct {
 		}
 		_, id := s.server(s.clusterIP(3, 1))
 		if found, known := receipt.Certain[id]; !known || found != nil {
-			s.Errorf("the refused server is said to be %v, %t", found, known)
+			s.Errorf("the rejected server is said to be %v, %t", found, known)
 		}
 		s.expect(append(good, owned{bad.owner, slices.DeleteFunc(bad.objects, func(o dataplane.Object) bool { return o.ID == id })})...)
 		s.want(good...)
 	}},
-	{name: "a refused change leaves what was, and is told in full", run: func(s *stand) {
+	{name: "a rejected change leaves what was, and is told in full", run: func(s *stand) {
 		p := s.clusterIP(1, 2)
 		s.want(s.scaffold(), s.serviceOf("a", p))
 		_, id := s.server(p)

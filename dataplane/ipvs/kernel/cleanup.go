@@ -95,7 +95,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	}
 	known, err := learn(ctx)
 	if err != nil {
-		return fmt.Errorf("find out which virtual servers are ours: %w", err)
+		return fmt.Errorf("determine which virtual servers belong to Sluice: %w", err)
 	}
 	var failed []error
 	for _, service := range services {
@@ -117,7 +117,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 
 // frontends distinguish our virtual servers from others.
 type frontends struct {
-	// bound and hosts are the addresses of the device, and of the host beside.
+	// bound are the addresses of the device, and hosts the other addresses of the host.
 	bound, hosts []netip.Addr
 	served       map[service.Frontend]bool
 	// ports are node ports. These frontends have no address. Each family has its own.

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fakeKernel is a kernel in memory that knows what exists, and refuses as Linux does.
+// fakeKernel is a kernel in memory that knows what exists, and rejects as Linux does.
 // Each of its parts is one connection's view of it.
 type fakeKernel struct {
 	servers map[service.Frontend]*fakeServer
@@ -102,13 +102,13 @@ func (k fakeServers) Do(ctx context.Context, requests []wire.Request) []error {
 }
 
 func (k fakeServers) carryOut(r wire.Request) error {
-	refuse := func(errno syscall.Errno) error { return &wire.Refusal{Request: r, Errno: errno} }
+	reject := func(errno syscall.Errno) error { return &wire.Rejection{Request: r, Errno: errno} }
 	s := k.servers[r.Service.Frontend]
 	if s == nil && r.Verb != wire.NewService {
-		return refuse(unix.ESRCH)
+		return reject(unix.ESRCH)
 	}
 	if r.Verb <= wire.SetService && !slices.Contains(schedulers, r.Service.Scheduler) {
-		return refuse(unix.ENOENT)
+		return reject(unix.ENOENT)
 	}
 	d := wire.Destination{Real: r.Real}
 	there := false
@@ -118,7 +118,7 @@ func (k fakeServers) carryOut(r wire.Request) error {
 	switch r.Verb {
 	case wire.NewService:
 		if s != nil {
-			return refuse(unix.EEXIST)
+			return reject(unix.EEXIST)
 		}
 		k.servers[r.Service.Frontend] = &fakeServer{r.Service, map[netip.AddrPort]wire.Destination{}}
 	case wire.SetService:
@@ -127,17 +127,17 @@ func (k fakeServers) carryOut(r wire.Request) error {
 		delete(k.servers, r.Service.Frontend)
 	case wire.NewReal:
 		if there {
-			return refuse(unix.EEXIST)
+			return reject(unix.EEXIST)
 		}
 		s.reals[d.Addr] = d
 	case wire.SetReal:
 		if !there {
-			return refuse(unix.ENOENT)
+			return reject(unix.ENOENT)
 		}
 		s.reals[d.Addr] = d
 	case wire.DelReal:
 		if !there {
-			return refuse(unix.ENOENT)
+			return reject(unix.ENOENT)
 		}
 		delete(s.reals, d.Addr)
 	}
@@ -175,8 +175,8 @@ type fakeSets struct{ *fakeKernel }
 
 func (k fakeSets) Close() error { return nil }
 
-func refusedSet(errno syscall.Errno, reason error) error {
-	return &wire.SetRefusal{What: "fake", Errno: errno, Reason: reason}
+func rejectedSet(errno syscall.Errno, reason error) error {
+	return &wire.SetRejection{What: "fake", Errno: errno, Reason: reason}
 }
 
 func (k fakeSets) Create(_ context.Context, specs []wire.SetSpec) []error {
@@ -189,7 +189,7 @@ func (k fakeSets) Create(_ context.Context, specs []wire.SetSpec) []error {
 		case found == nil:
 			k.sets[s.Name] = &fakeSet{s, map[wire.Entry]bool{}}
 		case found.SetSpec != s:
-			results[i] = refusedSet(unix.EEXIST, wire.ErrDifferent)
+			results[i] = rejectedSet(unix.EEXIST, wire.ErrDifferent)
 		}
 	}
 	return results
@@ -212,7 +212,7 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 		switch {
 		case results[i] != nil:
 		case k.inUse(name):
-			results[i] = refusedSet(unix.EBUSY, wire.ErrInUse)
+			results[i] = rejectedSet(unix.EBUSY, wire.ErrInUse)
 		default:
 			delete(k.sets, name)
 		}
@@ -223,7 +223,7 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 func (k fakeSets) Add(_ context.Context, changes []wire.EntryChange) []error {
 	return k.change("add ", changes, func(s *fakeSet, e wire.Entry) error {
 		if len(s.entries) >= int(s.MaxElem) && s.Type != wire.BitmapPort && !s.entries[e] {
-			return refusedSet(4352, wire.ErrFull)
+			return rejectedSet(4352, wire.ErrFull)
 		}
 		s.entries[e] = true
 		return nil
@@ -246,7 +246,7 @@ func (k fakeSets) change(verb string, changes []wire.EntryChange, one func(*fake
 		if s := k.sets[c.Set]; s != nil {
 			results[i] = one(s, c.Entry)
 		} else {
-			results[i] = refusedSet(unix.ENOENT, wire.ErrNoSet)
+			results[i] = rejectedSet(unix.ENOENT, wire.ErrNoSet)
 		}
 	}
 	return results

@@ -86,7 +86,7 @@ func serves(reals []wire.Real) bool {
 	return slices.ContainsFunc(reals, func(r wire.Real) bool { return r.Weight > 0 })
 }
 
-// TestDiffLeadsFromOneServerToAnother carries out what diff says: the kernel refuses
+// TestDiffLeadsFromOneServerToAnother carries out what diff says: the kernel rejects
 // nothing, holds what both want and serves at any time, and in the end it holds what
 // is wanted.
 func TestDiffLeadsFromOneServerToAnother(t *testing.T) {

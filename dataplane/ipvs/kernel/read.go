@@ -46,7 +46,7 @@ func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// readDevice ignores a device of our name that is not ours. The kernel's refusal tells
+// readDevice ignores a device of our name that is not ours. The kernel's rejection tells
 // the user about it when a Service needs ours.
 func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	there, err := w.device.Exists()

@@ -38,7 +38,7 @@ func (a *attempt) receipt() dataplane.Receipt {
 	return r
 }
 
-// proven reports whether only Services' own objects were refused, and others landed.
+// proven reports whether only Services' own objects were rejected, and others landed.
 func (a *attempt) proven(r dataplane.Receipt) bool {
 	if r.Outcome != dataplane.Rejected || len(a.rules) > 0 || len(r.Suspects) == 0 || r.Written.Objects == 0 {
 		return false
@@ -119,17 +119,17 @@ func worst(a, b dataplane.Outcome) dataplane.Outcome {
 	return b
 }
 
-// unique returns the Services among the owners of what was refused, each once.
+// unique returns the Services among the owners of what was rejected, each once.
 func unique(owners []service.Key) []service.Key {
 	slices.SortFunc(owners, service.Key.Compare)
 	owners = slices.Compact(owners)
 	return slices.DeleteFunc(owners, func(k service.Key) bool { return k == service.Node })
 }
 
-// errorsMax is how many refusals of a batch are reported.
+// errorsMax is how many rejections of a batch are reported.
 const errorsMax = 8
 
-// joined puts the first refusals into one error.
+// joined puts the first rejections into one error.
 func joined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if more := len(errs) - errorsMax; more > 0 {

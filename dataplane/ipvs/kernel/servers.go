@@ -17,9 +17,9 @@ type edit struct {
 	frontend      service.Frontend
 	before, after *render.Server
 	come, goes    []wire.Request
-	// err is the first refusal.
+	// err is the first rejection.
 	err error
-	// astray is set when the refusal contradicts before.
+	// astray is set when the rejection contradicts before.
 	astray bool
 }
 
@@ -170,7 +170,7 @@ func (a *attempt) asked(err error) error {
 	return err
 }
 
-// satisfied reports whether a refusal says that the request was carried out before.
+// satisfied reports whether a rejection says that the request was carried out before.
 func satisfied(r wire.Request, err error) bool {
 	switch r.Verb {
 	case wire.DelService:

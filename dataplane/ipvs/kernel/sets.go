@@ -14,7 +14,7 @@ func (a *attempt) entry(id dataplane.ID) (wire.EntryChange, error) {
 	name, _ := render.EntrySet(id)
 	spec, known := a.sets[name]
 	if !known {
-		return wire.EntryChange{}, fmt.Errorf("object %q in %q is not an entry of a set of ours", id.Name, id.Container)
+		return wire.EntryChange{}, fmt.Errorf("object %q in %q is not an entry of a set of Sluice", id.Name, id.Container)
 	}
 	e, err := wire.ParseEntry(spec.Type, id.Name)
 	return wire.EntryChange{Set: name, Entry: e}, err

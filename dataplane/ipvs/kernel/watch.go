@@ -10,8 +10,8 @@ import (
 // Watch calls changed when others have changed the device, and when the rules' writer
 // notices something, until the context ends. The kernel does not announce changes of
 // virtual servers and sets; the next Read finds them.
-func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
-	announced := func() { changed(dataplane.Stranger{}) }
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
+	announced := func() { changed(dataplane.ForeignProcess{}) }
 	rules, watches := w.config.Rules.(dataplane.Watcher)
 	if !watches {
 		return w.device.Watch(ctx, announced)

@@ -23,10 +23,10 @@ import (
 // through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
 //
 // The messages of a change depend on that change alone. A batch lists nothing on its way. It reads single virtual servers whose
-// state is unsure or other than thought. A refusal keeps only those objects from being
-// written that refer to the refused one.
+// state is unsure or other than thought. A rejection keeps only those objects from being
+// written that refer to the rejected one.
 //
-// Write and Read belong to one goroutine at a time. Watch may run beside them.
+// Write and Read belong to one goroutine at a time. Watch may run at the same time.
 type Writer struct {
 	family service.Family
 	config Config

@@ -37,7 +37,7 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	}
 	s := &stand{T: t, World: rendertest.WorldOf(family)}
 	s.another = func(config Config) *Writer {
-		rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Territory: territory()})
+		rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Ownership: ownership()})
 		config.Inside, config.Rules = namespace.Do, insideRules{namespace, rules}
 		w, err := NewWriter(family, config)
 		if err != nil {
@@ -62,9 +62,9 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	return s, namespace
 }
 
-// territory is what this mode has in iptkernel.
-func territory() iptkernel.Territory {
-	of := iptkernel.Territory{Owns: func(table iptrender.Table, chain string) bool { return render.OwnsChain(string(table), chain) }}
+// ownership is what this mode has in iptkernel.
+func ownership() iptkernel.Ownership {
+	of := iptkernel.Ownership{Owns: func(table iptrender.Table, chain string) bool { return render.OwnsChain(string(table), chain) }}
 	for _, h := range render.HookRows() {
 		of.Hooks = append(of.Hooks, iptrender.Hook{
 			Row: h.Row, Table: iptrender.Table(h.Table), Chain: h.Chain, Target: h.Target,
@@ -117,7 +117,7 @@ func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var told atomic.Int32
 	ended := make(chan error, 1)
-	go func() { ended <- s.w.Watch(ctx, func(dataplane.Stranger) { told.Add(1) }) }()
+	go func() { ended <- s.w.Watch(ctx, func(dataplane.ForeignProcess) { told.Add(1) }) }()
 	const settled = 300 * time.Millisecond
 	time.Sleep(settled)
 	other, err := wire.OpenDevice(namespace.Do, families[service.IPv4])

@@ -57,10 +57,10 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"add real server", wire.ErrUnanswered, dataplane.Unknown},
 		{"add real server", &wire.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
-		{"add virtual server", &wire.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
-		{"add virtual server", &wire.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
+		{"add virtual server", &wire.Rejection{Errno: unix.ENOMEM}, dataplane.Busy},
+		{"add virtual server", &wire.Rejection{Errno: unix.EINVAL}, dataplane.Rejected},
 		{"in KUBE-CLUSTER-IP", wire.ErrUnanswered, dataplane.Unknown},
-		{"in KUBE-CLUSTER-IP", &wire.SetRefusal{Reason: wire.ErrFull}, dataplane.Rejected},
+		{"in KUBE-CLUSTER-IP", &wire.SetRejection{Reason: wire.ErrFull}, dataplane.Rejected},
 		{"bind", wire.ErrUnanswered, dataplane.Unknown},
 		{"bind", unix.EINVAL, dataplane.Rejected},
 	} {
@@ -100,10 +100,10 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
+func TestWhatRefersToTheRejectedIsNotTried(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	refused := "create " + render.SetName(s.Family, render.SetLoadBalancerFW)
-	k.fault = fails(refused, &wire.SetRefusal{What: "create", Reason: wire.ErrUnsupported})
+	rejected := "create " + render.SetName(s.Family, render.SetLoadBalancerFW)
+	k.fault = fails(rejected, &wire.SetRejection{What: "create", Reason: wire.ErrUnsupported})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	receipt := s.write(s.changes(all...))
 	if receipt.Outcome != dataplane.Unsupported {
@@ -124,7 +124,7 @@ func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
 	s.want(all...)
 }
 
-func TestRefusedRulesAreTold(t *testing.T) {
+func TestRejectedRulesAreTold(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.fault = fails("rule nat KUBE-SERVICES", errors.New("no such match"))
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
@@ -168,7 +168,7 @@ func TestACancelledWrite(t *testing.T) {
 	}
 }
 
-func TestIdentitiesOfOthersAreRefused(t *testing.T) {
+func TestIdentitiesOfOthersAreRejected(t *testing.T) {
 	s, _ := newFakeStand(t, service.IPv4, Config{})
 	for _, o := range []dataplane.Object{
 		{ID: dataplane.ID{Container: render.ContainerAddress, Name: "x"}},
@@ -291,8 +291,8 @@ type watchedRules struct {
 	fail error
 }
 
-func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.Stranger)) error {
-	if changed(dataplane.Stranger{}); r.fail != nil {
+func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
+	if changed(dataplane.ForeignProcess{}); r.fail != nil {
 		return r.fail
 	}
 	<-ctx.Done()
@@ -305,7 +305,7 @@ func TestWatchListensToBoth(t *testing.T) {
 		w := newWriter(service.IPv4, Config{Rules: watchedRules{fakeRules{k}, fail}}, fakeDevice{k}, k.open)
 		ctx, cancel := context.WithCancel(t.Context())
 		told, ended := make(chan struct{}, 2), make(chan error)
-		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) { told <- struct{}{} }) }()
+		go func() { ended <- w.Watch(ctx, func(dataplane.ForeignProcess) { told <- struct{}{} }) }()
 		(<-k.announced)()
 		<-told
 		<-told

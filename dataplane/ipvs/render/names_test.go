@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel cuts nothing: a longer name is refused.
+// The kernel cuts nothing: a longer name is rejected.
 func TestSetNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, family := range service.Families {

@@ -15,7 +15,7 @@ func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " ")
 }
 
-// comment is the match that does nothing. The tools quote whatever is not one plain word. All
+// comment is the match that does nothing. The tools quote everything but single plain words. All
 // our comments have blanks.
 func comment(text string) string { return `-m comment --comment "` + text + `"` }
 
@@ -197,7 +197,7 @@ const (
 	isNew  = "-m conntrack --ctstate NEW"
 )
 
-// rejects are the targets that refuse with "port unreachable".
+// rejects are the targets that reject with "port unreachable".
 var rejects = service.PerFamily[string]{
 	"-j REJECT --reject-with icmp-port-unreachable",
 	"-j REJECT --reject-with icmp6-port-unreachable",

@@ -34,7 +34,7 @@ func TestServerBodies(t *testing.T) {
 	}
 }
 
-// What is not in the one form that is printed is refused.
+// What is not in the one form that is printed is rejected.
 func TestServerBodiesThatAreNone(t *testing.T) {
 	id := dataplane.ID{Container: "server", Name: "tcp 10.0.0.1:80"}
 	for _, body := range []string{

@@ -22,7 +22,7 @@ const deviceType = "dummy"
 var ErrNoDevice = errors.New("no device " + DeviceName)
 
 // WrongTypeError means that a device of our name is not ours, because it is not a dummy.
-// It is left alone. Somebody has to remove it.
+// Sluice leaves it alone. The administrator must remove it.
 type WrongTypeError struct {
 	// Type is what it is, in the words of ip(8).
 	Type string
@@ -30,14 +30,14 @@ type WrongTypeError struct {
 
 // Error returns the type that the device has, and the one that it should have.
 func (e *WrongTypeError) Error() string {
-	return fmt.Sprintf("device %s is of type %s and not %s: it is not ours to use or to delete",
+	return fmt.Sprintf("device %s is of type %s and not %s: it does not belong to Sluice",
 		DeviceName, e.Type, deviceType)
 }
 
 // Device is the dummy device of one network namespace, whether or not it exists. Its
 // addresses are the host's, even while it is down, so that IPVS sees the packets to them.
 // It stays down, as kube-proxy leaves it. Use it from one goroutine at a time; Watch may
-// run beside it.
+// run at the same time.
 type Device struct {
 	inside  func(func() error) error
 	routing *library.Handle
@@ -133,8 +133,8 @@ func (d *Device) find() (int, error) {
 	return index, nil
 }
 
-// remember notes the index of the device. Another device has none of the addresses of
-// the former.
+// remember notes the index of the device. A new device has none of the addresses of
+// the previous one.
 func (d *Device) remember(index int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -128,7 +128,7 @@ func TestResults(t *testing.T) {
 		"there already":        {true, unix.EEXIST, nil, false},
 		"gone already":         {false, unix.EADDRNOTAVAIL, nil, false},
 		"gone with the device": {false, unix.ENODEV, nil, false},
-		"refused":              {true, unix.EACCES, unix.EACCES, false},
+		"rejected":             {true, unix.EACCES, unix.EACCES, false},
 		"lost":                 {false, ErrUnanswered, ErrUnanswered, true},
 		"no device":            {true, unix.ENODEV, ErrNoDevice, false},
 	} {

@@ -14,7 +14,7 @@ import (
 )
 
 // The library sends one entry per message and waits for each answer. It reads each
-// attribute of a list over a channel, from a goroutine of its own, and prints attributes
+// attribute of a list over a channel, from a separate goroutine, and prints attributes
 // that it does not know to the standard logger.
 
 // Commands (enum ipset_cmd).
@@ -67,7 +67,7 @@ type EntryChange struct {
 
 const (
 	// listBytesMax bounds a message with several entries. Its list must stay below 64
-	// KiB, and the kernel repeats a message of which it refuses an entry.
+	// KiB, and the kernel repeats a message of which it rejects an entry.
 	listBytesMax = 16 << 10
 	// sendBytesMax bounds a send, such that the answers fit into the receive buffer
 	// even if each repeats its message. It holds 4 lists, each of which exceeds
@@ -80,8 +80,8 @@ const (
 
 // Add adds entries to sets. An entry that exists is success. The order of the changes does
 // not matter. Entries of one set share messages (400 of type hash:ip,port fit into one),
-// and 4 such messages share a send. If one entry is refused, those behind it in its
-// message are sent again, each in a message of its own.
+// and 4 such messages share a send. If one entry is rejected, those behind it in its
+// message are sent again, each in a separate message.
 func (s *Sets) Add(ctx context.Context, changes []EntryChange) []error {
 	return s.change(ctx, cmdAdd, changes)
 }
@@ -121,7 +121,7 @@ type entryList struct {
 }
 
 // packEntries puts changes into messages. The kernel carries out the entries of a message
-// one after the other, stops at the first that it refuses, and answers with the message,
+// one after the other, stops at the first that it rejects, and answers with the message,
 // in which it has set the line of the message to that of the entry (call_ad in
 // ip_set_core.c). Lines count from 1.
 func packEntries(command uint16, changes []EntryChange) []entryList {
@@ -163,13 +163,13 @@ func entryMessage(command uint16, c EntryChange) []byte {
 // setAnswer is what the kernel says to a message about entries.
 type setAnswer struct {
 	err error
-	// line is that of the refused entry of a list, or 0 if the message was refused before
+	// line is that of the rejected entry of a list, or 0 if the message was rejected before
 	// its first entry.
 	line uint32
 }
 
 // settle notes the results of the changes on which the answer to the list is certain. It
-// returns the numbers of those to be sent again, singly: what comes behind a refused
+// returns the numbers of those to be sent again, singly: what comes behind a rejected
 // entry, and everything if the answer was lost or does not name an entry. Repeating does
 // no harm.
 func (l entryList) settle(
@@ -200,7 +200,7 @@ func describe(command uint16, c EntryChange) string {
 	return "delete " + c.Entry.String() + " from " + c.Set
 }
 
-// exchange sends messages, several at once, and returns the answer to each. The kernel
+// exchange sends messages, several in one send, and returns the answer to each. The kernel
 // has carried out a message when the send returns. The context is checked between sends.
 func (s *Sets) exchange(ctx context.Context, messages [][]byte) []setAnswer {
 	answers := make([]setAnswer, len(messages))
@@ -284,7 +284,7 @@ func (s *Sets) list(
 		}
 		return nil
 	})
-	if _, refused := errors.AsType[syscall.Errno](err); refused && !Unknown(err) {
+	if _, rejected := errors.AsType[syscall.Errno](err); rejected && !Unknown(err) {
 		return nil, setResult(what, err)
 	}
 	if err != nil {

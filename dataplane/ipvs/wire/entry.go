@@ -159,7 +159,7 @@ const (
 	addressIPv6 = 2
 )
 
-// The kernel refuses a number or an address without the first flag, and a list of
+// The kernel rejects a number or an address without the first flag, and a list of
 // attributes without the second.
 const (
 	network = unix.NLA_F_NET_BYTEORDER

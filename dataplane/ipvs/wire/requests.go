@@ -18,13 +18,13 @@ type Verb uint8
 
 // What can be asked for.
 const (
-	// NewService is refused if the virtual server exists; see Exists.
+	// NewService is rejected if the virtual server exists; see Exists.
 	NewService Verb = 1
 	// SetService changes all properties. Real servers and connections stay.
 	SetService Verb = 2
 	// DelService removes a virtual server with its real servers.
 	DelService Verb = 3
-	// NewReal is refused if the real server exists (see Exists) or if the virtual
+	// NewReal is rejected if the real server exists (see Exists) or if the virtual
 	// server does not (see Missing).
 	NewReal Verb = 5
 	// SetReal changes the weight, and the forwarding to masquerading.
@@ -36,7 +36,7 @@ const (
 func (v Verb) aboutReal() bool { return v >= NewReal }
 
 // Request is one change of a virtual server or of one of its real servers. The kernel
-// refuses the zero value.
+// rejects the zero value.
 type Request struct {
 	Verb Verb
 	// Service is the virtual server. Only NewService and SetService use more of it than
@@ -63,8 +63,8 @@ func (r Request) String() string {
 	return text + r.Service.Frontend.String()
 }
 
-// Refusal is the kernel's answer to a request that it did not carry out.
-type Refusal struct {
+// Rejection is the kernel's answer to a request that it did not carry out.
+type Rejection struct {
 	Request Request
 	Errno   syscall.Errno
 	// Text is the kernel's explanation, if it gave one.
@@ -72,7 +72,7 @@ type Refusal struct {
 }
 
 // Error names the request and the reason.
-func (r *Refusal) Error() string {
+func (r *Rejection) Error() string {
 	reason := r.Errno.Error()
 	switch {
 	case Missing(r) && r.Errno == unix.ESRCH:
@@ -92,9 +92,9 @@ func (r *Refusal) Error() string {
 }
 
 // Unwrap returns the error number.
-func (r *Refusal) Unwrap() error { return r.Errno }
+func (r *Rejection) Unwrap() error { return r.Errno }
 
-// Exists reports whether a request was refused because what it would have added exists.
+// Exists reports whether a request was rejected because what it would have added exists.
 func Exists(err error) bool { return errors.Is(err, unix.EEXIST) }
 
 // Missing reports whether something failed because its virtual or real server does not
@@ -104,18 +104,18 @@ func Missing(err error) bool { return errors.Is(err, unix.ESRCH) || MissingReal(
 // MissingReal reports whether a request failed because its real server does not exist.
 func MissingReal(err error) bool {
 	// About a virtual server, ENOENT means that the scheduler is missing.
-	r, ok := errors.AsType[*Refusal](err)
+	r, ok := errors.AsType[*Rejection](err)
 	return ok && r.Errno == unix.ENOENT && r.Request.Verb.aboutReal()
 }
 
-// refusal makes a *Refusal of an error of the library.
-func refusal(r Request, err error) error {
+// rejection makes a *Rejection of an error of the library.
+func rejection(r Request, err error) error {
 	err = answerOf(err)
 	if err == nil || Unknown(err) {
 		return err
 	}
 	errno, _ := errors.AsType[syscall.Errno](err)
-	return &Refusal{Request: r, Errno: errno}
+	return &Rejection{Request: r, Errno: errno}
 }
 
 // ServerWriter writes lists of requests about virtual servers. It belongs to the network
@@ -131,7 +131,7 @@ type ServerWriter struct {
 }
 
 // bounds are those of one send: the send buffer must hold the requests, and the receive
-// buffer a refusal of each.
+// buffer a rejection of each.
 type bounds struct{ bytes, requests int }
 
 const (
@@ -140,7 +140,7 @@ const (
 	mostRequests = 1024
 	// sendBytes holds mostRequests of the longest kind, with what the kernel doubles.
 	sendBytes = 128 << 10
-	// receiveBytes holds as many refusals, 2 KiB each, of which the kernel doubles half.
+	// receiveBytes holds as many rejections, 2 KiB each, of which the kernel doubles half.
 	receiveBytes = mostRequests * 1024
 )
 
@@ -178,9 +178,9 @@ func (w *ServerWriter) Written() dataplane.Written {
 }
 
 // Do hands requests to the kernel in few sends, and returns the outcome of each: nil if
-// it was carried out; *Refusal or *NotSentError if it has changed nothing; any other
+// it was carried out; *Rejection or *NotSentError if it has changed nothing; any other
 // error, in general ErrUnanswered, if that is unknown. The kernel carries the requests
-// out in their order, whatever becomes of those before. When the context ends, no more
+// out in their order, regardless of the results of earlier ones. When the context ends, no more
 // are sent.
 func (w *ServerWriter) Do(ctx context.Context, requests []Request) []error {
 	outcomes := make([]error, len(requests))
@@ -199,7 +199,7 @@ func (w *ServerWriter) Do(ctx context.Context, requests []Request) []error {
 }
 
 // pack puts as many requests into the buffer as one send may have, and one at least.
-// Only the last one asks for an answer: the kernel answers each that it refuses anyway.
+// Only the last one asks for an answer: the kernel answers each that it rejects anyway.
 func (w *ServerWriter) pack(requests []Request) int {
 	w.buf = w.buf[:0]
 	n, last := 0, 0
@@ -224,7 +224,7 @@ func (w *ServerWriter) exchange(requests []Request, outcomes []error) {
 	err := w.socket.Exchange(w.buf, func(at int, a netlink.Answer) {
 		heard[at] = true
 		if a.Errno != 0 {
-			outcomes[at] = &Refusal{Request: requests[at], Errno: a.Errno, Text: a.Text}
+			outcomes[at] = &Rejection{Request: requests[at], Errno: a.Errno, Text: a.Text}
 		}
 	})
 	if _, kept := errors.AsType[*NotSentError](err); !kept {

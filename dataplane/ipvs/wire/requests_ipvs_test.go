@@ -66,13 +66,13 @@ func (w *serverWorld) do(requests ...Request) {
 	}
 }
 
-// refused expects one request to be refused, and returns the refusal.
-func (w *serverWorld) refused(request Request) error {
+// rejected expects one request to be rejected, and returns the rejection.
+func (w *serverWorld) rejected(request Request) error {
 	w.Helper()
 	err := w.Do(w.Context(), []Request{request})[0]
-	var refusal *Refusal
-	if !errors.As(err, &refusal) {
-		w.Fatalf("%s: %v is not a refusal", request, err)
+	var rejection *Rejection
+	if !errors.As(err, &rejection) {
+		w.Fatalf("%s: %v is not a rejection", request, err)
 	}
 	return err
 }
@@ -163,9 +163,9 @@ func TestEveryRequest(t *testing.T) {
 	}
 }
 
-// TestRefusals: what exists cannot be added, what does not cannot be changed or removed, and
+// TestRejections: what exists cannot be added, what does not cannot be changed or removed, and
 // the caller can tell.
-func TestRefusals(t *testing.T) {
+func TestRejections(t *testing.T) {
 	w := newServerWorld(t)
 	f, other := frontend("10.96.0.1", 80, service.TCP), frontend("10.96.0.2", 80, service.TCP)
 	addr, another := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.0.2:8080")
@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		{newService(Service{Scheduler: "rr"}), unix.EAFNOSUPPORT, false, false, "family"},
 		{Request{}, unix.EOPNOTSUPP, false, false, "not supported"},
 	} {
-		err := w.refused(tt.request)
+		err := w.rejected(tt.request)
 		if !errors.Is(err, tt.errno) || Exists(err) != tt.exists || Missing(err) != tt.missing {
 			t.Errorf("%s: got %v, exists %v, missing %v", tt.request, err, Exists(err), Missing(err))
 		}
@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 	w.expect(line, line+" > 10.0.0.1:8080 weight 1 forwarding 0")
 }
 
-// TestThousandsInOneCall: of 10,000 requests every third is refused. Each has its own
+// TestThousandsInOneCall: of 10,000 requests every third is rejected. Each has its own
 // outcome, and there are few sends.
 func TestThousandsInOneCall(t *testing.T) {
 	w := newServerWorld(t)
@@ -233,7 +233,7 @@ func TestThousandsInOneCall(t *testing.T) {
 	}
 }
 
-// TestLostAnswersToRequests: if refusals do not fit into the receive buffer, those that
+// TestLostAnswersToRequests: if rejections do not fit into the receive buffer, those that
 // arrived are certain and all others unknown. The next call is as any other.
 func TestLostAnswersToRequests(t *testing.T) {
 	w := newServerWorld(t)
@@ -255,19 +255,19 @@ func TestLostAnswersToRequests(t *testing.T) {
 	}
 	f := frontend("10.97.0.1", 80, service.TCP)
 	requests[200] = newService(Service{Frontend: f, Scheduler: "rr"}) // carried out without an answer
-	refused, unknown := 0, 0
+	rejected, unknown := 0, 0
 	for i, err := range w.Do(t.Context(), requests) {
 		switch {
 		case errors.Is(err, ErrUnanswered) && errors.Is(err, unix.ENOBUFS):
 			unknown++
 		case Missing(err) && i != 200:
-			refused++
+			rejected++
 		default:
 			t.Fatalf("request %d: %v", i, err)
 		}
 	}
-	if refused == 0 || unknown == 0 {
-		t.Errorf("%d refused, %d unknown", refused, unknown)
+	if rejected == 0 || unknown == 0 {
+		t.Errorf("%d rejected, %d unknown", rejected, unknown)
 	}
 	if _, err := w.Service(t.Context(), f); err != nil {
 		t.Errorf("after lost answers: %v", err)

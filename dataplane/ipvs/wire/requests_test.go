@@ -199,25 +199,25 @@ func TestPack(t *testing.T) {
 	}
 }
 
-func TestRefusalText(t *testing.T) {
+func TestRejectionText(t *testing.T) {
 	f, addr := frontend("10.96.0.1", 80, service.TCP), netip.MustParseAddrPort("10.0.0.2:8080")
 	for _, tt := range []struct {
-		refusal         Refusal
+		rejection       Rejection
 		want            string
 		exists, missing bool
 	}{
-		{Refusal{newService(Service{Frontend: f}), unix.EEXIST, ""}, "add virtual server 10.96.0.1:80/tcp: it exists already", true, false},
-		{Refusal{newService(Service{Frontend: f, Scheduler: "x"}), unix.ENOENT, ""}, `add virtual server 10.96.0.1:80/tcp: no scheduler "x" (kernel module ip_vs_x)`, false, false},
-		{Refusal{delService(f), unix.ESRCH, ""}, "delete virtual server 10.96.0.1:80/tcp: no such virtual server", false, true},
-		{Refusal{delReal(f, addr), unix.ENOENT, ""}, "delete real server 10.0.0.2:8080 of 10.96.0.1:80/tcp: no such real server", false, true},
-		{Refusal{delReal(f, addr), unix.EPERM, "not you"}, "delete real server 10.0.0.2:8080 of 10.96.0.1:80/tcp: operation not permitted (not you)", false, false},
+		{Rejection{newService(Service{Frontend: f}), unix.EEXIST, ""}, "add virtual server 10.96.0.1:80/tcp: it exists already", true, false},
+		{Rejection{newService(Service{Frontend: f, Scheduler: "x"}), unix.ENOENT, ""}, `add virtual server 10.96.0.1:80/tcp: no scheduler "x" (kernel module ip_vs_x)`, false, false},
+		{Rejection{delService(f), unix.ESRCH, ""}, "delete virtual server 10.96.0.1:80/tcp: no such virtual server", false, true},
+		{Rejection{delReal(f, addr), unix.ENOENT, ""}, "delete real server 10.0.0.2:8080 of 10.96.0.1:80/tcp: no such real server", false, true},
+		{Rejection{delReal(f, addr), unix.EPERM, "not you"}, "delete real server 10.0.0.2:8080 of 10.96.0.1:80/tcp: operation not permitted (not you)", false, false},
 	} {
-		err := error(&tt.refusal)
+		err := error(&tt.rejection)
 		if got := err.Error(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 		wrapped := fmt.Errorf("elsewhere: %w", err)
-		if Exists(wrapped) != tt.exists || Missing(wrapped) != tt.missing || !errors.Is(wrapped, tt.refusal.Errno) {
+		if Exists(wrapped) != tt.exists || Missing(wrapped) != tt.missing || !errors.Is(wrapped, tt.rejection.Errno) {
 			t.Errorf("%v: exists %v, missing %v", err, Exists(wrapped), Missing(wrapped))
 		}
 	}

@@ -140,7 +140,7 @@ func ProtocolOf(number uint16) (service.Protocol, bool) {
 	return 0, false
 }
 
-// familyOf returns AF_INET or AF_INET6, and AF_UNSPEC, which the kernel refuses, for an
+// familyOf returns AF_INET or AF_INET6, and AF_UNSPEC, which the kernel rejects, for an
 // address that is not valid.
 func familyOf(addr netip.Addr) uint16 {
 	switch {

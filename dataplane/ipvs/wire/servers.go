@@ -154,18 +154,18 @@ func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server
 	return servers, nil
 }
 
-// Create makes one virtual server. The error is a *Refusal with ENOENT if the kernel
+// Create makes one virtual server. The error is a *Rejection with ENOENT if the kernel
 // lacks its scheduler.
 func (s *Servers) Create(service Service) error {
 	err := s.handle.NewService(libraryService(service))
-	return refusal(Request{Verb: NewService, Service: service}, err)
+	return rejection(Request{Verb: NewService, Service: service}, err)
 }
 
 // Delete removes one virtual server with its real servers. The error matches Missing if
 // there is none.
 func (s *Servers) Delete(f service.Frontend) error {
 	err := s.handle.DelService(identify(f))
-	return refusal(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
+	return rejection(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
 }
 
 // Timeouts are how long the kernel remembers idle connections, in whole seconds.

@@ -110,9 +110,9 @@ var (
 	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
-// SetRefusal is the kernel's answer to a request about a set that it did not carry out.
-type SetRefusal struct {
-	// What was refused, such as "add 10.0.0.1,tcp:80 to KUBE-CLUSTER-IP".
+// SetRejection is the kernel's answer to a request about a set that it did not carry out.
+type SetRejection struct {
+	// What was rejected, such as "add 10.0.0.1,tcp:80 to KUBE-CLUSTER-IP".
 	What string
 	// Errno is the kernel's number. Those from 4096 on are ipset's own.
 	Errno syscall.Errno
@@ -120,11 +120,11 @@ type SetRefusal struct {
 	Reason error
 }
 
-// Error returns what was refused, and the reason.
-func (e *SetRefusal) Error() string { return fmt.Sprintf("ipset: %s: %v", e.What, e.Reason) }
+// Error returns what was rejected, and the reason.
+func (e *SetRejection) Error() string { return fmt.Sprintf("ipset: %s: %v", e.What, e.Reason) }
 
 // Unwrap returns the reason and the number.
-func (e *SetRefusal) Unwrap() []error { return []error{e.Reason, e.Errno} }
+func (e *SetRejection) Unwrap() []error { return []error{e.Reason, e.Errno} }
 
 // Numbers of ipset. Those from nl.IPSET_ERR_TYPE_SPECIFIC on mean different things for
 // different types, here those of the hash types.
@@ -145,7 +145,7 @@ var reasons = map[syscall.Errno]error{
 	syscall.Errno(nl.IPSET_ERR_PROTOCOL):       errors.New("the kernel does not understand the message"),
 	syscall.Errno(nl.IPSET_ERR_MAX_SETS):       errors.New("the kernel cannot have more sets"),
 	syscall.Errno(nl.IPSET_ERR_TYPE_MISMATCH):  errors.New("the sets are of different types"),
-	syscall.Errno(nl.IPSET_ERR_EXIST):          errors.New("the entry exists already, or is gone already"),
+	syscall.Errno(nl.IPSET_ERR_EXIST):          errors.New("the entry exists already, or is already removed"),
 	syscall.Errno(nl.IPSET_ERR_INVALID_CIDR):   errors.New("the length of the network is not possible"),
 	syscall.Errno(nl.IPSET_ERR_INVALID_FAMILY): errors.New("the family is not possible for the type"),
 	syscall.Errno(nl.IPSET_ERR_IPADDR_IPV4):    errors.New("an IPv4 address is missing"),
@@ -175,7 +175,7 @@ func setResult(what string, err error) error {
 	if !ok {
 		reason = errno
 	}
-	return &SetRefusal{What: what, Errno: errno, Reason: reason}
+	return &SetRejection{What: what, Errno: errno, Reason: reason}
 }
 
 // Sets is a connection to the sets of the network namespace of the thread that opened it.

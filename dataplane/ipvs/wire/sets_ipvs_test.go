@@ -203,7 +203,7 @@ func TestASetOfTheToolIsTheSame(t *testing.T) {
 	}
 }
 
-// TestEachEntryHasItsResult: refused entries among good ones, in one set and in
+// TestEachEntryHasItsResult: rejected entries among good ones, in one set and in
 // several, do not hinder the others.
 func TestEachEntryHasItsResult(t *testing.T) {
 	w := newSetWorld(t)
@@ -212,20 +212,20 @@ func TestEachEntryHasItsResult(t *testing.T) {
 	}))
 	good, bad := func(i int) Entry { return Entry{Addr: addr("10.0.0.1"), Protocol: TCP, Port: uint16(i)} }, Entry{Addr: addr("fd00::1"), Protocol: TCP, Port: 80}
 	var all []EntryChange
-	refusedAt := map[int]bool{}
+	rejectedAt := map[int]bool{}
 	for i := range 1000 {
 		switch {
 		case i == 10 || i == 11 || i == 500 || i == 999:
-			refusedAt[len(all)] = true
+			rejectedAt[len(all)] = true
 			all = append(all, EntryChange{"A", bad})
 		case i%100 == 50:
-			refusedAt[len(all)] = true
+			rejectedAt[len(all)] = true
 			all = append(all, EntryChange{"GONE", good(i)})
 		}
 		all = append(all, EntryChange{"A", good(i)}, EntryChange{"B", Entry{Addr: addr("fd00::1"), Protocol: SCTP, Port: uint16(i)}}, EntryChange{"P", Entry{Port: uint16(i)}})
 	}
 	for i, err := range w.Add(t.Context(), all) {
-		if (err != nil) != refusedAt[i] || Unknown(err) {
+		if (err != nil) != rejectedAt[i] || Unknown(err) {
 			t.Errorf("add %s to %s: %v", all[i].Entry, all[i].Set, err)
 		}
 		if missing := all[i].Set == "GONE"; err != nil && errors.Is(err, ErrNoSet) != missing {
@@ -238,7 +238,7 @@ func TestEachEntryHasItsResult(t *testing.T) {
 		}
 	}
 	for i, err := range w.Delete(t.Context(), all) {
-		if (err != nil) != refusedAt[i] {
+		if (err != nil) != rejectedAt[i] {
 			t.Errorf("delete %s from %s: %v", all[i].Entry, all[i].Set, err)
 		}
 	}

@@ -90,12 +90,12 @@ func TestSettle(t *testing.T) {
 	l := entryList{about: []int{0, 1, 2}}
 	for name, c := range map[string]struct {
 		answer setAnswer
-		want   string // a letter per change: done, refused, failed
+		want   string // a letter per change: done, rejected, failed
 		again  []int
 	}{
 		"yes":                    {setAnswer{}, "ddd", nil},
-		"the second is refused":  {setAnswer{err: errnoHashFull, line: 2}, "drd", []int{2}},
-		"the last is refused":    {setAnswer{err: errnoHashFull, line: 3}, "ddr", nil},
+		"the second is rejected": {setAnswer{err: errnoHashFull, line: 2}, "drd", []int{2}},
+		"the last is rejected":   {setAnswer{err: errnoHashFull, line: 3}, "ddr", nil},
 		"no such set":            {setAnswer{err: unix.ENOENT}, "rrr", nil},
 		"no without a line":      {setAnswer{err: unix.EINVAL}, "ddd", []int{0, 1, 2}},
 		"a line that is no line": {setAnswer{err: errnoHashFull, line: 9}, "ddd", []int{0, 1, 2}},
@@ -107,7 +107,7 @@ func TestSettle(t *testing.T) {
 		again := l.settle(cmdAdd, changes, c.answer, results)
 		got := ""
 		for _, err := range results {
-			var no *SetRefusal
+			var no *SetRejection
 			switch {
 			case err == nil:
 				got += "d"

@@ -38,7 +38,7 @@ const (
 const getService = 4
 
 // Traffic returns what the kernel has counted, by virtual server, from one list. It opens
-// a socket of its own, so that a reader of metrics never delays the service. It reads the
+// a separate socket, so that a reader of metrics never delays the service. It reads the
 // answer itself because moby/ipvs has connections and packets with 32 bits only.
 func Traffic(ctx context.Context) (map[service.Frontend]Stats, error) {
 	family, err := lookUp(familyName)

@@ -50,7 +50,7 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 // retireTable deletes our table and reports whether there was one. It deletes the rules first:
 // the kernel runs those of a deleted base chain until it has unregistered the hook, when the
 // elements of maps have already gone (see stepFlushChain). Packets would no longer find their
-// frontend, but still their ClusterIP, and be refused while another backend already serves them.
+// frontend, but still their ClusterIP, and be rejected while another backend already serves them.
 func retireTable(socket Socket, d *rules.Header) (bool, error) {
 	e := newEmitter(d)
 	e.begin(unix.NFT_MSG_DELRULE, 0)
@@ -69,14 +69,14 @@ func deleteTable(socket Socket, d *rules.Header, name string) (bool, error) {
 }
 
 // found reports whether there was a table for a transaction that does not add one.
-func found(refusals []*wire.Refusal, err error) (bool, error) {
-	if err != nil || len(refusals) == 0 {
+func found(rejections []*wire.Rejection, err error) (bool, error) {
+	if err != nil || len(rejections) == 0 {
 		return err == nil, err
 	}
-	switch refusals[0].Errno {
+	switch rejections[0].Errno {
 	case unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT:
 		return false, nil
 	default:
-		return false, refusals[0]
+		return false, rejections[0]
 	}
 }

@@ -18,7 +18,7 @@ type stepwise struct {
 	between func()
 }
 
-func (s *stepwise) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s *stepwise) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	if s.commits++; s.commits > 1 {
 		s.between()
 	}

@@ -27,7 +27,7 @@ const (
 	stageChanged
 	stageServices
 	// stageTakeover changes the rules of a node that serves by those of another proxy or
-	// release, and what Services share. The old rules stay in force until everything that
+	// release, and what Services share. The old rules stay applied until everything that
 	// the new ones refer to is complete.
 	stageTakeover
 	// stageRemoval deletes what nothing leads to any more.
@@ -75,7 +75,7 @@ var (
 
 // removalRank orders the removal of what a former process has left and no Service wants: a
 // frontend goes first, then the rules of the chains that it led to, then the mark that its
-// sources are limited, then everything else. In another order, everybody or nobody could reach
+// sources are limited, then everything else. In another order, all clients or none could reach
 // it between two transactions, and a process that ends there would leave a frontend that leads
 // to an emptied chain.
 func (p *plan) removalRank(o operation) int {
@@ -149,7 +149,7 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 		return stageShared
 	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
-	case fixed && serving && o.step == stepRules && !refuses(c):
+	case fixed && serving && o.step == stepRules && !rejects(c):
 		return stageTakeover
 	case chain && c.Before != nil:
 		return p.stageOfService(c.Owner)
@@ -164,10 +164,10 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	}
 }
 
-// refuses reports whether a chain that does not exist yet will refuse what nobody serves. Its rules
-// come early, because the release before it refused in chains that may change early.
-func refuses(c *dataplane.Change) bool {
-	return c.Before == nil && (c.ID.Name == render.ChainRefusePrerouting || c.ID.Name == render.ChainRefuseOutput)
+// rejects reports whether a chain that does not exist yet will reject packets without an endpoint. Its rules
+// come early, because the release before it rejected in chains that may change early.
+func rejects(c *dataplane.Change) bool {
+	return c.Before == nil && (c.ID.Name == render.ChainRejectPrerouting || c.ID.Name == render.ChainRejectOutput)
 }
 
 // stageOfService returns the stage of what belongs to one Service alone.

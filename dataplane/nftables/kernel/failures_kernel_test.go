@@ -46,7 +46,7 @@ func resize(socket *wire.Socket, buffer, bytes int) error {
 	return nil
 }
 
-// openNarrow opens sockets with the smallest possible receive buffer. If the kernel refuses
+// openNarrow opens sockets with the smallest possible receive buffer. If the kernel rejects
 // a transaction for many reasons, it has no room for most of its answers, and reports
 // ENOBUFS.
 func openNarrow() (kernel.Socket, error) {
@@ -73,8 +73,8 @@ func openSmall() (kernel.Socket, error) {
 // Room is for kernel.Socket.
 func (small) Room() int { return smallBytes }
 
-// TestAnswersThatDoNotFit: the kernel drops most of the answers to a refused transaction for
-// lack of room. The refusal is known nevertheless, and the next request does not take the
+// TestAnswersThatDoNotFit: the kernel drops most of the answers to a rejected transaction for
+// lack of room. The rejection is known nevertheless, and the next request does not take the
 // answers for its own. (Once a table was taken for absent, and its rules written twice.)
 func TestAnswersThatDoNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
@@ -120,7 +120,7 @@ func unheardOf(n int) dataplane.Object {
 }
 
 // TestAServiceThatDoesNotFit: a Service with more elements than fit into one transaction is
-// refused by name. (In a user namespace that is some thousand endpoints. Once the write was
+// rejected by name. (In a user namespace that is some thousand endpoints. Once the write was
 // retried for ever, and what followed the Service in the batch never landed.)
 func TestAServiceThatDoesNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
@@ -157,7 +157,7 @@ type halting struct {
 }
 
 // Commit is for kernel.Socket.
-func (h halting) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (h halting) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	if *h.left--; *h.left == 0 {
 		return nil, &netlink.NotSentError{Err: unix.ENOBUFS}
 	}

@@ -38,10 +38,10 @@ func (a answers) Ask(_ context.Context, kind uint16, family uint8, _ bool, asked
 	return nil
 }
 
-func (a answers) Commit(*wire.Transaction) ([]*wire.Refusal, error) { return nil, nil }
-func (a answers) Port() uint32                                      { return 1 }
-func (a answers) Room() int                                         { return 1 << 20 }
-func (a answers) Close() error                                      { return nil }
+func (a answers) Commit(*wire.Transaction) ([]*wire.Rejection, error) { return nil, nil }
+func (a answers) Port() uint32                                        { return 1 }
+func (a answers) Room() int                                           { return 1 << 20 }
+func (a answers) Close() error                                        { return nil }
 
 // recorder keeps the answers of a kernel.
 type recorder struct {

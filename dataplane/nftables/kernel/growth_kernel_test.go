@@ -81,7 +81,7 @@ type measuring struct {
 }
 
 // Commit is for kernel.Socket.
-func (m measuring) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (m measuring) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	m.sum.transactions++
 	m.sum.messages += t.Messages()
 	m.sum.bytes += t.Bytes()

@@ -123,7 +123,7 @@ func (g *Guard) Remove(elements []service.Frontend) error {
 	sorted := addressesLast(elements)
 	slices.Reverse(sorted)
 	for part := range slices.Chunk(sorted, guardPart) {
-		// The kernel refuses to delete what is not there, and accepts what is there already.
+		// The kernel rejects to delete what is not there, and accepts what is there already.
 		if err := g.change(part, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM); err != nil {
 			return err
 		}
@@ -166,9 +166,9 @@ func (g *Guard) build(e *emitter) {
 
 func (g *Guard) commit(e *emitter) error {
 	e.finish()
-	refusals, err := g.socket.Commit(e.t)
-	if err == nil && len(refusals) > 0 {
-		err = refusals[0]
+	rejections, err := g.socket.Commit(e.t)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
 	}
 	if err != nil {
 		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)

@@ -40,8 +40,8 @@ func churn(t *testing.T, socket *wire.Socket, n int, fresh bool) {
 			}
 		}
 	}
-	if refusals, err := socket.Commit(tr); err != nil || len(refusals) > 0 {
-		t.Errorf("churn: %v, %v", refusals, err)
+	if rejections, err := socket.Commit(tr); err != nil || len(rejections) > 0 {
+		t.Errorf("churn: %v, %v", rejections, err)
 	}
 }
 
@@ -157,8 +157,8 @@ func TestOthersTablesDoNotInterrupt(t *testing.T) {
 		tr.Begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
 		tr.Text(unix.NFTA_CHAIN_TABLE, "other")
 		tr.Text(unix.NFTA_CHAIN_NAME, "c")
-		if refusals, err := socket.Commit(tr); err != nil || len(refusals) > 0 {
-			t.Errorf("the stranger: %v, %v", refusals, err)
+		if rejections, err := socket.Commit(tr); err != nil || len(rejections) > 0 {
+			t.Errorf("the stranger: %v, %v", rejections, err)
 		}
 		// Often enough for every reading, and rarely enough for a list of chains, which
 		// covers all tables, to find a gap.
@@ -197,7 +197,9 @@ func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
 	for family, w := range worlds {
 		w.commit()
 		heard[family] = make(chan time.Time, 10000)
-		go func() { _ = w.writer.Watch(t.Context(), func(dataplane.Stranger) { heard[family] <- time.Now() }) }()
+		go func() {
+			_ = w.writer.Watch(t.Context(), func(dataplane.ForeignProcess) { heard[family] <- time.Now() })
+		}()
 		w.watched(heard[family])
 		w.audit()
 		w.commit()
@@ -254,7 +256,7 @@ func TestListeningWithLittleMemory(t *testing.T) {
 			heard := make(chan time.Time, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { heard <- time.Now() }) }()
+			go func() { ended <- w.writer.Watch(ctx, func(dataplane.ForeignProcess) { heard <- time.Now() }) }()
 			select {
 			case err := <-ended:
 				t.Fatalf("with %s bytes: %v", granted, err)

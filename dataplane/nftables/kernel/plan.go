@@ -22,7 +22,7 @@ const (
 	stepTable step = iota
 	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
 	// the order of creation, once for each message about its elements, and each Service with
-	// affinity has sets of its own.
+	// affinity has its own sets.
 	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
@@ -54,7 +54,7 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
 	case c.Unsure && c.ID.Container == render.ContainerTable && c.After != nil:
 		// Also if it is there: the scaffold as a whole is unsure when a control write has to show
-		// whether the kernel refuses everything.
+		// whether the kernel rejects everything.
 		return append(list, stepTable)
 	case dataplane.Same(c.Before, c.After):
 		return list
@@ -122,7 +122,7 @@ type plan struct {
 	// encoded is the last transaction.
 	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
-	// numbers compare likewise.
+	// numbers have the same order.
 	ordered bool
 	// losers are the Services that lose something; see stageChanged.
 	losers map[service.Key]bool
@@ -178,7 +178,7 @@ func newPlan(d *rules.Header, changes []dataplane.Change, bytesMax int) *plan {
 }
 
 // endingSets returns the containers of sets whose elements go with them. In a divided batch
-// that is at the end: until then, the rules in force refer to them.
+// that is at the end: until then, the applied rules refer to them.
 func endingSets(changes []dataplane.Change) map[string]bool {
 	var ending map[string]bool
 	for i := range changes {

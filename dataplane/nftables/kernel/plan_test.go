@@ -228,7 +228,7 @@ func TestCertainOfADividedPlan(t *testing.T) {
 
 // TestRemovalsOfADividedBatchGoWithTheirService: one transaction removes what a Service loses
 // before it adds what it gets, and Services that lose something come first. (Once removals
-// went last, and the kernel refused a changed source range while the old one existed.)
+// went last, and the kernel rejected a changed source range while the old one existed.)
 func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	changes := []dataplane.Change{
 		change("chain", "old", someone, rulesBody(""), ""),

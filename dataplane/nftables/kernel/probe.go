@@ -103,9 +103,9 @@ func (p *prober) emitter() *emitter {
 
 func (p *prober) commit(e *emitter) error {
 	e.finish()
-	refusals, err := p.socket.Commit(e.t)
-	if err == nil && len(refusals) > 0 {
-		err = refusals[0]
+	rejections, err := p.socket.Commit(e.t)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (p *prober) rejectEarly() error {
 }
 
 // MissingError means that the kernel lacks something that a family needs. Trying again does
-// not help until somebody changes the node.
+// not help until the administrator changes the node.
 type MissingError struct {
 	Family service.Family
 	// Feature is what the kernel cannot do.
@@ -142,7 +142,7 @@ type MissingError struct {
 
 // Error names the feature and what has it.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("nftables for %s cannot be used: the kernel lacks %s; needed: %s: %v",
+	return fmt.Sprintf("nftables is not usable for %s: missing kernel feature %s (requires %s): %v",
 		e.Family, e.Feature, e.Need, e.Err)
 }
 

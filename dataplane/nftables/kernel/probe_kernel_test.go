@@ -47,7 +47,7 @@ func TestCleanupRemovesTheTableAndNothingElse(t *testing.T) {
 
 func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
 	err := error(&kernel.MissingError{Family: service.IPv6, Feature: "numgen", Need: "Linux 4.9", Err: unix.ENOENT})
-	const want = "nftables for IPv6 cannot be used: the kernel lacks numgen; needed: Linux 4.9: no such file or directory"
+	const want = "nftables is not usable for IPv6: missing kernel feature numgen (requires Linux 4.9): no such file or directory"
 	if err.Error() != want || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("got %q, want %q", err, want)
 	}

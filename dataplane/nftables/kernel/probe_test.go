@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTryingWhatNoKernelCan: the kernel refuses a missing feature, and nothing is left.
+// TestTryingWhatNoKernelCan: the kernel rejects a missing feature, and nothing is left.
 func TestTryingWhatNoKernelCan(t *testing.T) {
 	node, err := netns.New("node")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestKernelWithoutNetfilter(t *testing.T) {
 	}
 }
 
-// without is a socket of a kernel that refuses each transaction from the given one on.
+// without is a socket of a kernel that rejects each transaction from the given one on.
 type without struct {
 	Socket
 	from    int
@@ -81,11 +81,11 @@ type without struct {
 	commits int
 }
 
-func (s *without) Commit(*wire.Transaction) ([]*wire.Refusal, error) {
+func (s *without) Commit(*wire.Transaction) ([]*wire.Rejection, error) {
 	if s.commits++; s.commits <= s.from {
 		return nil, nil
 	}
-	return []*wire.Refusal{{Errno: s.errno}}, nil
+	return []*wire.Rejection{{Errno: s.errno}}, nil
 }
 
 // TestWithoutTablesOneLineSaysIt: the other features would be missing too. Without one of these,
@@ -100,7 +100,7 @@ func TestWithoutTablesOneLineSaysIt(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 			}
-			if got := strings.Count(text, "cannot be used"); got != lines {
+			if got := strings.Count(text, "is not usable for"); got != lines {
 				t.Errorf("%s, %d features: %d lines, want %d: %s", family, landed, got, lines, text)
 			}
 			if landed == 0 && (socket.commits != 1 || !strings.Contains(text, "nf_tables for the family") || !errors.Is(err, unix.EOPNOTSUPP)) {

@@ -350,7 +350,7 @@ func (r *reader) generation(ctx context.Context) (uint32, error) {
 		count = netlink.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)
+		return 0, fmt.Errorf("read the generation of the tables: %w", err)
 	}
 	return count, nil
 }

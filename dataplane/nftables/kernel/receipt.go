@@ -16,20 +16,20 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// refusedError means that the kernel refused a transaction, which therefore changed
+// rejectedError means that the kernel rejected a transaction, which therefore changed
 // nothing.
-type refusedError struct {
-	refusals []*wire.Refusal
-	changes  []dataplane.Change
+type rejectedError struct {
+	rejections []*wire.Rejection
+	changes    []dataplane.Change
 }
 
-// refusalsShown bounds the text: one cause may have many refusals.
-const refusalsShown = 3
+// rejectionsShown bounds the text: one cause may have many rejections.
+const rejectionsShown = 3
 
 // Error returns the kernel's reasons with the objects that they are about.
-func (e *refusedError) Error() string {
+func (e *rejectedError) Error() string {
 	var texts []string
-	for _, r := range e.refusals[:min(len(e.refusals), refusalsShown)] {
+	for _, r := range e.rejections[:min(len(e.rejections), rejectionsShown)] {
 		text := r.Error()
 		if len(r.About) > 0 {
 			c := &e.changes[r.About[0]]
@@ -37,14 +37,14 @@ func (e *refusedError) Error() string {
 		}
 		texts = append(texts, text)
 	}
-	if more := len(e.refusals) - refusalsShown; more > 0 {
+	if more := len(e.rejections) - rejectionsShown; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
 
 // Unwrap returns the first reason.
-func (e *refusedError) Unwrap() error { return e.refusals[0] }
+func (e *rejectedError) Unwrap() error { return e.rejections[0] }
 
 // unfinishedError means that the context ended between two transactions.
 type unfinishedError struct{ cause error }
@@ -60,12 +60,12 @@ func (e *unfinishedError) Unwrap() error { return e.cause }
 // account turns a failure into a receipt: its kind, and what is in the kernel now.
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.Family, failure)
-	var refused *refusedError
+	var rejected *rejectedError
 	var notTaken *netlink.NotSentError
 	var unfinished *unfinishedError
 	switch {
-	case errors.As(failure, &refused):
-		a.accountRefused(ctx, changes, refused)
+	case errors.As(failure, &rejected):
+		a.accountRejected(ctx, changes, rejected)
 	case errors.As(failure, &notTaken):
 		a.receipt.Outcome = dataplane.Unknown
 		if a.receipt.Certain = a.certain(ctx, changes); a.receipt.Certain != nil && isBusy(failure) {
@@ -80,7 +80,7 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 }
 
 // certain returns what is known of the batch's objects after a failure that left no
-// transaction of unknown outcome. It is nothing if somebody else has changed tables since
+// transaction of unknown outcome. It is nothing if another process changed tables after
 // the first of several transactions: the change may be to what that transaction made.
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
@@ -100,9 +100,9 @@ func (a *attempt) undisturbed(ctx context.Context) bool {
 	return err == nil && now == a.generation+uint32(a.landed)
 }
 
-// accountRefused looks the objects up: a refusal may follow from the kernel's holding
+// accountRejected looks the objects up: a rejection may follow from the kernel's holding
 // something else than the ledger believes.
-func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change, refused *refusedError) {
+func (a *attempt) accountRejected(ctx context.Context, changes []dataplane.Change, rejected *rejectedError) {
 	ids := make([]dataplane.ID, 0, len(changes))
 	for i := range changes {
 		ids = append(ids, changes[i].ID)
@@ -110,7 +110,7 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 	there, err := a.lookUp(ctx, ids)
 	if err != nil {
 		a.receipt.Outcome = dataplane.Unknown
-		a.receipt.Err = errors.Join(a.receipt.Err, fmt.Errorf("read back what landed: %w", err))
+		a.receipt.Err = errors.Join(a.receipt.Err, fmt.Errorf("read back the applied objects: %w", err))
 		return
 	}
 	a.receipt.Certain = make(map[dataplane.ID]*dataplane.Object, len(ids))
@@ -118,36 +118,36 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 		a.receipt.Certain[id] = there[id]
 	}
 	a.receipt.Outcome = dataplane.Rejected
-	unexplained := a.unexplained(ctx, refused, there)
+	unexplained := a.unexplained(ctx, rejected, there)
 	switch {
 	case len(unexplained) == 0:
-		// Somebody else has changed the table. An audit must read all of it, and no
-		// Service is to blame.
+		// Another process changed the table. An audit must read all of it, and no
+		// Service is suspect.
 		a.receipt.Outcome = dataplane.Unknown
 	case isBusy(unexplained[0]):
 		a.receipt.Outcome = dataplane.Busy
 	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
 		a.receipt.Outcome = dataplane.Unsupported
 	}
-	a.receipt.Suspects = suspects(unexplained, refused.changes)
+	a.receipt.Suspects = suspects(unexplained, rejected.changes)
 }
 
-// unexplained returns the refusals that do not follow from the kernel's holding something
+// unexplained returns the rejections that do not follow from the kernel's holding something
 // else than the ledger believes.
 func (a *attempt) unexplained(
-	ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object,
-) []*wire.Refusal {
+	ctx context.Context, rejected *rejectedError, there map[dataplane.ID]*dataplane.Object,
+) []*wire.Rejection {
 	b := &belief{attempt: a, there: there, believed: a.plan.certain(a.landed), inBatch: make(map[dataplane.ID]bool)}
-	for i := range refused.changes {
-		b.inBatch[refused.changes[i].ID] = true
+	for i := range rejected.changes {
+		b.inBatch[rejected.changes[i].ID] = true
 	}
-	sound := func(number int) bool { return !b.shaken(ctx, &refused.changes[number]) }
-	return slices.DeleteFunc(slices.Clone(refused.refusals), func(r *wire.Refusal) bool {
+	sound := func(number int) bool { return !b.shaken(ctx, &rejected.changes[number]) }
+	return slices.DeleteFunc(slices.Clone(rejected.rejections), func(r *wire.Rejection) bool {
 		return len(r.About) > 0 && !slices.ContainsFunc(r.About, sound)
 	})
 }
 
-// belief is what the refused transaction was built on, and what the kernel holds.
+// belief is what the rejected transaction was built on, and what the kernel holds.
 type belief struct {
 	*attempt
 	// believed is what the batch's objects should be after the transactions that landed.
@@ -178,10 +178,10 @@ func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	return err == nil && object == nil
 }
 
-// suspects returns the owners of what was refused.
-func suspects(refusals []*wire.Refusal, changes []dataplane.Change) []service.Key {
+// suspects returns the owners of what was rejected.
+func suspects(rejections []*wire.Rejection, changes []dataplane.Change) []service.Key {
 	var keys []service.Key
-	for _, r := range refusals {
+	for _, r := range rejections {
 		for _, number := range r.About {
 			if key := changes[number].Owner; key != service.Node && !slices.Contains(keys, key) {
 				keys = append(keys, key)

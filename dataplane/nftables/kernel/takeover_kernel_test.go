@@ -21,7 +21,7 @@ func recorded(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestTakingOverFromKubeProxy starts with kube-proxy's rules: they go, but stay in force
+// TestTakingOverFromKubeProxy starts with kube-proxy's rules: they go, but stay applied
 // until ours are complete.
 func TestTakingOverFromKubeProxy(t *testing.T) {
 	for name, bytesMax := range map[string]int{"in one transaction": 0, "in several": 4 << 10} {
@@ -100,8 +100,8 @@ func renamed(objects []dataplane.Object) []dataplane.Object {
 	return all
 }
 
-// TestSetsOfAnotherReleaseAreExchanged: sets and maps with other definitions, so other names, stay in
-// force until ours are complete, and go. In the end the table is as if there had been no other.
+// TestSetsOfAnotherReleaseAreExchanged: sets and maps with other definitions, so other names, stay
+// until ours are complete, and go. In the end the table is as if there had been no other.
 func TestSetsOfAnotherReleaseAreExchanged(t *testing.T) {
 	const services = 60
 	fill := func(w *world) {

@@ -48,7 +48,7 @@ func newTranslators(t *testing.T) *translators {
 		Servers: []netns.Server{{Name: "pod", Host: "pod", At: pod}},
 	})
 	x := &translators{newWorldOn(t, n.Hosts["node"], service.IPv4, kernel.WriterConfig{}), n.Hosts["client"], n.Hosts["pod"]}
-	// What no rule translates or refuses goes to the pod, which answers to none of these addresses.
+	// What no rule translates or rejects goes to the pod, which answers to none of these addresses.
 	check(t, x.node.AddRoute(netip.MustParsePrefix("172.16.0.0/12"), pod.Addr()))
 	endpoints := []service.Endpoint{{AddrPort: pod}}
 	x.serveOne("served", service.PortView{ClusterIP: netip.MustParseAddr("172.16.0.1"), HasAny: true, Cluster: endpoints})
@@ -83,16 +83,16 @@ func (x *translators) ask(from *netns.Namespace, to string) string {
 	case err == nil:
 		return "served by " + answer.Backend
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "refused"
+		return "rejected"
 	default:
 		return "silence"
 	}
 }
 
-// TestOtherTranslatorsAreNotRefused: a frontend that we would refuse is served by the program that
+// TestOtherTranslatorsAreNotRejected: a frontend that we would reject is served by the program that
 // translates it, whichever of the two loaded its rules first. The kernel calls base chains of one
 // priority in the reverse order of registration. (The program that loaded its rules last won.)
-func TestOtherTranslatorsAreNotRefused(t *testing.T) {
+func TestOtherTranslatorsAreNotRejected(t *testing.T) {
 	for name, theirsFirst := range map[string]bool{"theirs first": true, "ours first": false} {
 		t.Run(name, func(t *testing.T) {
 			x := newTranslators(t)
@@ -116,20 +116,20 @@ func TestOtherTranslatorsAreNotRefused(t *testing.T) {
 	}
 }
 
-// TestRefusalsWithoutOtherTranslators: where no other program translates, we refuse.
-func TestRefusalsWithoutOtherTranslators(t *testing.T) {
+// TestRejectionsWithoutOtherTranslators: where no other program translates, we reject.
+func TestRejectionsWithoutOtherTranslators(t *testing.T) {
 	x := newTranslators(t)
 	x.commit()
 	for to, want := range map[string]struct{ client, node string }{
 		"172.16.0.1:80":     {"served by pod", "served by pod"},
-		"172.16.0.1:81":     {"refused", "refused"},
-		"172.16.0.2:80":     {"refused", "refused"},
+		"172.16.0.1:81":     {"rejected", "rejected"},
+		"172.16.0.2:80":     {"rejected", "rejected"},
 		"172.20.0.9:80":     {"silence", "silence"},
-		"203.0.113.1:80":    {"refused", "refused"},
+		"203.0.113.1:80":    {"rejected", "rejected"},
 		"203.0.113.1:81":    {"silence", "served by pod"}, // the node may use endpoints elsewhere
-		"203.0.113.1:30080": {"refused", "refused"},
+		"203.0.113.1:30080": {"rejected", "rejected"},
 		"203.0.113.1:30081": {"silence", "served by pod"},
-		"203.0.113.1:9":     {"refused", "refused"}, // by the node, which has no such port
+		"203.0.113.1:9":     {"rejected", "rejected"}, // by the node, which has no such port
 	} {
 		if got := x.ask(x.client, to); got != want.client {
 			t.Errorf("from the client to %s: %s, want %s", to, got, want.client)
@@ -142,7 +142,7 @@ func TestRefusalsWithoutOtherTranslators(t *testing.T) {
 
 // TestAFlowOlderThanTheRulesIsNotSentElsewhere: the kernel tracks a flow, because of a firewall, and
 // the first chain of type nat comes later. It never translates that flow. So no rule may rewrite its
-// packets' destination, nor refuse what a rule serves. (With ClientIP affinity, the datagrams went to
+// packets' destination, nor reject what a rule serves. (With ClientIP affinity, the datagrams went to
 // the pod, at the port of the frontend.)
 func TestAFlowOlderThanTheRulesIsNotSentElsewhere(t *testing.T) {
 	const port = 9000

@@ -75,21 +75,21 @@ func (s *start) await(ctx context.Context) {
 }
 
 // commit commits and counts a transaction.
-func (s *Starts) commit(socket Socket, t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s *Starts) commit(socket Socket, t *wire.Transaction) ([]*wire.Rejection, error) {
 	if t.Messages() == 0 {
 		return socket.Commit(t)
 	}
 	s.begun.Add(1)
-	refusals, err := socket.Commit(t)
+	rejections, err := socket.Commit(t)
 	_, notSent := errors.AsType[*netlink.NotSentError](err)
 	switch {
-	case err == nil && len(refusals) == 0:
+	case err == nil && len(rejections) == 0:
 		s.landed.Add(1)
 	case err != nil && !notSent:
-		return refusals, err
+		return rejections, err
 	}
 	s.ended.Add(1)
-	return refusals, err
+	return rejections, err
 }
 
 // others returns the number of transactions of other processes, from an arbitrary beginning.
@@ -110,7 +110,7 @@ func (s *Starts) others(ctx context.Context, r *reader) (uint32, error) {
 	return 0, errors.New("transactions all the time")
 }
 
-// awaitStart returns at once if the table exists. Otherwise it waits for the first writes, and
+// awaitStart returns immediately if the table exists. Otherwise it waits for the first writes, and
 // returns the number of others' transactions before them.
 func (w *Writer) awaitStart(ctx context.Context) (before uint32, cold bool) {
 	before, err := w.others(ctx)
@@ -138,7 +138,7 @@ func (w *Writer) others(ctx context.Context) (others uint32, err error) {
 	return others, err
 }
 
-// aside asks the kernel by a socket of its own: Write and Read may be using the other one.
+// aside queries the kernel over a separate socket: Write and Read may be using the other one.
 func (w *Writer) aside(ask func(*reader) error) error {
 	return w.config.Inside(func() error {
 		socket, err := w.config.Open()
@@ -149,7 +149,7 @@ func (w *Writer) aside(ask func(*reader) error) error {
 	})
 }
 
-// Watch calls changed when somebody else has changed our table, with the process that the
+// Watch calls changed when another process changed our table, with the process that the
 // kernel names, and when the kernel lost announcements. It returns the context's error when
 // that ends. What packets do to the maps of clients is not a change.
 //
@@ -157,7 +157,7 @@ func (w *Writer) aside(ask func(*reader) error) error {
 // each transaction, however much that changes.
 //
 // If there is no table, it begins to listen once the first Write has ended; see Starts.
-func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	socket, err := w.open()
 	if err != nil {
 		return err
@@ -173,9 +173,9 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 		return err
 	}
 	if cold {
-		// What came before the listener was announced to nobody.
+		// Nothing announced the changes before the listener started.
 		if now, err := w.others(ctx); err != nil || now != before {
-			changed(dataplane.Stranger{})
+			changed(dataplane.ForeignProcess{})
 		}
 	}
 	touched := false
@@ -184,9 +184,9 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 			touched = touched || concerns(w.d, m)
 		} else if touched {
 			touched = false
-			changed(dataplane.Stranger{PID: pid, Command: command})
+			changed(dataplane.ForeignProcess{PID: pid, Command: command})
 		}
 	}
-	err = listener.Run(ctx, each, func() { changed(dataplane.Stranger{}) })
+	err = listener.Run(ctx, each, func() { changed(dataplane.ForeignProcess{}) })
 	return errors.Join(err, listener.Close())
 }

@@ -41,11 +41,11 @@ func (w *world) listeners() (count int) {
 }
 
 // watch watches until the test ends.
-func (w *world) watch() chan dataplane.Stranger {
-	heard := make(chan dataplane.Stranger, 1000)
+func (w *world) watch() chan dataplane.ForeignProcess {
+	heard := make(chan dataplane.ForeignProcess, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.writer.Watch(ctx, func(by dataplane.Stranger) { heard <- by }) }()
+	go func() { ended <- w.writer.Watch(ctx, func(by dataplane.ForeignProcess) { heard <- by }) }()
 	w.Cleanup(func() { cancel(); <-ended })
 	return heard
 }
@@ -75,7 +75,7 @@ func TestNobodyListensDuringTheFirstWrites(t *testing.T) {
 	for _, w := range []*world{ipv4, ipv6} {
 		w.restart(kernel.WriterConfig{Starts: starts, Open: open, TransactionBytes: 8 << 10})
 	}
-	heard := []chan dataplane.Stranger{ipv4.watch(), ipv6.watch()}
+	heard := []chan dataplane.ForeignProcess{ipv4.watch(), ipv6.watch()}
 	awaitLooks(t, &looked, 2)
 
 	ipv6.commit()
@@ -113,7 +113,7 @@ func openHearing(looked *atomic.Int32, before func()) func() (kernel.Socket, err
 }
 
 // Commit is for kernel.Socket.
-func (h hearing) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (h hearing) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	h.before()
 	return h.Socket.Commit(t)
 }

@@ -24,8 +24,8 @@ import (
 // [dataplane.Watcher] and [dataplane.Origin].
 //
 // The messages of a change depend on that change alone. A batch that lands lists nothing.
-// Objects of unsure state, and those of a refused batch, are looked up one by one. Use Write
-// and Read from one goroutine at a time. Watch may run beside them.
+// Objects of unsure state, and those of a rejected batch, are looked up one by one. Use Write
+// and Read from one goroutine at a time. Watch may run at the same time.
 type Writer struct {
 	render.Origin
 	d      *rules.Header
@@ -43,7 +43,7 @@ type Writer struct {
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
 // and documents the methods.
 type Socket interface {
-	Commit(*wire.Transaction) ([]*wire.Refusal, error)
+	Commit(*wire.Transaction) ([]*wire.Rejection, error)
 	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(netlink.Netfilter)) error
 	Port() uint32
 	Room() int
@@ -56,7 +56,7 @@ type WriterConfig struct {
 	// what the socket takes if that is less (net.core.wmem_max in an unprivileged user
 	// namespace).
 	TransactionBytes int
-	// Starts is shared by the writers of one process. Default: one of its own.
+	// Starts is shared by the writers of one process. Default: a separate one.
 	Starts *Starts
 	// Progress is called after each transaction of a batch that needs several, with the
 	// number of changes that have landed and of all.
@@ -279,23 +279,23 @@ func (a *attempt) commit(p *plan, part []operation) error {
 	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{
 		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
 	})
-	refusals, err := a.w.config.Starts.commit(a.socket, t)
+	rejections, err := a.w.config.Starts.commit(a.socket, t)
 	if errors.Is(err, unix.EMSGSIZE) {
-		refusals, err = []*wire.Refusal{tooLarge(p, part)}, nil
+		rejections, err = []*wire.Rejection{tooLarge(p, part)}, nil
 	}
 	if err != nil {
 		return err
 	}
-	if len(refusals) > 0 {
-		return &refusedError{refusals: refusals, changes: p.changes}
+	if len(rejections) > 0 {
+		return &rejectedError{rejections: rejections, changes: p.changes}
 	}
 	return nil
 }
 
-// tooLarge refuses a transaction that does not fit into the socket's buffer, and never will.
+// tooLarge rejects a transaction that does not fit into the socket's buffer, and never will.
 // The plan fills at most half of the buffer before it adds the last Service, so that Service
 // is too large: the one with the most bytes.
-func tooLarge(p *plan, part []operation) *wire.Refusal {
+func tooLarge(p *plan, part []operation) *wire.Rejection {
 	bytes := make(map[service.Key]int)
 	var largest service.Key
 	for _, o := range part {
@@ -305,7 +305,7 @@ func tooLarge(p *plan, part []operation) *wire.Refusal {
 			largest = c.Owner
 		}
 	}
-	r := &wire.Refusal{Errno: unix.EMSGSIZE}
+	r := &wire.Rejection{Errno: unix.EMSGSIZE}
 	for _, o := range part {
 		if p.changes[o.number].Owner == largest {
 			r.About = append(r.About, o.number)

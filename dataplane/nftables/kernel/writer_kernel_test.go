@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// broken returns an element that every kernel refuses: the end of a range, in a set without
+// broken returns an element that every kernel rejects: the end of a range, in a set without
 // ranges.
 func broken(objects []dataplane.Object, container string) {
 	for i := range objects {
@@ -31,7 +31,7 @@ func broken(objects []dataplane.Object, container string) {
 }
 
 // TestOneBadElementAmongMany: the receipt names the one Service out of a thousand whose
-// element is refused, and reports every object as absent.
+// element is rejected, and reports every object as absent.
 func TestOneBadElementAmongMany(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
@@ -131,9 +131,9 @@ func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int)
 	}
 }
 
-// TestARefusalHalfWay: what landed of a divided batch before the refusal certainly exists,
+// TestARejectionHalfWay: what landed of a divided batch before the rejection certainly exists,
 // and the rest certainly does not.
-func TestARefusalHalfWay(t *testing.T) {
+func TestARejectionHalfWay(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TransactionBytes: 16 << 10})
 	for n := range 400 {
 		view := plain(n, 4, 0)
@@ -355,11 +355,11 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, kernel.WriterConfig{})
 			w.commit()
-			heard, strangers := make(chan time.Time, 1000), make(chan dataplane.Stranger, 1000)
+			heard, strangers := make(chan time.Time, 1000), make(chan dataplane.ForeignProcess, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- w.writer.Watch(ctx, func(by dataplane.Stranger) { strangers <- by; heard <- time.Now() })
+				ended <- w.writer.Watch(ctx, func(by dataplane.ForeignProcess) { strangers <- by; heard <- time.Now() })
 			}()
 			w.watched(heard)
 			w.nft("add table inet other; add chain inet other c; delete table inet other", "-f", "-")

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A service port with ClientIP affinity has chains and sets of its own, for each list of endpoints
+// A service port with ClientIP affinity has its own chains and sets, for each list of endpoints
 // (Cluster and Local):
 //
 //	external-… ─► service-…, local-… ─► remember-…
@@ -29,12 +29,12 @@ import (
 // known and its endpoint is live in this list, it goes there; otherwise a random slot decides.
 // The remember chain notes the choice and translates. What a packet passes and what a change
 // writes does not grow with the endpoints. An endpoint that goes leaves its clients behind:
-// nothing follows them, and they choose anew.
+// nothing follows them, and they choose again.
 //
 // Rules hand the endpoint on in the packet's destination address, which is about to be replaced
 // anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
 // (docs/adr/0033-affinity.md). So a packet whose destination was replaced never leaves such a chain
-// untranslated. Packets of connections that the kernel does not translate turn back at once.
+// untranslated. Packets of connections that the kernel does not translate return immediately.
 
 // affinityDraft renders the affinity of one service port.
 type affinityDraft struct {
@@ -103,7 +103,7 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.Name)).
 		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
 	out := newChain(list.chain).
-		add(newRule(d).confirmed().leave()) // nobody would translate it
+		add(newRule(d).confirmed().leave()) // nothing would translate it
 	recall := func(from endpointList) {
 		name := clientsMap(from.chain).name
 		out.add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.Name))

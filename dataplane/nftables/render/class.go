@@ -12,7 +12,7 @@ import (
 // their tables, and the policy. Its chain exists while a Service claims it.
 type class struct {
 	kind classKind
-	// nodePort is set if the frontend is a node port, on whatever address.
+	// nodePort is set if the frontend is a node port, on any address.
 	nodePort bool
 	// cluster and local are numbers of slots, 0 for none.
 	cluster, local int
@@ -125,8 +125,8 @@ type externalTargets struct {
 	cluster, local string
 }
 
-// fill adds the rules for external traffic to a chain. What they do not serve is refused later; see
-// Renderer.refusing.
+// fill adds the rules for external traffic to a chain. What they do not serve is rejected later; see
+// Renderer.rejecting.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
 	if t.guarded {

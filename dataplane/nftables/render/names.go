@@ -21,13 +21,13 @@ const TableComment = "node service proxy: sluice"
 
 // The base chains have kube-proxy's names, so that either proxy takes over from the other:
 // kube-proxy makes all base chains with its names again when it starts, and no others. Ours that
-// refuse have the names of its chains that filter by the destination before translation.
+// reject have the names of its chains that filter by the destination before translation.
 const (
 	chainNATPrerouting    = "nat-prerouting"
 	chainNATOutput        = "nat-output"
 	chainNATPostrouting   = "nat-postrouting"
-	ChainRefusePrerouting = "filter-prerouting-pre-dnat"
-	ChainRefuseOutput     = "filter-output-pre-dnat"
+	ChainRejectPrerouting = "filter-prerouting-pre-dnat"
+	ChainRejectOutput     = "filter-output-pre-dnat"
 )
 
 // The fixed regular chains have kube-proxy's names, except for the two that it does not have.
@@ -42,7 +42,7 @@ const (
 	chainReject           = "reject-chain"
 )
 
-// Services with affinity have chains of their own, and sets and maps; see affinity.go.
+// Services with affinity have their own chains, sets and maps; see affinity.go.
 const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"

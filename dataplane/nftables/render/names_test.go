@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestNamesAreKubeProxys compares names with those of kube-proxy v1.36.
+// TestNamesAreKubeProxys compares names with those of kube-proxy v1.37.
 func TestNamesAreKubeProxys(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name, port string

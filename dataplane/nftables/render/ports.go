@@ -120,9 +120,9 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	}
 }
 
-// refuse adds a frontend that is not served: rejected if no endpoint exists anywhere,
+// reject adds a frontend that is not served: rejected if no endpoint exists anywhere,
 // dropped if there is one that the policy rules out.
-func (p *portDraft) refuse(f frontend) {
+func (p *portDraft) reject(f frontend) {
 	var set string
 	switch {
 	case f.nodePort() && p.port.HasAny:
@@ -149,7 +149,7 @@ func (p *portDraft) renderInternal() {
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():
-		p.refuse(f)
+		p.reject(f)
 	case p.sticky() && p.port.InternalLocal:
 		p.dispatch(f, prefixLocalChain+p.base)
 	case p.sticky():
@@ -188,7 +188,7 @@ func (p *portDraft) externalFrontends() []frontend {
 }
 
 // renderExternal serves the other frontends. With policy Local and no endpoint on this node,
-// it serves a frontend to the node's own clients and refuses others.
+// it serves a frontend to the node's own clients and rejects others.
 func (p *portDraft) renderExternal() {
 	for _, f := range p.externalFrontends() {
 		if p.ctx.Err() != nil {
@@ -198,7 +198,7 @@ func (p *portDraft) renderExternal() {
 			p.serveExternal(f)
 		}
 		if !p.port.ServesExternal() {
-			p.refuse(f)
+			p.reject(f)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (p *portDraft) renderFirewall() {
 	if len(p.port.SourceRanges) == 0 {
 		return
 	}
-	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel refuses ranges that overlap
+	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel rejects ranges that overlap
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled.name, f, p.comment)

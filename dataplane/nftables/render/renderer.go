@@ -1,13 +1,13 @@
 // Package render turns Services into elements of a few nf_tables maps. It has everything that
 // nftables mode puts into the kernel: names, sets, chains and rules. Packets are treated as in
-// kube-proxy's nftables mode, but the ruleset has a shape of its own (docs/adr/0006-nftables-shape.md):
+// kube-proxy's nftables mode, but the ruleset has a different shape (docs/adr/0006-nftables-shape.md):
 //
 //	frontends         address, protocol, port ─► class chain, for example cluster-12
 //	cluster-12        tries random slots of a table of 12; one for all Services that size
 //	cluster-endpoints address, protocol, port, slot ─► endpoint
 //
 // A Service consists of elements and costs its neighbours nothing. Only Services with
-// ClientIP affinity have chains of their own, because the kernel must remember the clients
+// ClientIP affinity have their own chains, because the kernel must remember the clients
 // of each.
 package render
 
@@ -167,7 +167,7 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 // Priorities of the base chains: kube-proxy's, and the one after that of its translations.
 const (
 	priorityDNAT   = -100
-	priorityRefuse = priorityDNAT + 1
+	priorityReject = priorityDNAT + 1
 	prioritySNAT   = 100
 )
 
@@ -197,14 +197,14 @@ func tableObject() dataplane.Object {
 }
 
 // baseChains returns the chains that the kernel calls. They are all of type nat, which sees
-// the first packet of a connection only: what is refused there never becomes a connection, and
-// what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
+// the first packet of a connection only: what is rejected there never becomes a connection, and
+// what is served costs no look-up afterwards (docs/adr/0032-reject-in-nat-chains.md).
 func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
 		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING),
 		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT),
-		r.refusing(ChainRefusePrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
-		r.refusing(ChainRefuseOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
+		r.rejecting(ChainRejectPrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
+		r.rejecting(ChainRejectOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
 		newBaseChain(chainNATPostrouting, natAt(unix.NF_INET_POST_ROUTING, prioritySNAT)).
 			add(newRule(r.d).jump(chainMasquerading)),
 	}
@@ -215,13 +215,13 @@ func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
 	return newBaseChain(name, natAt(hookNumber, priorityDNAT)).add(newRule(r.d).jump(chainServices))
 }
 
-// refusing returns a base chain that refuses what nobody serves. The kernel calls the chains of type
+// rejecting returns a base chain that rejects packets that have no endpoint. The kernel calls the chains of type
 // nat at a hook in the order of their priorities, until one translates. So neither what we serve nor
 // what another program serves comes here. The checks are rules of the base chain, and not of a chain
 // to jump to, because every connection that no Service is about pays for them.
-func (r *Renderer) refusing(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
+func (r *Renderer) rejecting(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
 	d := r.d
-	c := newBaseChain(name, natAt(hookNumber, priorityRefuse)).
+	c := newBaseChain(name, natAt(hookNumber, priorityReject)).
 		add(newRule(d).fields(frontendKey).in(setNoEndpoints.name, false).goTo(chainReject)).
 		add(newRule(d).fields(frontendKey).in(setNoLocal.name, false).drop()).
 		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs.name, false).goTo(check))
@@ -308,7 +308,7 @@ func (r *Renderer) nodePortCheck() *chain {
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal.name, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet. The packet
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or rejected yet. The packet
 // of a connection that is older than the first chain of type nat comes here although a rule served
 // it: the kernel does not translate such a connection.
 func (r *Renderer) clusterIPsCheck(name string) *chain {

@@ -180,6 +180,11 @@ func (r *rule) status(bits uint32) *rule {
 	return r.expr(&rules.Conn{To: firstRegister, Key: unix.NFT_CT_STATUS}).has(bits)
 }
 
+// established goes on if packets of the connection were seen in both directions.
+func (r *rule) established() *rule {
+	return r.expr(&rules.Conn{To: firstRegister, Key: unix.NFT_CT_STATE}).has(rules.StateEstablished)
+}
+
 // asked loads the address that the sender of the connection asked for. The header may already have
 // another one.
 func (r *rule) asked() *rule {
@@ -232,6 +237,9 @@ func (r *rule) dnatBy(name string) *rule {
 		Type: unix.NFT_NAT_DNAT, Family: uint32(r.d.Protocol), Addr: firstRegister, Port: rules.Register(r.d.AddrBytes / registerBytes),
 	}).done()
 }
+
+// offload moves the connection to a flowtable.
+func (r *rule) offload(flowtable string) *rule { return r.expr(&rules.Offload{Flowtable: flowtable}) }
 
 // readdress replaces the packet's destination address by the data of a map for the loaded
 // value. It corrects the checksums that cover the address.

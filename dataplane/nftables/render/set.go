@@ -32,10 +32,10 @@ type set struct {
 
 // clientsMax is how many clients of a list of endpoints are remembered, and how many of all lists that
 // share a ledger of clients (see memorySet). Further ones have no affinity. The kernel takes the lower
-// 16 bits as a hint of what to allocate at once.
+// 16 bits as a hint of what to allocate initially.
 const clientsMax = 1 << 18
 
-// flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
+// flagConcat is NFT_SET_CONCAT: each field is a separate range (Linux 5.6).
 const flagConcat = 0x80
 
 // descConcat is NFTA_SET_DESC_CONCAT (Linux 5.6).
@@ -107,7 +107,7 @@ var (
 )
 
 // The sets of a service port with affinity, by what their names begin with; see affinity.go. The
-// elements of clients-… have timeouts of their own, so that a new timeout does not redefine the map.
+// elements of clients-… have their own timeouts, so that a new timeout does not redefine the map.
 var (
 	clientsMaps = set{key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}.named("clients")
 	targetsMaps = set{key: []field{fieldDaddr}, data: endpointOf}.named("targets")
@@ -225,7 +225,7 @@ func unpadded(d *dialect, f field) int {
 }
 
 // userData returns what nft 1.0.6 stores with such a set and needs to list it. For a map of
-// verdicts there are no expressions: nft 0.9.8 crashes on those, whatever it was asked for.
+// verdicts there are no expressions: nft 0.9.8 crashes on those with any command.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
@@ -274,12 +274,12 @@ func definition(name string) (set, error) {
 			return s.of(rest), nil
 		}
 	}
-	return set{}, fmt.Errorf("no set of ours has the name %q", name)
+	return set{}, fmt.Errorf("%q is not a set of Sluice", name)
 }
 
 // FoundSet returns the object of a set that the kernel has. A name of ours stands for the definition:
 // another kernel may describe the set in another form, and each release of nft that loads a set
-// writes other user data. A set of another name is not wanted, whatever it is.
+// writes other user data. A set of another name is never wanted.
 func FoundSet(family service.Family, name string) dataplane.Object {
 	s, err := definition(name)
 	if err != nil {
@@ -321,7 +321,7 @@ func (f field) bytes(d *dialect) int {
 }
 
 // typeMark is nft's number of the type of packet marks, which we write for a slot. The kernel ignores
-// it. An integer has no size of its own: nft 0.9.8 aborts when it sorts keys that end in one. Later
+// it. An integer has no implied size: nft 0.9.8 aborts when it sorts keys that end in one. Later
 // releases of nft go by the user data.
 const typeMark = 19
 

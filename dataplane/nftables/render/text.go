@@ -188,7 +188,7 @@ func keyText(d *dialect, s set, key string) (string, error) {
 // fieldsText prints a concatenation.
 func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
 	if len(b) != keyBytes(d, fields) {
-		return "", fmt.Errorf("%d bytes, want %d", len(b), keyBytes(d, fields))
+		return "", fmt.Errorf("%d bytes, must be %d", len(b), keyBytes(d, fields))
 	}
 	var texts []string
 	for _, f := range fields {
@@ -226,8 +226,8 @@ func ElementID(set, key string) dataplane.ID {
 // IsClientsMap reports whether a map of this name remembers clients.
 func IsClientsMap(name string) bool { return strings.HasPrefix(name, clientsMaps.name+"-") }
 
-// Recollection is what a map of clients holds of a client.
-type Recollection struct {
+// AffinityEntry is what a map of clients holds of a client.
+type AffinityEntry struct {
 	// Endpoint stands for the endpoint; it is the element's data.
 	Endpoint netip.Addr
 	// Left is for how much longer.

@@ -80,6 +80,8 @@ type (
 	Reject struct{ Code byte }
 	// Reset answers with a TCP reset.
 	Reset struct{}
+	// Offload adds the connection to a flowtable.
+	Offload struct{ Flowtable string }
 	// Unknown is an expression that none of the others describes, with its attributes as they were found.
 	Unknown struct{ Name, Attrs string }
 )
@@ -113,6 +115,8 @@ func candidates(name string) []Expr {
 		return []Expr{&Masquerade{}}
 	case "reject":
 		return []Expr{&Reject{}, &Reset{}}
+	case "flow_offload":
+		return []Expr{&Offload{}}
 	}
 	return nil
 }
@@ -136,12 +140,14 @@ func (*NAT) name() string          { return "nat" }
 func (*Masquerade) name() string   { return "masq" }
 func (*Reject) name() string       { return "reject" }
 func (*Reset) name() string        { return "reject" }
+func (*Offload) name() string      { return "flow_offload" }
 func (e *Unknown) name() string    { return e.Name }
 
 // Attributes that package unix does not name.
 const (
 	bitwiseOp   = 6 // NFTA_BITWISE_OP, Linux 5.6
 	dynsetFlags = 9 // NFTA_DYNSET_FLAGS
+	flowTable   = 1 // NFTA_FLOW_TABLE_NAME
 )
 
 func (e *Load) attrs(c *codec) {
@@ -275,5 +281,7 @@ func (e *Reject) attrs(c *codec) {
 }
 
 func (*Reset) attrs(c *codec) { c.constant(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST) }
+
+func (e *Offload) attrs(c *codec) { c.text(flowTable, &e.Flowtable) }
 
 func (e *Unknown) attrs(c *codec) { c.b = append(c.b, e.Attrs...) }

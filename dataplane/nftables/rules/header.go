@@ -65,5 +65,9 @@ const (
 	StatusDNAT      = 1 << 5 // IPS_DST_NAT
 )
 
+// StateEstablished is the bit of the state of a connection whose answer was seen
+// (NF_CT_STATE_BIT(IP_CT_ESTABLISHED)).
+const StateEstablished = 1 << 1
+
 // DynsetDelete is NFT_DYNSET_OP_DELETE (Linux 5.4).
 const DynsetDelete = 2

@@ -148,7 +148,7 @@ func TestOnlyWhatIsPrintedHasAText(t *testing.T) {
 	} {
 		r := Rule{Exprs: exprs}
 		got, err := r.Text(service.IPv4)
-		if refused := strings.HasPrefix(want, "!"); refused != (err != nil) || !refused && got != want {
+		if rejected := strings.HasPrefix(want, "!"); rejected != (err != nil) || !rejected && got != want {
 			t.Errorf("%s: %q, %v", want, got, err)
 		}
 	}

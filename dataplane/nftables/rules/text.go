@@ -21,7 +21,7 @@ func (r *Rule) Text(family service.Family) (string, error) {
 		}
 	}
 	if len(p.loaded) > 0 || p.mapped != "" {
-		return "", fmt.Errorf("the rule loads what it does not use")
+		return "", fmt.Errorf("the rule loads a value that it does not use")
 	}
 	if r.Comment != "" {
 		p.say("comment %q", r.Comment)
@@ -130,6 +130,9 @@ func (p *printer) action(e Expr) error {
 	case *Reset:
 		p.say("reject with tcp reset")
 		return nil
+	case *Offload:
+		p.say("flow add @%s", e.Flowtable)
+		return nil
 	}
 	return fmt.Errorf("no text for an expression of type %T", e)
 }
@@ -150,8 +153,11 @@ func (p *printer) load(e Expr) error {
 	case *Meta:
 		o = metaOperand(e)
 	case *Conn:
-		if e.Key == unix.NFT_CT_STATUS {
+		switch e.Key {
+		case unix.NFT_CT_STATUS:
 			o = operand{text: "ct status", compared: statusText}
+		case unix.NFT_CT_STATE:
+			o = operand{text: "ct state", compared: stateText}
 		}
 	case *ConnOriginal:
 		if e.Key == p.h.OriginalDaddr {
@@ -163,7 +169,7 @@ func (p *printer) load(e Expr) error {
 			o = operand{text: "fib " + side + " type", compared: localText}
 		}
 	case *Random:
-		o = operand{text: fmt.Sprintf("numgen random mod %d", e.Modulus)}
+		o = operand{text: fmt.Sprintf("numgen random mod %d", e.Modulus), compared: numberText}
 	}
 	if o.text == "" {
 		return fmt.Errorf("no text for an expression of type %T", e)
@@ -221,6 +227,18 @@ func statusText(o *operand, not, value string) (string, bool) {
 	bits, _ := o.bits(not, value)
 	name := map[uint32]string{StatusDNAT: "dnat", StatusConfirmed: "confirmed"}[bits]
 	return "ct status " + name, name != ""
+}
+
+func stateText(o *operand, not, value string) (string, bool) {
+	bits, _ := o.bits(not, value)
+	return "ct state established", bits == StateEstablished
+}
+
+func numberText(o *operand, not, value string) (string, bool) {
+	if len(value) != WordBytes || o.mask != "" {
+		return "", false
+	}
+	return fmt.Sprintf("%s %s%d", o.text, not, binary.NativeEndian.Uint32([]byte(value))), true
 }
 
 func localText(o *operand, not, value string) (string, bool) {
@@ -347,7 +365,7 @@ func (e *Verdict) Text() string {
 	}
 }
 
-// Text prints where the chain is called. The priority is a number because some versions of nft refuse names such
+// Text prints where the chain is called. The priority is a number because some versions of nft reject names such
 // as dstnat on the output hook.
 func (h *Base) Text() string {
 	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.hookName(), h.Priority)

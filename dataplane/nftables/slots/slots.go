@@ -9,8 +9,8 @@
 // the largest Service.
 //
 // A table has more slots than endpoints (4, 2), and an empty slot leads to another try (3).
-// Endpoints have a rank by hash. In the order of rank each takes the first free slot on a
-// walk of its own (1). An endpoint that leaves frees its slot for the first of lower rank
+// Endpoints have a rank by hash. In the order of rank each takes the first free slot on its
+// own walk (1). An endpoint that leaves frees its slot for the first of lower rank
 // that prefers it, which frees another one in turn; at the bounded load of a table that
 // chain is short (2). The first in rank has slot 0, so that a last try always finds one.
 package slots
@@ -166,7 +166,7 @@ func fewest(size int) int {
 const bias = 0.01
 
 // Tries returns how many random slots to try before the last try, which is slot 0: as many
-// as keep the bias, whatever the fill. A size whose tables are always full needs one.
+// as keep the bias at any fill. A size whose tables are always full needs one.
 func Tries(size int) int {
 	most := 1
 	for n := fewest(size); n <= capacity(size); n++ {

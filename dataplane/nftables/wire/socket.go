@@ -1,9 +1,9 @@
 // Package wire carries transactions and questions to nf_tables over internal/netlink.
 // It knows how a transaction is framed, which message of it stands for which of the
-// caller's changes, and how the kernel refuses one. The bodies of the messages are its
+// caller's changes, and how the kernel rejects one. The bodies of the messages are its
 // caller's, package nftables.
 //
-// A refusal names the exact attribute that was refused, a transaction is one buffer
+// A rejection names the exact attribute that was rejected, a transaction is one buffer
 // without an answer per message, and the size of both is under control
 // (docs/adr/0006-nftables-shape.md).
 package wire
@@ -55,24 +55,24 @@ type (
 var ErrInterrupted = netlink.ErrInterrupted
 
 // Commit sends a transaction, which the kernel carries out before the call returns. It
-// cannot be interrupted. Refusals mean that nothing has changed; if there are very many,
+// cannot be interrupted. Rejections mean that nothing has changed; if there are very many,
 // some may be missing. A NotTakenError means that nothing has changed either. After any
 // other error the outcome is unknown.
-func (s *Socket) Commit(t *Transaction) ([]*Refusal, error) {
+func (s *Socket) Commit(t *Transaction) ([]*Rejection, error) {
 	if t.Messages() == 0 {
 		return nil, nil
 	}
 	t.seal()
-	var refusals []*Refusal
+	var rejections []*Rejection
 	err := s.Exchange(t.buf, func(at int, a netlink.Answer) {
 		if a.Errno != 0 {
-			refusals = append(refusals, t.refusal(at, a))
+			rejections = append(rejections, t.rejection(at, a))
 		}
 	})
-	if len(refusals) > 0 && errors.Is(err, netlink.ErrUnanswered) {
-		err = nil // one refusal is enough to know that nothing has changed
+	if len(rejections) > 0 && errors.Is(err, netlink.ErrUnanswered) {
+		err = nil // one rejection is enough to know that nothing has changed
 	}
-	return refusals, err
+	return rejections, err
 }
 
 // Ask sends a request of a kind (NFT_MSG_GET…) with attributes and calls each with the
@@ -94,27 +94,27 @@ func (s *Socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 	})
 }
 
-// Refusal is the kernel's answer to a message of a transaction that it did not carry
+// Rejection is the kernel's answer to a message of a transaction that it did not carry
 // out.
-type Refusal struct {
+type Rejection struct {
 	Errno syscall.Errno
-	// Kind is the type of the refused message, NFT_MSG_…; 0 for the transaction as a
+	// Kind is the type of the rejected message, NFT_MSG_…; 0 for the transaction as a
 	// whole.
 	Kind uint16
 	// Words are the kernel's explanation, if it gave one.
 	Words string
-	// About is what the refused part stands for; see Transaction.Note.
+	// About is what the rejected part stands for; see Transaction.Note.
 	About []int
 }
 
 // Error returns the kernel's reason.
-func (r *Refusal) Error() string {
-	reason := netlink.Refusal{Errno: r.Errno, Text: r.Words}
+func (r *Rejection) Error() string {
+	reason := netlink.Rejection{Errno: r.Errno, Text: r.Words}
 	return fmt.Sprintf("%s: %v", kindName(r.Kind), &reason)
 }
 
 // Unwrap returns the error number.
-func (r *Refusal) Unwrap() error { return r.Errno }
+func (r *Rejection) Unwrap() error { return r.Errno }
 
 func kindName(kind uint16) string {
 	names := map[uint16]string{
@@ -123,6 +123,7 @@ func kindName(kind uint16) string {
 		unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rules",
 		unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set",
 		unix.NFT_MSG_NEWSETELEM: "add element", unix.NFT_MSG_DELSETELEM: "delete element",
+		unix.NFT_MSG_NEWFLOWTABLE: "add to flowtable", unix.NFT_MSG_DELFLOWTABLE: "delete from flowtable",
 	}
 	if name, ok := names[kind]; ok {
 		return name

@@ -128,9 +128,9 @@ func (t *Transaction) seal() {
 	t.buf = appendFrame(t.buf, unix.NFNL_MSG_BATCH_END, uint32(firstSeq+len(t.starts)))
 }
 
-// refusal translates an answer to the message at a place in the buffer.
-func (t *Transaction) refusal(at int, a netlink.Answer) *Refusal {
-	r := &Refusal{Errno: a.Errno, Words: a.Text, About: t.Blame(uint32(beginSeq+at), a.Offset)}
+// rejection translates an answer to the message at a place in the buffer.
+func (t *Transaction) rejection(at int, a netlink.Answer) *Rejection {
+	r := &Rejection{Errno: a.Errno, Words: a.Text, About: t.Blame(uint32(beginSeq+at), a.Offset)}
 	if i := beginSeq + at - firstSeq; i >= 0 && i < len(t.starts) {
 		r.Kind = binary.NativeEndian.Uint16(t.buf[t.starts[i]+4:]) & 0xff
 	}
@@ -142,8 +142,8 @@ func (t *Transaction) refusal(at int, a netlink.Answer) *Refusal {
 // stead.
 //
 // If the offset is behind a note of the message, that note counts. Otherwise all notes
-// of the message count or, if it has none, the one in force before it. Nothing is to
-// blame for a refusal of the batch as a whole.
+// of the message count or, if it has none, the one applied before it. Nothing is to
+// blame for a rejection of the batch as a whole.
 func (t *Transaction) Blame(seq uint32, offset int) []int {
 	at := int(seq) - firstSeq
 	if at < 0 || at >= len(t.starts) {

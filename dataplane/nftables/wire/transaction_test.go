@@ -86,8 +86,8 @@ func TestTheBatchAsBytes(t *testing.T) {
 	}
 }
 
-func TestRefusalsSpeak(t *testing.T) {
-	r := &Refusal{Errno: unix.EEXIST, Kind: unix.NFT_MSG_NEWSETELEM, Words: "overlaps"}
+func TestRejectionsSpeak(t *testing.T) {
+	r := &Rejection{Errno: unix.EEXIST, Kind: unix.NFT_MSG_NEWSETELEM, Words: "overlaps"}
 	if got, want := r.Error(), "add element: file exists (overlaps)"; got != want || !errors.Is(r, unix.EEXIST) {
 		t.Errorf("got %q, want %q", got, want)
 	}

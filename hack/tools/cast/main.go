@@ -69,7 +69,7 @@ func record(words []string) ([]line, error) {
 	return lines, cmd.Wait()
 }
 
-// draw returns the picture. Each line has an animation of its own, as long as the whole,
+// draw returns the picture. Each line has a separate animation, as long as the whole,
 // that shows it from its time on.
 func draw(lines []line, slower float64) string {
 	columns := 0

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -66,14 +67,24 @@ func TestRulesAlert(t *testing.T) {
 
 var (
 	alertTested = regexp.MustCompile(`alertname="(\w+)"`)
-	heading     = regexp.MustCompile(`(?m)^### (Sluice\w+)$`)
+	heading     = regexp.MustCompile(`(?m)^## (Sluice\w+)$`)
 )
 
-// Each alert is expected in a test, and docs/monitoring.md has a section on it, which it names.
+// meaning returns how a runbook begins: the severity, and after how long the alert fires.
+func meaning(r rule) string {
+	severity := r.Labels["severity"]
+	begin := "*" + strings.ToUpper(severity[:1]) + severity[1:]
+	if r.For != "" {
+		begin += ", after " + strings.Replace(r.For, "m", " min", 1)
+	}
+	return begin + ".*"
+}
+
+// Each alert is expected in a test, and docs/runbooks.md has a section on it, which it names.
 func TestAlertsAreTestedAndDocumented(t *testing.T) {
 	all, _ := rules(t)
 	tested := matches(alertTested, read(t, "deploy/monitoring/rules_test.yaml"))
-	documented := matches(heading, read(t, "docs/monitoring.md"))
+	documented := matches(heading, read(t, "docs/runbooks.md"))
 	for _, r := range all {
 		if r.Alert == "" {
 			continue
@@ -83,10 +94,13 @@ func TestAlertsAreTestedAndDocumented(t *testing.T) {
 		}
 		at := slices.Index(documented, r.Alert)
 		if at < 0 {
-			t.Errorf("%s: docs/monitoring.md has no section ### %s", r.Alert, r.Alert)
+			t.Errorf("%s: docs/runbooks.md has no section ## %s", r.Alert, r.Alert)
 			continue
 		}
 		documented = slices.Delete(documented, at, at+1)
+		if meant := meaning(r); !strings.Contains(read(t, "docs/runbooks.md"), "## "+r.Alert+"\n\n"+meant) {
+			t.Errorf("%s: its runbook does not begin with %q", r.Alert, meant)
+		}
 		if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) {
 			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
 		}
@@ -95,11 +109,11 @@ func TestAlertsAreTestedAndDocumented(t *testing.T) {
 		}
 	}
 	if len(documented) > 0 {
-		t.Errorf("docs/monitoring.md describes %v, which are no alerts", documented)
+		t.Errorf("docs/runbooks.md describes %v, which are no alerts", documented)
 	}
 }
 
-var runbook = regexp.MustCompile(`/docs/monitoring\.md#sluice[a-z]+$`)
+var runbook = regexp.MustCompile(`/docs/runbooks\.md#sluice[a-z]+$`)
 
 func matches(pattern *regexp.Regexp, text string) []string {
 	var found []string

@@ -242,7 +242,7 @@ func plain(mode fs.FileMode) int64 {
 	return 0o644
 }
 
-// archive writes a folder in the order of its names.
+// archive writes a directory in the order of its names.
 func archive(to io.Writer, from fs.FS, mode func(fs.FileMode) int64, created time.Time) error {
 	w := tar.NewWriter(to)
 	err := fs.WalkDir(from, ".", func(path string, entry fs.DirEntry, err error) error {

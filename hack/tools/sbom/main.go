@@ -160,7 +160,7 @@ func (o *options) debian() (packages []cdx.Component, err error) {
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		if len(words) != 5 {
-			return nil, fmt.Errorf("%s: %q: want 5 words", o.packages, lines.Text())
+			return nil, fmt.Errorf("%s: %q: must have 5 words", o.packages, lines.Text())
 		}
 		qualifiers := packageurl.QualifiersFromMap(map[string]string{
 			"arch": words[2], "distro": "debian-12", "upstream": words[3] + "@" + words[4],

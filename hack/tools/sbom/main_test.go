@@ -87,7 +87,7 @@ func TestTheImageHasItsPackagesToo(t *testing.T) {
 
 func TestALineThatIsNoPackage(t *testing.T) {
 	o := options{packages: filepath.Join(t.TempDir(), "packages")}
-	for text, want := range map[string]string{"iptables\n": `"iptables": want 5 words`, "": "no packages"} {
+	for text, want := range map[string]string{"iptables\n": `"iptables": must have 5 words`, "": "no packages"} {
 		if err := os.WriteFile(o.packages, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 	return config.ModeNFTables, domains, err
 }
 
-// AdvisedError is an error with what to do about it, on a line of its own.
+// AdvisedError is an error with a remedy on a separate line.
 type AdvisedError struct {
 	Err error
 	Do  string
@@ -114,7 +114,7 @@ func eachFamily[Missing error](
 
 // Choice keeps and logs why a mode was chosen when the configuration names none. A node that
 // comes from iptables mode, kube-proxy's default, has to show that it has another mode now,
-// and how to keep the former one.
+// and how to keep the previous one.
 type Choice struct {
 	// Reach says where node ports answer, for example "node ports answer on all
 	// addresses".
@@ -144,24 +144,22 @@ func (c *Choice) explain(mode config.Mode, lacks error) {
 		return
 	}
 	if mode == config.ModeIPTables {
-		c.Reason = "mode is not set: iptables, because this kernel lacks what the faster nftables mode needs"
+		c.Reason = "mode not set; using iptables because the kernel lacks features required by nftables mode"
 		c.Log.Warn(c.Reason, zap.Error(lacks))
 		return
 	}
 	served, advice := "", "; set mode (--proxy-mode) to have another"
 	if rules := c.formerRules(); rules != "" {
-		served = ", which has served this node until now (" + rules + ")"
+		served = ", which served this node until now (" + rules + ")"
 		advice = "; set mode: iptables (--proxy-mode iptables) to keep it"
 	}
-	c.Reason = "mode is not set: nftables, because the kernel has what it needs and it is faster; " +
+	c.Reason = "mode not set; using nftables, which this kernel supports; " +
 		c.Reach + " as in iptables mode" + served + advice
 	c.Log.Info(c.Reason)
 	for _, f := range c.Former {
 		if f.ForwardDropped && f.ServicePorts > 0 {
-			c.Log.Warn("packets for Services may no longer be forwarded: a firewall drops forwarded packets by default. "+
-				"iptables mode accepts Services' packets there; nftables mode leaves that to the firewall. "+
-				"Accept packets to and from pods there, or set mode: iptables (--proxy-mode iptables)",
-				zap.String("chain", "FORWARD of table filter"), zap.String("policy", "DROP"),
+			c.Log.Warn("FORWARD policy DROP may block Service traffic in nftables mode",
+				zap.String("chain", "FORWARD of the filter table"), zap.String("policy", "DROP"),
 				zap.String("variant", string(f.Variant)), zap.Stringer("family", f.Family))
 		}
 	}

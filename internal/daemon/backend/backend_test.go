@@ -71,16 +71,16 @@ func TestBuild(t *testing.T) {
 		called                           []string
 		problem, log                     string
 	}{
-		"best, modern kernel":           {asked: config.ModeBest, want: config.ModeNFTables, called: []string{"nft"}, log: "mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer here"},
+		"best, modern kernel":           {asked: config.ModeBest, want: config.ModeNFTables, called: []string{"nft"}, log: "mode not set; using nftables, which this kernel supports; node ports answer here"},
 		"best, old kernel":              {asked: config.ModeBest, nftErr: old, want: config.ModeIPTables, called: []string{"nft", "ipt"}, log: "Linux 5.6"},
-		"best, one family lacks":        {asked: config.ModeBest, nftPart: old6, want: config.ModeIPTables, called: []string{"nft", "ipt"}, log: "needed: CONFIG_NFT_FIB_IPV6"},
-		"best, one lacks in both":       {asked: config.ModeBest, nftPart: old6, iptPart: true, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode is not set: nftables"},
-		"best, one lacks, no iptables":  {asked: config.ModeBest, nftPart: old6, iptErr: none, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode is not set: nftables"},
+		"best, one family lacks":        {asked: config.ModeBest, nftPart: old6, want: config.ModeIPTables, called: []string{"nft", "ipt"}, log: "requires CONFIG_NFT_FIB_IPV6"},
+		"best, one lacks in both":       {asked: config.ModeBest, nftPart: old6, iptPart: true, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode not set; using nftables"},
+		"best, one lacks, no iptables":  {asked: config.ModeBest, nftPart: old6, iptErr: none, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode not set; using nftables"},
 		"nftables, one family lacks":    {asked: config.ModeNFTables, nftPart: old6, want: config.ModeNFTables, called: []string{"nft"}},
-		"best, neither":                 {asked: config.ModeBest, nftErr: old, iptErr: none, want: config.ModeIPTables, called: []string{"nft", "ipt", "nft"}, problem: "no iptables", log: "mode is not set: iptables, because"},
+		"best, neither":                 {asked: config.ModeBest, nftErr: old, iptErr: none, want: config.ModeIPTables, called: []string{"nft", "ipt", "nft"}, problem: "no iptables", log: "mode not set; using iptables because"},
 		"best, trouble of another kind": {asked: config.ModeBest, nftErr: unix.EPERM, want: config.ModeNFTables, called: []string{"nft"}, problem: "operation not permitted"},
 		"nftables":                      {asked: config.ModeNFTables, want: config.ModeNFTables, called: []string{"nft"}},
-		"nftables, old kernel":          {asked: config.ModeNFTables, nftErr: old, want: config.ModeNFTables, called: []string{"nft"}, problem: "Linux 5.6: operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
+		"nftables, old kernel":          {asked: config.ModeNFTables, nftErr: old, want: config.ModeNFTables, called: []string{"nft"}, problem: "requires Linux 5.6): operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
 		"iptables":                      {asked: config.ModeIPTables, nftErr: old, want: config.ModeIPTables, called: []string{"ipt"}},
 		"ipvs":                          {asked: config.ModeIPVS, want: config.ModeIPVS, called: []string{"ipvs"}},
 		"ipvs, no fall-back":            {asked: config.ModeIPVS, ipvsErr: none, want: config.ModeIPVS, called: []string{"ipvs"}, problem: "no iptables"},
@@ -152,18 +152,16 @@ func TestChoiceIsOneLine(t *testing.T) {
 		lines  []string
 	}{
 		"a fresh node": {config.ModeNFTables, []iptkernel.Former{{Variant: iptkernel.NFT}, {Variant: iptkernel.Legacy, ForwardDropped: true}}, []string{
-			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode; " +
+			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode; " +
 				"set mode (--proxy-mode) to have another"}},
 		"iptables mode before": {config.ModeNFTables, []iptkernel.Former{kept}, []string{
-			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode, " +
-				"which has served this node until now (nft IPv4: chains of 12 Service ports); set mode: iptables (--proxy-mode iptables) to keep it"}},
+			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode, " +
+				"which served this node until now (nft IPv4: chains of 12 Service ports); set mode: iptables (--proxy-mode iptables) to keep it"}},
 		"a firewall": {config.ModeNFTables, []iptkernel.Former{kept, dropped}, []string{
-			"mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer on all addresses, localhost included, as in iptables mode, " +
-				"which has served this node until now (nft IPv4: chains of 12 Service ports, legacy IPv6: chains of 3 Service ports); set mode: iptables (--proxy-mode iptables) to keep it",
-			"packets for Services may no longer be forwarded: a firewall drops forwarded packets by default. " +
-				"iptables mode accepts Services' packets there; nftables mode leaves that to the firewall. " +
-				"Accept packets to and from pods there, or set mode: iptables (--proxy-mode iptables)"}},
-		"an old kernel": {config.ModeIPTables, nil, []string{"mode is not set: iptables, because this kernel lacks what the faster nftables mode needs"}},
+			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode, " +
+				"which served this node until now (nft IPv4: chains of 12 Service ports, legacy IPv6: chains of 3 Service ports); set mode: iptables (--proxy-mode iptables) to keep it",
+			"FORWARD policy DROP may block Service traffic in nftables mode"}},
+		"an old kernel": {config.ModeIPTables, nil, []string{"mode not set; using iptables because the kernel lacks features required by nftables mode"}},
 	} {
 		core, lines := observer.New(zap.InfoLevel)
 		(&Choice{Reach: reach, Former: c.former, Log: zap.New(core)}).explain(c.mode, errors.New("Linux 5.6"))

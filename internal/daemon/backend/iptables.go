@@ -18,7 +18,7 @@ import (
 )
 
 // writeShare is the largest share of time that writing may take in iptables mode, where the legacy
-// variant copies the whole table for each write. Figures: ADR 37.
+// variant copies the whole table for each write. Measurements: ADR 37.
 const writeShare = 0.25
 
 // IPTablesOptions are the settings of the iptables backend.
@@ -103,15 +103,11 @@ func chooseVariant(
 	log.Info("iptables variant chosen",
 		zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
 	for _, leftover := range found.Leftovers {
-		log.Warn("the other iptables variant holds rules for Services, which still affect packets; "+
-			"remove them with sluice cleanup", zap.String("found", leftover))
+		log.Warn("the unused iptables variant still contains Service rules", zap.String("rules", leftover))
 	}
 	if found.Beside != "" {
-		log.Warn("both variants of iptables hold rules, and packets pass both: "+
-			"if one of them drops a packet, for example by a policy DROP for FORWARD, "+
-			"no rule of the other can accept it. Let all programs of the node use one variant, "+
-			"or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
-			zap.String("used", string(found.Variant)), zap.String("beside", found.Beside))
+		log.Warn("both iptables variants contain rules",
+			zap.String("variant", string(found.Variant)), zap.String("otherVariant", found.Beside))
 	}
 	if privateLock {
 		return found.Variant, nil
@@ -119,11 +115,10 @@ func chooseVariant(
 	shared, err := iptkernel.LockShared()
 	switch {
 	case err != nil:
-		log.Info("cannot tell whether the xtables lock is shared with the host",
+		log.Info("cannot determine whether the xtables lock is shared with the host",
 			zap.String("path", iptkernel.LockPath()), zap.Error(err))
 	case !shared:
-		log.Warn("the xtables lock is not the host's: it does not keep us and other programs "+
-			"from changing iptables at the same time; in a container, mount the host's file", zap.String("path", iptkernel.LockPath()))
+		log.Warn("xtables lock is not shared with the host; concurrent iptables changes are possible", zap.String("path", iptkernel.LockPath()))
 	}
 	return found.Variant, nil
 }
@@ -151,7 +146,7 @@ func iptablesDomain(
 		}),
 		Layout: iptrender.NewLayout(family),
 		Writer: iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}),
-		Pace:   aggregator.Pace{WriteShare: writeShare},
+		Pace:   aggregator.Pace{MaxWriteShare: writeShare},
 	}, nil
 }
 
@@ -228,16 +223,16 @@ func stages(variant iptkernel.Variant) iptkernel.StageLimits {
 //
 // Dry only says what would be removed; so it is with the other functions that clean up.
 func CleanUpIPTables(ctx context.Context, dry bool, told ToldTables) error {
-	err := cleanUpTables(ctx, dry, func(iptkernel.Variant) iptkernel.Territory { return AllTerritories() }, told)
+	err := cleanUpTables(ctx, dry, func(iptkernel.Variant) iptkernel.Ownership { return CombinedOwnership() }, told)
 	if dry {
 		return err
 	}
 	return errors.Join(err, iptkernel.RemoveAccounts())
 }
 
-// cleanUpTables removes a territory from each variant, in both families.
+// cleanUpTables removes owned chains and hooks from each variant, in both families.
 func cleanUpTables(
-	ctx context.Context, dry bool, of func(iptkernel.Variant) iptkernel.Territory, told ToldTables,
+	ctx context.Context, dry bool, of func(iptkernel.Variant) iptkernel.Ownership, told ToldTables,
 ) error {
 	var failed []error
 	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
@@ -255,10 +250,10 @@ func cleanUpTables(
 	return errors.Join(failed...)
 }
 
-// CleanUpVariant removes a territory from one variant, in one family. The error is a
+// CleanUpVariant removes owned chains and hooks from one variant, in one family. The error is a
 // *iptables.MissingError if the node cannot have it.
 func CleanUpVariant(
-	ctx context.Context, dry bool, family service.Family, variant iptkernel.Variant, of iptkernel.Territory,
+	ctx context.Context, dry bool, family service.Family, variant iptkernel.Variant, of iptkernel.Ownership,
 ) (iptkernel.CleanupSummary, error) {
 	tool, err := iptkernel.NewExec(ctx, iptkernel.ExecConfig{Family: family, Variant: variant})
 	if err != nil {

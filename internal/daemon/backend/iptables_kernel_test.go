@@ -56,7 +56,7 @@ func (n *node) domains(o IPTablesOptions) (domains []proxy.Domain, err error) {
 func (n *node) names(domains []proxy.Domain) (names []string) {
 	n.Helper()
 	for _, d := range domains {
-		if d.Renderer == nil || d.Renderer.Naming() == nil || d.Writer == nil || d.Layout == nil || d.Pace.WriteShare != writeShare {
+		if d.Renderer == nil || d.Renderer.Naming() == nil || d.Writer == nil || d.Layout == nil || d.Pace.MaxWriteShare != writeShare {
 			n.Errorf("domain %+v is not complete", d)
 		}
 		names = append(names, d.Name)
@@ -150,7 +150,7 @@ func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 					t.Helper()
 					for _, want := range []string{rule, "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n"} {
 						if rules := save(); strings.Count(rules, want) != 1 {
-							t.Errorf("%s: want one %q:\n%s", when, want, rules)
+							t.Errorf("%s: must be one %q:\n%s", when, want, rules)
 						}
 					}
 				}
@@ -199,7 +199,7 @@ func TestKernelRecordsLoopbackAddresses(t *testing.T) {
 	}
 }
 
-func TestKernelRefusesWithoutTouching(t *testing.T) {
+func TestKernelRejectsWithoutTouching(t *testing.T) {
 	for name, c := range map[string]struct {
 		options IPTablesOptions
 		path    string
@@ -240,8 +240,8 @@ func TestKernelWarnsOfTheOtherVariant(t *testing.T) {
 	if _, err := n.domains(IPTablesOptions{Variant: "nft"}); err != nil {
 		t.Fatal(err)
 	}
-	said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("found").All()
-	if len(said) != 1 || !strings.Contains(said[0].ContextMap()["found"].(string), "legacy") {
+	said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("rules").All()
+	if len(said) != 1 || !strings.Contains(said[0].ContextMap()["rules"].(string), "legacy") {
 		t.Errorf("got %v, want one warning", said)
 	}
 }
@@ -252,14 +252,14 @@ func TestKernelWarnsOfAFirewallInTheOtherVariant(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-legacy -P FORWARD DROP; iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP")
 	for variant, want := range map[string]string{
-		"nft": "the legacy variant of iptables holds 1 rule and policy DROP in FORWARD of filter", "legacy": "",
+		"nft": "the legacy variant of iptables contains 1 rule and policy DROP in FORWARD of filter", "legacy": "",
 	} {
 		n.lines.TakeAll()
 		if _, err := n.domains(IPTablesOptions{Variant: variant}); err != nil {
 			t.Fatal(err)
 		}
-		said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("beside").All()
-		if (want == "") != (len(said) == 0) || (len(said) > 0 && said[0].ContextMap()["beside"] != want) {
+		said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("otherVariant").All()
+		if (want == "") != (len(said) == 0) || (len(said) > 0 && said[0].ContextMap()["otherVariant"] != want) {
 			t.Errorf("%s: got %v, want %q", variant, said, want)
 		}
 	}

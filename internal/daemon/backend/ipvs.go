@@ -86,12 +86,12 @@ func ipvsDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Territory: IPVSTerritory()})
+	rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Ownership: IPVSOwnership()})
 	name := fmt.Sprintf("ipvs/%s", family)
 	writer, err := ipvskernel.NewWriter(family, ipvskernel.Config{
 		Rules: rules, Excluded: o.Excluded,
 		NearlyFull: func(l ipvskernel.SetLevel) {
-			o.Log.Warn("a set is nearly full; Services whose entries do not fit are not served",
+			o.Log.Warn("IPVS set is nearly full",
 				zap.String("domain", name), zap.String("set", l.Set),
 				zap.Int("entries", l.Entries), zap.Int("capacity", l.Capacity))
 		},
@@ -129,9 +129,9 @@ func IPVSTraffic(ctx context.Context) (map[service.Frontend]ipvswire.Stats, erro
 	return ipvswire.Traffic(ctx)
 }
 
-// IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.
-func IPVSTerritory() iptkernel.Territory {
-	t := iptkernel.Territory{
+// IPVSOwnership is what IPVS mode has in iptables, Sluice's or kube-proxy's.
+func IPVSOwnership() iptkernel.Ownership {
+	t := iptkernel.Ownership{
 		Owns: func(table iptrender.Table, chain string) bool { return ipvsrender.OwnsChain(string(table), chain) },
 	}
 	for _, h := range ipvsrender.HookRows() {
@@ -143,16 +143,18 @@ func IPVSTerritory() iptkernel.Territory {
 	return t
 }
 
-// AllTerritories is what Sluice and kube-proxy have in iptables, whatever their mode.
-func AllTerritories() iptkernel.Territory { return iptkernel.OwnTerritory().With(IPVSTerritory()) }
+// CombinedOwnership is what Sluice and kube-proxy have in iptables, in all modes.
+func CombinedOwnership() iptkernel.Ownership {
+	return iptkernel.DefaultOwnership().With(IPVSOwnership())
+}
 
 // ToldTables receives what was removed from one variant of iptables, in one family.
 type ToldTables func(variant string, family service.Family, summary iptkernel.CleanupSummary)
 
-// CleanUp removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
+// Cleanup removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
 // families, and returns what it removed of the latter. The error lists what cannot be
 // removed; the rest is removed all the same.
-func CleanUp(ctx context.Context, dry bool, told ToldTables) (ipvskernel.CleanupSummary, error) {
+func Cleanup(ctx context.Context, dry bool, told ToldTables) (ipvskernel.CleanupSummary, error) {
 	// The rules go before the sets that they look up.
 	return ipvskernel.Cleanup(ctx, dry, func() error { return CleanUpIPTables(ctx, dry, told) })
 }

@@ -35,7 +35,7 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 		return hasScheduler(ctx, servers, o.Scheduler)
 	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
-		o.Log.Error("cannot set the timeouts of IPVS; they stay as they are", zap.Error(err))
+		o.Log.Error("failed to set IPVS timeouts; keeping the current values", zap.Error(err))
 	}
 	if err := hasScheduler(ctx, servers, o.Scheduler); err != nil {
 		return fmt.Errorf("ipvs.scheduler %q: %w", o.Scheduler, err)
@@ -109,14 +109,13 @@ func setIPVS(o IPVSOptions) error {
 			"(net.ipv4.vs.conn_reuse_mode=0, Linux 4.1 to 5.8)", zap.String("kernel", release))
 		all = append(all, parameter{"net/ipv4/vs/conn_reuse_mode", "0", adviceIPVS})
 	case reuseUnknown:
-		o.Log.Error("connections that reuse a port may be delayed by a second: "+
-			"net.ipv4.vs.conn_reuse_mode takes Linux 4.1", zap.String("kernel", release))
+		o.Log.Error("connections that reuse a source port may be delayed by one second", zap.String("kernel", release))
 	case reuseAsIs:
-		o.Log.Info("connections that reuse a port are scheduled anew, as the kernel does by itself "+
+		o.Log.Info("connections that reuse a port are scheduled again, the default of the kernel "+
 			"(net.ipv4.vs.conn_reuse_mode is left as it is from Linux 5.9 on)", zap.String("kernel", release))
 	}
 	err := ensure(o.Sysctls, all, func(c sysctl.Change) {
-		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
+		o.Log.Info("sysctl value changed", zap.String("name", c.Name), zap.String("to", c.To))
 	})
 	if err != nil {
 		return fmt.Errorf("IPVS mode: %w", err)
@@ -129,7 +128,7 @@ type reuse int
 
 const (
 	// reuseAsIs: a connection that reuses a port of one that is closing is
-	// scheduled anew, at once.
+	// scheduled again, immediately.
 	reuseAsIs reuse = iota
 	// reuseOff: it would be, but a second late, because its first packet is dropped.
 	reuseOff
@@ -178,7 +177,7 @@ func hasScheduler(ctx context.Context, servers *ipvswire.Servers, name string) e
 	}
 	err = servers.Create(ipvswire.Service{Frontend: probeFrontend, Scheduler: name})
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("the kernel has no such scheduler: its module ip_vs_%s is missing or cannot be loaded", name)
+		return fmt.Errorf("scheduler not available: kernel module ip_vs_%s is missing or cannot be loaded", name)
 	}
 	if err != nil {
 		return err

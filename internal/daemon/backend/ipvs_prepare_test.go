@@ -93,7 +93,7 @@ func TestIPVSParameters(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := lines.FilterMessage("kernel setting changed").Len(); got != len(c.want) {
+			if got := lines.FilterMessage("sysctl value changed").Len(); got != len(c.want) {
 				t.Errorf("%d changes are logged, want %d: %v", got, len(c.want), lines.All())
 			}
 			if lines.FilterMessageSnippet("conn_reuse_mode").Len() != 2 {

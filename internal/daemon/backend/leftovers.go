@@ -16,7 +16,7 @@ import (
 
 // CleanUpOthers removes the rules of all modes but one, Sluice's or kube-proxy's. Variant is
 // the one of iptables that this mode writes; empty if it writes none. Call it once the rules
-// of this mode are in force: until then, the others serve. The error says what could not be
+// of this mode are applied: until then, the others serve. The error says what could not be
 // removed; the rest is removed nevertheless.
 //
 // Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would
@@ -24,13 +24,13 @@ import (
 // iptables mode in the other variant stay; the start warns about them.
 //
 // In userspace mode, open connections that the rules have translated go on until
-// ReleaseConnections, and replaced reports whether there were rules.
+// StopPreserving, and replaced reports whether there were rules.
 func CleanUpOthers(
 	ctx context.Context, mode config.Mode, variant iptkernel.Variant, log *zap.Logger,
 ) (replaced bool, err error) {
 	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		if s.Any() {
-			log.Info("rules of another mode removed", zap.String("of", "iptables-"+variant), zap.Stringer("family", family),
+			log.Info("rules of another mode removed", zap.String("mode", "iptables-"+variant), zap.Stringer("family", family),
 				zap.Int("hooks", s.Hooks), zap.Any("chains", s.Chains))
 		}
 	}
@@ -38,8 +38,8 @@ func CleanUpOthers(
 	if mode == config.ModeUserspace {
 		found, _ := Others(ctx, mode, variant) // what cannot be seen is not removed either
 		if replaced = len(found) > 0; replaced {
-			if err := HoldConnections(); err != nil {
-				log.Info("connections that another mode's rules have translated are cut", zap.Error(err))
+			if err := PreserveConnections(); err != nil {
+				log.Info("closing connections translated by the previous mode", zap.Error(err))
 			}
 		}
 	}
@@ -71,10 +71,10 @@ func CleanUpOthers(
 	return replaced, errors.Join(failed...)
 }
 
-// others returns, for each variant, the territory of the modes that are not in use.
-func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) iptkernel.Territory {
-	own, ofIPVS := iptkernel.OwnTerritory(), IPVSTerritory()
-	return func(variant iptkernel.Variant) iptkernel.Territory {
+// others returns, for each variant, the chains and hooks of the modes that are not in use.
+func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) iptkernel.Ownership {
+	own, ofIPVS := iptkernel.DefaultOwnership(), IPVSOwnership()
+	return func(variant iptkernel.Variant) iptkernel.Ownership {
 		switch {
 		case mode == config.ModeIPTables:
 			return ofIPVS.Without(own)
@@ -89,7 +89,7 @@ func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) ip
 func leaveNFTables(log *zap.Logger) error {
 	err := CleanUpNFTables(false, func(family service.Family, removed bool) {
 		if removed {
-			log.Info("rules of another mode removed", zap.String("of", "nftables"), zap.Stringer("family", family))
+			log.Info("rules of another mode removed", zap.String("mode", "nftables"), zap.Stringer("family", family))
 		}
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func leaveNFTables(log *zap.Logger) error {
 func leaveUserspace(ctx context.Context, log *zap.Logger) error {
 	err := CleanUpUserspace(ctx, false, func(family service.Family, left UserspaceLeft) {
 		if left.Any() {
-			log.Info("local addresses of another mode removed", zap.String("of", "userspace"),
+			log.Info("local addresses of another mode removed", zap.String("mode", "userspace"),
 				zap.Stringer("family", family), zap.Int("addresses", left.Addresses), zap.Bool("guard", left.Guard))
 		}
 	})
@@ -114,20 +114,20 @@ func leaveUserspace(ctx context.Context, log *zap.Logger) error {
 func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error {
 	s, err := ipvskernel.Cleanup(ctx, false, tables)
 	if s.Any() {
-		log.Info("rules of another mode removed", zap.String("of", "ipvs"),
+		log.Info("rules of another mode removed", zap.String("mode", "ipvs"),
 			zap.Int("servers", s.Servers), zap.Bool("device", s.Device), zap.Int("sets", s.Sets))
 	}
 	return err
 }
 
-// HoldConnections keeps open connections as they are while rules come or go: those that rules have
+// PreserveConnections keeps open connections as they are while rules come or go: those that rules have
 // translated, and those that none has.
-func HoldConnections() error { return eachTable(nftkernel.Hold) }
+func PreserveConnections() error { return eachTable(nftkernel.PreserveConnections) }
 
-// ReleaseConnections ends what HoldConnections began.
-func ReleaseConnections() error {
+// StopPreserving ends the effect of PreserveConnections.
+func StopPreserving() error {
 	return eachTable(func(family service.Family, inside func(func() error) error) error {
-		_, err := nftkernel.Release(family, inside)
+		_, err := nftkernel.StopPreserving(family, inside)
 		return err
 	})
 }

@@ -22,8 +22,8 @@ import (
 type NFTablesOptions struct {
 	// MasqueradeBit is the packet mark bit that requests source NAT, 0 to 31.
 	MasqueradeBit uint
-	// LocalPorts lets node ports answer on 127.0.0.1 and ::1 too.
-	LocalPorts bool
+	// LocalPorts lets node ports of a family answer on 127.0.0.1 or ::1 too.
+	LocalPorts service.PerFamily[bool]
 	// Sockets of a former mode are used before new ones are opened on localhost; nil for none.
 	Sockets *relay.Sockets
 	// DryRun changes nothing on the node: the domains are for reading.
@@ -49,8 +49,8 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		}
 		return nftablesDomain(family, starts, o), nil
 	})
-	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
-		domains = append(domains, localPorts(domains, o.Sockets, o.Log)...)
+	if err == nil && !o.DryRun { // these hold listeners, and nothing in the kernel
+		domains = append(domains, localPorts(domains, o)...)
 	}
 	return domains, err
 }
@@ -124,21 +124,24 @@ func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) e
 }
 
 // localPorts builds the domains that let node ports answer on localhost, for the families that are
-// served.
-func localPorts(served []proxy.Domain, sockets *relay.Sockets, log *zap.Logger) []proxy.Domain {
+// served and want it.
+func localPorts(served []proxy.Domain, o NFTablesOptions) []proxy.Domain {
 	var domains []proxy.Domain
 	for _, d := range served {
+		if !o.LocalPorts[d.Family] {
+			continue
+		}
 		if err := localport.Probe(d.Family, nil); err != nil {
-			log.Info("node ports do not answer on localhost", zap.Stringer("family", d.Family), zap.Error(err))
+			o.Log.Info("node ports do not answer on localhost", zap.Stringer("family", d.Family), zap.Error(err))
 			continue
 		}
 		report := func(f relay.Failure) {
-			log.Warn("a node port on localhost failed to forward", zap.String("listener", f.Listener), zap.Error(f.Err))
+			o.Log.Warn("failed to forward a node port connection on localhost", zap.String("listener", f.Listener), zap.Error(f.Err))
 		}
 		domains = append(domains, proxy.Domain{
 			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,
 			Renderer: localport.NewRenderer(d.Family),
-			Writer:   localport.NewWriter(d.Family, localport.Config{Sockets: sockets, Report: report}),
+			Writer:   localport.NewWriter(d.Family, localport.Config{Sockets: o.Sockets, Report: report}),
 		})
 	}
 	return domains

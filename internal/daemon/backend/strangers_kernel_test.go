@@ -45,11 +45,11 @@ func (w inside) Read(ctx context.Context) (objects []dataplane.Object, err error
 	return objects, err
 }
 
-func (w inside) Watch(ctx context.Context, changed func(dataplane.Stranger)) error {
+func (w inside) Watch(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
 	return w.namespace.Do(func() error { return w.Writer.(dataplane.Watcher).Watch(ctx, changed) })
 }
 
-// tally counts audits, writes, and fragments in force.
+// tally counts audits, writes, and fragments applied.
 type tally struct{ audits, writes, applied atomic.Int64 }
 
 func (c *tally) Supervisor(supervisor.Event[service.Key]) {}
@@ -100,9 +100,9 @@ func (n *node) serve(variant, manifests string) *tally {
 		}
 	})
 	select {
-	case <-p.InForce():
+	case <-p.FirstSync():
 	case <-time.After(30 * time.Second):
-		n.Fatal("nothing is in force after 30 s")
+		n.Fatal("nothing is applied after 30 s")
 	}
 	return c
 }

@@ -57,7 +57,7 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Registry: f.registry, Relay: relay.Config{
 		Sockets: f.Sockets, MayDial: f.MayDial,
 		Report: func(failed relay.Failure) {
-			log.Warn("a connection could not be forwarded", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
+			log.Warn("failed to forward connection", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
 		},
 	}})
 	return f.byName[name], nil
@@ -87,12 +87,12 @@ var holders = map[relay.Refusal]string{relay.ClientFull: "client", relay.PartFul
 func sayFull(log *zap.Logger) func(userspace.Full) {
 	return func(b userspace.Full) {
 		log := log.With(zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name), zap.Stringer("client", b.Client),
-			zap.String("bound of the", holders[b.Why]), zap.Int("open", b.Open), zap.Int("most", b.Most),
-			zap.Duration("said again after", time.Minute))
+			zap.String("scope", holders[b.Why]), zap.Int("open", b.Open), zap.Int("limit", b.Most),
+			zap.Duration("repeatAfter", time.Minute))
 		if b.Port.Protocol == service.UDP {
-			log.Warn("a bound is reached: further UDP clients replace the least active ones")
+			log.Warn("UDP session limit reached; evicting the least active sessions")
 		} else {
-			log.Warn("a bound is reached: further TCP clients are reset")
+			log.Warn("TCP connection limit reached; resetting new connections")
 		}
 	}
 }
@@ -100,8 +100,8 @@ func sayFull(log *zap.Logger) func(userspace.Full) {
 // sayDenied returns a function that logs an endpoint that must not be dialed.
 func sayDenied(log *zap.Logger) func(userspace.PortID, *relay.DeniedError) {
 	return func(port userspace.PortID, denied *relay.DeniedError) {
-		log.Warn("an endpoint was not dialed: its address is not allowed", zap.Stringer("service", port.Service), zap.String("port", port.Name),
-			zap.Stringer("endpoint", denied.Target), zap.Error(denied.Err), zap.Duration("said again after", time.Minute))
+		log.Warn("endpoint address is not allowed; not connecting to it", zap.Stringer("service", port.Service), zap.String("port", port.Name),
+			zap.Stringer("endpoint", denied.Target), zap.Error(denied.Err), zap.Duration("repeatAfter", time.Minute))
 	}
 }
 
@@ -112,7 +112,7 @@ func accessLog(log *zap.Logger) *userspace.AccessLog {
 			zap.Stringer("client", e.Client), zap.Stringer("frontend", e.Place), zap.Stringer("endpoint", e.Target),
 			zap.Uint64("toEndpoint", e.ToTargets.Load()), zap.Uint64("toClient", e.ToClients.Load()), zap.Duration("took", e.Took))
 	}, func(connections uint64) {
-		log.Warn("connections ended faster than they can be logged; the access log lacks some", zap.Uint64("connections", connections))
+		log.Warn("access log rate limit exceeded; entries were dropped", zap.Uint64("connections", connections))
 	})
 }
 
@@ -238,7 +238,7 @@ func SetUserspace(o UserspaceOptions) error {
 	}
 	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)"
 	return ensure(o.Sysctls.Optional(), strictARP(advice), func(c sysctl.Change) {
-		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
+		o.Log.Info("sysctl value changed", zap.String("name", c.Name), zap.String("to", c.To))
 	})
 }
 
@@ -267,7 +267,7 @@ func (o *UserspaceOptions) withoutGuard(err error) error {
 				"of a Service may reach the programs of this host that listen on all addresses",
 		}
 	}
-	o.Log.Warn("programs of the host that listen on all addresses answer at addresses of Services (userspace.exposeHostPorts)", zap.Error(err))
+	o.Log.Warn("host processes are reachable at Service addresses (userspace.exposeHostPorts)", zap.Error(err))
 	return nil
 }
 
@@ -376,7 +376,7 @@ func CleanUpUserspace(ctx context.Context, dry bool, told func(service.Family, U
 	for _, family := range service.Families {
 		var left UserspaceLeft
 		var err error
-		if left.Addresses, err = userspace.CleanUp(ctx, family, dry); err == nil {
+		if left.Addresses, err = userspace.Cleanup(ctx, family, dry); err == nil {
 			left.Guard, err = nftkernel.RemoveGuard(ctx, family, dry, nil)
 		}
 		told(family, left)

@@ -37,7 +37,7 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 	answers := func(addr string) bool {
 		t.Helper()
 		run(t, neighbour, "ip", "neigh", "flush", "dev", "eth0")
-		// The datagram waits for the answer, or is refused.
+		// The datagram waits for the answer, or is rejected.
 		if c, err := neighbour.DialContext(t.Context(), "udp", addr+":9"); err == nil {
 			_, _ = c.Write([]byte("x"))
 			_ = c.Close()
@@ -61,7 +61,7 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 	for range 2 { // the second time all is as it should be
 		ok(t, node.Do(func() error { return SetUserspace(o) }))
 	}
-	if n := lines.FilterMessage("kernel setting changed").Len(); n != 2 {
+	if n := lines.FilterMessage("sysctl value changed").Len(); n != 2 {
 		t.Errorf("%d changes are logged, want 2: %v", n, lines.All())
 	}
 	if answers(vip) || !answers(own) {
@@ -122,7 +122,7 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 		t.Errorf("at the node's address: %v", err)
 	}
 	if err := ask("10.0.0.41:10250"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("at the Service's address: %v, want it refused", err)
+		t.Errorf("at the Service's address: %v, want it rejected", err)
 	}
 	var told []UserspaceLeft
 	for _, dry := range []bool{true, false, false} {
@@ -170,7 +170,7 @@ func TestUserspaceWithoutGuard(t *testing.T) {
 		err            error
 		fails, advises bool
 	}{
-		"refused": {false, lacks, true, true}, "accepted": {true, lacks, false, false},
+		"rejected": {false, lacks, true, true}, "accepted": {true, lacks, false, false},
 		"another error": {false, other, true, false}, "another error, although accepted": {true, other, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {

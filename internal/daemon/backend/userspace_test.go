@@ -21,8 +21,8 @@ func TestBoundsAreLoggedWithWhoHasThem(t *testing.T) {
 	for why, want := range map[relay.Refusal]string{relay.ClientFull: "client", relay.PartFull: "Service", relay.TotalFull: "process"} {
 		sayFull(log)(userspace.Full{Port: port, Client: netip.MustParseAddr("192.0.2.1"), Why: why, Open: 3, Most: 3})
 		lines := logged.TakeAll()
-		if len(lines) != 1 || lines[0].ContextMap()["bound of the"] != want || lines[0].ContextMap()["client"] != "192.0.2.1" ||
-			lines[0].ContextMap()["service"] != "ns1/web" || lines[0].Message != "a bound is reached: further TCP clients are reset" {
+		if len(lines) != 1 || lines[0].ContextMap()["scope"] != want || lines[0].ContextMap()["client"] != "192.0.2.1" ||
+			lines[0].ContextMap()["service"] != "ns1/web" || lines[0].Message != "TCP connection limit reached; resetting new connections" {
 			t.Errorf("%v: logged %+v", why, lines)
 		}
 	}

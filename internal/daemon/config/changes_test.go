@@ -2,12 +2,8 @@ package config
 
 import (
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // TestCompareFindsEveryField: a change of any field is found, alone, with its values.
@@ -64,52 +60,4 @@ func TestCompareMode(t *testing.T) {
 	if changes := Compare(new, new); changes != nil {
 		t.Errorf("%+v between equals", changes)
 	}
-}
-
-// TestDocs: docs/configuration.md names every flag and every field, in the table of its
-// document.
-func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, tables, _ := strings.Cut(string(text), "\n## KubeProxyConfiguration\n")
-	kubeProxy, own, _ := strings.Cut(tables, "\n## SluiceConfiguration\n")
-	f, err := parse()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.set.VisitAll(func(flag *pflag.Flag) {
-		word := "`--" + flag.Name
-		if len(flag.Name) == 1 {
-			word = "`-" + flag.Name
-		}
-		if !strings.Contains(string(text), word+"`") {
-			t.Errorf("flag --%s is missing", flag.Name)
-		}
-	})
-	for _, field := range allFields() {
-		path, second := strings.CutPrefix(field, sluicePrefix)
-		if path == "apiVersion" || path == "kind" {
-			continue
-		}
-		part := kubeProxy
-		if second {
-			part = own
-		}
-		if !hasRow(part, path) {
-			t.Errorf("field %s is missing", field)
-		}
-	}
-}
-
-// hasRow reports whether the first cell of a row names a field.
-func hasRow(text, path string) bool {
-	for line := range strings.Lines(text) {
-		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
-		if strings.HasPrefix(line, "| `") && strings.Contains(first, "`"+path+"`") {
-			return true
-		}
-	}
-	return false
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // previousMinor is the only value that showHiddenMetricsForVersion may have.
-const previousMinor = "1.35"
+const previousMinor = "1.36"
 
 // schedulers are the kernel's IPVS schedulers by name (net/netfilter/ipvs, as of
 // Linux 6.18). The start finds out which of them this kernel has.
@@ -30,7 +30,7 @@ var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", 
 // serviceSchedulers are those that a Service may be allowed to choose; package reduce has their flags.
 var serviceSchedulers = slices.DeleteFunc(slices.Clone(schedulers), func(name string) bool { return name == "twos" })
 
-// check finds every mistake in a configuration that has its defaults. The warnings are
+// check finds every error in a configuration that has its defaults. The warnings are
 // about values that are unusual but accepted.
 func (c *Config) check() (found findings, warnings []finding) {
 	k := &c.KubeProxy
@@ -62,6 +62,9 @@ func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 	switch k.Mode {
 	case ModeBest, ModeIPTables, ModeUserspace:
 	case ModeIPVS:
+		if !effectiveGates(k.FeatureGates)[gateIPVS].Enabled {
+			found.wrong("mode", string(k.Mode), "nftables, iptables or userspace, because the feature gate %s is off", gateIPVS)
+		}
 		found.notNegative("ipvs.tcpTimeout", k.IPVS.TCPTimeout.Duration)
 		found.notNegative("ipvs.tcpFinTimeout", k.IPVS.TCPFinTimeout.Duration)
 		found.notNegative("ipvs.udpTimeout", k.IPVS.UDPTimeout.Duration)
@@ -138,11 +141,12 @@ func checkAddresses(c *Config, found *findings) {
 	checkHostPort("metricsBindAddress", k.MetricsBindAddress, found)
 	for i, text := range k.NodePortAddresses {
 		field := document.Index("nodePortAddresses", i)
-		switch {
-		case text == nodePortPrimary && len(k.NodePortAddresses) > 1:
-			found.wrong(field, text, "either ranges, or primary alone")
-		case text != nodePortPrimary:
-			checkRange(field, text, found)
+		_, isRange := parseRange(text)
+		switch word := slices.Contains([]string{nodePortPrimary, nodePortLocalhost, nodePortAll}, text); {
+		case word && slices.Contains(k.NodePortAddresses[:i], text):
+			found.wrong(field, text, "listed once")
+		case !word && !isRange:
+			found.wrong(field, text, "a range like 192.168.0.0/24, or primary, localhost or all")
 		}
 	}
 }
@@ -194,7 +198,7 @@ func checkLocal(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 // interfaceMax is the length of the longest name of an interface (IFNAMSIZ less its end).
 const interfaceMax = 15
 
-// checkInterface refuses what the kernel accepts in no name of an interface (dev_valid_name), and
+// checkInterface rejects what the kernel accepts in no name of an interface (dev_valid_name), and
 // what would end a quotation in a rule.
 func checkInterface(field, name string, found *findings) {
 	odd := func(r rune) bool {
@@ -239,7 +243,7 @@ func parseRange(text string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(address, bits), true
 }
 
-// parseAddress parses an address likewise. The result is invalid if text is no address.
+// parseAddress parses an address in the same way. The result is invalid if text is no address.
 func parseAddress(text string) netip.Addr {
 	address, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
 	return address.Unmap()

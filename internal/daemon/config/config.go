@@ -11,12 +11,12 @@
 //
 // A file holds up to two YAML documents. The first is kube-proxy's own
 // KubeProxyConfiguration, unchanged. The second, SluiceConfiguration, holds what
-// kube-proxy has no name for. kube-proxy v1.36 reads only the first document, so one file
+// kube-proxy has no name for. kube-proxy v1.37 reads only the first document, so one file
 // serves both programs, and going back stays possible.
 //
-// Names, defaults and rules are those of kube-proxy v1.36 on Linux; docs/configuration.md
+// Names, defaults and rules are those of kube-proxy v1.37 on Linux; docs/configuration.md
 // lists the deliberate differences. All values are checked together: an InvalidError
-// reports every mistake with file and line or flag, field, value and what is allowed.
+// reports every error with file and line or flag, field, value and what is allowed.
 package config
 
 import (
@@ -53,8 +53,8 @@ const (
 )
 
 const (
-	// nodePortPrimary stands for the node's own addresses in nodePortAddresses.
-	nodePortPrimary = "primary"
+	// Words in nodePortAddresses: the node's own addresses, the loopback addresses, all addresses.
+	nodePortPrimary, nodePortLocalhost, nodePortAll = "primary", "localhost", "all"
 	// syncDefault is the default syncPeriod of all modes.
 	syncDefault = 30 * time.Second
 	// minSyncDefault is the default minSyncPeriod of modes iptables and nftables.
@@ -125,10 +125,10 @@ func (c *Config) MinSyncPeriod() (period time.Duration, named bool) {
 	return c.periods().minSync.Duration, c.minSyncNamed
 }
 
-// spacing returns the shortest pause between writes, and whether the configuration
+// minimum interval returns the shortest pause between writes, and whether the configuration
 // names one.
 func (c *Config) spacing() (spacing time.Duration, named bool) {
-	if s := c.Sluice.Pace.Spacing; s != nil {
+	if s := c.Sluice.Pace.MinInterval; s != nil {
 		return s.Duration, true
 	}
 	if c.minSyncNamed {
@@ -138,18 +138,18 @@ func (c *Config) spacing() (spacing time.Duration, named bool) {
 }
 
 // Pace returns the numbers for an aggregator's pacer, given those that a backend
-// prefers. A configured spacing replaces the backend's, and raises the default deadline.
+// prefers. A configured minimum interval replaces the backend's, and raises the default deadline.
 func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
 	own := &c.Sluice.Pace
 	if spacing, named := c.spacing(); named {
-		backend.Spacing, backend.WriteShare = spacing, 0
+		backend.MinInterval, backend.MaxWriteShare = spacing, 0
 	}
-	if own.WriteShare != nil {
-		backend.WriteShare = *own.WriteShare
+	if own.MaxWriteShare != nil {
+		backend.MaxWriteShare = *own.MaxWriteShare
 	}
-	backend.Deadline = max(time.Second, backend.Spacing)
-	if own.Deadline != nil {
-		backend.Deadline = own.Deadline.Duration
+	backend.MaxDelay = max(time.Second, backend.MinInterval)
+	if own.MaxDelay != nil {
+		backend.MaxDelay = own.MaxDelay.Duration
 	}
 	if period := c.SyncPeriod(); period != syncDefault || backend.Audit == 0 {
 		backend.Audit = period

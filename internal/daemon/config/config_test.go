@@ -35,8 +35,8 @@ func load(t *testing.T, words ...string) (*Config, []Warning) {
 	return c, warnings
 }
 
-// refused returns the error of a command line.
-func refused(words ...string) string {
+// rejected returns the error of a command line.
+func rejected(words ...string) string {
 	f, err := parse(words...)
 	if err == nil {
 		_, _, err = f.Load()
@@ -93,13 +93,13 @@ func again(t *testing.T, c *Config) {
 }
 
 // zeroMinSync reports whether a field is the one that a file cannot express: a minSyncPeriod
-// of 0 from a flag. Sluice's spacing expresses it instead.
+// of 0 from a flag. Sluice's minimum interval expresses it instead.
 func zeroMinSync(c *Config, field string) bool {
 	period, named := c.MinSyncPeriod()
 	return named && period == 0 && field == c.periods().field+".minSyncPeriod"
 }
 
-// TestByMode: which settings apply in which mode. As in kube-proxy v1.36, an unset mode has
+// TestByMode: which settings apply in which mode. As in kube-proxy v1.37, an unset mode has
 // those of iptables.
 func TestByMode(t *testing.T) {
 	text := kubeProxyHead + `
@@ -157,17 +157,17 @@ func TestPace(t *testing.T) {
 		file  string
 		want  aggregator.Pace
 	}{
-		"defaults":                {want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
-		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
-		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
-		"the default, named":      {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{Spacing: time.Second, Deadline: time.Second, Audit: 30 * time.Second}},
-		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
-		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{Spacing: 10 * time.Second, Deadline: 10 * time.Second, Audit: time.Hour}},
-		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{Deadline: time.Second, Audit: 30 * time.Second}},
-		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-spacing=5ms"}, want: aggregator.Pace{Spacing: 5 * time.Millisecond, Deadline: time.Second, Audit: 30 * time.Second}},
-		"share beside spacing":    {words: []string{"--sluice-spacing=5ms", "--sluice-write-share=0.1"}, want: aggregator.Pace{Spacing: 5 * time.Millisecond, WriteShare: 0.1, Deadline: time.Second, Audit: 30 * time.Second}},
-		"all": {file: kubeProxyHead + "---\n" + sluiceHead + "pace: {spacing: 1ms, deadline: 2s, writeShare: 0, auditInterval: 3s, backoffMin: 4s, backoffMax: 5s}\n",
-			want: aggregator.Pace{Spacing: time.Millisecond, Deadline: 2 * time.Second, Audit: 3 * time.Second, BackoffMin: 4 * time.Second, BackoffMax: 5 * time.Second}},
+		"defaults":                {want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"the default, named":      {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{MinInterval: time.Second, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{MinInterval: 10 * time.Second, MaxDelay: 10 * time.Second, Audit: time.Hour}},
+		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-min-interval=5ms"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"share beside spacing":    {words: []string{"--sluice-min-interval=5ms", "--sluice-max-write-share=0.1"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxWriteShare: 0.1, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"all": {file: kubeProxyHead + "---\n" + sluiceHead + "pace: {minInterval: 1ms, maxDelay: 2s, maxWriteShare: 0, auditInterval: 3s, backoffMin: 4s, backoffMax: 5s}\n",
+			want: aggregator.Pace{MinInterval: time.Millisecond, MaxDelay: 2 * time.Second, Audit: 3 * time.Second, BackoffMin: 4 * time.Second, BackoffMax: 5 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			words := c.words
@@ -202,11 +202,11 @@ func TestAuditPause(t *testing.T) {
 	}
 }
 
-// TestDeadlineMeetsSpacing: a deadline shorter than the spacing is rejected, wherever the
-// spacing comes from.
+// TestDeadlineMeetsSpacing: a deadline shorter than the minimum interval is rejected, wherever the
+// minimum interval comes from.
 func TestDeadlineMeetsSpacing(t *testing.T) {
-	said := refused("--iptables-min-sync-period=5s", "--sluice-deadline=2s")
-	if said != "--sluice-deadline 2s: want more than 0, and at least the spacing of 5s" {
+	said := rejected("--iptables-min-sync-period=5s", "--sluice-max-delay=2s")
+	if said != "--sluice-max-delay 2s: must be more than 0, and at least the minimum interval of 5s" {
 		t.Error(said)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // own is the pace of a backend with preferences.
-var own = aggregator.Pace{WriteShare: 0.25}
+var own = aggregator.Pace{MaxWriteShare: 0.25}
 
 // fieldCase is one field of a document.
 type fieldCase struct {
@@ -32,11 +32,11 @@ type fieldCase struct {
 }
 
 const (
-	wantText     = "want text; quote it if it looks like a number"
-	wantBool     = "want true or false"
-	wantNumber   = "want a whole number (32 bits)"
-	wantDuration = "want a duration like 30s, 5m or 1h30m"
-	wantAddress  = "want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
+	wantText     = "must be text; quote it if it looks like a number"
+	wantBool     = "must be true or false"
+	wantNumber   = "must be a whole number (32 bits)"
+	wantDuration = "must be a duration like 30s, 5m or 1h30m"
+	wantAddress  = "must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
 )
 
 var (
@@ -51,62 +51,61 @@ var fieldCases = []fieldCase{
 	{field: "kind", def: "KubeProxyConfiguration", set: "KubeProxyConfiguration"},
 	{field: "featureGates", def: "{}", set: "{NativeHistograms: true, ComponentFlagz: false}", want: `{"ComponentFlagz":false,"NativeHistograms":true}`,
 		wrong: map[string]string{
-			"{Nonsense: true}":                       `.Nonsense: unknown feature gate "Nonsense" (Kubernetes v1.36)`,
-			"{PreferSameTrafficDistribution: false}": `.PreferSameTrafficDistribution: false: want true; this feature gate is locked`,
-			"{NativeHistograms: maybe}":              `.NativeHistograms: "maybe": want true or false`,
-			"[NativeHistograms]":                     `: ["NativeHistograms"]: want fields with values`,
+			"{PreferSameTrafficDistribution: false}": `.PreferSameTrafficDistribution: false: must be true; this feature gate is locked`,
+			"{NativeHistograms: maybe}":              `.NativeHistograms: "maybe": must be true or false`,
+			"[NativeHistograms]":                     `: ["NativeHistograms"]: must be fields with values`,
 		}},
 	{field: "clientConnection.kubeconfig", set: "/kube.conf", wrong: map[string]string{"[]": ": []: " + wantText}},
 	{field: "clientConnection.acceptContentTypes", set: "application/json", wrong: map[string]string{"5": ": 5: " + wantText}},
 	{field: "clientConnection.contentType", def: "application/vnd.kubernetes.protobuf", set: "application/json", wrong: map[string]string{"5": ": 5: " + wantText}},
-	{field: "clientConnection.qps", def: "5", set: "-1", wrong: map[string]string{`"3"`: `: "3": want a number`}},
-	{field: "clientConnection.burst", def: "10", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more", "1.5": ": 1.5: " + wantNumber, "4294967296": ": 4294967296: " + wantNumber}},
+	{field: "clientConnection.qps", def: "5", set: "-1", wrong: map[string]string{`"3"`: `: "3": must be a number`}},
+	{field: "clientConnection.burst", def: "10", set: "100", wrong: map[string]string{"-1": ": -1: must be 0 or more", "1.5": ": 1.5: " + wantNumber, "4294967296": ": 4294967296: " + wantNumber}},
 
-	{field: "logging.format", def: "text", set: "json", wrong: map[string]string{"xml": `: "xml": want text or json`}},
-	{field: "logging.flushFrequency", def: "5s", set: "7s", wrong: map[string]string{"-1s": ": -1s: want more than 0", "soon": `: "soon": ` + wantDuration}},
-	{field: "logging.verbosity", def: "0", set: "5", wrong: map[string]string{"-1": ": -1: want a whole number from 0 to 2147483647", "2147483648": ": 2147483648: want 0 to 2147483647"}},
+	{field: "logging.format", def: "text", set: "json", wrong: map[string]string{"xml": `: "xml": must be text or json`}},
+	{field: "logging.flushFrequency", def: "5s", set: "7s", wrong: map[string]string{"-1s": ": -1s: must be more than 0", "soon": `: "soon": ` + wantDuration}},
+	{field: "logging.verbosity", def: "0", set: "5", wrong: map[string]string{"-1": ": -1: must be a whole number from 0 to 2147483647", "2147483648": ": 2147483648: must be 0 to 2147483647"}},
 	{field: "logging.vmodule", set: "[{filePattern: 'net*', verbosity: 4}]", want: `[{"filePattern":"net*","verbosity":4}]`, wrong: map[string]string{
-		"[{filePattern: 'a=b', verbosity: 4}]":      `[0].filePattern: "a=b": want a pattern for file names, without = and commas`,
-		"[{verbosity: 4}]":                          `[0].filePattern: "": want a pattern for file names, without = and commas`,
-		"[{filePattern: a, verbosity: x}]":          `[0].verbosity: "x": want a whole number from 0 to 2147483647`,
-		"[{filePattern: a, verbosity: 3000000000}]": `[0].verbosity: 3000000000: want 0 to 2147483647`,
-		"net=4": `: "net=4": want a list`}},
+		"[{filePattern: 'a=b', verbosity: 4}]":      `[0].filePattern: "a=b": must be a pattern for file names, without = and commas`,
+		"[{verbosity: 4}]":                          `[0].filePattern: "": must be a pattern for file names, without = and commas`,
+		"[{filePattern: a, verbosity: x}]":          `[0].verbosity: "x": must be a whole number from 0 to 2147483647`,
+		"[{filePattern: a, verbosity: 3000000000}]": `[0].verbosity: 3000000000: must be 0 to 2147483647`,
+		"net=4": `: "net=4": must be a list`}},
 	{field: "logging.options.text.splitStream", def: "false", set: "true", with: alphaLogs, wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "logging.options.text.infoBufferSize", def: "0", set: "64Ki", with: alphaLogs, wrong: map[string]string{"much": `: "much": want a size like 512, 64Ki or 2Mi`}},
+	{field: "logging.options.text.infoBufferSize", def: "0", set: "64Ki", with: alphaLogs, wrong: map[string]string{"much": `: "much": must be a size like 512, 64Ki or 2Mi`}},
 	{field: "logging.options.json.splitStream", def: "false", set: "true", with: alphaLogs, wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "logging.options.json.infoBufferSize", def: "0", set: "1k", with: alphaLogs, wrong: map[string]string{"much": `: "much": want a size like 512, 64Ki or 2Mi`}},
+	{field: "logging.options.json.infoBufferSize", def: "0", set: "1k", with: alphaLogs, wrong: map[string]string{"much": `: "much": must be a size like 512, 64Ki or 2Mi`}},
 
-	{field: "hostnameOverride", set: " Node-1", want: "node-1", wrong: map[string]string{`" "`: `: " ": want a name, or nothing for the host's name`}},
+	{field: "hostnameOverride", set: " Node-1", want: "node-1", wrong: map[string]string{`" "`: `: " ": must be a name, or nothing for the host's name`}},
 	{field: "bindAddress", def: "0.0.0.0", set: "2001:db8::7", with: map[string]string{"healthzBindAddress": "0.0.0.0", "metricsBindAddress": "127.0.0.1"},
-		wrong: map[string]string{"node-1": `: "node-1": want an IP address`, "10.0.0.1:5": `: "10.0.0.1:5": want an IP address`}},
+		wrong: map[string]string{"node-1": `: "node-1": must be an IP address`, "10.0.0.1:5": `: "10.0.0.1:5": must be an IP address`}},
 	{field: "healthzBindAddress", def: "0.0.0.0:10256", set: "192.0.2.7", want: "192.0.2.7:10256", wrong: map[string]string{
 		"localhost:1": `: "localhost:1": ` + wantAddress, "0.0.0.0:0": `: "0.0.0.0:0": ` + wantAddress, `":10256"`: `: ":10256": ` + wantAddress}},
 	{field: "metricsBindAddress", def: "127.0.0.1:10249", set: "'::'", want: "[::]:10249", wrong: map[string]string{"0.0.0.0:70000": `: "0.0.0.0:70000": ` + wantAddress}},
 	{field: "bindAddressHardFail", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "enableProfiling", def: "false", set: "yes", want: "true", wrong: map[string]string{`"true"`: `: "true": ` + wantBool}},
-	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35 (the previous release) or nothing`, "1.35": ": 1.35: " + wantText}},
+	{field: "showHiddenMetricsForVersion", set: "'1.36'", want: "1.36", wrong: map[string]string{"'1.35'": `: "1.35": must be 1.36 (the previous release) or nothing`, "1.36": ": 1.36: " + wantText}},
 
 	{field: "mode", set: "nftables", with: map[string]string{"nodePortAddresses": "[10.0.0.0/8]"}, wrong: map[string]string{
-		"kernelspace": `: "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
-	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: want 0 to 31", "-1": ": -1: want 0 to 31", "x": `: "x": ` + wantNumber}},
+		"kernelspace": `: "kernelspace": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: must be 0 to 31", "-1": ": -1: must be 0 to 31", "x": `: "x": ` + wantNumber}},
 	{field: "iptables.masqueradeAll", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "iptables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "iptables.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": "", "5": ": 5: " + wantDuration}},
-	{field: "iptables.minSyncPeriod", def: "1s", set: "5s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
+	{field: "iptables.minSyncPeriod", def: "1s", set: "5s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more", "31s": ": 31s: must be at most the syncPeriod, which is 30s"}},
 	{field: "ipvs.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", with: inIPVS, wrong: map[string]string{"-1s": ""}},
-	{field: "ipvs.minSyncPeriod", def: "0s", set: "5s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
+	{field: "ipvs.minSyncPeriod", def: "0s", set: "5s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: must be 0 or more", "31s": ": 31s: must be at most the syncPeriod, which is 30s"}},
 	{field: "ipvs.scheduler", set: "mh", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantText,
-		"wrrr": `: "wrrr": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
+		"wrrr": `: "wrrr": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
 	{field: "ipvs.excludeCIDRs", set: "[10.0.0.0/8]", want: `["10.0.0.0/8"]`, with: inIPVS, wrong: map[string]string{
-		"[10.0.0.0/8, 10.0.0.1]": `[1]: "10.0.0.1": want a range like 192.168.0.0/24`, "10.0.0.0/8": `: "10.0.0.0/8": want a list`}},
+		"[10.0.0.0/8, 10.0.0.1]": `[1]: "10.0.0.1": must be a range like 192.168.0.0/24`, "10.0.0.0/8": `: "10.0.0.0/8": must be a list`}},
 	{field: "ipvs.strictARP", def: "false", set: "true", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "ipvs.tcpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "ipvs.tcpFinTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "ipvs.udpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "nftables.masqueradeBit", def: "14", set: "15", with: inNFTables, wrong: map[string]string{"32": ": 32: want 0 to 31"}},
+	{field: "ipvs.tcpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "ipvs.tcpFinTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "ipvs.udpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "nftables.masqueradeBit", def: "14", set: "15", with: inNFTables, wrong: map[string]string{"32": ": 32: must be 0 to 31"}},
 	{field: "nftables.masqueradeAll", def: "false", set: "true", with: inNFTables, wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "nftables.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", with: inNFTables, wrong: map[string]string{"-1s": ""}},
-	{field: "nftables.minSyncPeriod", def: "1s", set: "1s", with: inNFTables, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "nftables.minSyncPeriod", def: "1s", set: "1s", with: inNFTables, wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
 	{field: "winkernel.networkName", set: "net", wrong: map[string]string{"5": ": 5: " + wantText}},
 	{field: "winkernel.sourceVip", set: "192.0.2.1", wrong: map[string]string{"5": ": 5: " + wantText}},
 	{field: "winkernel.enableDSR", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
@@ -114,73 +113,75 @@ var fieldCases = []fieldCase{
 	{field: "winkernel.forwardHealthCheckVip", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 
 	{field: "detectLocalMode", def: "ClusterCIDR", set: "NodeCIDR", wrong: map[string]string{
-		"clustercidr": `: "clustercidr": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
+		"clustercidr": `: "clustercidr": must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
 	{field: "detectLocal.bridgeInterface", set: "cni0", with: map[string]string{"detectLocalMode": "BridgeInterface"}, wrong: map[string]string{
-		`""`:               `: "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`,
-		`"eth0 -j DROP"`:   `: "eth0 -j DROP": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
-		`"e\"\n"`:          `: "e\"\n": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
-		`sixteen-letters0`: `: "sixteen-letters0": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`}},
+		`""`:               `: "": must be the bridge of the pods, which detectLocalMode BridgeInterface needs`,
+		`"eth0 -j DROP"`:   `: "eth0 -j DROP": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
+		`"e\"\n"`:          `: "e\"\n": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
+		`sixteen-letters0`: `: "sixteen-letters0": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`}},
 	{field: "detectLocal.interfaceNamePrefix", set: "cali", with: map[string]string{"detectLocalMode": "InterfaceNamePrefix"}, wrong: map[string]string{
-		`""`: `: "": want the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
+		`""`: `: "": must be the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{field: "clusterCIDR", set: "10.0.0.0/8,fd00::/8", wrong: map[string]string{
-		"10.0.0.1":                  `: "10.0.0.1": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
-		"fd00::/8,fd01::/16":        `: "fd00::/8,fd01::/16": want one range, or one of each family`,
-		"10.0.0.0/8,fd::/8,fe::/16": `: "10.0.0.0/8,fd::/8,fe::/16": want one range, or one of each family`}},
-	{field: "nodePortAddresses", set: "[primary]", want: `["primary"]`, wrong: map[string]string{
-		"[10.0.0.0/8, primary]": `[1]: "primary": want either ranges, or primary alone`, "[Primary]": `[0]: "Primary": want a range like 192.168.0.0/24`}},
+		"10.0.0.1":                  `: "10.0.0.1": must be a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"fd00::/8,fd01::/16":        `: "fd00::/8,fd01::/16": must be one range, or one of each family`,
+		"10.0.0.0/8,fd::/8,fe::/16": `: "10.0.0.0/8,fd::/8,fe::/16": must be one range, or one of each family`}},
+	{field: "nodePortAddresses", set: "[primary, 10.0.0.0/8, localhost, all]", want: `["primary","10.0.0.0/8","localhost","all"]`, wrong: map[string]string{
+		"[primary, 10.0.0.0/8, primary]": `[2]: "primary": must be listed once`, "[Primary]": `[0]: "Primary": must be a range like 192.168.0.0/24, or primary, localhost or all`}},
 
-	{field: "oomScoreAdj", def: "-999", set: "0", wrong: map[string]string{"1001": ": 1001: want -1000 to 1000", "-1001": ": -1001: want -1000 to 1000"}},
-	{field: "conntrack.maxPerCore", def: "32768", set: "0", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
-	{field: "conntrack.min", def: "131072", set: "0", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
-	{field: "conntrack.tcpEstablishedTimeout", def: "24h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "conntrack.tcpCloseWaitTimeout", def: "1h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "oomScoreAdj", def: "-999", set: "0", wrong: map[string]string{"1001": ": 1001: must be -1000 to 1000", "-1001": ": -1001: must be -1000 to 1000"}},
+	{field: "conntrack.maxPerCore", def: "32768", set: "0", wrong: map[string]string{"-1": ": -1: must be 0 or more"}},
+	{field: "conntrack.min", def: "131072", set: "0", wrong: map[string]string{"-1": ": -1: must be 0 or more"}},
+	{field: "conntrack.tcpEstablishedTimeout", def: "24h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "conntrack.tcpCloseWaitTimeout", def: "1h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
 	{field: "conntrack.tcpBeLiberal", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "conntrack.udpTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "conntrack.udpStreamTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "configSyncPeriod", def: "15m0s", set: "1m", want: "1m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "conntrack.udpTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "conntrack.udpStreamTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "configSyncPeriod", def: "15m0s", set: "1m", want: "1m0s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
 	{field: "portRange", set: "1000-2000", wrong: map[string]string{"5": ": 5: " + wantText}},
 	{field: "windowsRunAsService", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 
 	{field: "SluiceConfiguration.apiVersion", def: "sluice.dev/v1alpha1", set: "sluice.dev/v1alpha1"},
 	{field: "SluiceConfiguration.kind", def: "SluiceConfiguration", set: "SluiceConfiguration"},
-	{field: "SluiceConfiguration.log.level", set: "warn", wrong: map[string]string{"loud": `: "loud": want debug, info, warn or error`}},
-	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": want text, json, console or auto`}},
-	{field: "SluiceConfiguration.pace.spacing", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "5": ": 5: " + wantDuration}},
-	{field: "SluiceConfiguration.pace.deadline", set: "2s", wrong: map[string]string{"0s": ": 0s: want more than 0, and at least the spacing of 0s"}},
-	{field: "SluiceConfiguration.pace.writeShare", set: "0", wrong: map[string]string{"2": ": 2: want 0 (no limit) to 1", "x": `: "x": want a number`}},
-	{field: "SluiceConfiguration.pace.auditInterval", set: "1m", want: "1m0s", wrong: map[string]string{"0s": ": 0s: want more than 0"}},
-	{field: "SluiceConfiguration.pace.backoffMin", def: "100ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
-	{field: "SluiceConfiguration.pace.backoffMax", def: "30s", set: "1m", want: "1m0s", wrong: map[string]string{"1ms": ": 1ms: want at least the backoffMin of 100ms"}},
-	{field: "SluiceConfiguration.start.nodeWait", def: "30s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
-	{field: "SluiceConfiguration.start.gateWait", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
-	{field: "SluiceConfiguration.actors.messageDeadline", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
-	{field: "SluiceConfiguration.actors.objectsMax", def: "50000", set: "5", wrong: map[string]string{"-1": ": -1: want 1 or more"}},
+	{field: "SluiceConfiguration.log.level", set: "warn", wrong: map[string]string{"loud": `: "loud": must be debug, info, warn or error`}},
+	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": must be text, json, console or auto`}},
+	{field: "SluiceConfiguration.pace.minInterval", set: "0s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more", "5": ": 5: " + wantDuration}},
+	{field: "SluiceConfiguration.pace.maxDelay", set: "2s", wrong: map[string]string{"0s": ": 0s: must be more than 0, and at least the minimum interval of 0s"}},
+	{field: "SluiceConfiguration.pace.maxWriteShare", set: "0", wrong: map[string]string{"2": ": 2: must be 0 (no limit) to 1", "x": `: "x": must be a number`}},
+	{field: "SluiceConfiguration.pace.auditInterval", set: "1m", want: "1m0s", wrong: map[string]string{"0s": ": 0s: must be more than 0"}},
+	{field: "SluiceConfiguration.pace.backoffMin", def: "100ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
+	{field: "SluiceConfiguration.pace.backoffMax", def: "30s", set: "1m", want: "1m0s", wrong: map[string]string{"1ms": ": 1ms: must be at least the backoffMin of 100ms"}},
+	{field: "SluiceConfiguration.start.nodeWait", def: "30s", set: "0s", wrong: map[string]string{"-1s": ": -1s: must be 0 or more"}},
+	{field: "SluiceConfiguration.start.gateWait", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
+	{field: "SluiceConfiguration.actors.messageDeadline", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
+	{field: "SluiceConfiguration.actors.objectsMax", def: "50000", set: "5", wrong: map[string]string{"-1": ": -1: must be 1 or more"}},
 	{field: "SluiceConfiguration.addresses.denied",
 		def: `["168.63.129.16/32","192.0.0.192/32","fd00:ec2::254/128","fd20:ce::254/128"]`, set: "[10.0.0.0/8, fd00::/8]",
-		want: `["10.0.0.0/8","fd00::/8"]`, wrong: map[string]string{`[10.0.0.0/8, "10.0.0.1"]`: `[1]: "10.0.0.1": want a range like 192.168.0.0/24`}},
+		want: `["10.0.0.0/8","fd00::/8"]`, wrong: map[string]string{`[10.0.0.0/8, "10.0.0.1"]`: `[1]: "10.0.0.1": must be a range like 192.168.0.0/24`}},
 	{field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ipvs.serviceSchedulers", def: `["lc","rr","sh","wlc","wrr"]`, set: "[]", want: "[]", wrong: map[string]string{
-		"[rr, fastest]": `[1]: "fastest": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
-	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": want auto, legacy or nft`}},
+		"[rr, fastest]": `[1]: "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
+	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": must be auto, legacy or nft`}},
 	{field: "SluiceConfiguration.nftables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.nftables.offload", def: "off", set: "tcp", wrong: map[string]string{
+		"udp": `: "udp": must be off or tcp`}},
 	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.userspace.balancing", def: "roundRobin", set: "leastConnections", wrong: map[string]string{
-		"random": `: "random": want roundRobin or leastConnections`}},
+		"random": `: "random": must be roundRobin or leastConnections`}},
 	{field: "SluiceConfiguration.userspace.accessLog", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.userspace.exposeHostPorts", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.userspace.answerARP", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "SluiceConfiguration.userspace.connectionsPerClient", def: "0", set: "5000", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
-	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
-	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
-	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+	{field: "SluiceConfiguration.userspace.connectionsPerClient", def: "0", set: "5000", wrong: map[string]string{"-1": ": -1: must be 0 or more"}},
+	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
+	{field: "SluiceConfiguration.conntrack.batchWindow", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
+	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: must be 0 or more"}},
 	{field: "SluiceConfiguration.metrics.hosts", def: "[]", set: "[node-1.example.com, Kubernetes.example.com.]", want: `["node-1.example.com","Kubernetes.example.com."]`,
 		wrong: map[string]string{
-			`["*", "node-1:80"]`: `[1]: "node-1:80": want a host name without a port, or * for all`,
-			`["*.example.com"]`:  `[0]: "*.example.com": want a host name without a port, or * for all`,
-			`[""]`:               `[0]: "": want a host name without a port, or * for all`,
+			`["*", "node-1:80"]`: `[1]: "node-1:80": must be a host name without a port, or * for all`,
+			`["*.example.com"]`:  `[0]: "*.example.com": must be a host name without a port, or * for all`,
+			`[""]`:               `[0]: "": must be a host name without a port, or * for all`,
 		}},
 	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
-	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want an absolute path of a directory`}},
+	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": must be an absolute path of a directory`}},
 }
 
 // allFields returns the paths of all fields of the types.
@@ -264,11 +265,11 @@ func TestFields(t *testing.T) {
 			again(t, loaded)
 			for value, said := range c.wrong {
 				if said == "" { // zero and less: the minSyncPeriod does not fit either
-					said = ": " + value + ": want more than 0"
+					said = ": " + value + ": must be more than 0"
 				}
 				file := write(t, c.text(t, value))
 				line := regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(file) + `:\d+: ` + regexp.QuoteMeta(c.field+said) + `$`)
-				if text := refused("--config", file); !line.MatchString(text) {
+				if text := rejected("--config", file); !line.MatchString(text) {
 					t.Errorf("%s: error %q\nwant %q", value, text, c.field+said)
 				}
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/document"
 )
 
-// Place says where something is wrong: in a file, or in a flag.
-type Place struct {
+// Position says where something is wrong: in a file, or in a flag.
+type Position struct {
 	// File is the path of the configuration file, and Line the line in it, counted
 	// from 1; 0 if it is not known.
 	File string
@@ -31,7 +31,7 @@ type Place struct {
 }
 
 // String returns "config.conf:12: iptables.masqueradeBit" or "--proxy-mode".
-func (p Place) String() string {
+func (p Position) String() string {
 	var parts []string
 	switch {
 	case p.Flag != "":
@@ -47,19 +47,19 @@ func (p Place) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// Problem is one mistake in the configuration.
+// Problem is one error in the configuration.
 type Problem struct {
-	Place
-	// Message names the value and what is allowed, for example "40: want 0 to 31".
+	Position
+	// Message names the value and what is allowed, for example "40: must be 0 to 31".
 	Message string
 }
 
-// String returns one line. A flag reads as it was typed: `--proxy-mode "x": want …`.
+// String returns one line. A flag reads as it was typed: `--proxy-mode "x": must be …`.
 func (p Problem) String() string {
 	if p.Flag != "" && p.Field == "" {
 		return p.Flag + " " + p.Message
 	}
-	if place := p.Place.String(); place != "" {
+	if place := p.Position.String(); place != "" {
 		return place + ": " + p.Message
 	}
 	return p.Message
@@ -74,29 +74,29 @@ func (w Warning) String() string { return Problem(w).String() }
 // InvalidError says that a configuration cannot be used, and that its author can correct
 // it: commands exit with status 2.
 type InvalidError struct {
-	// Problems are all mistakes, in file order; never empty.
+	// Problems are all errors, in file order; never empty.
 	Problems []Problem
 }
 
-// Error returns one line for each mistake.
+// Error returns one line for each problem.
 func (e *InvalidError) Error() string {
 	if len(e.Problems) == 1 {
 		return e.Problems[0].String()
 	}
-	lines := []string{fmt.Sprintf("%d mistakes in the configuration:", len(e.Problems))}
+	lines := []string{fmt.Sprintf("invalid configuration (%d errors):", len(e.Problems))}
 	for _, p := range e.Problems {
 		lines = append(lines, "  "+p.String())
 	}
 	return strings.Join(lines, "\n")
 }
 
-// finding is a mistake whose place in a file or flag is not known yet.
+// finding is a problem whose place in a file or flag is not known yet.
 type finding struct {
 	field   string
 	message string
 }
 
-// findings collects mistakes.
+// findings collects problems.
 type findings []finding
 
 // wrong records a value that a field cannot have.
@@ -105,7 +105,7 @@ func (f *findings) wrong(field string, value any, want string, arguments ...any)
 	if s, ok := value.(string); ok {
 		text = fmt.Sprintf("%q", s)
 	}
-	*f = append(*f, finding{field, text + ": want " + fmt.Sprintf(want, arguments...)})
+	*f = append(*f, finding{field, text + ": must be " + fmt.Sprintf(want, arguments...)})
 }
 
 // file is a configuration file as it was read, without defaults.
@@ -126,7 +126,7 @@ func readFile(path string) (*file, []Warning, error) {
 		if problem, ok := errors.AsType[*os.PathError](err); ok {
 			err = problem.Err
 		}
-		return nil, nil, &InvalidError{[]Problem{{Place{File: path}, fmt.Sprintf("cannot be read: %v", err)}}}
+		return nil, nil, &InvalidError{[]Problem{{Position{File: path}, fmt.Sprintf("cannot be read: %v", err)}}}
 	}
 	return parseFile(path, data)
 }
@@ -143,10 +143,10 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 		}
 	})
 	if err != nil {
-		return nil, nil, &InvalidError{[]Problem{{Place{File: path, Line: err.Line}, err.Message}}}
+		return nil, nil, &InvalidError{[]Problem{{Position{File: path, Line: err.Line}, err.Message}}}
 	}
 	if f.kubeProxyText == nil && len(problems) == 0 {
-		problems = append(problems, Problem{Place{File: path},
+		problems = append(problems, Problem{Position{File: path},
 			fmt.Sprintf("contains no %s (apiVersion %s)", kubeProxyKind, v1alpha1.SchemeGroupVersion)})
 	}
 	if len(problems) > 0 {
@@ -154,7 +154,7 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 	}
 	warnings := f.decode()
 	if first != f.kubeProxyText {
-		warnings = append(warnings, Warning{Place{File: path},
+		warnings = append(warnings, Warning{Position{File: path},
 			kubeProxyKind + " should be the first document: kube-proxy reads no other"})
 	}
 	return f, warnings, nil
@@ -163,16 +163,16 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 // sort assigns a document by its kind.
 func (f *file) sort(d *document.Document) *Problem {
 	version, kind := d.Text("apiVersion"), d.Text("kind")
-	place := Place{File: f.path, Line: d.Line("kind")}
+	place := Position{File: f.path, Line: d.Line("kind")}
 	slot := &f.kubeProxyText
 	switch {
 	case version == "" || kind == "":
-		return &Problem{place, "want apiVersion and kind"}
+		return &Problem{place, "apiVersion and kind are required"}
 	case version == v1alpha1.SchemeGroupVersion.String() && kind == kubeProxyKind:
 	case version == SluiceAPIVersion && kind == SluiceKind:
 		slot = &f.sluiceText
 	default:
-		return &Problem{place, fmt.Sprintf("%s %s: want %s %s, or %s %s", version, kind,
+		return &Problem{place, fmt.Sprintf("%s %s: must be %s %s, or %s %s", version, kind,
 			v1alpha1.SchemeGroupVersion, kubeProxyKind, SluiceAPIVersion, SluiceKind)}
 	}
 	if *slot != nil {
@@ -182,7 +182,7 @@ func (f *file) sort(d *document.Document) *Problem {
 	return nil
 }
 
-// decode decodes both documents. An unknown field, or one that is set twice, is a mistake in Sluice's document. In
+// decode decodes both documents. An unknown field, or one that is set twice, is an error in Sluice's document. In
 // kube-proxy's it is a warning, because kube-proxy accepts it with a log line, so that files of older and newer releases
 // work.
 func (f *file) decode() (warnings []Warning) {
@@ -217,9 +217,9 @@ func findingOf(m document.Mistake, into reflect.Value) finding {
 	case m.Kind == document.Mistyped && slices.Contains(leaves, m.Path):
 		switch at(into, m.Path).Interface().(type) {
 		case metav1.Duration, *metav1.Duration, logsapi.TimeOrMetaDuration:
-			return finding{m.Path, m.Value + ": want a duration like 30s, 5m or 1h30m"}
+			return finding{m.Path, m.Value + ": must be a duration like 30s, 5m or 1h30m"}
 		case resource.QuantityValue:
-			return finding{m.Path, m.Value + ": want a size like 512, 64Ki or 2Mi"}
+			return finding{m.Path, m.Value + ": must be a size like 512, 64Ki or 2Mi"}
 		}
 	}
 	return finding{m.Path, m.Message}
@@ -258,12 +258,12 @@ func resembles(a, b string) bool {
 }
 
 // place returns where a field stands.
-func (f *file) place(field string) Place {
+func (f *file) place(field string) Position {
 	text, path := f.kubeProxyText, field
 	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
 		text, path = f.sluiceText, own
 	}
-	place := Place{File: f.path, Field: strings.TrimSuffix(field, ".")}
+	place := Position{File: f.path, Field: strings.TrimSuffix(field, ".")}
 	if text != nil {
 		place.Line = text.Line(path)
 	}

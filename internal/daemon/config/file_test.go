@@ -10,8 +10,8 @@ import (
 
 const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
 
-// TestFileRefused: every mistake of a file is reported, with its line.
-func TestFileRefused(t *testing.T) {
+// TestFileRejected: every mistake of a file is reported, with its line.
+func TestFileRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -19,58 +19,58 @@ func TestFileRefused(t *testing.T) {
 		"values": {
 			kubeProxyHead + "mode: fast\niptables:\n  masqueradeBit: 40\n  # a comment\n  syncPeriod: -5s\nnodePortAddresses:\n- 10.0.0.0/8\n- here\noomScoreAdj: 5000\n",
 			[]string{
-				`:3: mode: "fast": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
-				`:5: iptables.masqueradeBit: 40: want 0 to 31`,
-				`:7: iptables.syncPeriod: -5s: want more than 0`,
-				`:10: nodePortAddresses[1]: "here": want a range like 192.168.0.0/24`,
-				`:11: oomScoreAdj: 5000: want -1000 to 1000`,
+				`:3: mode: "fast": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
+				`:5: iptables.masqueradeBit: 40: must be 0 to 31`,
+				`:7: iptables.syncPeriod: -5s: must be more than 0`,
+				`:10: nodePortAddresses[1]: "here": must be a range like 192.168.0.0/24, or primary, localhost or all`,
+				`:11: oomScoreAdj: 5000: must be -1000 to 1000`,
 			},
 		},
 		"types": {
-			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "pace:\n  spacing: 5\n",
+			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "pace:\n  minInterval: 5\n",
 			[]string{
-				`:3: mode: ["x"]: want text; quote it if it looks like a number`,
-				`:4: iptables: 5: want fields with values`,
-				`:6: clientConnection.qps: "fast": want a number`,
-				`:7: clientConnection.burst: "much": want a whole number (32 bits)`,
-				`:12: SluiceConfiguration.pace.spacing: 5: want a duration like 30s, 5m or 1h30m`,
+				`:3: mode: ["x"]: must be text; quote it if it looks like a number`,
+				`:4: iptables: 5: must be fields with values`,
+				`:6: clientConnection.qps: "fast": must be a number`,
+				`:7: clientConnection.burst: "much": must be a whole number (32 bits)`,
+				`:12: SluiceConfiguration.pace.minInterval: 5: must be a duration like 30s, 5m or 1h30m`,
 			},
 		},
 		"types and values": {
 			kubeProxyHead + "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 5}\nmode: fast\niptables: {syncPeriod: 5, minSyncPeriod: 1h}\n",
 			[]string{
-				`:4: detectLocal.bridgeInterface: 5: want text; quote it if it looks like a number`,
-				`:5: mode: "fast": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
-				`:6: iptables.syncPeriod: 5: want a duration like 30s, 5m or 1h30m`,
-				`:6: iptables.minSyncPeriod: 1h0m0s: want at most the syncPeriod, which is 30s`,
+				`:4: detectLocal.bridgeInterface: 5: must be text; quote it if it looks like a number`,
+				`:5: mode: "fast": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
+				`:6: iptables.syncPeriod: 5: must be a duration like 30s, 5m or 1h30m`,
+				`:6: iptables.minSyncPeriod: 1h0m0s: must be at most the syncPeriod, which is 30s`,
 			},
 		},
 		"second document": {
-			"# a comment first\n---\n" + kubeProxyHead + "\n--- # and another\n" + sluiceHead + "iptables:\n  variant: old\npace:\n  deadline: 1ms\n  spacing: 5ms\n",
+			"# a comment first\n---\n" + kubeProxyHead + "\n--- # and another\n" + sluiceHead + "iptables:\n  variant: old\npace:\n  maxDelay: 1ms\n  minInterval: 5ms\n",
 			[]string{
-				`:10: SluiceConfiguration.iptables.variant: "old": want auto, legacy or nft`,
-				`:12: SluiceConfiguration.pace.deadline: 1ms: want more than 0, and at least the spacing of 5ms`,
+				`:10: SluiceConfiguration.iptables.variant: "old": must be auto, legacy or nft`,
+				`:12: SluiceConfiguration.pace.maxDelay: 1ms: must be more than 0, and at least the minimum interval of 5ms`,
 			},
 		},
-		"JSON":            {"{\n\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\"kind\": \"KubeProxyConfiguration\",\n\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: want -1000 to 1000`}},
-		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: want -1000 to 1000`}},
+		"JSON":            {"{\n\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\"kind\": \"KubeProxyConfiguration\",\n\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
+		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
 		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
 		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf" cannot be expressed in JSON`, `:6: SluiceConfiguration: a key must be a plain text`}},
-		"a list":          {"- a\n- b\n", []string{`:1: want apiVersion and kind`}},
-		"a text":          {"hello\n", []string{`:1: want apiVersion and kind`}},
+		"a list":          {"- a\n- b\n", []string{`:1: apiVersion and kind are required`}},
+		"a text":          {"hello\n", []string{`:1: apiVersion and kind are required`}},
 		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
-		"no kind":         {"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: iptables\n", []string{`:1: want apiVersion and kind`}},
+		"no kind":         {"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: iptables\n", []string{`:1: apiVersion and kind are required`}},
 		"own alone":       {sluiceHead, []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
 		"another kind": {"apiVersion: v1\nkind: ConfigMap\n", []string{
-			`:2: v1 ConfigMap: want kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
+			`:2: v1 ConfigMap: must be kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
 		"another version": {"apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n", []string{
-			`:2: kubeproxy.config.k8s.io/v1 KubeProxyConfiguration: want kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
+			`:2: kubeproxy.config.k8s.io/v1 KubeProxyConfiguration: must be kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
 		"twice": {kubeProxyHead + "---\n" + kubeProxyHead, []string{`:5: KubeProxyConfiguration is already on line 2`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, c.text)
-			said := strings.Split(refused("--config", file), "\n")
+			said := strings.Split(rejected("--config", file), "\n")
 			if len(said) > 1 {
 				said = said[1:] // the number of mistakes
 			}
@@ -89,8 +89,8 @@ func TestFileRefused(t *testing.T) {
 // TestFileOrder: mistakes are reported in file order.
 func TestFileOrder(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 5000\nmode: fast\n")
-	said := refused("--config", file)
-	if !strings.HasPrefix(said, "2 mistakes in the configuration:\n  "+file+":3: oomScoreAdj") {
+	said := rejected("--config", file)
+	if !strings.HasPrefix(said, "invalid configuration (2 errors):\n  "+file+":3: oomScoreAdj") {
 		t.Error(said)
 	}
 }
@@ -101,7 +101,7 @@ func TestFileOdd(t *testing.T) {
 		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n")
 	c, warnings := load(t, "--config", file)
 	if c.KubeProxy.Mode != ModeIPTables {
-		t.Errorf("mode %q: want the last one", c.KubeProxy.Mode)
+		t.Errorf("mode %q: must be the last one", c.KubeProxy.Mode)
 	}
 	var said []string
 	for _, w := range warnings {
@@ -127,15 +127,15 @@ func TestFileOdd(t *testing.T) {
 // mistakes, with the name that was probably meant.
 func TestFileStrict(t *testing.T) {
 	for text, want := range map[string]string{
-		"colour: red":                             ":6: SluiceConfiguration.colour: unknown field",
-		"pace: {spaceing: 1s}":                    ":6: SluiceConfiguration.pace.spaceing: unknown field; did you mean spacing?",
-		"pace:\n  writeshare: 0.5":                ":7: SluiceConfiguration.pace.writeshare: unknown field; did you mean writeShare?",
-		"spacing: 1s":                             ":6: SluiceConfiguration.spacing: unknown field; did you mean pace.spacing?",
-		"log: {level: info}\nlog: {level: debug}": ":7: SluiceConfiguration.log: already set on line 6",
-		"pace:\n  spacing: 1s\n  spacing: 2s":     ":8: SluiceConfiguration.pace.spacing: already set on line 7",
+		"colour: red":                                 ":6: SluiceConfiguration.colour: unknown field",
+		"pace: {minIntervall: 1s}":                    ":6: SluiceConfiguration.pace.minIntervall: unknown field; did you mean minInterval?",
+		"pace:\n  maxwriteshare: 0.5":                 ":7: SluiceConfiguration.pace.maxwriteshare: unknown field; did you mean maxWriteShare?",
+		"minInterval: 1s":                             ":6: SluiceConfiguration.minInterval: unknown field; did you mean pace.minInterval?",
+		"log: {level: info}\nlog: {level: debug}":     ":7: SluiceConfiguration.log: already set on line 6",
+		"pace:\n  minInterval: 1s\n  minInterval: 2s": ":8: SluiceConfiguration.pace.minInterval: already set on line 7",
 	} {
 		file := write(t, kubeProxyHead+"---\n"+sluiceHead+text+"\n")
-		said := strings.TrimPrefix(refused("--config", file), file)
+		said := strings.TrimPrefix(rejected("--config", file), file)
 		if said != want {
 			t.Errorf("%q: %s, want %s", text, said, want)
 		}
@@ -143,16 +143,16 @@ func TestFileStrict(t *testing.T) {
 }
 
 func TestFileMissing(t *testing.T) {
-	if said := refused("--config", "/nowhere/x.conf"); said != "/nowhere/x.conf: cannot be read: no such file or directory" {
+	if said := rejected("--config", "/nowhere/x.conf"); said != "/nowhere/x.conf: cannot be read: no such file or directory" {
 		t.Error(said)
 	}
 	dir := t.TempDir()
-	if said := refused("--config", dir); said != dir+": cannot be read: is a directory" {
+	if said := rejected("--config", dir); said != dir+": cannot be read: is a directory" {
 		t.Error(said)
 	}
 }
 
-// TestFilesOfOthers: files written by kubeadm and kube-proxy v1.36.3, and our examples, load
+// TestFilesOfOthers: files written by kubeadm and kube-proxy v1.37.2, and our examples, load
 // without a warning, and have the same effect after being written.
 func TestFilesOfOthers(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/config/*.conf")
@@ -202,7 +202,7 @@ func TestExampleHoldsTheDefaults(t *testing.T) {
 }
 
 func FuzzParseFile(f *testing.F) {
-	f.Add(kubeProxyHead + "mode: nftables\n---\n" + sluiceHead + "pace: {spacing: 5ms}\n")
+	f.Add(kubeProxyHead + "mode: nftables\n---\n" + sluiceHead + "pace: {minInterval: 5ms}\n")
 	f.Add("{\"kind\": \"KubeProxyConfiguration\", \"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\"}")
 	f.Add(kubeProxyHead + "a: &a [*a]\niptables: &b {syncPeriod: 3s}\nipvs: *b\nnftables:\n  <<: *b\n")
 	f.Add("--- \n---\n... \n--- >\n x\n")
@@ -218,7 +218,7 @@ func FuzzParseFile(f *testing.F) {
 }
 
 func TestWriteFile(t *testing.T) {
-	c, _ := load(t, "--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8", "--sluice-spacing=5ms")
+	c, _ := load(t, "--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8", "--sluice-min-interval=5ms")
 	path := filepath.Join(t.TempDir(), "out.conf")
 	if err := c.WriteFile(path); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestWriteFile(t *testing.T) {
 			t.Errorf("no %q in the first document:\n%s", line, first)
 		}
 	}
-	for _, line := range []string{"apiVersion: sluice.dev/v1alpha1\n", "kind: SluiceConfiguration\n", "  spacing: 5ms\n"} {
+	for _, line := range []string{"apiVersion: sluice.dev/v1alpha1\n", "kind: SluiceConfiguration\n", "  minInterval: 5ms\n"} {
 		if !strings.Contains(second, line) {
 			t.Errorf("no %q in the second document:\n%s", line, second)
 		}

@@ -39,7 +39,7 @@ type modalFlags struct {
 	iptablesSync, iptablesMin, ipvsSync, ipvsMin time.Duration
 }
 
-// BindProxy adds all flags to a command: those of kube-proxy v1.36 and Sluice's own.
+// BindProxy adds all flags to a command: those of kube-proxy v1.37 and Sluice's own.
 // The command handles names with underscores.
 func BindProxy(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
@@ -216,11 +216,11 @@ func (f *Flags) value(to pflag.Value, name, field, usage string) {
 func (f *Flags) without(name, what string) { f.set.Lookup(name).DefValue = what }
 
 // place returns where the value of a field comes from. Read is nil without a file.
-func (f *Flags) place(field string, read *file) Place {
+func (f *Flags) place(field string, read *file) Position {
 	whole, _, _ := strings.Cut(field, "[")
-	place := Place{}
+	place := Position{}
 	if strings.HasPrefix(field, "--") {
-		return Place{Flag: field}
+		return Position{Flag: field}
 	}
 	if gate, ok := strings.CutPrefix(field, "featureGates."); ok {
 		whole, place.Field = "featureGates", gate
@@ -233,7 +233,7 @@ func (f *Flags) place(field string, read *file) Place {
 	case read != nil:
 		return read.place(field)
 	default:
-		return Place{Field: field}
+		return Position{Field: field}
 	}
 }
 
@@ -251,7 +251,7 @@ func (f *Flags) flagOf(field string) string {
 func modalFlagOf(field string) string {
 	section, name, _ := strings.Cut(field, ".")
 	if section != "ipvs" {
-		section = "iptables" // nftables has no flags of its own
+		section = "iptables" // nftables has no separate flags
 	}
 	switch name {
 	case "syncPeriod":

@@ -33,7 +33,7 @@ type flagCase struct {
 
 const notANumber = `invalid argument "x" for "--NAME" flag: strconv.ParseInt: parsing "x": invalid syntax`
 
-// flagCases are all flags of kube-proxy v1.36 and of Sluice.
+// flagCases are all flags of kube-proxy v1.37 and of Sluice.
 var flagCases = []flagCase{
 	// kube-proxy: about the process
 	{name: "config", set: "kube-proxy.conf"},
@@ -43,11 +43,11 @@ var flagCases = []flagCase{
 	{name: "init-only", def: "false", set: "true"},
 	{name: "master", set: "https://192.0.2.1:6443"},
 	{name: "version", def: "false", set: "raw", wrong: map[string]string{
-		"maybe": `invalid argument "maybe" for "--version" flag: want true, false, raw or a version like v1.36.0`}},
+		"maybe": `invalid argument "maybe" for "--version" flag: must be true, false, raw or a version like v1.37.0`}},
 	{name: "machine-id-file", def: "/etc/machine-id,/var/lib/dbus/machine-id", set: "/x"},
 	{name: "boot-id-file", def: "/proc/sys/kernel/random/boot_id", set: "/x"},
 	{name: "hostname-override", set: " Node-1 ", field: "hostnameOverride", want: "node-1", beside: wins, wrong: map[string]string{
-		"  ": `--hostname-override "  ": want a name, or nothing for the host's name`}},
+		"  ": `--hostname-override "  ": must be a name, or nothing for the host's name`}},
 
 	// kube-proxy: logs
 	{name: "v", def: "0", set: "4", field: "logging.verbosity", want: "4", beside: wins, wrong: map[string]string{
@@ -55,9 +55,9 @@ var flagCases = []flagCase{
 	{name: "vmodule", set: "proxy*=3,net=4", field: "logging.vmodule", want: `[{"filePattern":"proxy*","verbosity":3},{"filePattern":"net","verbosity":4}]`, beside: wins,
 		wrong: map[string]string{"net": `invalid argument "net" for "--vmodule" flag: "net" does not have the pattern=N format`}},
 	{name: "log-flush-frequency", def: "5s", set: "7s", field: "logging.flushFrequency", want: "7s", beside: wins, wrong: map[string]string{
-		"0s": `--log-flush-frequency 0s: want more than 0`}},
+		"0s": `--log-flush-frequency 0s: must be more than 0`}},
 	{name: "logging-format", def: "text", set: "json", field: "logging.format", want: "json", beside: wins, wrong: map[string]string{
-		"xml": `--logging-format "xml": want text or json`}},
+		"xml": `--logging-format "xml": must be text or json`}},
 	{name: "log-text-split-stream", def: "false", set: "true", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
 		field: "logging.options.text.splitStream", want: "true", beside: wins},
 	{name: "log-text-info-buffer-size", def: "0", set: "64Ki", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
@@ -75,143 +75,144 @@ var flagCases = []flagCase{
 	{name: "kube-api-qps", def: "5", set: "12.5", field: "clientConnection.qps", want: "12.5", beside: loses, wrong: map[string]string{
 		"x": `invalid argument "x" for "--kube-api-qps" flag: strconv.ParseFloat: parsing "x": invalid syntax`}},
 	{name: "kube-api-burst", def: "10", set: "20", field: "clientConnection.burst", want: "20", beside: loses, wrong: map[string]string{
-		"-1": `--kube-api-burst -1: want 0 or more`}},
+		"-1": `--kube-api-burst -1: must be 0 or more`}},
 	{name: "config-sync-period", def: "15m0s", set: "1m", field: "configSyncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
-		"0s": `--config-sync-period 0s: want more than 0`, "-1s": `--config-sync-period -1s: want more than 0`}},
+		"0s": `--config-sync-period 0s: must be more than 0`, "-1s": `--config-sync-period -1s: must be more than 0`}},
 	{name: "oom-score-adj", def: "-999", set: "-500", field: "oomScoreAdj", want: "-500", beside: loses, wrong: map[string]string{
-		"-1001": `--oom-score-adj -1001: want -1000 to 1000`, "1001": `--oom-score-adj 1001: want -1000 to 1000`}},
+		"-1001": `--oom-score-adj -1001: must be -1000 to 1000`, "1001": `--oom-score-adj 1001: must be -1000 to 1000`}},
 	{name: "feature-gates", set: "NativeHistograms=true", field: "featureGates", want: `{"NativeHistograms":true}`, beside: loses, wrong: map[string]string{
-		"Nonsense=true":                       `--feature-gates: Nonsense: unknown feature gate "Nonsense" (Kubernetes v1.36)`,
-		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: want true; this feature gate is locked`,
-		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: want true; this feature gate is locked`,
+		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: must be true; this feature gate is locked`,
+		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: must be true; this feature gate is locked`,
 		"NativeHistograms":                    `invalid argument "NativeHistograms" for "--feature-gates" flag: malformed pair, expect string=bool`}},
 
 	// kube-proxy: addresses and servers
 	{name: "bind-address", def: "0.0.0.0", set: "192.0.2.7", field: "bindAddress", want: "192.0.2.7", beside: loses, wrong: map[string]string{
-		"node-1": `invalid argument "node-1" for "--bind-address" flag: want an IP address`}},
+		"node-1": `invalid argument "node-1" for "--bind-address" flag: must be an IP address`}},
 	{name: "healthz-bind-address", def: "0.0.0.0:10256", set: "[::]:7", field: "healthzBindAddress", want: "[::]:7", beside: loses, wrong: map[string]string{
-		"0.0.0.0:0": `--healthz-bind-address "0.0.0.0:0": want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`,
-		"localhost": `invalid argument "localhost" for "--healthz-bind-address" flag: want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256`}},
+		"0.0.0.0:0": `--healthz-bind-address "0.0.0.0:0": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`,
+		"localhost": `invalid argument "localhost" for "--healthz-bind-address" flag: must be an IP address, optionally with a port, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "healthz-port", def: "10256", set: "7", with: []string{"--healthz-bind-address=::1"}, field: "healthzBindAddress", want: "[::1]:7", beside: loses,
 		wrong: map[string]string{"x": notANumber}},
 	{name: "metrics-bind-address", def: "127.0.0.1:10249", set: "0.0.0.0", field: "metricsBindAddress", want: "0.0.0.0:10249", beside: loses, wrong: map[string]string{
-		"127.0.0.1:65536": `--metrics-bind-address "127.0.0.1:65536": want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
+		"127.0.0.1:65536": `--metrics-bind-address "127.0.0.1:65536": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "metrics-port", def: "10249", set: "7", with: []string{"--metrics-bind-address=0.0.0.0"}, field: "metricsBindAddress", want: "0.0.0.0:7", beside: loses,
-		wrong: map[string]string{"0": `--metrics-port 0: want 1 to 65535; the metrics server cannot be switched off`}},
+		wrong: map[string]string{"0": `--metrics-port 0: must be 1 to 65535; the metrics server cannot be switched off`}},
 	{name: "bind-address-hard-fail", def: "false", set: "true", field: "bindAddressHardFail", want: "true", beside: loses},
 	{name: "profiling", def: "false", set: "true", field: "enableProfiling", want: "true", beside: loses},
-	{name: "show-hidden-metrics-for-version", set: "1.35", field: "showHiddenMetricsForVersion", want: "1.35", beside: loses, wrong: map[string]string{
-		"1.34": `--show-hidden-metrics-for-version "1.34": want 1.35 (the previous release) or nothing`}},
+	{name: "show-hidden-metrics-for-version", set: "1.36", field: "showHiddenMetricsForVersion", want: "1.36", beside: loses, wrong: map[string]string{
+		"1.35": `--show-hidden-metrics-for-version "1.35": must be 1.36 (the previous release) or nothing`}},
 
 	// kube-proxy: what is served, and how
 	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
-		"kernelspace": `--proxy-mode "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
-		"IPTables":    `--proxy-mode "IPTables": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+		"kernelspace": `--proxy-mode "kernelspace": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
+		"IPTables":    `--proxy-mode "IPTables": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
-		"32": `--iptables-masquerade-bit 32: want 0 to 31`, "-1": `--iptables-masquerade-bit -1: want 0 to 31`, "x": notANumber}},
+		"32": `--iptables-masquerade-bit 32: must be 0 to 31`, "-1": `--iptables-masquerade-bit -1: must be 0 to 31`, "x": notANumber}},
 	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
 	{name: "iptables-localhost-nodeports", def: "true", set: "false", field: "iptables.localhostNodePorts", want: "false", beside: loses},
 	{name: "iptables-sync-period", def: "30s", set: "1m", field: "iptables.syncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
-		"0s":  `--iptables-sync-period 0s: want more than 0`,
-		"1ms": `--iptables-sync-period 1ms: want at least the minSyncPeriod, which is 1s by default`}},
+		"0s":  `--iptables-sync-period 0s: must be more than 0`,
+		"1ms": `--iptables-sync-period 1ms: must be at least the minSyncPeriod, which is 1s by default`}},
 	{name: "iptables-min-sync-period", def: "1s", set: "2s", field: "iptables.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
-		"-1s": `--iptables-min-sync-period -1s: want 0 or more`, "31s": `--iptables-min-sync-period 31s: want at most the syncPeriod, which is 30s`}},
+		"-1s": `--iptables-min-sync-period -1s: must be 0 or more`, "31s": `--iptables-min-sync-period 31s: must be at most the syncPeriod, which is 30s`}},
 	{name: "ipvs-sync-period", def: "30s", set: "1m", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.syncPeriod", want: "1m0s", beside: loses},
 	{name: "ipvs-min-sync-period", def: "0s", set: "2s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
-		"31s": `--ipvs-min-sync-period 31s: want at most the syncPeriod, which is 30s`}},
+		"31s": `--ipvs-min-sync-period 31s: must be at most the syncPeriod, which is 30s`}},
 	{name: "ipvs-scheduler", set: "mh", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.scheduler", want: "mh", beside: loses, wrong: map[string]string{
-		"least": `--ipvs-scheduler "least": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
+		"least": `--ipvs-scheduler "least": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
 	{name: "ipvs-exclude-cidrs", def: "[]", set: "10.0.0.0/8,fd00::/8", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.excludeCIDRs", want: `["10.0.0.0/8","fd00::/8"]`, beside: loses,
-		wrong: map[string]string{"10.0.0.0/8,10.0.0.1": `--ipvs-exclude-cidrs "10.0.0.1": want a range like 192.168.0.0/24`}},
+		wrong: map[string]string{"10.0.0.0/8,10.0.0.1": `--ipvs-exclude-cidrs "10.0.0.1": must be a range like 192.168.0.0/24`}},
 	{name: "ipvs-strict-arp", def: "false", set: "true", field: "ipvs.strictARP", want: "true", beside: loses},
 	{name: "ipvs-tcp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpTimeout", want: "1s", beside: loses, wrong: map[string]string{
-		"-1s": `--ipvs-tcp-timeout -1s: want 0 or more`}},
+		"-1s": `--ipvs-tcp-timeout -1s: must be 0 or more`}},
 	{name: "ipvs-tcpfin-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpFinTimeout", want: "1s", beside: loses, wrong: map[string]string{
-		"-1s": `--ipvs-tcpfin-timeout -1s: want 0 or more`}},
+		"-1s": `--ipvs-tcpfin-timeout -1s: must be 0 or more`}},
 	{name: "ipvs-udp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
-		"-1s": `--ipvs-udp-timeout -1s: want 0 or more`}},
+		"-1s": `--ipvs-udp-timeout -1s: must be 0 or more`}},
 	{name: "detect-local-mode", set: "NodeCIDR", field: "detectLocalMode", want: "NodeCIDR", beside: loses, wrong: map[string]string{
-		"Guess":               `--detect-local-mode "Guess": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,
-		"BridgeInterface":     `--pod-bridge-interface "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`,
-		"InterfaceNamePrefix": `--pod-interface-name-prefix "": want the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
+		"Guess":               `--detect-local-mode "Guess": must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,
+		"BridgeInterface":     `--pod-bridge-interface "": must be the bridge of the pods, which detectLocalMode BridgeInterface needs`,
+		"InterfaceNamePrefix": `--pod-interface-name-prefix "": must be the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{name: "pod-bridge-interface", set: "cni0", field: "detectLocal.bridgeInterface", want: "cni0", beside: loses},
 	{name: "pod-interface-name-prefix", set: "cali", field: "detectLocal.interfaceNamePrefix", want: "cali", beside: loses},
 	{name: "cluster-cidr", set: "10.244.0.0/16,fd00::/48", field: "clusterCIDR", want: "10.244.0.0/16,fd00::/48", beside: loses, wrong: map[string]string{
-		"10.244":                  `--cluster-cidr "10.244": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
-		"10.0.0.0/8,":             `--cluster-cidr "": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
-		"10.0.0.0/8,10.1.0.0/16":  `--cluster-cidr "10.0.0.0/8,10.1.0.0/16": want one range, or one of each family`,
-		"10.0.0.0/8,fd::/8,::1/8": `--cluster-cidr "10.0.0.0/8,fd::/8,::1/8": want one range, or one of each family`}},
+		"10.244":                  `--cluster-cidr "10.244": must be a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"10.0.0.0/8,":             `--cluster-cidr "": must be a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"10.0.0.0/8,10.1.0.0/16":  `--cluster-cidr "10.0.0.0/8,10.1.0.0/16": must be one range, or one of each family`,
+		"10.0.0.0/8,fd::/8,::1/8": `--cluster-cidr "10.0.0.0/8,fd::/8,::1/8": must be one range, or one of each family`}},
 	{name: "nodeport-addresses", def: "[]", set: "192.168.0.0/16,fd00::/8", field: "nodePortAddresses", want: `["192.168.0.0/16","fd00::/8"]`, beside: loses, wrong: map[string]string{
-		"10.0.0.1":           `--nodeport-addresses "10.0.0.1": want a range like 192.168.0.0/24`,
-		"primary,10.0.0.0/8": `--nodeport-addresses "primary": want either ranges, or primary alone`}},
+		"10.0.0.1": `--nodeport-addresses "10.0.0.1": must be a range like 192.168.0.0/24, or primary, localhost or all`,
+		"all,all":  `--nodeport-addresses "all": must be listed once`}},
 
 	// kube-proxy: connection tracking
 	{name: "conntrack-max-per-core", def: "32768", set: "0", field: "conntrack.maxPerCore", want: "0", beside: loses, wrong: map[string]string{
-		"-1": `--conntrack-max-per-core -1: want 0 or more`}},
+		"-1": `--conntrack-max-per-core -1: must be 0 or more`}},
 	{name: "conntrack-min", def: "131072", set: "0", field: "conntrack.min", want: "0", beside: loses, wrong: map[string]string{
-		"-1": `--conntrack-min -1: want 0 or more`}},
+		"-1": `--conntrack-min -1: must be 0 or more`}},
 	{name: "conntrack-tcp-timeout-established", def: "24h0m0s", set: "0s", field: "conntrack.tcpEstablishedTimeout", want: "0s", beside: loses, wrong: map[string]string{
-		"-1s": `--conntrack-tcp-timeout-established -1s: want 0 or more`}},
+		"-1s": `--conntrack-tcp-timeout-established -1s: must be 0 or more`}},
 	{name: "conntrack-tcp-timeout-close-wait", def: "1h0m0s", set: "0s", field: "conntrack.tcpCloseWaitTimeout", want: "0s", beside: loses, wrong: map[string]string{
-		"-1s": `--conntrack-tcp-timeout-close-wait -1s: want 0 or more`}},
+		"-1s": `--conntrack-tcp-timeout-close-wait -1s: must be 0 or more`}},
 	{name: "conntrack-tcp-be-liberal", def: "false", set: "true", field: "conntrack.tcpBeLiberal", want: "true", beside: loses},
 	{name: "conntrack-udp-timeout", def: "0s", set: "1s", field: "conntrack.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
-		"-1s": `--conntrack-udp-timeout -1s: want 0 or more`}},
+		"-1s": `--conntrack-udp-timeout -1s: must be 0 or more`}},
 	{name: "conntrack-udp-timeout-stream", def: "0s", set: "1s", field: "conntrack.udpStreamTimeout", want: "1s", beside: loses, wrong: map[string]string{
-		"-1s": `--conntrack-udp-timeout-stream -1s: want 0 or more`, "5": `invalid argument "5" for "--conntrack-udp-timeout-stream" flag: time: missing unit in duration "5"`}},
+		"-1s": `--conntrack-udp-timeout-stream -1s: must be 0 or more`, "5": `invalid argument "5" for "--conntrack-udp-timeout-stream" flag: time: missing unit in duration "5"`}},
 
 	// Sluice
 	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", beside: wins, wrong: map[string]string{
-		"loud": `--log-level "loud": want debug, info, warn or error`}},
+		"loud": `--log-level "loud": must be debug, info, warn or error`}},
 	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", beside: wins, wrong: map[string]string{
-		"xml": `--log-format "xml": want text, json, console or auto`}},
+		"xml": `--log-format "xml": must be text, json, console or auto`}},
 	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", beside: wins, wrong: map[string]string{
-		"old": `--sluice-iptables-variant "old": want auto, legacy or nft`}},
+		"old": `--sluice-iptables-variant "old": must be auto, legacy or nft`}},
 	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
-	{name: "sluice-spacing", set: "50ms", field: "SluiceConfiguration.pace.spacing", want: "50ms", beside: wins, wrong: map[string]string{
-		"-1s": `--sluice-spacing -1s: want 0 or more`}},
-	{name: "sluice-deadline", set: "3s", field: "SluiceConfiguration.pace.deadline", want: "3s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-deadline 0s: want more than 0, and at least the spacing of 0s`}},
-	{name: "sluice-write-share", set: "0.25", field: "SluiceConfiguration.pace.writeShare", want: "0.25", beside: wins, wrong: map[string]string{
-		"1.5": `--sluice-write-share 1.5: want 0 (no limit) to 1`}},
+	{name: "sluice-nftables-offload", def: "off", set: "tcp", field: "SluiceConfiguration.nftables.offload", want: "tcp", beside: wins,
+		wrong: map[string]string{"udp": `--sluice-nftables-offload "udp": must be off or tcp`}},
+	{name: "sluice-min-interval", set: "50ms", field: "SluiceConfiguration.pace.minInterval", want: "50ms", beside: wins, wrong: map[string]string{
+		"-1s": `--sluice-min-interval -1s: must be 0 or more`}},
+	{name: "sluice-max-delay", set: "3s", field: "SluiceConfiguration.pace.maxDelay", want: "3s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-max-delay 0s: must be more than 0, and at least the minimum interval of 0s`}},
+	{name: "sluice-max-write-share", set: "0.25", field: "SluiceConfiguration.pace.maxWriteShare", want: "0.25", beside: wins, wrong: map[string]string{
+		"1.5": `--sluice-max-write-share 1.5: must be 0 (no limit) to 1`}},
 	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-audit-interval 0s: want more than 0`}},
+		"0s": `--sluice-audit-interval 0s: must be more than 0`}},
 	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-backoff-min 0s: want more than 0`}},
+		"0s": `--sluice-backoff-min 0s: must be more than 0`}},
 	{name: "sluice-backoff-max", def: "30s", set: "1m", field: "SluiceConfiguration.pace.backoffMax", want: "1m0s", beside: wins, wrong: map[string]string{
-		"1ms": `--sluice-backoff-max 1ms: want at least the backoffMin of 100ms`}},
+		"1ms": `--sluice-backoff-max 1ms: must be at least the backoffMin of 100ms`}},
 	{name: "sluice-node-wait", def: "30s", set: "0s", field: "SluiceConfiguration.start.nodeWait", want: "0s", beside: wins, wrong: map[string]string{
-		"-1s": `--sluice-node-wait -1s: want 0 or more`}},
+		"-1s": `--sluice-node-wait -1s: must be 0 or more`}},
 	{name: "sluice-gate-wait", def: "10s", set: "1s", field: "SluiceConfiguration.start.gateWait", want: "1s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-gate-wait 0s: want more than 0`}},
+		"0s": `--sluice-gate-wait 0s: must be more than 0`}},
 	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-message-deadline 0s: want more than 0`}},
+		"0s": `--sluice-message-deadline 0s: must be more than 0`}},
 	{name: "sluice-objects-max", def: "50000", set: "7", field: "SluiceConfiguration.actors.objectsMax", want: "7", beside: wins, wrong: map[string]string{
-		"0": `--sluice-objects-max 0: want 1 or more`}},
+		"0": `--sluice-objects-max 0: must be 1 or more`}},
 	{name: "sluice-denied-addresses", def: "[168.63.129.16/32,192.0.0.192/32,fd00:ec2::254/128,fd20:ce::254/128]",
 		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, beside: wins,
-		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": want a range like 192.168.0.0/24`}},
+		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": must be a range like 192.168.0.0/24`}},
 	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", beside: wins},
 	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, beside: wins,
-		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
+		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
 	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-ipvs-drain-deadline 0s: want more than 0`}},
-	{name: "sluice-conntrack-gather", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.gather", want: "1s", beside: wins, wrong: map[string]string{
-		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
+		"0s": `--sluice-ipvs-drain-deadline 0s: must be more than 0`}},
+	{name: "sluice-conntrack-batch-window", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.batchWindow", want: "1s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-conntrack-batch-window 0s: must be more than 0`}},
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
-		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
+		"-1": `--sluice-metrics-services-max -1: must be 0 or more`}},
 	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, beside: wins,
-		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": want a host name without a port, or * for all`}},
+		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", beside: wins},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", beside: wins,
-		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": want roundRobin or leastConnections`}},
+		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": must be roundRobin or leastConnections`}},
 	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", beside: wins},
 	{name: "sluice-userspace-answer-arp", def: "false", set: "true", field: "SluiceConfiguration.userspace.answerARP", want: "true", beside: wins},
 	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", beside: wins},
 	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", beside: wins,
-		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: want 0 or more`}},
+		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: must be 0 or more`}},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
-		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
+		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }
 
 func TestEveryFlagIsInTheTable(t *testing.T) {
@@ -243,7 +244,7 @@ func TestFlags(t *testing.T) {
 			word := "--" + c.name + "=" + c.set
 			for value, text := range c.wrong {
 				wrong := append(slices.Clone(c.with), "--"+c.name+"="+value)
-				if said := refused(wrong...); said != strings.ReplaceAll(text, "NAME", c.name) {
+				if said := rejected(wrong...); said != strings.ReplaceAll(text, "NAME", c.name) {
 					t.Errorf("%v: error %q\nwant %q", wrong, said, text)
 				}
 			}
@@ -300,10 +301,10 @@ func TestVModuleBesideAFile(t *testing.T) {
 // TestWrongFlagBesideAFile: a mistake is reported where the value came from.
 func TestWrongFlagBesideAFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {format: xml}\n")
-	if said := refused("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": want text or json` {
+	if said := rejected("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": must be text or json` {
 		t.Error(said)
 	}
-	if said := refused("--config", file); said != file+`:3: logging.format: "xml": want text or json` {
+	if said := rejected("--config", file); said != file+`:3: logging.format: "xml": must be text or json` {
 		t.Error(said)
 	}
 }
@@ -316,8 +317,8 @@ func TestControl(t *testing.T) {
 	if want := (Control{File: "a", WriteTo: "b", Master: "c", Cleanup: true, Force: true, InitOnly: true, Version: Version{Show: true}}); f.Control != want {
 		t.Errorf("%+v, want %+v", f.Control, want)
 	}
-	c, _ := load(t, "--master=c", "--version=v1.36.7")
-	if c.Master != "c" || c.Version != (Version{Reported: "v1.36.7"}) {
+	c, _ := load(t, "--master=c", "--version=v1.37.7")
+	if c.Master != "c" || c.Version != (Version{Reported: "v1.37.7"}) {
 		t.Errorf("%+v", c.Control)
 	}
 }
@@ -330,7 +331,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 32, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 33, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 14, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {

@@ -26,9 +26,9 @@ func (v addressValue) Set(text string) error {
 		return nil
 	case netutils.ParseIPSloppy(text) != nil:
 	case !v.port:
-		return errors.New("want an IP address")
+		return errors.New("must be an IP address")
 	case err != nil || netutils.ParseIPSloppy(host) == nil:
-		return errors.New("want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256")
+		return errors.New("must be an IP address, optionally with a port, like 0.0.0.0:10256 or [::]:10256")
 	}
 	*v.to = text
 	return nil
@@ -100,7 +100,7 @@ type Version struct {
 	// Show asks to print the version and exit, Raw to print all details.
 	Show, Raw bool
 	// Reported, if not empty, is the version to report instead of the real one, for
-	// example v1.36.0.
+	// example v1.37.0.
 	Reported string
 }
 
@@ -116,7 +116,7 @@ func (v *Version) Set(text string) error {
 	case versionText.MatchString(text):
 		*v = Version{Reported: text}
 	case err != nil:
-		return errors.New("want true, false, raw or a version like v1.36.0")
+		return errors.New("must be true, false, raw or a version like v1.37.0")
 	default:
 		*v = Version{Show: show}
 	}

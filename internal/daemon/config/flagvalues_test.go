@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEmptyAddressLeavesTheDefault, as in kube-proxy v1.36, and as in files.
+// TestEmptyAddressLeavesTheDefault, as in kube-proxy v1.37, and as in files.
 func TestEmptyAddressLeavesTheDefault(t *testing.T) {
 	c, _ := load(t, "--healthz-bind-address=", "--metrics-bind-address=", "--bind-address=")
 	if k := &c.KubeProxy; k.HealthzBindAddress != "0.0.0.0:10256" || k.MetricsBindAddress != "127.0.0.1:10249" || k.BindAddress != "0.0.0.0" {
@@ -39,7 +39,7 @@ func TestUsage(t *testing.T) {
 	usage := f.set.FlagUsages()
 	for _, want := range []string{
 		"--bind-address ip ", "--healthz-bind-address ipport ", "(default 0.0.0.0:10256)", "--version version[=true]", "-v, --v Level",
-		"--sluice-spacing duration ", "--sluice-write-share float ", "(default the value of --sluice-spacing)", `(default "info")`,
+		"--sluice-min-interval duration ", "--sluice-max-write-share float ", "(default the value of --sluice-min-interval)", `(default "info")`,
 	} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("no %q in\n%s", want, usage)
@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 func TestVersion(t *testing.T) {
 	for text, want := range map[string]Version{
 		"true": {Show: true}, "1": {Show: true}, "false": {}, "raw": {Show: true, Raw: true},
-		"v1.36.0": {Reported: "v1.36.0"}, "v1.36.3-rc.1+abc": {Reported: "v1.36.3-rc.1+abc"},
+		"v1.36.0": {Reported: "v1.36.0"}, "v1.37.2-rc.1+abc": {Reported: "v1.37.2-rc.1+abc"},
 	} {
 		var v Version
 		if err := v.Set(text); err != nil || v != want {

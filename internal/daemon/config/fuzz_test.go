@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// FuzzLoad: a file with both documents and a command line are refused with mistakes that each
+// FuzzLoad: a file with both documents and a command line are rejected with mistakes that each
 // have a place and words, on one line; or accepted, and the text that --write-config-to prints
 // is accepted as well and means the same.
 func FuzzLoad(f *testing.F) {
 	second := "---\n" + sluiceHead
-	f.Add(kubeProxyHead+"mode: nftables\n"+second+"pace: {spacing: 5ms}\n", "")
+	f.Add(kubeProxyHead+"mode: nftables\n"+second+"pace: {minInterval: 5ms}\n", "")
 	f.Add(kubeProxyHead+"detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: \"eth0\\n-j DROP\"}\n", "--hostname-override= N1")
-	f.Add(kubeProxyHead+"clusterCIDR: \" 010.0.0.0/8,fd00::/8\"\nnodePortAddresses: [::ffff:1.2.3.4/120]\n", "--sluice-spacing=1h --vmodule=a=1")
+	f.Add(kubeProxyHead+"clusterCIDR: \" 010.0.0.0/8,fd00::/8\"\nnodePortAddresses: [::ffff:1.2.3.4/120]\n", "--sluice-min-interval=1h --vmodule=a=1")
 	f.Add(kubeProxyHead+"iptables: {syncPeriod: 2562047h47m16.854775807s, masqueradeBit: 2147483648}\nbogus: \"\\e[2J\"\n", "-v=99999999999")
 	f.Add("", "--proxy-mode=ipvs --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-scheduler=rr")
 	f.Add("", "--ipvs-exclude-cidrs=\xff --hostname-override=\xff")
@@ -55,7 +55,7 @@ func loadText(f *Flags, text string) (*Config, []Warning, error) {
 
 func checkProblem(t *testing.T, p Problem) {
 	t.Helper()
-	if p.Place == (Place{}) || p.Message == "" || strings.ContainsFunc(p.String(), unicode.IsControl) {
+	if p.Position == (Position{}) || p.Message == "" || strings.ContainsFunc(p.String(), unicode.IsControl) {
 		t.Errorf("problem %+q", p)
 	}
 }
@@ -70,7 +70,7 @@ func checkWritten(t *testing.T, c *Config) {
 	flags, _ := parse()
 	back, warnings, err := loadText(flags, string(text))
 	if err != nil || len(warnings) > 0 {
-		t.Fatalf("the written file is refused: %v %v\n%s", err, warnings, text)
+		t.Fatalf("the written file is rejected: %v %v\n%s", err, warnings, text)
 	}
 	for _, change := range Compare(c, back) {
 		if !zeroMinSync(c, change.Field) {

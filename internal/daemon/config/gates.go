@@ -19,6 +19,8 @@ const (
 	GateComponentFlagz          = "ComponentFlagz"
 	GateComponentStatusz        = "ComponentStatusz"
 	GateNativeHistograms        = "NativeHistograms"
+	GateNFTablesLocalhost       = "KubeProxyNFTablesLocalhostNodePorts"
+	gateIPVS                    = "KubeProxyIPVS"
 	gateLoggingAlphaOptions     = "LoggingAlphaOptions"
 	gateLoggingBetaOptions      = "LoggingBetaOptions"
 )
@@ -26,7 +28,7 @@ const (
 // allGates are the names that stand for all gates of a stage.
 var allGates = map[string]string{"AllAlpha": "alpha", "AllBeta": "beta"}
 
-// Gate is a feature gate of Kubernetes v1.36.
+// Gate is a feature gate of Kubernetes v1.37.
 type Gate struct {
 	Name string
 	// Stage is "alpha", "beta", "GA" or "deprecated".
@@ -38,7 +40,10 @@ type Gate struct {
 	needs []string
 }
 
-// knownGates returns every gate with its default, by name.
+// stageRemoved is the stage of gates that only the previous release knows. They have no effect.
+const stageRemoved = "removed"
+
+// knownGates returns every gate with its default, by name, those of the previous release included.
 var knownGates = sync.OnceValue(func() map[string]Gate {
 	known := map[string]Gate{}
 	for line := range strings.Lines(gatesText) {
@@ -46,8 +51,9 @@ var knownGates = sync.OnceValue(func() map[string]Gate {
 		if len(words) == 0 || words[0] == "#" {
 			continue
 		}
-		gate := Gate{Name: words[0], Stage: words[1], Enabled: words[2] == "on"}
-		for _, word := range words[3:] {
+		gate := Gate{Name: words[0], Stage: words[1]}
+		for _, word := range words[2:] {
+			gate.Enabled = gate.Enabled || word == "on"
 			if list, ok := strings.CutPrefix(word, "needs="); ok {
 				gate.needs = strings.Split(list, ",")
 			} else {
@@ -74,6 +80,7 @@ func (c *Config) GateEnabled(name string) bool {
 // over the one for all gates of its stage.
 func effectiveGates(set map[string]bool) map[string]Gate {
 	gates := maps.Clone(knownGates())
+	maps.DeleteFunc(gates, func(_ string, gate Gate) bool { return gate.Stage == stageRemoved })
 	for name, gate := range gates {
 		for all, stage := range allGates {
 			if value, ok := set[all]; ok && gate.Stage == stage && allGates[name] == "" {
@@ -96,8 +103,10 @@ func checkGates(set map[string]bool, found *findings) (warnings []finding) {
 		field, value := "featureGates."+name, set[name]
 		gate, ok := known[name]
 		switch {
-		case !ok:
-			*found = append(*found, finding{field, fmt.Sprintf("unknown feature gate %q (Kubernetes v1.36)", name)})
+		case !ok: // perhaps one of a newer release, which must not stop the proxy of a node that is not yet upgraded
+			warnings = append(warnings, finding{field, "unknown feature gate, ignored" + likely(name, slices.Sorted(maps.Keys(known)))})
+		case gate.Stage == stageRemoved:
+			warnings = append(warnings, finding{field, "this feature gate no longer exists in Kubernetes v1.37, ignored"})
 		case gate.Locked && value != gate.Enabled:
 			found.wrong(field, value, "%t; this feature gate is locked", gate.Enabled)
 		case gate.Stage == "GA" || gate.Stage == "deprecated":

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -9,8 +10,8 @@ import (
 func TestGates(t *testing.T) {
 	c, _ := load(t)
 	gates := c.Gates()
-	if len(gates) != 242 {
-		t.Errorf("%d gates, want the 242 of kube-proxy v1.36.3", len(gates))
+	if len(gates) != 254 {
+		t.Errorf("%d gates, want the 254 of kube-proxy v1.37.2", len(gates))
 	}
 	for _, want := range []Gate{
 		{Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
@@ -18,7 +19,10 @@ func TestGates(t *testing.T) {
 		{Name: "MultiCIDRServiceAllocator", Stage: "GA", Enabled: true, Locked: true},
 		{Name: "ComponentFlagz", Stage: "beta", Enabled: true},
 		{Name: "ComponentStatusz", Stage: "beta", Enabled: true},
-		{Name: "NativeHistograms", Stage: "alpha"},
+		{Name: "NativeHistograms", Stage: "beta", Enabled: true},
+		{Name: "KubeProxyIPVS", Stage: "deprecated", Enabled: true},
+		{Name: "KubeProxyNFTablesLocalhostNodePorts", Stage: "alpha"},
+		{Name: "NFTablesNetlink", Stage: "beta", Enabled: true},
 		{Name: "ContextualLogging", Stage: "beta", Enabled: true},
 		{Name: "LoggingAlphaOptions", Stage: "alpha"},
 		{Name: "LoggingBetaOptions", Stage: "beta", Enabled: true},
@@ -51,9 +55,9 @@ func TestGates(t *testing.T) {
 // stages do not affect each other.
 func TestGatesOfAStage(t *testing.T) {
 	c := Config{}
-	c.KubeProxy.FeatureGates = map[string]bool{"AllAlpha": true, "NativeHistograms": false, "AllBeta": false}
+	c.KubeProxy.FeatureGates = map[string]bool{"AllAlpha": true, "KubeProxyNFTablesLocalhostNodePorts": false, "AllBeta": false}
 	for name, want := range map[string]bool{
-		"LoggingAlphaOptions": true, "NativeHistograms": false, "AllAlpha": true, "AllBeta": false,
+		"LoggingAlphaOptions": true, "KubeProxyNFTablesLocalhostNodePorts": false, "NativeHistograms": false, "AllAlpha": true, "AllBeta": false,
 		"ComponentFlagz": false, "AllowServiceExternalIPs": true, "Nonsense": false,
 	} {
 		if c.GateEnabled(name) != want {
@@ -62,14 +66,13 @@ func TestGatesOfAStage(t *testing.T) {
 	}
 }
 
-// TestGatesNeedOthers: DRADeviceTaintRules, off by default, needs DRADeviceTaints,
-// on by default.
+// TestGatesNeedOthers: ClusterTrustBundleProjection needs ClusterTrustBundle, and both are on by default.
 func TestGatesNeedOthers(t *testing.T) {
 	for words, want := range map[string]string{
-		"DRADeviceTaintRules=true":                       "nothing",
-		"DRADeviceTaintRules=true,DRADeviceTaints=false": `--feature-gates: DRADeviceTaintRules: DRADeviceTaintRules is on and needs DRADeviceTaints, which is off`,
+		"ClusterTrustBundleProjection=true":                          "nothing",
+		"ClusterTrustBundleProjection=true,ClusterTrustBundle=false": `--feature-gates: ClusterTrustBundleProjection: ClusterTrustBundleProjection is on and needs ClusterTrustBundle, which is off`,
 	} {
-		if said := refused("--feature-gates=" + words); said != want {
+		if said := rejected("--feature-gates=" + words); said != want {
 			t.Errorf("%s: %s", words, said)
 		}
 	}
@@ -81,14 +84,31 @@ func TestLoggingGates(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"--log-text-split-stream"}, `--log-text-split-stream true: want false, unless the feature gate LoggingAlphaOptions is on`},
-		{[]string{"--log-json-info-buffer-size=1Ki"}, `--log-json-info-buffer-size "1Ki": want 0, unless the feature gate LoggingAlphaOptions is on`},
+		{[]string{"--log-text-split-stream"}, `--log-text-split-stream true: must be false, unless the feature gate LoggingAlphaOptions is on`},
+		{[]string{"--log-json-info-buffer-size=1Ki"}, `--log-json-info-buffer-size "1Ki": must be 0, unless the feature gate LoggingAlphaOptions is on`},
 		{[]string{"--log-text-split-stream", "--log-text-info-buffer-size=1Ki", "--feature-gates=LoggingAlphaOptions=true"}, "nothing"},
-		{[]string{"--logging-format=json", "--feature-gates=LoggingBetaOptions=false"}, `--logging-format "json": want text, unless the feature gate LoggingBetaOptions is on`},
-		{[]string{"--logging-format=json", "--vmodule=a=1"}, `--vmodule "a=1": want nothing, because logging.format is json`},
+		{[]string{"--logging-format=json", "--feature-gates=LoggingBetaOptions=false"}, `--logging-format "json": must be text, unless the feature gate LoggingBetaOptions is on`},
+		{[]string{"--logging-format=json", "--vmodule=a=1"}, `--vmodule "a=1": must be nothing, because logging.format is json`},
 	} {
-		if said := refused(c.words...); said != c.want {
+		if said := rejected(c.words...); said != c.want {
 			t.Errorf("%v: %s\nwant %s", c.words, said, c.want)
+		}
+	}
+}
+
+// TestGatesOfOtherReleases: a configuration of the previous or a newer release loads, with a warning.
+func TestGatesOfOtherReleases(t *testing.T) {
+	for words, want := range map[string]string{
+		"KubeProxyIPVS=true,NFTablesNetlink=false,KubeProxyNFTablesLocalhostNodePorts=true": "",
+		"SidecarContainers=true":  "this feature gate no longer exists in Kubernetes v1.37, ignored",
+		"GateOfNewerRelease=true": "unknown feature gate, ignored",
+		"NFTableNetlink=false":    "unknown feature gate, ignored; did you mean NFTablesNetlink?",
+		"NativeHistogram=true":    "unknown feature gate, ignored; did you mean NativeHistograms?",
+	} {
+		_, warnings := load(t, "--feature-gates="+words)
+		warnings = slices.DeleteFunc(warnings, func(w Warning) bool { return strings.Contains(w.Message, "is deprecated and will be removed") })
+		if want == "" && len(warnings) > 0 || want != "" && (len(warnings) != 1 || !strings.HasSuffix(warnings[0].Message, want)) {
+			t.Errorf("%s: warnings %+v, want %q", words, warnings, want)
 		}
 	}
 }

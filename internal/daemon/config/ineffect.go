@@ -19,7 +19,7 @@ func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyCo
 	configured := periodsOf(&k)
 	k.Mode = mode
 	serving := periodsOf(&k)
-	serving.sync.Duration, serving.minSync.Duration = configured.sync.Duration, pace.Spacing
+	serving.sync.Duration, serving.minSync.Duration = configured.sync.Duration, pace.MinInterval
 	if mode == ModeNFTables {
 		k.NFTables.MasqueradeBit, k.NFTables.MasqueradeAll = ptr.To(int32(bit)), all
 		if len(k.NodePortAddresses) == 0 {
@@ -31,10 +31,10 @@ func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyCo
 	if c.Sluice.Log.Level == "" && log.OwnVerbosity >= DebugVerbosity {
 		s.Log.Level = "debug"
 	}
-	s.Pace.Spacing = &metav1.Duration{Duration: pace.Spacing}
-	s.Pace.Deadline = &metav1.Duration{Duration: pace.Deadline}
-	s.Pace.WriteShare = ptr.To(pace.WriteShare)
+	s.Pace.MinInterval = &metav1.Duration{Duration: pace.MinInterval}
+	s.Pace.MaxDelay = &metav1.Duration{Duration: pace.MaxDelay}
+	s.Pace.MaxWriteShare = ptr.To(pace.MaxWriteShare)
 	s.Pace.AuditInterval = &metav1.Duration{Duration: pace.Audit}
-	s.NFTables.LocalhostNodePorts = ptr.To(mode == ModeNFTables && c.ForwardsLocalhost())
+	s.NFTables.LocalhostNodePorts = ptr.To(mode == ModeNFTables && c.localhostByField())
 	return k, s
 }

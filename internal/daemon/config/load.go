@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Load combines defaults, file and flags, and checks the result. It reads the file anew
+// Load combines defaults, file and flags, and checks the result. It reads the file again
 // each time. The error is an *InvalidError; the warnings are for the log, with or without
 // an error.
 //
@@ -125,14 +125,14 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 		k.HostnameOverride = strings.ToLower(strings.TrimSpace(k.HostnameOverride))
 	}
 	// A flag can ask for a minSyncPeriod of 0, which only Sluice's document can express.
-	if period, named := c.MinSyncPeriod(); named && period == 0 && c.Sluice.Pace.Spacing == nil {
-		c.Sluice.Pace.Spacing = &metav1.Duration{}
+	if period, named := c.MinSyncPeriod(); named && period == 0 && c.Sluice.Pace.MinInterval == nil {
+		c.Sluice.Pace.MinInterval = &metav1.Duration{}
 	}
 	return c, warnings, nil
 }
 
-// merge adds mistakes in values to those in types. A field with a wrong type is not set,
-// so any other mistake there is noise.
+// merge adds errors in values to those in types. A field with a wrong type is not set,
+// so any other error there is noise.
 func merge(types, values findings) findings {
 	for _, v := range values {
 		if !slices.ContainsFunc(types, func(t finding) bool { return t.field == v.field }) {
@@ -142,7 +142,7 @@ func merge(types, values findings) findings {
 	return types
 }
 
-// invalid returns mistakes with their places, flags first, then in file order.
+// invalid returns errors with their places, flags first, then in file order.
 func (f *Flags) invalid(found findings, read *file) error {
 	e := &InvalidError{}
 	for _, one := range found {
@@ -156,7 +156,7 @@ func (f *Flags) invalid(found findings, read *file) error {
 func (f *Flags) ignored() (warnings []Warning) {
 	f.set.Visit(func(flag *pflag.Flag) {
 		if field, ok := f.fields[flag.Name]; ok && !overlays(field) {
-			warnings = append(warnings, Warning{Place{Flag: "--" + flag.Name}, "is ignored because --config is set"})
+			warnings = append(warnings, Warning{Position{Flag: "--" + flag.Name}, "is ignored because --config is set"})
 		}
 	})
 	return warnings

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// loopback4 holds the loopback addresses of IPv4.
-var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+// loopback4 and loopback6 hold the loopback addresses.
+var loopback4, loopback6 = netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")
 
 // NodeName returns the name of this node: the configured one, or the host's.
 func (c *Config) NodeName() (string, error) {
@@ -68,47 +68,72 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	}
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
 	s.LocalhostNodePorts = (backend == ModeIPTables || backend == ModeUserspace) && *k.IPTables.LocalhostNodePorts &&
-		!s.NodePortPrimary && servesLoopback(s.NodePortRanges)
+		servesLoopback(s.NodePortPrimary, s.NodePortRanges)
 	return s, nil
 }
 
-// nodePorts says where node ports answer: on the node's own addresses, on those in some
-// ranges, or, without either, on all.
+// nodePorts returns the addresses on which node ports respond: the node's own addresses, those in
+// some ranges, or both; without either, all addresses.
 func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {
-	if listed := c.KubeProxy.NodePortAddresses; !slices.Contains(listed, nodePortPrimary) {
-		return false, parseRanges(listed)
+	for _, text := range c.KubeProxy.NodePortAddresses {
+		switch text {
+		case nodePortPrimary:
+			primary = true
+		case nodePortLocalhost:
+			ranges = append(ranges, loopback4, loopback6)
+		case nodePortAll:
+			ranges = append(ranges, netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+		default:
+			ranges = append(ranges, parseRanges([]string{text})...)
+		}
 	}
-	return true, nil
+	return primary, ranges
 }
 
-// ForwardsLocalhost reports whether node ports answer on localhost in nftables mode. That
-// takes a forwarder, which occupies their ports. It runs if the configuration asks for it,
-// or if no mode is set, because iptables mode, which may have served the node before,
-// answers there. It never runs if nodePortAddresses names no loopback address.
-func (c *Config) ForwardsLocalhost() bool {
+// NamesLoopback reports whether an entry of nodePortAddresses names nothing but loopback addresses.
+func NamesLoopback(entry string) bool {
+	r, isRange := parseRange(entry)
+	return entry == nodePortLocalhost || isRange && r.Addr().IsLoopback()
+}
+
+// ForwardsLocalhost reports in which families node ports answer on localhost in nftables mode. That
+// takes a forwarder, which occupies their ports. kube-proxy's feature gate enables it in each family
+// that has an explicit loopback address in nodePortAddresses.
+func (c *Config) ForwardsLocalhost() (forwards service.PerFamily[bool]) {
+	_, ranges := c.nodePorts()
+	gate, field := c.GateEnabled(GateNFTablesLocalhost), c.localhostByField()
+	for _, family := range service.Families {
+		forwards[family] = field || gate && slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
+			return service.FamilyOf(r.Addr()) == family && r.Addr().IsLoopback()
+		})
+	}
+	return forwards
+}
+
+// localhostByField reports whether nftables.localhostNodePorts enables the forwarder, in both families:
+// if the configuration asks for it, or if no mode is set, because iptables mode, which may have served
+// the node before, answers there. It never does if nodePortAddresses names no loopback address.
+func (c *Config) localhostByField() bool {
+	primary, ranges := c.nodePorts()
 	if c.KubeProxy.Mode == ModeBest && !*c.KubeProxy.IPTables.LocalhostNodePorts {
 		return false // written for iptables mode, without localhost
 	}
 	if !*c.Sluice.NFTables.LocalhostNodePorts {
 		return false
 	}
-	primary, ranges := c.nodePorts()
-	switch {
-	case primary:
-		return c.KubeProxy.Mode == ModeNFTables // where it is the default
-	case len(ranges) == 0:
-		return true
+	if len(ranges) == 0 {
+		return !primary || c.KubeProxy.Mode == ModeNFTables // where primary is the default
 	}
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
 		return r.Overlaps(loopback4) || r.Contains(netip.IPv6Loopback())
 	})
 }
 
-// servesLoopback reports whether the IPv4 ranges include a loopback address. No IPv4
-// range means all addresses.
-func servesLoopback(ranges []netip.Prefix) bool {
+// servesLoopback reports whether node ports respond on an IPv4 loopback address. Without primary and
+// IPv4 ranges, they respond on all addresses.
+func servesLoopback(primary bool, ranges []netip.Prefix) bool {
 	is4 := func(r netip.Prefix) bool { return r.Addr().Is4() }
-	return !slices.ContainsFunc(ranges, is4) || slices.ContainsFunc(ranges, loopback4.Overlaps)
+	return !primary && !slices.ContainsFunc(ranges, is4) || slices.ContainsFunc(ranges, loopback4.Overlaps)
 }
 
 // MasqueradeBit returns the bit of the packet mark that asks for source NAT.

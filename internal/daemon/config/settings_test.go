@@ -32,7 +32,11 @@ func TestNodeSettings(t *testing.T) {
 			proxy.NodeSettings{DetectLocal: proxy.DetectInterfaceNamePrefix, Interface: "cali", LocalhostNodePorts: true}},
 		"node": {[]string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=nonsense"},
 			proxy.NodeSettings{DetectLocal: proxy.DetectNodeCIDR, LocalhostNodePorts: true}},
-		"primary":       {[]string{"--nodeport-addresses=primary"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, NodePortPrimary: true}},
+		"primary": {[]string{"--nodeport-addresses=primary"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, NodePortPrimary: true}},
+		"words": {[]string{"--nodeport-addresses=primary,localhost,10.0.0.0/8"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true,
+			NodePortPrimary: true, NodePortRanges: []netip.Prefix{prefix("127.0.0.0/8"), prefix("::1/128"), prefix("10.0.0.0/8")}}},
+		"all": {[]string{"--nodeport-addresses=all"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true,
+			NodePortRanges: []netip.Prefix{prefix("0.0.0.0/0"), prefix("::/0")}}},
 		"address":       {[]string{"--bind-address=192.0.2.7"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true, Address: netip.MustParseAddr("192.0.2.7")}},
 		"no address":    {[]string{"--bind-address=::"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true}},
 		"mode nftables": {[]string{"--proxy-mode=nftables"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, NodePortPrimary: true}},
@@ -100,32 +104,48 @@ func TestNodeNameIsTheHosts(t *testing.T) {
 	}
 }
 
+const localhostGate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"
+
 // TestLocalhostNodePorts: node ports answer on localhost unless that is disabled, or the
 // ranges omit it (in iptables mode, those of IPv4); in nftables mode only if it is configured,
 // or the mode is not.
 func TestLocalhostNodePorts(t *testing.T) {
+	none, both := service.PerFamily[bool]{}, service.PerFamily[bool]{true, true}
 	for _, c := range []struct {
-		words             []string
-		iptables, forward bool
+		words    []string
+		iptables bool
+		forward  service.PerFamily[bool]
 	}{
-		{nil, true, true},
-		{[]string{"--proxy-mode=nftables"}, false, false},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports"}, false, true},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports=false"}, false, false},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=127.0.0.0/8"}, true, true},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=192.168.0.0/16"}, false, false},
-		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=127.0.0.0/8"}, true, false},
-		{[]string{"--iptables-localhost-nodeports=false"}, false, false},
-		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, false},
-		{[]string{"--sluice-nftables-localhost-nodeports=false"}, true, false},
-		{[]string{"--nodeport-addresses=192.168.0.0/16"}, false, false},
-		{[]string{"--nodeport-addresses=192.168.0.0/16,127.0.0.0/8"}, true, true},
-		{[]string{"--nodeport-addresses=127.0.0.1/32"}, true, true},
-		{[]string{"--nodeport-addresses=0.0.0.0/0"}, true, true},
-		{[]string{"--nodeport-addresses=fd00::/8"}, true, false},
-		{[]string{"--nodeport-addresses=fd00::/8,::1/128"}, true, true},
-		{[]string{"--nodeport-addresses=primary"}, false, false},
-		{[]string{"--nodeport-addresses=127.0.0.0/8", "--iptables-localhost-nodeports=false"}, false, false},
+		{nil, true, both},
+		{[]string{"--proxy-mode=nftables"}, false, none},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports"}, false, both},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports=false"}, false, none},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=127.0.0.0/8"}, true, both},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=192.168.0.0/16"}, false, none},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=127.0.0.0/8"}, true, none},
+		{[]string{"--iptables-localhost-nodeports=false"}, false, none},
+		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, none},
+		{[]string{"--sluice-nftables-localhost-nodeports=false"}, true, none},
+		{[]string{"--nodeport-addresses=192.168.0.0/16"}, false, none},
+		{[]string{"--nodeport-addresses=192.168.0.0/16,127.0.0.0/8"}, true, both},
+		{[]string{"--nodeport-addresses=127.0.0.1/32"}, true, both},
+		{[]string{"--nodeport-addresses=0.0.0.0/0"}, true, both},
+		{[]string{"--nodeport-addresses=fd00::/8"}, true, none},
+		{[]string{"--nodeport-addresses=fd00::/8,::1/128"}, true, both},
+		{[]string{"--nodeport-addresses=primary"}, false, none},
+		{[]string{"--nodeport-addresses=primary,localhost"}, true, both},
+		{[]string{"--nodeport-addresses=all"}, true, both},
+		{[]string{"--nodeport-addresses=primary,all"}, true, both},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=primary,192.168.0.0/16"}, false, none},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=primary,localhost"}, true, none},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=primary,localhost", localhostGate}, true, both},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=localhost", localhostGate}, true, both},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=all,127.0.0.0/8", localhostGate}, true, service.PerFamily[bool]{service.IPv4: true}},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=primary,127.0.0.0/8", localhostGate}, true, service.PerFamily[bool]{service.IPv4: true}},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=0.0.0.0/0,::1/128", localhostGate}, true, service.PerFamily[bool]{service.IPv6: true}},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=all", localhostGate}, true, none},
+		{[]string{"--proxy-mode=nftables", localhostGate}, false, none},
+		{[]string{"--nodeport-addresses=127.0.0.0/8", "--iptables-localhost-nodeports=false"}, false, none},
 	} {
 		loaded, _ := load(t, c.words...)
 		s, err := loaded.NodeSettings(ModeIPTables)

@@ -54,17 +54,17 @@ type LogConfiguration struct {
 
 // PaceConfiguration says when kernel rules are written; see aggregator.Pace.
 type PaceConfiguration struct {
-	// Spacing is the shortest pause between the end of one write and the start of the
+	// MinInterval is the shortest pause between the end of one write and the start of the
 	// next. Unset: the minSyncPeriod of the mode if the configuration names one,
-	// otherwise 0 in nftables mode, and by writeShare in iptables mode.
-	Spacing *metav1.Duration `json:"spacing,omitempty"`
-	// Deadline is the longest time from a change to the start of its write; it
-	// overrides a pause. Unset: 1 s, or the spacing if that is longer.
-	Deadline *metav1.Duration `json:"deadline,omitempty"`
-	// WriteShare is the largest share of time spent writing while changes go on, from 0
-	// to 1; 0 means no limit. Unset: 0.25 in iptables mode unless a spacing is named,
+	// otherwise 0 in nftables mode, and by maxWriteShare in iptables mode.
+	MinInterval *metav1.Duration `json:"minInterval,omitempty"`
+	// MaxDelay is the longest time from a change to the start of its write; it
+	// overrides a pause. Unset: 1 s, or the minimum interval if that is longer.
+	MaxDelay *metav1.Duration `json:"maxDelay,omitempty"`
+	// MaxWriteShare is the largest share of time spent writing while changes go on, from 0
+	// to 1; 0 means no limit. Unset: 0.25 in iptables mode unless a minimum interval is named,
 	// otherwise 0.
-	WriteShare *float64 `json:"writeShare,omitempty"`
+	MaxWriteShare *float64 `json:"maxWriteShare,omitempty"`
 	// AuditInterval is the interval between audits of the kernel. Unset: the
 	// syncPeriod of the mode; if that is kube-proxy's default of 30 s, 5 min in
 	// nftables mode, where the kernel announces changes by other programs.
@@ -127,7 +127,16 @@ type NFTablesConfiguration struct {
 	// kube-proxy in this mode. Default: false if the configuration sets this mode, and
 	// true if Sluice chose it, because iptables mode answered there before.
 	LocalhostNodePorts *bool `json:"localhostNodePorts"`
+	// Offload moves established TCP connections to Services past netfilter and routing (tcp), or does not (off);
+	// see docs/offload.md. Default: off.
+	Offload string `json:"offload"`
 }
+
+// The values of NFTablesConfiguration.Offload.
+const (
+	OffloadOff = "off"
+	OffloadTCP = "tcp"
+)
 
 // IPVSConfiguration is for mode ipvs.
 type IPVSConfiguration struct {
@@ -174,9 +183,9 @@ type HealthzConfiguration struct {
 
 // ConntrackConfiguration is about the removal of stale flows.
 type ConntrackConfiguration struct {
-	// Gather is how long a change waits for others that the same sweep can handle.
+	// BatchWindow is how long a change waits for others that the same sweep can handle.
 	// Default: 20 ms.
-	Gather metav1.Duration `json:"gather"`
+	BatchWindow metav1.Duration `json:"batchWindow"`
 }
 
 // MetricsConfiguration is about metrics.
@@ -217,7 +226,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Pace.BackoffMax, 30 * time.Second},
 		{&s.Start.GateWait, 10 * time.Second},
 		{&s.Actors.MessageDeadline, 10 * time.Second},
-		{&s.Conntrack.Gather, 20 * time.Millisecond},
+		{&s.Conntrack.BatchWindow, 20 * time.Millisecond},
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
 	} {
 		setDuration(d.field, d.value)
@@ -236,6 +245,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		s.Metrics.Hosts = []string{}
 	}
 	setText(&s.IPTables.Variant, "auto")
+	setText(&s.NFTables.Offload, OffloadOff)
 	setText(&s.Userspace.Balancing, BalanceRoundRobin)
 	setText(&s.State.Dir, "/run/sluice")
 }
@@ -248,9 +258,9 @@ func (s *SluiceConfiguration) setModeDefaults(mode Mode) {
 // copy returns a deep copy.
 func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c := *s
-	c.Pace.Spacing = clone(s.Pace.Spacing)
-	c.Pace.Deadline = clone(s.Pace.Deadline)
-	c.Pace.WriteShare = clone(s.Pace.WriteShare)
+	c.Pace.MinInterval = clone(s.Pace.MinInterval)
+	c.Pace.MaxDelay = clone(s.Pace.MaxDelay)
+	c.Pace.MaxWriteShare = clone(s.Pace.MaxWriteShare)
 	c.Pace.AuditInterval = clone(s.Pace.AuditInterval)
 	c.Start.NodeWait = clone(s.Start.NodeWait)
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
@@ -273,12 +283,13 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "log.level", s.Log.Level, "debug, info, warn or error", "", "debug", "info", "warn", "error")
 	oneOf(found, "log.format", s.Log.Format, "text, json, console or auto", "", FormatText, FormatJSON, FormatConsole, FormatAuto)
 	oneOf(found, "iptables.variant", s.IPTables.Variant, "auto, legacy or nft", "auto", "legacy", "nft")
+	oneOf(found, "nftables.offload", s.NFTables.Offload, OffloadOff+" or "+OffloadTCP, OffloadOff, OffloadTCP)
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
 	c.checkPace(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
 	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)
 	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)
-	found.positive(sluicePrefix+"conntrack.gather", s.Conntrack.Gather.Duration)
+	found.positive(sluicePrefix+"conntrack.batchWindow", s.Conntrack.BatchWindow.Duration)
 	found.positive(sluicePrefix+"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration)
 	for i, text := range s.Addresses.Denied {
 		checkRange(document.Index(sluicePrefix+"addresses.denied", i), text, found)
@@ -311,14 +322,14 @@ func oneOf(found *findings, field, value, want string, allowed ...string) {
 
 func (c *Config) checkPace(found *findings) {
 	p := &c.Sluice.Pace
-	if p.Spacing != nil {
-		found.notNegative(sluicePrefix+"pace.spacing", p.Spacing.Duration)
+	if p.MinInterval != nil {
+		found.notNegative(sluicePrefix+"pace.minInterval", p.MinInterval.Duration)
 	}
-	if spacing, _ := c.spacing(); p.Deadline != nil && (p.Deadline.Duration <= 0 || p.Deadline.Duration < spacing) {
-		found.wrong(sluicePrefix+"pace.deadline", p.Deadline.Duration, "more than 0, and at least the spacing of %v", spacing)
+	if spacing, _ := c.spacing(); p.MaxDelay != nil && (p.MaxDelay.Duration <= 0 || p.MaxDelay.Duration < spacing) {
+		found.wrong(sluicePrefix+"pace.maxDelay", p.MaxDelay.Duration, "more than 0, and at least the minimum interval of %v", spacing)
 	}
-	if p.WriteShare != nil && (*p.WriteShare < 0 || *p.WriteShare > 1) {
-		found.wrong(sluicePrefix+"pace.writeShare", *p.WriteShare, "0 (no limit) to 1")
+	if p.MaxWriteShare != nil && (*p.MaxWriteShare < 0 || *p.MaxWriteShare > 1) {
+		found.wrong(sluicePrefix+"pace.maxWriteShare", *p.MaxWriteShare, "0 (no limit) to 1")
 	}
 	if p.AuditInterval != nil {
 		found.positive(sluicePrefix+"pace.auditInterval", p.AuditInterval.Duration)

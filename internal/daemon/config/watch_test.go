@@ -105,7 +105,7 @@ func TestWatch(t *testing.T) {
 
 	// A mistake is reported once.
 	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
-	if u := f.next(); u.Err == nil || u.Err.Error() != file+":3: oomScoreAdj: 5000: want -1000 to 1000" || *u.Config.KubeProxy.OOMScoreAdj != 1 || u.Changes != nil {
+	if u := f.next(); u.Err == nil || u.Err.Error() != file+":3: oomScoreAdj: 5000: must be -1000 to 1000" || *u.Config.KubeProxy.OOMScoreAdj != 1 || u.Changes != nil {
 		t.Fatalf("%+v", u)
 	}
 	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")

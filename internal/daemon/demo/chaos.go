@@ -65,9 +65,9 @@ func (c *chaos) next(key service.Key) mode {
 	return m
 }
 
-// witness listens to the proxy and records what the story checks. It implements
+// recorder listens to the proxy and records what the demo checks. It implements
 // observe.Listener.
-type witness struct {
+type recorder struct {
 	mu       sync.Mutex
 	changed  chan struct{}
 	applied  map[service.Key]map[string]aggregator.Applied // the last, by domain
@@ -78,25 +78,25 @@ type witness struct {
 	objects  int
 }
 
-func newWitness() *witness {
-	return &witness{changed: make(chan struct{}), applied: map[service.Key]map[string]aggregator.Applied{}}
+func newRecorder() *recorder {
+	return &recorder{changed: make(chan struct{}), applied: map[service.Key]map[string]aggregator.Applied{}}
 }
 
 // note runs f under the lock and wakes the waiters.
-func (w *witness) note(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (r *recorder) note(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	f()
-	close(w.changed)
-	w.changed = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // await waits until the condition holds, which it evaluates under the lock.
-func (w *witness) await(ctx context.Context, what string, condition func() bool) error {
+func (r *recorder) await(ctx context.Context, what string, condition func() bool) error {
 	for {
-		w.mu.Lock()
-		held, changed := condition(), w.changed
-		w.mu.Unlock()
+		r.mu.Lock()
+		held, changed := condition(), r.changed
+		r.mu.Unlock()
 		if held {
 			return nil
 		}
@@ -110,8 +110,8 @@ func (w *witness) await(ctx context.Context, what string, condition func() bool)
 
 // appliedSince returns the last application of a key's fragments, and whether each of n
 // domains has applied one after t. The caller holds the lock.
-func (w *witness) appliedSince(key service.Key, t time.Time, n int) (last aggregator.Applied, all bool) {
-	for _, e := range w.applied[key] {
+func (r *recorder) appliedSince(key service.Key, t time.Time, n int) (last aggregator.Applied, all bool) {
+	for _, e := range r.applied[key] {
 		if e.At.After(t) {
 			n--
 			if e.At.After(last.At) {
@@ -123,49 +123,49 @@ func (w *witness) appliedSince(key service.Key, t time.Time, n int) (last aggreg
 }
 
 // stack returns where the first stuck actor stood; empty if none was stuck.
-func (w *witness) stack() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.stuck) == 0 {
+func (r *recorder) stack() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.stuck) == 0 {
 		return ""
 	}
-	return w.stuck[0].Stack
+	return r.stuck[0].Stack
 }
 
 // Supervisor records failures, hangs and restarts.
-func (w *witness) Supervisor(event supervisor.Event[service.Key]) {
-	w.note(func() {
+func (r *recorder) Supervisor(event supervisor.Event[service.Key]) {
+	r.note(func() {
 		switch e := event.What.(type) {
 		case supervisor.Failed:
-			w.failed = append(w.failed, e)
+			r.failed = append(r.failed, e)
 		case supervisor.Stuck:
-			w.stuck = append(w.stuck, e)
+			r.stuck = append(r.stuck, e)
 		case supervisor.Started:
 			if e.Again {
-				w.restarts++
+				r.restarts++
 			}
 		}
 	})
 }
 
 // Source implements observe.Listener.
-func (*witness) Source(source.Shadowed) {}
+func (*recorder) Source(source.Shadowed) {}
 
 // Aggregator records batches and applications.
-func (w *witness) Aggregator(event aggregator.Event) {
-	w.note(func() {
+func (r *recorder) Aggregator(event aggregator.Event) {
+	r.note(func() {
 		switch e := event.(type) {
 		case aggregator.BatchWritten:
-			w.batches++
-			w.objects += e.Receipt.Written.Objects
+			r.batches++
+			r.objects += e.Receipt.Written.Objects
 		case aggregator.Applied:
-			if w.applied[e.Key] == nil {
-				w.applied[e.Key] = map[string]aggregator.Applied{}
+			if r.applied[e.Key] == nil {
+				r.applied[e.Key] = map[string]aggregator.Applied{}
 			}
-			w.applied[e.Key][e.Domain] = e
+			r.applied[e.Key][e.Domain] = e
 		}
 	})
 }
 
 // Actors ignores the actors' events.
-func (w *witness) Actors(actors.Event) {}
+func (r *recorder) Actors(actors.Event) {}

@@ -57,15 +57,15 @@ func TestChaosHangsUntilItsEnd(t *testing.T) {
 	<-returned
 }
 
-var _ observe.Listener = (*witness)(nil)
+var _ observe.Listener = (*recorder)(nil)
 
-// appliedAt tells a witness that a domain has applied demo/echo.
-func appliedAt(w *witness, domain string, at time.Time) {
+// appliedAt tells a recorder that a domain has applied demo/echo.
+func appliedAt(w *recorder, domain string, at time.Time) {
 	w.Aggregator(aggregator.Applied{Domain: domain, At: at, Contribution: dataplane.Contribution{Key: echo}})
 }
 
 func TestWitnessAwait(t *testing.T) {
-	w := newWitness()
+	w := newRecorder()
 	go w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Failed{}})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -81,7 +81,7 @@ func TestWitnessAwait(t *testing.T) {
 }
 
 func TestWitnessAppliedSince(t *testing.T) {
-	w, began := newWitness(), time.Now()
+	w, began := newRecorder(), time.Now()
 	appliedAt(w, "a", began.Add(-time.Second))
 	appliedAt(w, "b", began.Add(time.Second))
 	if _, ok := w.appliedSince(echo, began, 2); ok {
@@ -97,7 +97,7 @@ func TestWitnessAppliedSince(t *testing.T) {
 }
 
 func TestWitnessCounts(t *testing.T) {
-	w := newWitness()
+	w := newRecorder()
 	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{}})
 	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{Again: true}})
 	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Stuck{}})

@@ -100,28 +100,28 @@ func TestKernelLoadKeepsFailures(t *testing.T) {
 	}
 }
 
-// teller is a story whose client answers itself.
-func teller(t *testing.T, served map[string][]target) *story {
+// answering returns a run whose client answers itself.
+func answering(t *testing.T, served map[string][]target) *run {
 	var out strings.Builder
-	return &story{out: &out, network: &network{client: client(t, served)}, witness: newWitness(), chaos: newChaos()}
+	return &run{page: NewPage(&out), network: &network{client: client(t, served)}, recorder: newRecorder(), chaos: newChaos()}
 }
 
 func TestKernelSpreadWantsAllPodsToAnswer(t *testing.T) {
-	err := teller(t, map[string][]target{"pod-11": targets}).spread(t.Context())
+	err := answering(t, map[string][]target{"pod-11": targets}).spread(t.Context())
 	if err == nil || err.Error() != "TCP on IPv4: pod-12 answered 0 of 250 connections: not spread evenly" {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestKernelSpreadWantsEveryConnection(t *testing.T) {
-	err := teller(t, nil).spread(t.Context())
+	err := answering(t, nil).spread(t.Context())
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestKernelGone(t *testing.T) {
-	s := teller(t, map[string][]target{"pod-13": targets})
+	s := answering(t, map[string][]target{"pod-13": targets})
 	if err := s.gone(t.Context(), "pod-13"); err == nil || err.Error() != "TCP on IPv4: pod-13 still answers after it was taken out" {
 		t.Errorf("got %v", err)
 	}

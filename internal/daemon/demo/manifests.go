@@ -16,7 +16,7 @@ func Manifests() (dir string, remove func() error, err error) {
 	return m.dir, m.close, err
 }
 
-// manifests is a directory of the sample manifests that the story edits.
+// manifests is a directory of the sample manifests that the demo edits.
 type manifests struct{ dir string }
 
 func newManifests() (m manifests, err error) {

@@ -33,7 +33,7 @@ const (
 	dumpFileMax = 32 << 20
 	// toolTime bounds one run of a tool.
 	toolTime = 20 * time.Second
-	// dumpTroubled and dumpRecent bound the Services with a file each: those that are not in force,
+	// dumpTroubled and dumpRecent bound the Services with a file each: those that are not applied,
 	// and those that changed last.
 	dumpTroubled, dumpRecent = 100, 100
 )
@@ -61,7 +61,7 @@ func (i *Inspection) fill(a *archive) {
 	a.add("status.txt", "sluice status", status.Print)
 	a.add("versions.txt", "versions of the program, the kernel and the tools", func(to io.Writer) error { return i.versions(a.ctx, to) })
 	a.json("health.json", "what health finds", i.Monitor.Report())
-	a.json("configuration.json", "the configuration in force, without secrets", i.configuration())
+	a.json("configuration.json", "the configuration applied, without secrets", i.configuration())
 	a.add("metrics.txt", "all metrics", func(to io.Writer) error {
 		request, err := http.NewRequestWithContext(a.ctx, http.MethodGet, "/metrics", nil)
 		if err == nil {
@@ -98,7 +98,7 @@ func (i *Inspection) services(a *archive) {
 	troubled, recent := 0, 0
 	for _, s := range list.Items {
 		switch {
-		case s.State != state.InForce && troubled < dumpTroubled:
+		case s.State != state.Applied && troubled < dumpTroubled:
 			troubled++
 		case recent < dumpRecent:
 			recent++
@@ -119,7 +119,7 @@ func (i *Inspection) services(a *archive) {
 	}
 }
 
-// configuration returns what is in force and the flags, without passwords in addresses.
+// configuration returns what is applied and the flags, without passwords in addresses.
 func (i *Inspection) configuration() map[string]any {
 	now := *i.Current()
 	shown := map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice, "source": withoutPassword(i.Feed.Origin)}
@@ -167,10 +167,14 @@ type tool struct {
 // tools returns those of the mode; a tool that this node lacks gives a file that says so.
 func (i *Inspection) tools() (all []tool) {
 	if i.Backend.Mode == config.ModeNFTables {
-		return []tool{
+		all = []tool{
 			{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
 			{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
 		}
+		if i.Offload != nil {
+			all = append(all, tool{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}})
+		}
+		return all
 	}
 	variant := cmp.Or(string(i.Backend.Variant), "nft")
 	all = []tool{
@@ -201,7 +205,7 @@ type answerTo struct {
 func (a answerTo) Header() http.Header { return a.header }
 func (a answerTo) WriteHeader(int)     {}
 
-// archive is a .tar of files in one folder. After an error of the writer it does nothing more.
+// archive is a .tar of files in one directory. After an error of the writer it does nothing more.
 type archive struct {
 	ctx    context.Context
 	tar    *tar.Writer

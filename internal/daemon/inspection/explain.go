@@ -30,7 +30,7 @@ const (
 
 // Explain says what becomes of a connection: it renders the Services concerned once more, with the
 // renderers of the running domains, and asks the kernel for what packets have left in it.
-func (i *Inspection) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
+func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error) {
 	addresses, err := hostaddress.List()
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Question) (*explain.
 	defer memory.close()
 	seen := &explain.State{
 		Mode: string(i.Backend.Mode), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
-		Domain: i.domainOf, ForwardsLocalhost: i.Backend.Mode == config.ModeNFTables && i.Options.ForwardsLocalhost(),
+		Domain: i.domainOf, ForwardsLocalhost: i.Options.ForwardsLocalhost(),
 		Towards: hostaddress.Towards,
 	}
 	if i.Backend.Mode != config.ModeIPVS { // what IPVS remembers is not read
@@ -49,7 +49,7 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Question) (*explain.
 	if err != nil {
 		return nil, err
 	}
-	answer.Pending = i.pending(ctx, answer, service.FamilyOf(q.To.Addr()))
+	answer.Pending = i.pending(ctx, answer, q.To.Addr())
 	answer.Connections = connectionsOf(ctx, q)
 	return answer, nil
 }
@@ -70,9 +70,9 @@ func (i *Inspection) domainOf(family service.Family) (dataplane.Renderer, datapl
 	return nil, nil
 }
 
-// pending returns the Services at the destination whose newest rules are not in force in a family,
-// and the node if its own are not.
-func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family service.Family) (found []explain.Pending) {
+// pending returns the Services at the destination whose newest rules are not applied in its family,
+// and the node if its own are not. On localhost, that includes listeners.
+func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, to netip.Addr) (found []explain.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
 	keys := []service.Key{service.Node}
@@ -80,7 +80,7 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family
 		keys = append(keys, service.ParseKey(f.Service))
 	}
 	for n, status := range i.Proxy.Status() {
-		if i.Backend.Domains[n].Family != family || i.Backend.Domains[n].Auxiliary {
+		if d := &i.Backend.Domains[n]; d.Family != service.FamilyOf(to) || d.Auxiliary && !to.IsLoopback() {
 			continue
 		}
 		for _, key := range keys {
@@ -89,7 +89,7 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family
 				spec = &service.Spec{Key: key} // the node, or gone meanwhile
 			}
 			stands := i.serviceDomain(ctx, n, &status, spec)
-			if stands.State != state.Waiting && stands.State != state.Quarantined {
+			if stands.State != state.Pending && stands.State != state.Quarantined {
 				continue
 			}
 			p := explain.Pending{Service: key.String(), State: string(stands.State)}
@@ -103,7 +103,7 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, family
 }
 
 // connectionsOf asks the kernel for the connections of a client to a destination.
-func connectionsOf(ctx context.Context, q explain.Question) *explain.Connections {
+func connectionsOf(ctx context.Context, q explain.Flow) *explain.Connections {
 	ctx, cancel := context.WithTimeout(ctx, trackedTime)
 	defer cancel()
 	found := &explain.Connections{Items: []explain.Connection{}}
@@ -115,7 +115,7 @@ func connectionsOf(ctx context.Context, q explain.Question) *explain.Connections
 	found.More = more
 	for _, c := range list {
 		found.Items = append(found.Items, explain.Connection{
-			From: c.From.String(), To: c.Answerer.String(), Source: c.Seen.String(), State: c.State,
+			From: c.From.String(), To: c.Answerer.String(), Source: c.Seen.String(), State: c.State, Offloaded: c.Offloaded,
 		})
 	}
 	return found
@@ -134,11 +134,11 @@ func (m *kernelMemory) close() {
 }
 
 // InMap implements explain.Memory.
-func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftrender.Recollection, bool, error) {
+func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftrender.AffinityEntry, bool, error) {
 	if m.socket == nil {
 		opened, err := wire.Open()
 		if err != nil {
-			return nftrender.Recollection{}, false, err
+			return nftrender.AffinityEntry{}, false, err
 		}
 		m.socket = opened
 	}

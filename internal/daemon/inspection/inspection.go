@@ -33,7 +33,7 @@ type Proxy interface {
 	Node() *service.NodeObject
 	Facts() *service.NodeFacts
 	Status() []aggregator.Status
-	Waiting(ctx context.Context, domain string, limit int) ([]service.Key, error)
+	Pending(ctx context.Context, domain string, limit int) ([]service.Key, error)
 	Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error)
 }
 
@@ -43,7 +43,7 @@ type Inspection struct {
 	Options *setup.Options
 	// FlagValues returns all flags with their values; nil if they are not known.
 	FlagValues func() map[string]string
-	// Current returns the configuration in force.
+	// Current returns the configuration applied.
 	Current func() *config.Config
 	// Node is the name of the node.
 	Node    string
@@ -54,6 +54,8 @@ type Inspection struct {
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
 	Forwarders *backend.Forwarders
+	// Offload moves connections into a flowtable; nil if the configuration does not ask for it.
+	Offload *backend.Offload
 	// Started is when the process began.
 	Started time.Time
 }
@@ -66,7 +68,7 @@ func (i *Inspection) Ready(ctx context.Context) error {
 	for i.Proxy.Synced().IsZero() {
 		select {
 		case <-ctx.Done():
-			return errors.New("the proxy has no complete picture of the Services yet (" + i.Feed.Origin + "); see sluice status")
+			return errors.New("the proxy has not completed its initial sync (" + i.Feed.Origin + "); see sluice status")
 		case <-time.After(look):
 		}
 	}
@@ -87,7 +89,7 @@ func (i *Inspection) Status() inspect.Status {
 		Services: max(0, i.Proxy.Services()), Healthy: report.Healthy(),
 		Domains: []inspect.Domain{}, Findings: []inspect.Finding{},
 	}
-	made.Actors.Running, made.Actors.Waiting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
+	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
 	for _, r := range i.Feed.Resources() {
 		resource := inspect.Resource{Name: r.Resource, Heard: utc(r.Heard), FailingSince: utc(r.FailingSince), Absent: r.Absent}
 		if r.Err != nil {
@@ -97,6 +99,10 @@ func (i *Inspection) Status() inspect.Status {
 	}
 	for n, status := range i.Proxy.Status() {
 		made.Domains = append(made.Domains, i.domain(n, &status))
+	}
+	if i.Offload != nil {
+		now := i.Offload.State()
+		made.Offload = &inspect.Offload{Devices: now.Devices, Problem: now.Problem}
 	}
 	for _, f := range report.Findings {
 		// Without a cluster there is no Node that could be eligible for anything.
@@ -121,12 +127,12 @@ func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
 	made := inspect.Domain{
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
-		Held: len(status.Quarantined), Waiting: l.Pending, Queue: status.Waiting,
+		Held: len(status.Quarantined), Pending: l.Pending, Queue: status.Waiting,
 		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
 		Batches: status.Batches, LastWrite: utc(status.LastWrite),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
-	made.InForce = max(0, l.Keys-1-made.Waiting-made.Held) // without the node's own account
+	made.Applied = max(0, l.Keys-1-made.Pending-made.Held) // without the node's own account
 	for n := range min(len(status.Quarantined), inspect.QuarantinedMax) {
 		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}

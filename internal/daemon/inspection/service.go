@@ -19,7 +19,7 @@ import (
 
 const (
 	// standingMax bounds what one ledger is asked about all Services. While more of them wait, some
-	// of these may be shown as in force.
+	// of these may be shown as applied.
 	standingMax = 1000
 	// ledgerTime bounds the wait for a ledger.
 	ledgerTime = 2 * time.Second
@@ -41,12 +41,12 @@ func (i *Inspection) standings(ctx context.Context) standings {
 	defer cancel()
 	all := standings{}
 	for _, status := range i.Proxy.Status() {
-		waiting, err := i.Proxy.Waiting(ctx, status.Domain, standingMax)
+		pending, err := i.Proxy.Pending(ctx, status.Domain, standingMax)
 		if err != nil {
 			continue
 		}
-		for _, key := range waiting {
-			all.note(key, state.Waiting)
+		for _, key := range pending {
+			all.note(key, state.Pending)
 		}
 	}
 	return all
@@ -153,24 +153,24 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 // serviceDomain returns how a Service stands in one domain.
 func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, spec *service.Spec) inspect.ServiceDomain {
 	key := spec.Key
-	made := inspect.ServiceDomain{Name: status.Domain, State: state.InForce, Objects: []inspect.Object{}}
+	made := inspect.ServiceDomain{Name: status.Domain, State: state.Applied, Objects: []inspect.Object{}}
 	account, err := i.Proxy.Account(ctx, status.Domain, key, inspect.ObjectsMax)
 	if err != nil {
 		made.Error = "the domain does not answer fully: " + err.Error()
 	}
 	if account.Pending || account.Queued || err == nil && !account.Known {
-		made.State = state.Waiting
+		made.State = state.Pending
 	}
 	if d := &i.Backend.Domains[n]; len(spec.Denied[d.Family]) > 0 && !d.Auxiliary {
 		made.State = state.Shadowed
 	}
 	for _, h := range account.Objects {
-		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: state.InForce}
+		o := inspect.Object{Container: h.Object.ID.Container, Name: i.objectName(n, &h), State: state.Applied}
 		switch {
 		case h.By != (service.Key{}):
 			o.State = state.Shadowed
 		case h.Differs:
-			o.State = state.Waiting
+			o.State = state.Pending
 		}
 		made.Objects = append(made.Objects, o)
 	}

@@ -27,10 +27,10 @@ const domain4 = "nftables/IPv4"
 func key(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }
 
 // fake is a proxy with some Services. The kernel rejects the one with the name "rejected", and the newest
-// rules of those whose names end with "pending" are not in force.
+// rules of those whose names end with "pending" are not applied.
 type fake struct {
 	*source.Cache
-	waiting []service.Key
+	pending []service.Key
 	err     error
 }
 
@@ -69,7 +69,7 @@ func (f *fake) Status() []aggregator.Status {
 	return []aggregator.Status{{Domain: domain4, Quarantined: []aggregator.QuarantinedKey{{Key: key("rejected"), Reason: "Invalid argument"}}}}
 }
 
-func (f *fake) Waiting(context.Context, string, int) ([]service.Key, error) { return f.waiting, f.err }
+func (f *fake) Pending(context.Context, string, int) ([]service.Key, error) { return f.pending, f.err }
 
 func (f *fake) Account(_ context.Context, _ string, of service.Key, _ int) (ledger.Account, error) {
 	return ledger.Account{Known: true, Pending: strings.HasSuffix(of.Name, "pending")}, f.err
@@ -91,10 +91,10 @@ func TestAListAndADetailAgree(t *testing.T) {
 		spec.ClusterIPs[service.IPv6] = netip.MustParseAddr(map[string]string{"owner": "fd00::1", "shadowed6": "fd00::2"}[name])
 		f.SetSpec(&spec)
 	}
-	f.waiting = []service.Key{key("pending"), key("rejected"), key("shadowed-pending")}
+	f.pending = []service.Key{key("pending"), key("rejected"), key("shadowed-pending")}
 	for ledger, want := range map[error]string{
-		nil:                   "[in force waiting in force parked waiting quarantined shadowed shadowed shadowed]",
-		errors.New("no turn"): "[in force waiting in force parked in force quarantined shadowed shadowed shadowed]",
+		nil:                   "[applied pending applied parked pending quarantined shadowed shadowed shadowed]",
+		errors.New("no turn"): "[applied pending applied parked applied quarantined shadowed shadowed shadowed]",
 	} {
 		f.err = ledger
 		var list, details []string
@@ -140,7 +140,7 @@ ExternalIP 192.0.2.2:80
 	if got, want := shown(), strings.ReplaceAll(want, "ns/owner", ""); got != want {
 		t.Errorf("without the owner: got\n%swant\n%s", got, want)
 	}
-	if state := i.Service(t.Context(), key("shadowed")).State; state != "in force" {
+	if state := i.Service(t.Context(), key("shadowed")).State; state != "applied" {
 		t.Errorf("without the owner, it is %s", state)
 	}
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // Socket is the local socket of this process. It outlives servers: each shows its own answers on
-// it, and clients notice nothing of a hand-over (docs/adr/0027-questions.md).
+// it, and clients notice nothing of a hand-over (docs/adr/0027-inspection-api.md).
 type Socket struct {
 	log *zap.Logger
 	// answers are those of the server that runs.
@@ -91,7 +91,7 @@ func (k *Socket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*k.answers.Load()).ServeHTTP(w, r)
 }
 
-// run listens and serves until the context ends. Whatever fails is repeated: questions are no
+// run listens and serves until the context ends. Every failure is retried: queries are no
 // reason to end a proxy.
 func (k *Socket) run(ctx context.Context, path string) {
 	for pause, told := socketAgainMin, false; ; pause = min(2*pause, socketAgainMax) {
@@ -101,7 +101,7 @@ func (k *Socket) run(ctx context.Context, path string) {
 		}
 		if !told {
 			told = true
-			k.log.Warn("cannot answer questions (sluice status, get, describe, dump); trying again",
+			k.log.Warn("cannot serve the inspection socket; retrying",
 				zap.String("socket", path), zap.Error(err))
 		}
 		select {
@@ -157,14 +157,14 @@ func (k *Socket) serve(ctx context.Context, path string) error {
 	return err
 }
 
-// listenAt listens at a path, for root alone. It replaces a socket that nobody listens at: one of
+// listenAt listens at a path, for root alone. It replaces a socket without a listener: one of
 // a process that was killed.
 func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err := clearStale(path); err != nil {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		// The file gets the mode of the socket: nobody else can connect, not even at first.
+		// The file gets the mode of the socket: no other user can connect, not even at first.
 		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
 		return errors.Join(err, controlErr)
 	}}
@@ -180,7 +180,7 @@ func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
 	return unixListener, nil
 }
 
-// clearStale removes a socket that nobody listens at.
+// clearStale removes a socket without a listener.
 func clearStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // Follow keeps a lab as a directory of manifests says, until the context ends. It calls
-// changed after each change, once it has all. The proxy reads the same directory, and reports its mistakes.
+// changed after each change, once it has all. The proxy reads the same directory, and reports its errors.
 func (l *Lab) Follow(ctx context.Context, dir, nodeName string, changed func(State)) {
 	news := &news{notices: make(chan struct{}, 1)}
 	cache := source.NewCache(news, source.Options{})

@@ -1,4 +1,4 @@
-// Package lab is a small network around a proxy in a sandbox, for somebody who wants to try
+// Package lab is a small network around a proxy in a sandbox, for users who want to try
 // Services without a cluster: a client outside of the node, and a pod for each address that
 // the manifests name as an endpoint, with real servers at its ports. It follows the
 // manifests. It stands above the root package; package daemon calls it for sluice run.
@@ -149,7 +149,7 @@ func (l *Lab) Want(wanted map[Socket]string) {
 // String returns "10.244.1.11:8080/tcp".
 func (s Socket) String() string { return s.At.String() + "/" + s.Protocol.String() }
 
-// leave removes the pods whose address nobody wants.
+// leave removes the pods whose address is not wanted any more.
 func (l *Lab) leave(wanted map[Socket]string) {
 	addresses := map[netip.Addr]bool{}
 	for socket := range wanted {
@@ -221,7 +221,7 @@ func (l *Lab) stop(socket Socket) {
 func (l *Lab) say(what string) {
 	if !l.said[what] {
 		l.said[what] = true
-		l.log.Warn("part of the lab does not work", zap.String("problem", what))
+		l.log.Warn("failed to start part of the sandbox network", zap.String("problem", what))
 	}
 }
 

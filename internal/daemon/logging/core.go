@@ -84,7 +84,10 @@ func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if !c.admits(o, entry.Level, max(c.threshold(o), o.verbosityOf(entry.Caller))) {
 		return nil
 	}
-	all := make([]zapcore.Field, 0, len(c.fields)+len(fields)+1)
+	all := make([]zapcore.Field, 0, len(c.fields)+len(fields)+2)
+	if !c.numbered {
+		all = append(all, identify(entry)...)
+	}
 	for _, f := range append(slices.Clip(c.fields), fields...) {
 		all = append(all, named(f))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -168,5 +169,38 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWarningsHaveIDs: lines at WARN and ERROR begin with the ID of their message, lines of
+// libraries and at other levels do not.
+func TestWarningsHaveIDs(t *testing.T) {
+	entry := zapcore.Entry{Level: zapcore.WarnLevel, Message: "batch write failed; retrying"}
+	if got := identify(entry); len(got) != 1 || got[0].Key != "id" || got[0].String != "write-failed" {
+		t.Errorf("%+v", got)
+	}
+	for name, other := range map[string]zapcore.Entry{
+		"below WARN": {Level: zapcore.DebugLevel, Message: entry.Message}, "unknown": {Level: zapcore.WarnLevel, Message: "x"},
+	} {
+		if got := identify(other); got != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if id := ID("http: TLS handshake error"); id != "http" {
+		t.Errorf("the HTTP server has the ID %q", id)
+	}
+	seen := make(map[string]string, len(ids))
+	page, err := os.ReadFile("../../../docs/logs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for message, id := range ids {
+		if !strings.Contains(string(page), " `"+id+"`") {
+			t.Errorf("docs/logs.md does not describe %s", id)
+		}
+		if other := seen[id]; other != "" {
+			t.Errorf("%s identifies %q and %q", id, message, other)
+		}
+		seen[id] = message
 	}
 }

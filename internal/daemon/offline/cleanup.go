@@ -10,16 +10,16 @@ import (
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// CleanUp removes the rules of all modes, restores kernel settings, and prints what was
+// Cleanup removes the rules of all modes, restores kernel settings, and prints what was
 // there. It fails if a proxy is running. The settings come last: rules may depend on them.
-func CleanUp(ctx context.Context, o *setup.Options, out io.Writer) error {
-	release, err := rival.TakeAlone(o.Force)
+func Cleanup(ctx context.Context, o *setup.Options, out io.Writer) error {
+	release, err := peer.TakeAlone(o.Force)
 	if err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func CleanUp(ctx context.Context, o *setup.Options, out io.Writer) error {
 	return err
 }
 
-// WouldCleanUp prints what CleanUp would remove and restore, changes nothing, and reports
+// CleanupDryRun prints what Cleanup would remove and restore, changes nothing, and reports
 // whether there is anything. A proxy may be running.
-func WouldCleanUp(ctx context.Context, o *setup.Options, out io.Writer) (found bool, err error) {
+func CleanupDryRun(ctx context.Context, o *setup.Options, out io.Writer) (found bool, err error) {
 	found, err = cleanUp(ctx, o, out, true)
-	for _, who := range rival.Serving(rival.Peek()) {
-		fmt.Fprintf(out, "\nA proxy is running: %s. A cleanup would refuse, unless --force is set.\n", who)
+	for _, who := range peer.Serving(peer.Peek()) {
+		fmt.Fprintf(out, "\nA proxy is running: %s. A cleanup needs --force.\n", who)
 	}
 	return found, err
 }
@@ -53,7 +53,7 @@ func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (fo
 		}
 	}
 	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-	ofIPVS, err := backend.CleanUp(ctx, dry, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
+	ofIPVS, err := backend.Cleanup(ctx, dry, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		found = found || s.Any()
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
 			s.Chains[iptrender.NAT], s.Chains[iptrender.Filter], s.Chains[iptrender.Mangle])
@@ -71,7 +71,7 @@ func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (fo
 		fmt.Fprintf(table, "\t%s\t%d\t%s\n", family, left.Addresses, word(left.Guard))
 	})
 	if !dry {
-		routesErr = errors.Join(routesErr, backend.ReleaseConnections())
+		routesErr = errors.Join(routesErr, backend.StopPreserving())
 	}
 	restored, restoreErr := restore(o, table, dry)
 	return found || restored, errors.Join(err, nftErr, routesErr, restoreErr, table.Flush())

@@ -3,19 +3,28 @@ package offline
 import (
 	"context"
 	"io"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/dataplane"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
-// the story speaks for itself, and its panics are intended.
+// Demo runs package demo inside a sandbox. Without verbose it logs nothing:
+// the output is complete without a log, and the panics are intended.
 func Demo(ctx context.Context, o *setup.Options, out io.Writer, verbose bool) error {
 	log := zap.NewNop()
 	if verbose {
@@ -25,12 +34,12 @@ func Demo(ctx context.Context, o *setup.Options, out io.Writer, verbose bool) er
 		}
 		log = opened.Logger
 	}
-	release, err := rival.TakeAlone(false)
+	release, err := peer.TakeAlone(false)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+	return demo.Run(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
 		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
 			NFTables: func(whole bool) ([]proxy.Domain, error) {
@@ -42,5 +51,37 @@ func Demo(ctx context.Context, o *setup.Options, out io.Writer, verbose bool) er
 			},
 		})
 		return domains, err
-	})
+	}, explainDemo)
+}
+
+// explainDemo answers as sluice explain does, from the renderers of the running proxy.
+func explainDemo(p *proxy.Proxy, domains []proxy.Domain, client, to netip.AddrPort) (string, error) {
+	q, err := explain.ParseFlow(client.String(), to.String(), "")
+	if err != nil {
+		return "", err
+	}
+	addresses, err := hostaddress.List()
+	if err != nil {
+		return "", err
+	}
+	mode := config.ModeNFTables
+	if !strings.HasPrefix(domains[0].Name, string(mode)) {
+		mode = config.ModeIPTables
+	}
+	answer, err := explain.Explain(&explain.State{
+		Mode: string(mode), Services: p, Node: p.Node(), Facts: p.Facts(), Addresses: addresses, Towards: hostaddress.Towards,
+		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
+			at := slices.IndexFunc(domains, func(d proxy.Domain) bool { return d.Family == family && !d.Auxiliary })
+			if domains[at].Layout != nil {
+				return domains[at].Renderer, iptrender.NewLayout(family)
+			}
+			return domains[at].Renderer, nil
+		},
+	}, q)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	err = answer.Print(&text)
+	return text.String(), err
 }

@@ -19,7 +19,7 @@ import (
 
 // Explain answers a question about the manifests in a directory. Nothing is probed, so that
 // the default mode is nftables.
-func Explain(o *setup.Options, dir string, q explain.Question) (*explain.Answer, error) {
+func Explain(o *setup.Options, dir string, q explain.Flow) (*explain.Answer, error) {
 	mode := o.KubeProxy.Mode
 	if mode == config.ModeBest {
 		mode = config.ModeNFTables
@@ -58,7 +58,7 @@ func (s *offlineState) explainState(mode config.Mode) (*explain.State, error) {
 	return &explain.State{
 		Mode: string(mode), Services: s.cache, Node: s.cache.Node(), Facts: s.facts, Addresses: addresses,
 		Domain:            explainDomain(mode, s.options, liberal),
-		ForwardsLocalhost: mode == config.ModeNFTables && s.options.ForwardsLocalhost(),
+		ForwardsLocalhost: s.options.ForwardsLocalhost(),
 	}, nil
 }
 

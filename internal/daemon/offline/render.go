@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -37,11 +38,11 @@ func Render(o *setup.Options, dir, family string) (string, error) {
 	}
 	if mode == config.ModeIPVS {
 		return "", setup.UsageError{Err: errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
-			"addresses and rules have no common text format; want nftables or iptables")}
+			"addresses and rules have no common text format; must be nftables or iptables")}
 	}
 	if mode == config.ModeUserspace {
 		return "", setup.UsageError{Err: errors.New(`--proxy-mode "userspace": cannot be printed, because there are no rules; ` +
-			"want nftables or iptables")}
+			"must be nftables or iptables")}
 	}
 	families, err := familiesOf(family, mode)
 	if err != nil {
@@ -77,7 +78,7 @@ func familiesOf(name string, mode config.Mode) ([]service.Family, error) {
 	case name == "ipv6":
 		return []service.Family{service.IPv6}, nil
 	default:
-		return nil, setup.UsageError{Err: fmt.Errorf("--family %q: want ipv4 or ipv6", name)}
+		return nil, setup.UsageError{Err: fmt.Errorf("--family %q: must be ipv4 or ipv6", name)}
 	}
 }
 
@@ -103,7 +104,7 @@ func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, e
 		return nil, err
 	}
 	if cache.Node() == nil {
-		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
+		log.Warn("no Node object matches this node; its zone and addresses are unknown",
 			zap.String("node", settings.Name))
 	}
 	hosts, err := hostsOf(settings, cache.Node())
@@ -116,12 +117,13 @@ func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, e
 // hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the
 // addresses of Services on a device, those of the node's manifest take their place.
 func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Addr, error) {
+	limited := slices.ContainsFunc(settings.NodePortRanges, func(r netip.Prefix) bool { return r.Bits() > 0 })
 	switch {
-	case settings.HostAddresses && node != nil && len(settings.NodePortRanges) == 0:
+	case settings.HostAddresses && node != nil && !limited:
 		return node.Addresses, nil
 	case settings.HostAddresses:
 		return hostaddress.ListWithout(ipvsrender.Device)
-	case len(settings.NodePortRanges) > 0:
+	case limited:
 		return hostaddress.List()
 	default:
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
-// TestLookingPageIsTrue: each line that docs/looking.md quotes is among the rules for the
+// TestLookingPageIsTrue: each line that docs/inspect-rules.md quotes is among the rules for the
 // sample manifests.
 func TestLookingPageIsTrue(t *testing.T) {
 	check := func(err error) {
@@ -21,7 +21,7 @@ func TestLookingPageIsTrue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "looking.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "inspect-rules.md"))
 	check(err)
 	dir := t.TempDir()
 	for _, examples := range []string{"demo", "web"} {

@@ -19,19 +19,27 @@ func ManifestNotes(o *setup.Options, dir string) []string {
 	}
 	switch {
 	case found.Files == 0 && len(found.Folders) > 0:
-		return []string{fmt.Sprintf("%s has no manifests itself, and subdirectories are not read; name one of them: --manifests %s/%s",
+		return []string{fmt.Sprintf("%s contains no manifests itself, and subdirectories are not read; name one of them: --manifests %s/%s",
 			dir, strings.TrimRight(dir, "/"), strings.Join(found.Folders, ", "))}
 	case found.Files == 0:
-		return []string{fmt.Sprintf("%s has no manifests (*.yaml, *.yml, *.json), so there is nothing to serve; put some there", dir)}
+		return []string{fmt.Sprintf("%s contains no manifests (*.yaml, *.yml, *.json), so there is nothing to serve; put some there", dir)}
 	}
 	var notes []string
 	if found.Services == 0 {
-		notes = append(notes, fmt.Sprintf("the manifests in %s have no Service, so there is nothing to serve", dir))
+		notes = append(notes, fmt.Sprintf("the manifests in %s contain no Service, so there is nothing to serve", dir))
 	}
 	if !slices.Contains(found.Nodes, name) {
 		notes = append(notes, noNode(name, found.Nodes))
 	}
 	return notes
+}
+
+// OnlyNode returns the name of the only Node in a directory of manifests, or nothing.
+func OnlyNode(dir string) string {
+	if found, err := manifest.Survey(dir); err == nil && len(found.Nodes) == 1 {
+		return found.Nodes[0]
+	}
+	return ""
 }
 
 // noNode says what it means that no manifest describes this node.

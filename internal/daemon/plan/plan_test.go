@@ -69,12 +69,12 @@ func TestPrint(t *testing.T) {
 	}
 	const want = `mode some, node n1, 2 Services, some/IPv4
 
-SERVICE     ADDED  CHANGED  REMOVED
-a/api       0      1        0
-a/web       1      1        0
-b/gone      0      0        3
-(the node)  1      0        0
-(nobody)    0      0        1
+SERVICE      ADDED  CHANGED  REMOVED
+a/api        0      1        0
+a/web        1      1        0
+b/gone       0      0        3
+(node-wide)  1      0        0
+(unowned)    0      0        1
 
 a/api
   some/IPv4 chain order: changed
@@ -95,15 +95,15 @@ b/gone
     - of whom? →further
   some/IPv4 chain further: removed
 
-(the node)
+(node-wide)
   some/IPv4 chain base: added
     + hook
 
-(nobody)
+(unowned)
   some/IPv4 chain stray: removed
     - of whom?
 
-3 Services would change. Objects: 2 to add, 2 to change, 4 to remove; 4 are as wanted.
+3 Services would change. Objects: 2 to add, 2 to change, 4 to remove; 4 are up to date.
 `
 	if got := text.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -115,7 +115,7 @@ func TestNothingDiffers(t *testing.T) {
 	r.Add(Domain{Name: "some/IPv4", Lines: TextLines}, nil)
 	var text strings.Builder
 	if err := r.Print(&text, true); err != nil || r.Differs() ||
-		!strings.HasSuffix(text.String(), "\nNothing would change: all 7 objects are in the kernel as wanted.\n") {
+		!strings.HasSuffix(text.String(), "\nNo changes: all 7 objects are up to date.\n") {
 		t.Errorf("%v, %q", err, &text)
 	}
 	r.TooLarge = []TooLarge{{"a/web", "some/IPv4", 7, 5, true}, {"a/api", "some/IPv4", 8, 5, false}}
@@ -128,7 +128,7 @@ func TestNothingDiffers(t *testing.T) {
 parts of objects that a start ignores:
   Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
 
-Nothing would change`) {
+No changes`) {
 		t.Errorf("%v, %q", err, &text)
 	}
 	r.Others = []Other{{"ipvs", "3 sets"}}

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
@@ -87,7 +87,7 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 		}
 	}
 	// A start that probes the kernel at this moment would not be read as it is.
-	release := rival.Turn(ctx, setup.TurnMax)
+	release := peer.Turn(ctx, setup.TurnMax)
 	var err error
 	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, log)
 	release()
@@ -220,7 +220,7 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 	}
 	drift := book.Observe(read)
 	p.adopt(book, d)
-	// The first batch leaves unowned objects that may be a Service's until that is in force.
+	// The first batch leaves unowned objects that may be a Service's until that is applied.
 	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
 		changes = append(changes, batch.Changes...)
 		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})

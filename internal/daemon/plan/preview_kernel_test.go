@@ -245,22 +245,22 @@ func (p *planned) apply(objects map[dataplane.ID]*dataplane.Object, changes []da
 	}
 }
 
-// start runs a proxy until its rules are in force and the plan is empty. What nobody wants may
+// start runs a proxy until its rules are applied and the plan is empty. What nobody wants may
 // go a moment after the first rules.
 func (p *planned) start() {
 	o := &daemon.Options{Options: *p.options(config.BindServing)}
 	ctx, cancel := context.WithCancel(p.Context())
 	defer cancel()
-	inForce := make(chan struct{})
-	o.InForce = func(config.Mode) { close(inForce) }
+	applied := make(chan struct{})
+	o.FirstSync = func(config.Mode) { close(applied) }
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, o, feed.Manifests(p.dir)) }()
 	select {
-	case <-inForce:
+	case <-applied:
 	case err := <-ended:
 		p.Fatalf("the proxy ended: %v", err)
 	case <-time.After(time.Minute):
-		p.Fatal("no rules are in force after a minute")
+		p.Fatal("no rules are applied after a minute")
 	}
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		report, err := p.preview().report(p.Context())

@@ -23,7 +23,7 @@ func (r *Report) Print(out io.Writer, lines bool) error {
 		}
 	}
 	if len(r.Others) > 0 {
-		p.say("\nrules of other modes, which a start removes:")
+		p.say("\nLeftover rules of other modes that will be removed:")
 		for _, o := range r.Others {
 			p.say("  %s: %s", o.Of, o.What)
 		}
@@ -70,9 +70,9 @@ func (p *printer) groups(r *Report) {
 func (g *Group) name() string {
 	switch g.Kind {
 	case OfNode:
-		return "(the node)"
+		return "(node-wide)"
 	case OfNobody:
-		return "(nobody)"
+		return "(unowned)"
 	default:
 		return g.Service
 	}
@@ -121,7 +121,7 @@ func (p *printer) unserved(r *Report) {
 
 func (p *printer) summary(r *Report) {
 	if !r.Differs() {
-		p.say("\nNothing would change: all %s are in the kernel as wanted.", count(r.Unchanged, "object"))
+		p.say("\nNo changes: all %s are up to date.", count(r.Unchanged, "object"))
 		return
 	}
 	var added, changed, removed, services int
@@ -131,7 +131,7 @@ func (p *printer) summary(r *Report) {
 			services++
 		}
 	}
-	p.say("\n%s would change. Objects: %d to add, %d to change, %d to remove; %s as wanted.",
+	p.say("\n%s would change. Objects: %d to add, %d to change, %d to remove; %s up to date.",
 		count(services, "Service"), added, changed, removed, are(r.Unchanged))
 }
 

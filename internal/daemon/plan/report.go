@@ -25,7 +25,7 @@ type Report struct {
 	// start ignores.
 	TooLarge []TooLarge `json:"tooLarge,omitempty"`
 	Warnings []Warning  `json:"warnings,omitempty"`
-	// Groups are sorted: Services by name, then the node's own objects, then those of nobody.
+	// Groups are sorted: Services by name, then the node's own objects, then unowned ones.
 	Groups []*Group `json:"groups"`
 	// Others are rules of other modes, and Settings kernel settings: a start changes them, too.
 	Others   []Other   `json:"otherModes,omitempty"`
@@ -43,7 +43,7 @@ type owner struct {
 // Kind is what a group is about.
 type Kind string
 
-// The kinds of groups, in their order. Nobody's objects are in the proxy's tables and belong
+// The kinds of groups, in their order. Unowned objects are in the proxy's tables and belong
 // to no Service that exists or that they name.
 const (
 	OfService Kind = "service"
@@ -51,7 +51,7 @@ const (
 	OfNobody  Kind = "nobody"
 )
 
-// Group has the changes of one Service, of the node, or of nobody.
+// Group contains the changes of one Service, of the node, or of unowned objects.
 type Group struct {
 	Kind Kind `json:"kind"`
 	// Service is "namespace/name"; empty for the other kinds.

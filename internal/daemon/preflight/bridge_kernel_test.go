@@ -59,7 +59,7 @@ func TestPodsOnABridge(t *testing.T) {
 		}
 		var said []string
 		for _, check := range p.report.Checks {
-			said = append(said, check.Found)
+			said = append(said, check.Message)
 		}
 		text := strings.Join(said, "; ")
 		if p.report.Result != c.want || !strings.HasPrefix(text, c.says) || (c.says == "") != (text == "") {

@@ -9,12 +9,12 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
-// configuration loads the configuration. Mistakes in a file are checks that fail; mistakes in
+// configuration loads the configuration. Problems in a file are checks that fail; problems in
 // flags alone are an error.
 func (p *preflight) configuration() error {
 	err := p.options.Load()
@@ -27,19 +27,19 @@ func (p *preflight) configuration() error {
 		return err
 	default:
 		for _, problem := range invalid.Problems {
-			p.add(configCheck(problem.Place), Fail, "correct it: the proxy does not start with it", "%s", problem)
+			p.add(configCheck(problem.Position), Fail, "fix this error; the proxy does not start with it", "%s", problem)
 		}
 		p.options.Config = config.Default() // for the checks of the node
 	}
 	for _, w := range p.options.Warnings {
-		p.add(configCheck(w.Place), Warn, "", "%s", w)
+		p.add(configCheck(w.Position), Warn, "", "%s", w)
 	}
 	switch {
 	case !p.valid:
 	case p.options.File == "":
 		p.add("configuration", OK, "", "flags and defaults; no --config is given")
 	default:
-		p.add("configuration", OK, "", "%s has no mistakes", p.options.File)
+		p.add("configuration", OK, "", "%s is valid", p.options.File)
 	}
 	if !p.valid {
 		return nil
@@ -55,7 +55,7 @@ func (p *preflight) configuration() error {
 
 // configCheck names the check that a place belongs to. The field of a feature gate in a flag
 // is its bare name.
-func configCheck(at config.Place) string {
+func configCheck(at config.Position) string {
 	if strings.HasPrefix(at.Field, "featureGates.") || at.Flag == "--feature-gates" {
 		return "feature gates"
 	}
@@ -66,7 +66,7 @@ func configCheck(at config.Place) string {
 func (p *preflight) cluster() {
 	api := feed.API(p.options)
 	if api.Kubeconfig == "" && api.Master == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		p.add("API server", OK, "", "not checked: neither a kubeconfig nor a pod's environment says where it is")
+		p.add("API server", OK, "", "skipped: no kubeconfig is set and this is not a pod")
 		return
 	}
 	u, err := feed.Cluster(p.options)
@@ -79,7 +79,7 @@ func (p *preflight) cluster() {
 
 // addresses checks who has the addresses on which the proxy listens.
 func (p *preflight) addresses() {
-	owner := rival.Peek()
+	owner := peer.Peek()
 	for _, a := range []struct{ field, address string }{
 		{"healthzBindAddress", p.options.KubeProxy.HealthzBindAddress}, {"metricsBindAddress", p.options.KubeProxy.MetricsBindAddress},
 	} {
@@ -91,7 +91,7 @@ func (p *preflight) addresses() {
 		switch {
 		case !taken:
 			p.add("address", OK, "", "%s %s is free", a.field, a.address)
-		case owner != nil && !owner.Stranger:
+		case owner != nil && !owner.ForeignProcess:
 			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over",
 				a.field, a.address, who)
 		case p.options.KubeProxy.BindAddressHardFail:

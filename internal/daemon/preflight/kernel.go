@@ -29,7 +29,7 @@ func (p *preflight) features(ctx context.Context) {
 		if err := backend.HasNFTables(family); err != nil {
 			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
 		} else {
-			p.add("nftables "+family.String(), OK, "", "the kernel has all that it needs")
+			p.add("nftables "+family.String(), OK, "", "all required kernel features are available")
 		}
 	}
 	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
@@ -43,15 +43,32 @@ func (p *preflight) features(ctx context.Context) {
 				if family == service.IPv6 {
 					module = "ip6table_nat"
 				}
-				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; %s",
+				p.add(name, OK, "", "tools found; tables not probed, because that would create them; %s",
 					states(module))
 			default:
 				p.add(name, OK, "", "programs and tables work")
 			}
 		}
 	}
+	p.offload()
 	p.variant(ctx)
 	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+}
+
+// offload says whether the kernel can offload connections, and warns if the configuration asks in vain.
+func (p *preflight) offload() {
+	asked := p.options.Sluice.NFTables.Offload
+	err := backend.CheckOffload()
+	switch {
+	case err == nil && asked != config.OffloadOff && p.backend.Mode != config.ModeNFTables:
+		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode)
+	case err == nil:
+		p.add("offload", OK, "", "the kernel can offload connections; nftables.offload is %s", asked)
+	case asked != config.OffloadOff:
+		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", oneLine(err))
+	default:
+		p.add("offload", OK, "", "%s", oneLine(err))
+	}
 }
 
 // variant says which variant of iptables would be used, and why.
@@ -59,7 +76,7 @@ func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
 	case err != nil && p.backend.Mode == config.ModeNFTables:
-		p.add("iptables variant", OK, "", "none can be used; mode nftables needs none")
+		p.add("iptables variant", OK, "", "none can be used; nftables mode needs none")
 	case err != nil:
 		p.add("iptables variant", Warn, "install iptables, or use the image that has it", "%s", oneLine(err))
 	default:
@@ -75,7 +92,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 	found := false
 	tell := func(kept bool, what string) {
 		found = true
-		fate := "removed once the new rules are in force"
+		fate := "removed once the new rules are applied"
 		if kept {
 			fate = "taken over"
 		}
@@ -106,7 +123,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		tell(p.backend.Mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
 	}
 	if !found {
-		p.add("rules", OK, "", "no rules of kube-proxy or Sluice are on this node")
+		p.add("rules", OK, "", "no kube-proxy or Sluice rules found")
 	}
 }
 
@@ -172,7 +189,7 @@ func loadedModules() []string {
 func (p *preflight) modules(before []string) {
 	known := func(name string) bool { return slices.Contains(before, name) }
 	if loaded := slices.DeleteFunc(loadedModules(), known); len(loaded) > 0 {
-		p.add("kernel modules", OK, "", "the kernel has loaded %s to answer these questions",
+		p.add("kernel modules", OK, "", "the kernel loaded %s for these checks",
 			strings.Join(loaded, ", "))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
@@ -63,7 +63,7 @@ func (p *preflight) needBind() (Result, string) {
 	if p.options.KubeProxy.Mode == config.ModeUserspace {
 		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
 	}
-	return OK, "only mode userspace listens at ports of Services"
+	return OK, "only userspace mode listens at ports of Services"
 }
 
 // needResource says what becomes of a proxy without CAP_SYS_RESOURCE.
@@ -81,19 +81,19 @@ func (p *preflight) needResource() (Result, string) {
 // that cannot be seen, is found by its addresses; see addresses.
 func (p *preflight) others() {
 	found := false
-	holder := rival.Peek()
+	holder := peer.Peek()
 	if holder != nil {
 		found = true
-		if holder.Stranger {
+		if holder.ForeignProcess {
 			p.add("other proxies", Warn,
-				"find out what it is: it cannot be a proxy, and two proxies would not notice each other",
-				"the lock %s is held by %s", rival.LockName, holder)
+				"identify it: it cannot be a proxy, and two proxies would not notice each other",
+				"the lock %s is held by %s", peer.LockName, holder)
 		} else {
 			p.add("other proxies", OK, "",
 				"%s serves this node; a second one waits for its end, and takes over", holder)
 		}
 	}
-	for _, other := range rival.KubeProxies() {
+	for _, other := range peer.KubeProxies() {
 		if holder != nil && other.PID == holder.PID {
 			continue // a Sluice under this name
 		}
@@ -108,7 +108,7 @@ func (p *preflight) others() {
 // mounts checks the files that are shared with the host: the lock of iptables, and the state.
 func (p *preflight) mounts() {
 	if p.backend.Mode == config.ModeNFTables {
-		p.add("xtables lock", OK, "", "not needed in mode nftables")
+		p.add("xtables lock", OK, "", "not needed in nftables mode")
 	} else {
 		p.lock()
 	}
@@ -126,7 +126,7 @@ func (p *preflight) mounts() {
 		p.add("state", Warn, "mount the host's "+dir+" into the container",
 			"%s is not the host's: the record of former kernel settings ends with the container", dir)
 	default:
-		p.add("state", OK, "", "%s can be written, and is the host's as far as can be told", dir)
+		p.add("state", OK, "", "%s can be written, and appears to be the host's", dir)
 	}
 }
 
@@ -151,7 +151,7 @@ func (p *preflight) lock() {
 	case err != nil:
 		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
 	case shared:
-		p.add("xtables lock", OK, "", "%s can be used, and is the host's as far as can be told", path)
+		p.add("xtables lock", OK, "", "%s can be used, and appears to be the host's", path)
 	} // otherwise the mode has a warning
 }
 

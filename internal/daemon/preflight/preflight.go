@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
@@ -32,11 +32,11 @@ const (
 
 // Check is one line of a preflight.
 type Check struct {
-	Name   string `json:"check"`
-	Result Result `json:"result"`
-	Found  string `json:"found"`
-	// Do says what to do about it; empty if nothing has to be done.
-	Do string `json:"do,omitempty"`
+	Name    string `json:"check"`
+	Result  Result `json:"result"`
+	Message string `json:"message"`
+	// Remedy says what to do; empty if nothing has to be done.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Report says whether the proxy would start on this node, and what it would find.
@@ -53,7 +53,7 @@ type Report struct {
 const preflightMax = time.Minute
 
 // Run does what a start does until it would change the node, by the same functions,
-// and looks around. It changes nothing. Only mistakes in the flags are an error.
+// and looks around. It changes nothing. Only invalid flags are an error.
 func Run(ctx context.Context, o *setup.Options) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, preflightMax)
 	defer cancel()
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o *setup.Options) (*Report, error) {
 	p.capabilities()
 	p.privileged = setup.NeedPrivilege("") == nil
 	// As at a start: conntrack, then the mode, one process at a time.
-	end := rival.Turn(ctx, setup.TurnMax)
+	end := peer.Turn(ctx, setup.TurnMax)
 	p.node(ctx)
 	p.features(ctx)
 	end()
@@ -82,7 +82,7 @@ func Run(ctx context.Context, o *setup.Options) (*Report, error) {
 type preflight struct {
 	options *setup.Options
 	report  Report
-	// valid says that the configuration has no mistake. Otherwise it is the default.
+	// valid is set if the configuration is valid. Otherwise it is the default.
 	valid bool
 	// privileged says that the kernel can be asked.
 	privileged bool
@@ -151,7 +151,7 @@ func (p *preflight) mode(err error, warnings []string) {
 		p.add("mode", Fail, do, "%s: %s", cannotServe(asked), found)
 		return
 	case !p.valid:
-		p.add("mode", OK, "", "%s without a configuration; yours decides once its mistakes are corrected",
+		p.add("mode", OK, "", "%s without a configuration; your configuration decides once its errors are corrected",
 			p.backend.Mode)
 		return
 	case p.backend.Choice == nil:

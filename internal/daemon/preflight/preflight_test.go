@@ -38,7 +38,7 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 	p := newPreflight(t)
 	p.backend.Choice = &backend.Choice{Log: zap.New(said)}
 	lacks := errors.New("needed: Linux 5.6")
-	p.backend.Choice.Reason = "mode is not set: iptables, because of the kernel"
+	p.backend.Choice.Reason = "mode not set; using iptables because of the kernel"
 	p.backend.Choice.Log.Warn(p.backend.Choice.Reason, zap.Error(lacks))
 	p.backend.Choice.Log.Warn("a firewall drops", zap.String("chain", "FORWARD"))
 	p.backend.Choice.Log.Info("not worth a line")
@@ -46,12 +46,12 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 	p.mode(nil, said.warnings)
 	want := []Check{
 		{"mode", Warn, "a firewall drops (chain: FORWARD)", ""},
-		{"mode", Warn, "mode is not set: iptables, because of the kernel (error: needed: Linux 5.6)", ""},
+		{"mode", Warn, "mode not set; using iptables because of the kernel (error: needed: Linux 5.6)", ""},
 	}
 	if len(p.report.Checks) != 2 || p.report.Checks[0] != want[0] || p.report.Checks[1] != want[1] {
 		t.Errorf("%+v", p.report.Checks)
 	}
-	if p.report.Result != Warn || p.report.Mode != config.ModeIPTables || p.report.Reason != want[1].Found {
+	if p.report.Result != Warn || p.report.Mode != config.ModeIPTables || p.report.Reason != want[1].Message {
 		t.Errorf("%+v", p.report)
 	}
 }

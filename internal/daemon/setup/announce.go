@@ -36,7 +36,7 @@ func (o *Options) ModeReason(b *Backend) string {
 	case b.Choice != nil && b.Mode == config.ModeNFTables:
 		return "no mode is set, and the kernel supports nftables"
 	case b.Choice != nil:
-		return "no mode is set, and the kernel lacks what nftables mode needs"
+		return "no mode is set, and the kernel lacks features required by nftables mode"
 	case o.File != "":
 		return "set in " + o.File
 	default:

@@ -109,14 +109,14 @@ func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced 
 	failed := []error{err}
 	for _, variant := range b.left {
 		for _, family := range service.Families {
-			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())
+			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.CombinedOwnership())
 			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 				continue // nothing can be there
 			}
 			if err != nil {
 				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
 			} else if summary.Any() {
-				log.Info("rules of another variant removed", zap.String("of", "iptables-"+string(variant)),
+				log.Info("rules of another variant removed", zap.String("mode", "iptables-"+string(variant)),
 					zap.Stringer("family", family), zap.Int("hooks", summary.Hooks))
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 )
@@ -44,7 +44,7 @@ func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
 	c := &o.KubeProxy.Conntrack
 	if _, err := files.Read("net/netfilter/nf_conntrack_max"); errors.Is(err, fs.ErrNotExist) {
 		if err := conntrack.Load(context.Background()); err != nil {
-			log.Warn("the kernel does not load connection tracking", zap.Error(err))
+			log.Warn("failed to load connection tracking", zap.Error(err))
 		}
 	}
 	changes, err := files.ApplyConntrack(sysctl.Conntrack{
@@ -53,7 +53,7 @@ func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
 		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,
 	})
 	for _, c := range changes {
-		log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
+		log.Info("sysctl value changed", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
 	}
 	if err != nil {
 		return fmt.Errorf("connection tracking: %w", err)
@@ -64,7 +64,7 @@ func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
 // SetARP sets what userspace mode needs. It serves without, too.
 func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
 	if err := backend.SetUserspace(o.userspace(files, log)); err != nil {
-		log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
+		log.Warn("Service addresses may answer ARP requests on this node", zap.Error(err))
 	}
 }
 
@@ -77,13 +77,13 @@ func (o *Options) RestoreARP(mode config.Mode, files sysctl.Files, log *zap.Logg
 	done, err := backend.RestoreARP(files)
 	for _, d := range done {
 		if d.Kept != "" {
-			log.Info("kernel setting kept: another program has set it", zap.String("name", d.Name), zap.String("value", d.Kept))
+			log.Info("sysctl value kept; another process set it", zap.String("name", d.Name), zap.String("value", d.Kept))
 		} else {
-			log.Info("kernel setting restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
+			log.Info("sysctl value restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
 		}
 	}
 	if err != nil {
-		log.Warn("cannot restore kernel settings of another mode; set them yourself", zap.Error(err))
+		log.Warn("failed to restore sysctl values set by another mode", zap.Error(err))
 	}
 }
 
@@ -94,19 +94,18 @@ func (o *Options) Sysctls(log *zap.Logger) sysctl.Files {
 		return sysctl.Files{Plan: o.Dry}
 	}
 	return sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, func(err error) {
-		log.Warn("cannot record former kernel settings, so a clean-up will not restore them "+
-			"(state.dir, --sluice-state-dir)", zap.Error(err))
+		log.Warn("cannot record original sysctl values; cleanup will not restore them", zap.Error(err))
 	})}
 }
 
-// Initialise does once what needs full privileges, for --init-only. A later process with
+// Initialize does once what needs full privileges, for --init-only. A later process with
 // fewer privileges finds it done.
-func Initialise(ctx context.Context, o *Options) error {
+func Initialize(ctx context.Context, o *Options) error {
 	log, err := logging.New(o.Log())
 	if err != nil {
 		return err
 	}
-	defer rival.Turn(ctx, TurnMax)()
+	defer peer.Turn(ctx, TurnMax)()
 	files := o.Sysctls(log.Logger)
 	if err := o.PrepareConntrack(files, log.Logger); err != nil {
 		return err

@@ -6,6 +6,7 @@ package setup
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -59,18 +60,18 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// UsageError is a mistake in the flags or settings, which the user can correct.
+// UsageError is an error in the flags or settings, which the user can correct.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the mistake.
+// Unwrap returns the error.
 func (e UsageError) Unwrap() error { return e.Err }
 
 // Warn logs what is unusual in the configuration.
 func Warn(log *zap.Logger, warnings []config.Warning) {
 	for _, w := range warnings {
-		log.Warn("part of the configuration is unusual", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
+		log.Warn("configuration warning", zap.Stringer("at", w.Position), zap.String("problem", w.Message))
 	}
 }
 
@@ -78,12 +79,18 @@ func Warn(log *zap.Logger, warnings []config.Warning) {
 func (o *Options) reach() string {
 	where := "all addresses"
 	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
-		where = strings.Join(listed, " ")
+		where = strings.Join(slices.DeleteFunc(slices.Clone(listed), config.NamesLoopback), " ")
 	}
-	if o.ForwardsLocalhost() {
+	switch forwards := o.ForwardsLocalhost() != (service.PerFamily[bool]{}); {
+	case forwards && where == "":
+		return "node ports answer on localhost only,"
+	case forwards:
 		return "node ports answer on " + where + ", localhost included,"
+	case where == "":
+		return "node ports answer on no address" // localhost alone is listed, and iptables.localhostNodePorts is off
+	default:
+		return "node ports answer on " + where + " but not on localhost"
 	}
-	return "node ports answer on " + where + " but not on localhost"
 }
 
 // Objects says what API objects may ask for.

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -23,6 +24,25 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestReach: the line at the start says where node ports answer if nftables mode is chosen.
+func TestReach(t *testing.T) {
+	const noLocalhost = "--iptables-localhost-nodeports=false"
+	for want, words := range map[string][]string{
+		"all addresses, localhost included,":        nil,
+		"all addresses but not on localhost":        {noLocalhost},
+		"primary but not on localhost":              {"--nodeport-addresses=primary"},
+		"primary 192.0.2.0/24, localhost included,": {"--nodeport-addresses=primary,localhost,192.0.2.0/24"},
+		"primary but not on localhost ":             {"--nodeport-addresses=primary,127.0.0.0/8", noLocalhost},
+		"localhost only,":                           {"--nodeport-addresses=localhost"},
+		"localhost only, ":                          {"--nodeport-addresses=127.0.0.0/8,::1/128"},
+		"no address":                                {"--nodeport-addresses=localhost", noLocalhost},
+	} {
+		if got := parsed(t, words...).reach(); got != "node ports answer on "+strings.TrimSuffix(want, " ") {
+			t.Errorf("%v: %q, want %q", words, got, want)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ func NeedPrivilege(instead string) error {
 		return err
 	}
 	if held&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return errors.New("changing this host's rules needs root (CAP_NET_ADMIN)" + instead)
+		return errors.New("changing rules on this host requires root or CAP_NET_ADMIN" + instead)
 	}
 	return nil
 }

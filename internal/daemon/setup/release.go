@@ -10,8 +10,8 @@ import (
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
 // patch release that it was compared with.
 const (
-	Compatible = "v1.36"
-	Release    = Compatible + ".3"
+	Compatible = "v1.37"
+	Release    = Compatible + ".2"
 )
 
 // Revision returns the commit that the program was built from, as the toolchain or the Makefile

@@ -23,7 +23,7 @@ type Bridge struct {
 	Name string
 	// Containers counts its ports that are veths.
 	Containers int
-	// Ranges are those of its own addresses, without link-local ones.
+	// Ranges are those of the bridge's addresses, without link-local ones.
 	Ranges []netip.Prefix
 	// Unruled are the families of these addresses whose rules frames between its ports do not meet.
 	Unruled []service.Family

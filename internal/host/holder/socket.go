@@ -74,7 +74,7 @@ func (s socket) conflicts(with netip.AddrPort) bool {
 	case s.At.Port() != with.Port():
 		return false
 	case s.At.Addr().IsUnspecified(), with.Addr().IsUnspecified():
-		return true // whatever the family: [::] usually takes IPv4 too
+		return true // in either family: [::] usually takes IPv4 too
 	default:
 		return s.At.Addr().Unmap() == with.Addr().Unmap()
 	}
@@ -118,7 +118,7 @@ func (s socket) owner(deadline time.Time) Process {
 // the caller has other work.
 const searchTime = 200 * time.Millisecond
 
-// Of returns the holder of an address on which somebody could not listen; the network is "tcp"
+// Of returns the holder of an address on which a process could not listen; the network is "tcp"
 // or "udp", or one of them with the family. It returns false if the address is free now, or if
 // that cannot be found out.
 func Of(network string, at netip.AddrPort) (Process, bool) {

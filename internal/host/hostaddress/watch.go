@@ -1,6 +1,7 @@
 // Package hostaddress follows the addresses of this host's interfaces, for node ports that answer
-// on some of them only. It owns nothing but its netlink sockets. The command feeds the node's facts
-// from it, and package conntrack recognises the host's own addresses with it.
+// on some of them only, and the interfaces themselves. It owns nothing but its netlink sockets. The
+// command feeds the node's facts from it, and package conntrack recognises the host's own addresses
+// with it.
 package hostaddress
 
 import (
@@ -36,6 +37,11 @@ func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 	return watch(ctx, netlink.AddrSubscribe, &lister{}, changed)
 }
 
+// WatchLinks is Watch for network devices.
+func WatchLinks(ctx context.Context, changed func([]Link)) error {
+	return watch(ctx, netlink.LinkSubscribe, &links{}, changed)
+}
+
 // WatchWithout returns a Watch that leaves out the addresses of one interface and ignores their
 // changes. The interface need not exist.
 func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.Addr)) error {
@@ -68,13 +74,21 @@ func Towards(addr netip.Addr) string {
 // subscribe asks for announcements until stop is closed. It closes updates when the kernel ends the
 // subscription, as it does when it has more to announce than the socket's buffer holds (netlink(7),
 // ENOBUFS).
-type subscribe func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error
+type subscribe[U any] func(updates chan<- U, stop <-chan struct{}) error
 
-func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]netip.Addr)) error {
+// source reads items that the kernel announces with updates.
+type source[U, T any] interface {
+	// list returns the items, sorted and without duplicates. It never returns nil without an error.
+	list() ([]T, error)
+	// passesOver reports whether an update changes no item.
+	passesOver(update U) bool
+}
+
+func watch[U any, T comparable](ctx context.Context, subscribe subscribe[U], l source[U, T], changed func([]T)) error {
 	stop := make(chan struct{})
 	defer close(stop)
-	var updates chan netlink.AddrUpdate // nil without a subscription
-	var last []netip.Addr
+	var updates chan U // nil without a subscription
+	var last []T
 	var burst time.Time // when it began; zero without one
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -83,7 +97,7 @@ func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]n
 		case <-ctx.Done():
 			return nil
 		case update, ok := <-updates:
-			if ok && l.passesOver(update.LinkIndex) {
+			if ok && l.passesOver(update) {
 				continue
 			}
 			if !ok {
@@ -115,15 +129,15 @@ func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]n
 	}
 }
 
-// look reads the addresses. If there is no subscription, it subscribes first. Either can succeed
-// without the other; now is nil without addresses.
-func look(
-	updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop <-chan struct{},
-) (now []netip.Addr, subscribed bool, err error) {
+// look reads the items. If there is no subscription, it subscribes first. Either can succeed
+// without the other; now is nil without items.
+func look[U, T any](
+	updates *chan U, subscribe subscribe[U], l source[U, T], stop <-chan struct{},
+) (now []T, subscribed bool, err error) {
 	if *updates == nil {
-		fresh := make(chan netlink.AddrUpdate, 64)
+		fresh := make(chan U, 64)
 		if err = subscribe(fresh, stop); err != nil {
-			err = fmt.Errorf("host addresses: cannot subscribe to changes: %w", err)
+			err = fmt.Errorf("network interfaces: cannot subscribe to changes: %w", err)
 		} else {
 			*updates = fresh
 		}
@@ -140,29 +154,38 @@ type lister struct {
 	index int
 }
 
-// passesOver reports whether the addresses of an interface are left out.
-func (l *lister) passesOver(index int) bool { return l.index != 0 && l.index == index }
+// passesOver implements source.
+func (l *lister) passesOver(update netlink.AddrUpdate) bool { return l.leavesOut(update.LinkIndex) }
+
+// leavesOut reports whether the addresses of an interface are left out.
+func (l *lister) leavesOut(index int) bool { return l.index != 0 && l.index == index }
 
 // list returns the addresses, sorted and without duplicates.
 func (l *lister) list() ([]netip.Addr, error) {
 	if err := l.find(); err != nil {
 		return nil, err
 	}
-	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-		found, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
-	}
+	found, err := steadily(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("host addresses: cannot list them: %w", err)
 	}
 	all := []netip.Addr{}
 	for _, a := range found {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok && !l.passesOver(a.LinkIndex) {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && !l.leavesOut(a.LinkIndex) {
 			all = append(all, addr.Unmap())
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all), nil
+}
+
+// steadily repeats a listing that the kernel reports as inconsistent.
+func steadily[T any](list func() ([]T, error)) (found []T, err error) {
+	found, err = list()
+	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+		found, err = list()
+	}
+	return found, err
 }
 
 // find looks up the interface to leave out. It may come, go, and come again with another index.

@@ -29,12 +29,12 @@ type watched struct {
 	ended     chan error
 }
 
-func newWatched(t *testing.T, subscribe subscribe) *watched {
+func newWatched(t *testing.T, subscribe subscribe[netlink.AddrUpdate]) *watched {
 	t.Helper()
 	return newWatchedBy(t, subscribe, &lister{})
 }
 
-func newWatchedBy(t *testing.T, subscribe subscribe, l *lister) *watched {
+func newWatchedBy(t *testing.T, subscribe subscribe[netlink.AddrUpdate], l *lister) *watched {
 	t.Helper()
 	namespace, err := netns.New(t.Name())
 	if err != nil {
@@ -224,11 +224,11 @@ func TestABurstThatDoesNotEndPutsOffTheReadingForAMoment(t *testing.T) {
 }
 
 func TestWatchFailsWithoutASubscription(t *testing.T) {
-	refused := errors.New("refused")
-	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return refused }, &lister{}, func([]netip.Addr) {
+	rejected := errors.New("rejected")
+	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return rejected }, &lister{}, func([]netip.Addr) {
 		t.Error("called without a subscription")
 	})
-	if !errors.Is(err, refused) {
+	if !errors.Is(err, rejected) {
 		t.Errorf("got %v", err)
 	}
 }

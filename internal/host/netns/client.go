@@ -17,7 +17,7 @@ import (
 
 // DialContext connects from inside the namespace. The signature is that of net.Dialer.DialContext,
 // so it fits an http.Transport. The host in addr must be a literal address: package net resolves
-// names, and tries their addresses, on goroutines of its own, which are not inside the namespace.
+// names, and tries their addresses, on separate goroutines, which are not inside the namespace.
 func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	return n.DialFrom(ctx, network, netip.AddrPort{}, addr)
 }
@@ -109,7 +109,7 @@ func parseAnswer(line string) (Answer, error) {
 	name, client, found := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 	addr, err := netip.ParseAddrPort(client)
 	if !found || err != nil {
-		return Answer{}, fmt.Errorf("netns: %q is not the answer of a Backend (want \"name clientIP:port\")", line)
+		return Answer{}, fmt.Errorf("netns: %q is not the answer of a Backend (must be \"name clientIP:port\")", line)
 	}
 	return Answer{Backend: name, Client: addr}, nil
 }
@@ -226,6 +226,11 @@ func (s *Session) greet(ctx context.Context) error {
 
 // Answer returns what the backend said when the session was opened.
 func (s *Session) Answer() Answer { return s.answer }
+
+// Local returns the client's address and port.
+func (s *Session) Local() netip.AddrPort {
+	return s.conn.LocalAddr().(*net.TCPAddr).AddrPort() // DialFrom over tcp returns this type
+}
 
 // Echo sends one line, without its line end, and returns an error unless the same line comes back
 // before the context ends. A context without a deadline gets five seconds.

@@ -102,7 +102,7 @@ func (p *Daemon) Running() bool {
 // status other than 0, or has to be killed because it takes too long.
 func (p *Daemon) Stop() error {
 	if !p.Running() {
-		return fmt.Errorf("%s ended by itself (%v), see %s", p.name, p.End(), p.log)
+		return fmt.Errorf("%s ended unexpectedly (%v), see %s", p.name, p.End(), p.log)
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("%s: SIGTERM: %w", p.name, err)

@@ -36,7 +36,7 @@ func TestDaemonStopsOnSIGTERM(t *testing.T) {
 	if p.Running() || p.Tail(1) != "(1 lines before these)\nbye\n" {
 		t.Errorf("running %v, log ends with %q", p.Running(), p.Tail(1))
 	}
-	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "ended unexpectedly") {
 		t.Errorf("a second Stop: %v", err)
 	}
 }

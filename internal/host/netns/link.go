@@ -140,7 +140,7 @@ func (n *Namespace) DeleteLink(ifname string) error {
 	return nil
 }
 
-// AddAddress gives an interface one more address. An IPv6 address is usable at once.
+// AddAddress gives an interface one more address. An IPv6 address is usable immediately.
 func (n *Namespace) AddAddress(ifname string, addr netip.Prefix) error {
 	link, err := n.link(ifname)
 	if err != nil {

@@ -18,7 +18,7 @@ type Target struct {
 // String returns the network and the address.
 func (t Target) String() string { return t.Network + " " + t.Addr.String() }
 
-// Exchange is one question of a [Load] and what became of it: a connection of its own, or a line on
+// Exchange is one request of a [Load] and its outcome: a separate connection, or a line on
 // an established one.
 type Exchange struct {
 	// Target is the index of the target in the configuration.

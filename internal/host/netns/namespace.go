@@ -16,12 +16,12 @@
 // in its user namespace: either it is root, or it was started inside a user namespace in which it
 // is mapped to root (unshare --user --map-root-user --net). In the second case nothing on the
 // machine itself changes. Where the kernel does not let the process return to the namespace it came
-// from (a user namespace without a network namespace of its own), everything here works too, at the
+// from (a user namespace without its own network namespace), everything here works too, at the
 // price of one operating system thread per call.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines at once. A network namespace belongs to an
+// All methods may be called from several goroutines at the same time. A network namespace belongs to an
 // operating system thread, so [Namespace.Do] borrows one and gives it back; the calling goroutine
 // never moves. The main thread is never borrowed, because /proc/self and /proc/net show what *it*
 // sees, to the whole process.
@@ -110,7 +110,7 @@ func (n *Namespace) furnished() (*Namespace, error) {
 	return n, nil
 }
 
-// prepareIPv6 makes IPv6 work at once on links made later, whatever the machine's own settings are.
+// prepareIPv6 makes IPv6 work immediately on links made later, regardless of the machine's settings.
 // A router sends no neighbour solicitation before the link-local address of its interface has
 // passed duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up
 // the first packets through it by two seconds.
@@ -157,7 +157,7 @@ func (n *Namespace) Close() error {
 // Do runs f on an operating system thread inside the namespace and returns its error as it is.
 //
 // Only f itself is inside: goroutines that f starts are not. f must leave the lock on its thread
-// alone (no runtime.UnlockOSThread). f runs on a goroutine of its own, so a t.Fatal inside it ends
+// alone (no runtime.UnlockOSThread). f runs on a separate goroutine, so a t.Fatal inside it ends
 // only that; Do then returns an error.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
@@ -186,7 +186,7 @@ func (n *Namespace) withFD(f func(fd int) error) error {
 	}
 	var resultErr error
 	if err := conn.Control(func(fd uintptr) { resultErr = f(int(fd)) }); err != nil {
-		// Control fails for one reason only, with an error of package poll that nobody can match.
+		// Control fails for one reason only, with an error of package poll that no caller can match.
 		return os.ErrClosed
 	}
 	return resultErr
@@ -242,7 +242,7 @@ func onThread(f func() error) error {
 //
 // A parent-death signal (SysProcAttr.Pdeathsig) follows the thread that started the child, not the
 // process. Threads are normally given back and live on, except where the package comment says that
-// one is used up per call: there the child would be killed at once.
+// one is used up per call: there the child would be killed immediately.
 func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
 // Run runs the command inside the namespace and waits for it, as exec.Cmd.Run does.

@@ -13,7 +13,7 @@ import (
 // Plan describes a network: hosts joined by cables, and who answers where.
 type Plan struct {
 	// Here names the host that is this process's own namespace, for a program in a sandbox. The
-	// other hosts, or all of them, get namespaces of their own.
+	// other hosts, or all of them, get separate namespaces.
 	Here string
 	// Cables join the hosts. A host that is a router of some cable forwards packets.
 	Cables []Cable

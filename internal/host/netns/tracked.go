@@ -19,6 +19,8 @@ type Tracked struct {
 	Source, Destination, Answerer netip.AddrPort
 	// Packets counts those of the client, if the kernel counts (net.netfilter.nf_conntrack_acct).
 	Packets uint64
+	// Offloaded says that a flowtable forwards its packets.
+	Offloaded bool
 }
 
 // Tracked lists the conntrack table, in both families.
@@ -65,6 +67,8 @@ func (n *Namespace) Forget() error {
 // Attributes of ctnetlink that nl has no name for, and the part of an attribute's type that is no
 // flag.
 const (
+	attributeStatus   = 3 // CTA_STATUS
+	statusOffload     = 1 << 14
 	attributeCounters = 9 // CTA_COUNTERS_ORIG
 	attributeID       = 12
 	counterPackets    = 1
@@ -85,6 +89,9 @@ func parseTracked(b []byte) (Tracked, error) {
 	}
 	if id := attributes[attributeID]; len(id) == 4 {
 		t.ID = binary.BigEndian.Uint32(id)
+	}
+	if status := attributes[attributeStatus]; len(status) == 4 {
+		t.Offloaded = binary.BigEndian.Uint32(status)&statusOffload != 0
 	}
 	counters, err := attributesOf(attributes[attributeCounters])
 	if packets := counters[counterPackets]; len(packets) == 8 {

@@ -14,7 +14,8 @@ const dumped = `
 1c000280 05000100 11000000 06000200 9c410000 06000300 00500000
 34000280 14000180 08000100 0af4010a 08000200 0af4010e
 1c000280 05000100 11000000 06000200 1f900000 06000300 9c410000
-08000c00 00000007`
+08000c00 00000007
+08000300 0000418e`
 
 func TestParseTracked(t *testing.T) {
 	b, err := hex.DecodeString(strings.Join(strings.Fields(dumped), ""))
@@ -24,7 +25,7 @@ func TestParseTracked(t *testing.T) {
 	got, err := parseTracked(b)
 	want := Tracked{
 		ID: 7, Protocol: 17, Source: netip.MustParseAddrPort("10.244.1.14:40001"),
-		Destination: netip.MustParseAddrPort("172.30.0.41:80"), Answerer: netip.MustParseAddrPort("10.244.1.10:8080"),
+		Destination: netip.MustParseAddrPort("172.30.0.41:80"), Answerer: netip.MustParseAddrPort("10.244.1.10:8080"), Offloaded: true,
 	}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)

@@ -70,7 +70,7 @@ func Run() (status int, err error) {
 
 func explain(err error) error {
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EUSERS) {
-		return fmt.Errorf("sandbox: the kernel does not allow unprivileged user namespaces (%w); "+
+		return fmt.Errorf("sandbox: unprivileged user namespaces are disabled (%w); "+
 			"allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
 			"kernel.apparmor_restrict_unprivileged_userns=0) or run as root", err)
 	}

@@ -151,9 +151,9 @@ func TestKernelSandboxEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// TestEnterRefusesAHostThatIsNoSandbox: the variable alone must not cause a mount over the
+// TestEnterRejectsAHostThatIsNoSandbox: the variable alone must not cause a mount over the
 // host's /run.
-func TestEnterRefusesAHostThatIsNoSandbox(t *testing.T) {
+func TestEnterRejectsAHostThatIsNoSandbox(t *testing.T) {
 	t.Setenv(marker, "1")
 	if OwnUserNamespace() {
 		t.Fatal("this test must run outside user namespaces")

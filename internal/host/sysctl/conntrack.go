@@ -61,8 +61,8 @@ func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
 	return changes, nil
 }
 
-// applySize sets the maximum number of connections, and enlarges the hash table for it. It
-// never shrinks the table.
+// applySize raises the maximum number of connections, and enlarges the hash table for it. It
+// never lowers either, as kube-proxy v1.37 does not: another process may need the larger one.
 func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 	size := c.Max(f.CPUs())
 	if size == 0 {
@@ -70,11 +70,12 @@ func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 	}
 	const advice = "run privileged in the host's network namespace, or keep the kernel's size " +
 		"(conntrack.maxPerCore: 0, --conntrack-max-per-core=0)"
-	change, changed, err := f.ensure(entry{netfilter + "nf_conntrack_max", advice}, strconv.Itoa(size))
-	if err != nil {
-		return nil, err
-	}
-	if changed {
+	limit := entry{netfilter + "nf_conntrack_max", advice}
+	if now, err := f.number(limit); err != nil || now < size {
+		change, _, err := f.ensure(limit, strconv.Itoa(size))
+		if err != nil {
+			return nil, err
+		}
 		changes = append(changes, change)
 	}
 	hash := entry{"sys/module/nf_conntrack/parameters/hashsize", advice}
@@ -82,7 +83,7 @@ func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 	if err != nil || buckets >= size/perBucket {
 		return changes, err
 	}
-	change, _, err = f.ensure(hash, strconv.Itoa(size/perBucket))
+	change, _, err := f.ensure(hash, strconv.Itoa(size/perBucket))
 	if err != nil {
 		return changes, err
 	}

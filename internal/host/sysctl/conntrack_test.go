@@ -49,9 +49,10 @@ func TestApplyConntrack(t *testing.T) {
 			netfilter + "nf_conntrack_tcp_timeout_established": "86400",
 			netfilter + "nf_conntrack_tcp_timeout_close_wait":  "3600",
 		}},
-		{"hash table large enough", Conntrack{MaxPerCore: 1, Min: 65536 - 4}, map[string]string{
-			netfilter + "nf_conntrack_max": "65532",
+		{"hash table large enough", Conntrack{MaxPerCore: 1, Min: 65536 + 3}, map[string]string{
+			netfilter + "nf_conntrack_max": "65539",
 		}},
+		{"a larger maximum stays", Conntrack{MaxPerCore: 1, Min: 65536 - 4}, nil},
 		{"the rest", Conntrack{UDP: 1500 * time.Millisecond, UDPStream: 3 * time.Minute, TCPBeLiberal: true}, map[string]string{
 			netfilter + "nf_conntrack_udp_timeout":        "1",
 			netfilter + "nf_conntrack_udp_timeout_stream": "180",
@@ -122,7 +123,7 @@ func eachFile(t *testing.T, f Files, do func(path string) error) {
 	}
 }
 
-// TestFailuresSayWhatToDo: each file in turn is missing, then refuses.
+// TestFailuresSayWhatToDo: each file in turn is missing, then rejects.
 func TestFailuresSayWhatToDo(t *testing.T) {
 	everything := defaults
 	everything.UDP, everything.UDPStream, everything.TCPBeLiberal = time.Hour, time.Hour, true

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are the kernel's files below a folder. The zero value is the machine's own, where
+// Files are the kernel's files below a directory. The zero value is the machine's own, where
 // /proc/sys/net shows each thread its own network namespace.
 type Files struct {
-	// Root is the folder; empty for "/". Tests use their own.
+	// Root is the directory; empty for "/". Tests use their own.
 	Root string
 	// Record records former values; nil records nothing.
 	Record *Record
@@ -224,7 +224,7 @@ func (f Files) CPUs() int {
 	return count
 }
 
-// NoIPv6Error says that the network namespace has no IPv6, until somebody changes the node.
+// NoIPv6Error says that the network namespace has no IPv6, until the administrator changes the node.
 type NoIPv6Error struct {
 	What string
 	// Need says what would help.

@@ -21,7 +21,7 @@ const recordFile = "sysctls.json"
 // that a clean-up by another process can restore it. Like the settings, its directory should
 // not survive a reboot. A setting that cannot be recorded is set nevertheless.
 //
-// There is one record per directory, with settings by path, whatever the network namespace:
+// There is one record per directory, with settings by path, for all network namespaces:
 // proxies in several namespaces need a directory each, and the clean-up has to run in the
 // namespace of the proxy. Nil records nothing.
 type Record struct {
@@ -83,7 +83,7 @@ func (r *Record) load() (formers, error) {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the record of kernel settings %s: %w; delete it if it is damaged", r.file(), err)
+		return nil, fmt.Errorf("cannot read the sysctl record %s: %w; delete it if it is damaged", r.file(), err)
 	}
 	if all == nil { // the text is "null"
 		all = formers{}
@@ -95,7 +95,7 @@ func (r *Record) load() (formers, error) {
 func (r *Record) save(all formers) error {
 	err := r.replace(all)
 	if err != nil {
-		return fmt.Errorf("cannot write the record of kernel settings %s: %w", r.file(), err)
+		return fmt.Errorf("cannot write the sysctl record %s: %w", r.file(), err)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (f Files) Restore(sysctls ...string) ([]Restored, error) {
 // restore restores one setting; told says whether Restore returns it.
 func (f Files) restore(path string, was former) (restored Restored, told bool, err error) {
 	if !isSetting(path) {
-		return Restored{}, false, fmt.Errorf("the record of kernel settings %s names %q, which is not a kernel setting; delete it there", f.Record.file(), path)
+		return Restored{}, false, fmt.Errorf("sysctl record %s contains an invalid entry %q; remove the entry", f.Record.file(), path)
 	}
 	e := entry{path: path, advice: "run privileged, in the network namespace of the proxy"}
 	now, err := f.read(e)
@@ -214,7 +214,7 @@ func (f Files) restore(path string, was former) (restored Restored, told bool, e
 }
 
 // isSetting reports whether kernel settings are at a path. A clean-up has full privileges,
-// and must write no other file, whatever the record says.
+// and must write no other file, regardless of the record.
 func isSetting(path string) bool {
 	return path == filepath.Clean(path) && (strings.HasPrefix(path, procSys) || strings.HasPrefix(path, "sys/module/"))
 }

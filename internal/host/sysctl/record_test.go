@@ -92,7 +92,7 @@ func TestRecordOfAWriteThatFails(t *testing.T) {
 	}
 	// A kernel takes back what it does not like; here the file does not change.
 	at := f.at(e)
-	refuse := func() {
+	reject := func() {
 		if err := os.Rename(at, at+".real"); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestRecordOfAWriteThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refuse()
+	reject()
 	version, err := f.read(e)
 	if err != nil {
 		t.Fatal(err)
@@ -108,14 +108,14 @@ func TestRecordOfAWriteThatFails(t *testing.T) {
 	if err := f.write(e, version, "7"); err == nil {
 		t.Fatal("/proc/version was written to")
 	}
-	mustHold(t, f.Record, "refused", formers{established: {"432000", version}})
+	mustHold(t, f.Record, "rejected", formers{established: {"432000", version}})
 	if err := f.Record.save(nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.write(e, version, "7"); err == nil {
 		t.Fatal("/proc/version was written to")
 	}
-	mustHold(t, f.Record, "refused the first time", nil)
+	mustHold(t, f.Record, "rejected the first time", nil)
 }
 
 // TestNoRecordIsNoFailure: a directory that cannot be made, one where nothing can be
@@ -133,7 +133,7 @@ func TestNoRecordIsNoFailure(t *testing.T) {
 			}
 			return at
 		}, "not a directory"},
-		"nothing can be written": {func(*testing.T) string { return "/proc/self" }, "cannot write the record"},
+		"nothing can be written": {func(*testing.T) string { return "/proc/self" }, "cannot write the sysctl record"},
 		"no record": {func(t *testing.T) string {
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, recordFile), []byte("{"), 0o600); err != nil {

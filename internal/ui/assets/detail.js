@@ -98,7 +98,7 @@ function timeline(s) {
   made.push(el("div", {class: "legend"}, ...["waits for the actor", "rendering", "waits for a batch", "writing"].map((t) => el("span", {}, el("i"), t))));
   made.push(table(["Ago", "Domain", "Cause", "Endpoints", "Took", "", "Batch"], s.timeline.map((c) => [
     age(c.received, s.now), c.domain, (c.causes ?? []).join(" "), c.endpoints,
-    el("span", {class: c.outcome === "in force" ? null : "bad"}, c.outcome === "in force" ? micros(c.doneMicros) : c.outcome),
+    el("span", {class: c.outcome === "applied" ? null : "bad"}, c.outcome === "applied" ? micros(c.doneMicros) : c.outcome),
     steps(c), c.batch || "–"])));
   return made;
 }
@@ -149,7 +149,7 @@ function becomes(a) {
     o.probability ? `${(100 * o.probability).toFixed(1)} %` : "–", o.node ?? "–", o.masqueraded ? "yes" : "no"])));
   const held = a.connections?.items ?? [];
   if (held.length) {
-    made.push(el("p", {class: "dim"}, "These connections exist already, and rules do not decide about them:"),
+    made.push(el("p", {class: "dim"}, "Existing connections (tracked by the kernel; rules no longer apply to them):"),
       table(["From", "To", "State"], held.slice(0, 20).map((c) => [c.from, c.to, c.state ?? ""])));
   }
   const steps = (a.outcomes?.[0]?.steps ?? []).filter((step) => !step.base);

@@ -22,7 +22,7 @@ export function table(headings, rows) {
 
 // state shows a state as a coloured word.
 export function state(name) {
-  const kinds = {"in force": "good", waiting: "wait", shadowed: "wait", restarting: "wait"};
+  const kinds = {applied: "good", pending: "wait", shadowed: "wait", restarting: "wait"};
   return el("span", {class: kinds[name] ?? "bad"}, name);
 }
 

@@ -23,7 +23,7 @@ export function prepare() {
     $("columns").append(el("span", {class: numeric(by)}, button));
   }
   $("state").append(el("option", {value: ""}, "any state"),
-    ...["in force", "waiting", "shadowed", "quarantined", "restarting", "parked", "too large"].map((s) => el("option", {value: s}, s)));
+    ...["applied", "pending", "shadowed", "quarantined", "restarting", "parked", "too large"].map((s) => el("option", {value: s}, s)));
   $("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
   new ResizeObserver(() => {
     // The headings are as wide as the rows, beside which there may be a scroll bar.
@@ -107,7 +107,7 @@ function fill(element, at) {
   set(cells[3], row.localEndpoints ? `${row.endpoints} (${row.localEndpoints})` : `${row.endpoints}`);
   cells[3].title = `${row.endpoints} endpoints, ${row.localEndpoints} of them on this node`;
   set(cells[4], row.state);
-  cells[4].className = {"in force": "good", waiting: "wait", shadowed: "wait", restarting: "wait"}[row.state] ?? "bad";
+  cells[4].className = {applied: "good", pending: "wait", shadowed: "wait", restarting: "wait"}[row.state] ?? "bad";
   set(cells[5], `${row.changes}`);
   set(cells[6], micros(row.lastMicros));
   set(cells[7], age(row.lastChange, model.status?.now));

@@ -2,7 +2,7 @@
 import {$, age} from "./dom.js";
 import {model, update} from "./model.js";
 import {list, prepare, refresh, pick} from "./list.js";
-import {sample, drawPipeline, drawTrouble, troubles} from "./views.js";
+import {sample, drawPipeline, drawProblems, problems} from "./views.js";
 import {show, load, current} from "./detail.js";
 
 const pause = 1000, pauseMax = 10000;
@@ -20,7 +20,7 @@ function view(name) {
 function drawViews() {
   if (!model.status) return;
   if (!$("pipeline").hidden) drawPipeline();
-  if (!$("trouble").hidden) drawTrouble();
+  if (!$("problems").hidden) drawProblems();
 }
 
 // verdict returns the text of the badge, its color, and what is wrong.
@@ -40,9 +40,9 @@ function drawStatus() {
   $("health").textContent = text;
   $("health").className = `badge ${kind}`;
   $("health").title = why;
-  const n = troubles();
-  $("troubles").textContent = n || "";
-  $("troubles").className = n ? "bad" : "";
+  const n = problems();
+  $("problem-count").textContent = n || "";
+  $("problem-count").className = n ? "bad" : "";
   document.title = `${n ? `(${n}) ` : ""}Sluice ${s.node}`;
 }
 
@@ -63,7 +63,7 @@ async function tick() {
     if (current() && (changed.has(current()) || ++ticks % 5 === 0)) await load();
   } catch (error) {
     failures++;
-    $("fresh").textContent = `no answer from the proxy (${error.message}); trying again`;
+    $("fresh").textContent = `cannot reach the proxy (${error.message}); retrying`;
     $("fresh").className = "stale";
     $("health").textContent = "no answer";
     $("health").className = "badge bad";
@@ -101,7 +101,7 @@ const keys = {
   PageDown: () => pick(list.picked + 20), PageUp: () => pick(list.picked - 20),
   Enter: () => { if (list.rows[list.picked]) open(list.rows[list.picked].key); },
   "?": () => $("help").showModal(),
-  1: () => view("services"), 2: () => view("pipeline"), 3: () => view("trouble"),
+  1: () => view("services"), 2: () => view("pipeline"), 3: () => view("problems"),
   t: nextTheme,
 };
 

@@ -64,7 +64,7 @@ export function select(words, wanted, sort) {
   return found.sort((a, b) => sign * by(a, b) || (a.key < b.key ? -1 : 1));
 }
 
-const gravity = ["too large", "parked", "restarting", "quarantined", "shadowed", "waiting", "in force"];
+const gravity = ["too large", "parked", "restarting", "quarantined", "shadowed", "pending", "applied"];
 const number = (of) => (a, b) => of(a) - of(b);
 const orders = {
   key: (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0),

@@ -1,4 +1,4 @@
-// The views of the whole proxy: the pipeline with its queues, and what is in trouble.
+// The views of the whole proxy: the pipeline with its queues, and current problems.
 import {$, el, age, table} from "./dom.js";
 import {model} from "./model.js";
 
@@ -34,15 +34,15 @@ const fact = (value, name, kind) => el("span", {class: "fact"}, el("b", {class: 
 
 function domain(d, now) {
   let state = el("span", {class: "badge good"}, "in step");
-  if (d.nodeAtFault) state = el("span", {class: "badge bad"}, "refuses the node's own rules");
+  if (d.nodeAtFault) state = el("span", {class: "badge bad"}, "rejects node-wide rules");
   else if (!d.open) state = el("span", {class: "badge wait"}, `waits for ${d.missing ?? 0} Services`);
   else if (d.failures) state = el("span", {class: "badge bad"}, `${d.failures} failed writes`);
-  else if (d.waiting) state = el("span", {class: "badge wait"}, "writing");
+  else if (d.pending) state = el("span", {class: "badge wait"}, "writing");
   return el("div", {class: "card", "data-domain": d.name},
     el("div", {class: "facts"}, el("b", {class: "mono"}, d.name), state, spark(queues.get(d.name) ?? [])),
     el("div", {class: "facts"},
       fact(d.queue, "in the queue", d.queue ? "wait" : null), fact(d.dirty, "objects to write", d.dirty ? "wait" : null),
-      fact(d.waiting, "Services waiting", d.waiting ? "wait" : null), fact(d.inForce, "in force"),
+      fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
       fact(d.quarantined, "in quarantine", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
       fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never"))),
     d.oldestPending ? el("div", {class: "wait"}, `The oldest change has waited for ${age(d.oldestPending, now)}.`) : null,
@@ -58,14 +58,14 @@ export function drawPipeline() {
     r.heard ? `${age(r.heard, s.now)} ago` : "–",
     r.failingSince ? el("span", {class: "bad"}, `fails since ${age(r.failingSince, s.now)}: ${r.error ?? ""}`) : r.absent ? "absent" : "followed"])) : "");
   $("actors").replaceChildren(el("p", {class: "facts"}, fact(s.actors.running, "running "), " · ",
-    fact(s.actors.waiting, "waiting to be started again", s.actors.waiting ? "wait" : null), " · ",
+    fact(s.actors.restarting, "restarting", s.actors.restarting ? "wait" : null), " · ",
     fact(s.actors.parked, "parked", s.actors.parked ? "bad" : null), " · ",
     fact(s.actors.abandoned, "abandoned", s.actors.abandoned ? "bad" : null)));
 }
 
 const link = (key) => el("a", {href: `#/${key}`}, key);
 
-export function drawTrouble() {
+export function drawProblems() {
   const s = model.status, held = (s.domains ?? []).flatMap((d) => (d.quarantine ?? []).map((q) => ({...q, domain: d.name})));
   const more = (s.domains ?? []).reduce((n, d) => n + d.quarantined, 0) - held.length;
   $("quarantine").replaceChildren(held.length ? table(["Service", "Domain", "Since", "The kernel says"], held.map((q) =>
@@ -79,6 +79,6 @@ export function drawTrouble() {
   s.findings?.length ? "" : el("p", {class: "dim"}, "Health finds nothing wrong."));
 }
 
-// troubles counts what the tab announces.
-export const troubles = () => (model.status.findings ?? []).filter((f) => f.kind !== "quarantined").length +
+// problems counts what the tab announces.
+export const problems = () => (model.status.findings ?? []).filter((f) => f.kind !== "quarantined").length +
   (model.status.domains ?? []).reduce((n, d) => n + d.quarantined, 0);

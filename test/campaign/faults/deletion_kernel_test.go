@@ -53,9 +53,9 @@ func (p *proxyNode) heal(tr *traffic, family service.Family, d deletion) {
 	for _, f := range hit {
 		before[f] = contentsOf(p.read(f))
 	}
-	if d.refused != "" {
-		if _, err := p.nft(inTable(d.refused, family)); err == nil || !strings.Contains(err.Error(), "busy") {
-			p.Fatalf("%s: the kernel should refuse this as busy: %v", d.refused, err)
+	if d.rejected != "" {
+		if _, err := p.nft(inTable(d.rejected, family)); err == nil || !strings.Contains(err.Error(), "busy") {
+			p.Fatalf("%s: the kernel should reject this as busy: %v", d.rejected, err)
 		}
 	}
 	o := d.outage(family)

@@ -28,10 +28,10 @@ func (p *proxyNode) listForeignTables() string {
 // deletion is one thing that an operator may remove by mistake.
 type deletion struct {
 	name string
-	// refused is a command that the kernel refuses, because something refers to what it would
+	// rejected is a command that the kernel rejects, because something refers to what it would
 	// delete; empty if there is nothing to try first.
-	refused string
-	// commands delete, in one transaction. TABLE stands for a family's table, here and in refused.
+	rejected string
+	// commands delete, in one transaction. TABLE stands for a family's table, here and in rejected.
 	commands string
 	// hits reports which frontends of the family it destroys, until they are repaired.
 	hits func(target) bool
@@ -108,12 +108,12 @@ func (r routes) deletions(family service.Family) []deletion {
 	stickyChain := r[target{sticky, family, "tcp", clusterIP}]
 	only := func(s liveService) func(target) bool { return func(to target) bool { return to.service == s } }
 	return []deletion{
-		{name: "the chain of a class", refused: "delete chain TABLE " + chain, commands: "flush chain TABLE " + chain, hits: r.through(chain)},
-		{name: "the chain of one Service", refused: "delete chain TABLE " + stickyChain, commands: "flush chain TABLE " + stickyChain, hits: only(sticky)},
-		{name: "the chain that dispatches", refused: "delete chain TABLE services", commands: "flush chain TABLE services", hits: everyone},
+		{name: "the chain of a class", rejected: "delete chain TABLE " + chain, commands: "flush chain TABLE " + chain, hits: r.through(chain)},
+		{name: "the chain of one Service", rejected: "delete chain TABLE " + stickyChain, commands: "flush chain TABLE " + stickyChain, hits: only(sticky)},
+		{name: "the chain that dispatches", rejected: "delete chain TABLE services", commands: "flush chain TABLE services", hits: everyone},
 		{name: "a base chain", commands: "delete chain TABLE nat-prerouting", hits: everyone},
 		{name: "a map, flushed", commands: "flush map TABLE " + frontends, hits: func(to target) bool { return to.kind != nodePort }},
-		{name: "a map, deleted", refused: "delete map TABLE " + frontends, commands: "flush chain TABLE services; delete map TABLE " + frontends, hits: everyone},
+		{name: "a map, deleted", rejected: "delete map TABLE " + frontends, commands: "flush chain TABLE services; delete map TABLE " + frontends, hits: everyone},
 		{name: "endpoints, flushed", commands: "flush map TABLE " + endpoints, hits: r.sharing(pairIP)},
 		{name: "one frontend", commands: "delete element TABLE " + frontends + " { " + one + " }", hits: only(pair)},
 		{name: "one endpoint", commands: "delete element TABLE " + endpoints + " { " + one + " . 0 }", hits: only(pair)},

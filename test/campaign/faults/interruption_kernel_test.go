@@ -29,7 +29,7 @@ func TestAnInterruptedBatch(t *testing.T) {
 		for _, what := range interruptions {
 			tr.awaitAll(t, 2)
 			p.interrupt(tr, family, what, "coming", quietServices+crowd)
-			if what.refuses {
+			if what.rejects {
 				what.outcome, what.reason = dataplane.Landed, nil
 			}
 			p.interrupt(tr, family, what, "going", quietServices)
@@ -47,7 +47,7 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	i := newInterrupter(p, family, what)
 	p.interrupter.Store(i)
 	absent := map[service.Key]bool{}
-	if what.refuses && direction == "coming" {
+	if what.rejects && direction == "coming" {
 		d.renderer.set(victim, func(objects []dataplane.Object) []dataplane.Object { return addFlag(d.renderer, family, objects) })
 		absent[victim] = true
 	}
@@ -81,7 +81,7 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 }
 
 // cure makes the victim render again, and waits until the kernel has it. Until then, a retry would
-// be refused once more.
+// be rejected once more.
 func (p *proxyNode) cure(d *domain, family service.Family) {
 	p.Helper()
 	cured := time.Now()

@@ -28,8 +28,8 @@ type interruption struct {
 	// outcome and reason are those of the receipt; Landed if the batch must land all the same.
 	outcome dataplane.Outcome
 	reason  error
-	// refuses means that the kernel refuses one Service in the third transaction or later.
-	refuses bool
+	// rejects means that the kernel rejects one Service in the third transaction or later.
+	rejects bool
 	// deletesTable means that no frontend of the family works until the repair.
 	deletesTable bool
 }
@@ -39,7 +39,7 @@ var errTime = errors.New("the time is up")
 var interruptions = []interruption{
 	{name: "its time is up", strike: (*interrupter).expire, outcome: dataplane.Unknown, reason: errTime},
 	{name: "the kernel is busy", strike: (*interrupter).block, outcome: dataplane.Busy, reason: unix.ENOBUFS},
-	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, refuses: true},
+	{name: "the kernel rejects a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, rejects: true},
 	{name: "another program adds a table", strike: (*interrupter).addTable, outcome: dataplane.Landed},
 	{
 		name: "another program adds a table, and the time is up", outcome: dataplane.Unknown, reason: errTime,

@@ -48,7 +48,7 @@ type proxyNode struct {
 	quiet            int
 	// watchEach, when set, makes the next process's writers watch one of so many writes.
 	watchEach int
-	// spoiled is what the kernel refuses of the next process, by family.
+	// spoiled is what the kernel rejects of the next process, by family.
 	spoiled service.PerFamily[map[service.Key]defect]
 	*process
 }
@@ -74,7 +74,7 @@ func (p *proxyNode) start() {
 	p.process = p.newProcess()
 	for i, d := range p.domains {
 		for _, s := range liveServices {
-			if _, refused := p.spoiled[service.Families[i]][s.key()]; refused {
+			if _, rejected := p.spoiled[service.Families[i]][s.key()]; rejected {
 				continue
 			}
 			p.events.await(p.T, "the first rules", began, applied(d.name, s.key()))
@@ -230,7 +230,7 @@ func (p *proxyNode) newProcess() *process {
 		Inside:    p.network.node.Do,
 	})
 	check(p, err)
-	config.Followers = []proxy.Follower{{
+	config.ApplyObservers = []proxy.ApplyObserver{{
 		Programmed: cleaner.Programmed, BeforeWrite: cleaner.Submitted, AfterRepair: cleaner.Repaired,
 	}}
 	x.proxy, err = proxy.New(config)

@@ -109,7 +109,7 @@ func (r *spoilingRenderer) set(key service.Key, spoil func([]dataplane.Object) [
 	r.spoil[key] = spoil
 }
 
-// defect spoils the objects of a Service so that the kernel refuses them.
+// defect spoils the objects of a Service so that the kernel rejects them.
 type defect struct {
 	name string
 	// errno is the kernel's reason.

@@ -33,7 +33,7 @@ func (p *proxyNode) startSender(to target) *sender {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_, _ = conn.Write([]byte("?")) // may report that an earlier one was refused
+			_, _ = conn.Write([]byte("?")) // may report that an earlier one was rejected
 			s.sent.Add(1)
 			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 			var said [128]byte

@@ -64,7 +64,7 @@ func (b *socketGate) set(decide func() error) {
 }
 
 // Commit implements nftkernel.Socket.
-func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	s.gate.mu.Lock()
 	decide := s.gate.decide
 	s.gate.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 // checkingWriter compares each write with the kernel. After a write that did not land, what the
 // receipt calls certain must be so. And no write may serve a Service worse than before, unless the
 // API asked for it: of a Service that the kernel held wholly, everything stays as long as its
-// rendering does. Of one that the kernel refuses, the last good rendering stays.
+// rendering does. Of one that the kernel rejects, the last good rendering stays.
 type checkingWriter struct {
 	*nftkernel.Writer
 	// reader is a second connection to the same table.

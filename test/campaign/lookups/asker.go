@@ -65,7 +65,7 @@ func (a *asker) send() {
 		sent := time.Since(epoch)
 		binary.BigEndian.PutUint32(question, uint32(sent/time.Microsecond))
 		binary.BigEndian.PutUint64(question[4:], uint64(sent))
-		_, _ = a.conn.Write(question) // an earlier datagram may have been refused
+		_, _ = a.conn.Write(question) // an earlier datagram may have been rejected
 		select {
 		case <-ticks.C:
 		case <-a.done:
@@ -83,7 +83,7 @@ func (a *asker) receive() {
 			return
 		}
 		if err != nil || n != len(answer) {
-			continue // a refusal of an earlier datagram
+			continue // a rejection of an earlier datagram
 		}
 		a.mu.Lock()
 		a.answered = max(a.answered, time.Duration(binary.BigEndian.Uint64(answer[4:])))

@@ -115,7 +115,7 @@ func (c *cluster) change() {
 	}
 }
 
-// others returns endpoints that nobody sends anything to.
+// others returns endpoints that get no traffic.
 func others(family service.Family, count int) (all []netip.Addr) {
 	base := service.PerFamily[netip.Addr]{
 		service.IPv4: netip.MustParseAddr("10.244.2.0"), service.IPv6: netip.MustParseAddr("fd00:10:244:2::"),

@@ -21,7 +21,7 @@ import (
 const (
 	// right is how long after a repair no packet may leave the node untranslated any more.
 	right = 500 * time.Millisecond
-	// observed is how long the sockets go on after a repair. The proxy repairs the next damage at once
+	// observed is how long the sockets go on after a repair. The proxy repairs the next damage immediately
 	// only if a repair lasted 2 s (ADR 17).
 	observed = 2500 * time.Millisecond
 	// held is how long first packets are held on their way through the node. They met no rule and enter
@@ -174,7 +174,7 @@ func (h *harm) round(ctx context.Context, number int) error {
 	return errors.Join(ctx.Err(), h.close(young))
 }
 
-// judge looks for sockets that sent packets untranslated after a repair, or that nobody answers.
+// judge looks for sockets that sent packets untranslated after a repair, or that get no answer.
 func (h *harm) judge(number int, d damage, all []*asker) (late int, longest time.Duration) {
 	for _, a := range all {
 		if !slices.Contains(d.families, a.family) {

@@ -1,4 +1,4 @@
-// Command lookups sends very many first packets to one Service that nobody touches, while the rules
+// Command lookups sends very many first packets to one Service that does not change, while the rules
 // around it change as fast as the proxy writes them, and counts those that leave the node
 // untranslated: none.
 //
@@ -8,7 +8,7 @@
 //
 // The Service is of type LoadBalancer with externalTrafficPolicy Local and one endpoint, on the
 // node. Each packet is a TCP SYN or a datagram, of either family, and begins a connection that
-// conntrack does not know. Nobody answers. Meanwhile other Services come and go in waves, so that
+// conntrack does not know. Nothing answers. Meanwhile other Services come and go in waves, so that
 // the kernel's hash tables grow and shrink; another program deletes the tables now and then; and
 // the proxy is stopped and continued. What is sent between a deletion and its repair is not judged.
 //
@@ -20,7 +20,7 @@
 // the first packets of connections in a queue. No packet may leave the node untranslated 0.5 s after a
 // repair, and each socket must be answered.
 //
-// It runs as root, in network namespaces of its own:
+// It runs as root, in separate network namespaces:
 //
 //	make lookups DURATION=15m
 //	make lookups DAMAGE=100 MODE=iptables
@@ -155,7 +155,7 @@ func (o *options) startProxy(node *netns.Namespace, api string) (*netns.Daemon, 
 	return netns.StartDaemon(node, o.dir+"/proxy.log", exec.Command(o.sluice, "proxy", "--config", config))
 }
 
-// play does everything at once until the time is up.
+// play does everything concurrently until the time is up.
 func (o *options) play(ctx context.Context, net *network, c *cluster, proxy *netns.Daemon, w *windows, p *prober) error {
 	before, err := net.arrived()
 	if err != nil {

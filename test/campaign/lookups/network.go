@@ -44,7 +44,7 @@ const foreign = `table inet others {
 }
 `
 
-// newNetwork lays three cables. Neighbours are entered by hand, since nobody answers.
+// newNetwork lays three cables. Neighbours are entered by hand, since nothing answers.
 func newNetwork(reuse bool) (n *network, err error) {
 	n = &network{}
 	for name, at := range map[string]**netns.Namespace{

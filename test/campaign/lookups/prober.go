@@ -147,7 +147,7 @@ func (p *prober) watch(fd int) {
 	}
 }
 
-// await sends until nothing strays any more, and begins the count anew.
+// await sends until nothing strays any more, and begins the count again.
 func (p *prober) await(ctx context.Context, patience time.Duration) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		round, cancel := context.WithTimeout(ctx, time.Second)

@@ -51,7 +51,7 @@ func (w *windows) follow(log string) {
 			continue
 		}
 		for _, family := range service.Families {
-			if strings.Contains(begun, "rules are restored") && strings.Contains(begun, family.String()) {
+			if strings.Contains(begun, "rules restored") && strings.Contains(begun, family.String()) {
 				w.close(family)
 			}
 		}

@@ -1,7 +1,7 @@
 // Command apiserver is a Kubernetes control plane small enough for a test: the real kube-apiserver,
 // built from the published module, with etcd inside the same process.
 //
-//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443] [--node NAME]
+//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443] [--node NAME] [--fairness]
 //
 // It writes DIR/credentials/admin.kubeconfig (may do everything) and
 // DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
@@ -11,7 +11,7 @@
 //	ready https://ADDRESS:PORT
 //
 // on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM
-// or SIGINT ends it with status 0; started again on the same folder and port, it has everything it
+// or SIGINT ends it with status 0; started again on the same directory and port, it has everything it
 // had.
 //
 // Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
@@ -49,6 +49,7 @@ type config struct {
 	server       netip.AddrPort // where clients reach it
 	serviceCIDRs string         // one or two prefixes, separated by a comma
 	node         string         // whose kubelet runs pods here, or empty
+	fairness     bool           // fair queuing, as in a cluster
 	verbosity    int            // of kube-apiserver's log
 }
 
@@ -74,6 +75,7 @@ func parse(args []string) (config, error) {
 	flags.IntVar(&port, "secure-port", 6443, "port to serve at")
 	flags.StringVar(&c.serviceCIDRs, "service-cluster-ip-range", "172.30.0.0/16,fd00:172:30::/112", "one or two prefixes for cluster IPs, the first being the preferred family")
 	flags.StringVar(&c.node, "node", "", "name of a node with a kubelet: pods have service accounts, and kubelets the rights that they have in a cluster")
+	flags.BoolVar(&c.fairness, "fairness", false, "queue requests as in a cluster (priority and fairness), for a server with many clients")
 	flags.IntVar(&c.verbosity, "v", 1, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
 		return config{}, err
@@ -143,12 +145,14 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=1s",
-		// Also the time that a stop gives to idle connections.
-		"--request-timeout=10s",
-		// A test has few clients; fair queuing and profiling only cost time here.
-		"--enable-priority-and-fairness=false",
+		// Most tests have few clients; fair queuing and profiling only cost time then.
+		"--enable-priority-and-fairness=" + strconv.FormatBool(c.fairness),
 		"--profiling=false",
 		"--v=" + strconv.Itoa(c.verbosity),
+	}
+	if !c.fairness {
+		// Also the time that a stop gives to idle connections. Of it, a request may wait a quarter in a queue.
+		args = append(args, "--request-timeout=10s")
 	}
 	if c.node != "" {
 		return append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",

@@ -3,7 +3,7 @@
 //	container SPEC.json
 //	container --become SPEC.json
 //
-// The second form becomes the program in a mount namespace of its own, as a service manager does.
+// The second form becomes the program in a separate mount namespace, as a service manager does.
 // The first has further namespaces. It stays as the parent, passes SIGTERM and SIGINT on, and ends with the program's status. The
 // specification is a [sandbox.Spec]. There is no image: the programs of this machine stand in for
 // those of the image. What an image and a real runtime do is the subject of `make test-install`.

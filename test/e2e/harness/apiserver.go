@@ -27,7 +27,7 @@ const apiServerStartMax = 2 * time.Minute
 type APIServer struct {
 	binary    string
 	dir       string // database and credentials
-	logs      string // folder for one log file per start
+	logs      string // directory for one log file per start
 	namespace *netns.Namespace
 	address   netip.AddrPort
 	node      string // whose kubelet runs pods, or empty
@@ -37,7 +37,7 @@ type APIServer struct {
 	process *netns.Daemon // nil before the first start
 }
 
-// NewAPIServer prepares a server that keeps its state in dir and its logs in the folder logs. The
+// NewAPIServer prepares a server that keeps its state in dir and its logs in the directory logs. The
 // address must be one of the namespace's.
 func NewAPIServer(n *netns.Namespace, address netip.AddrPort, dir, logs string) (*APIServer, error) {
 	binary, err := apiServerBinary()
@@ -85,7 +85,7 @@ func (s *APIServer) awaitReady() error {
 // Stop ends the server in an orderly way: it closes every connection and leaves.
 func (s *APIServer) Stop() error { return s.process.Stop() }
 
-// Kill ends the server at once.
+// Kill ends the server immediately.
 func (s *APIServer) Kill() error { return s.process.Kill() }
 
 // Process returns the running or last process, nil before the first start.
@@ -169,7 +169,7 @@ var sluiceBinary = sync.OnceValues(func() (string, error) {
 	return build(envSluice, "e2e-sluice", ".", "./cmd/sluice")
 })
 
-// build returns the program named by the environment, or else builds the package in a folder of the
+// build returns the program named by the environment, or else builds the package in a directory of the
 // repository into bin/ at its top, which is not under version control.
 func build(env, name, dir, pkg string, flags ...string) (string, error) {
 	if path := os.Getenv(env); path != "" {
@@ -192,7 +192,7 @@ func build(env, name, dir, pkg string, flags ...string) (string, error) {
 	return out, nil
 }
 
-// repository returns the folder at the top of the checkout, which the go tool knows from the module
+// repository returns the directory at the top of the checkout, which the go tool knows from the module
 // file of the test that runs.
 func repository() (string, error) {
 	printed, err := exec.Command("go", "env", "GOMOD").Output()

@@ -181,7 +181,7 @@ type Page struct {
 	Body   string
 }
 
-// Get asks an HTTP server once from a host, on a connection of its own. An answer with any status
+// Get asks an HTTP server once from a host, on a separate connection. An answer with any status
 // is no error. The address in the URL must be a literal one.
 func (h *Host) Get(ctx context.Context, url string) (Page, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: h.DialContext, DisableKeepAlives: true}}

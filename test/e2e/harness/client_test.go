@@ -39,7 +39,7 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 	}
 }
 
-// Any status is an answer; only silence and refusals are errors.
+// Any status is an answer; only silence and rejections are errors.
 func TestGetReturnsWhatWasAnswered(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	listener, err := host.Listen("tcp", "127.0.0.1:80")

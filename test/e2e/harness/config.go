@@ -60,15 +60,15 @@ log:
 `, mode, c.Server.ProxyKubeconfig(), strings.Join(more, "\n"))
 }
 
-// ConfigMap is a folder such as a kubelet mounts for a ConfigMap: each file is a link through the
-// link "..data" to a folder that holds one version, and a new version comes into force as a whole,
+// ConfigMap is a directory such as a kubelet mounts for a ConfigMap: each file is a link through the
+// link "..data" to a directory that holds one version, and a new version comes into force as a whole,
 // when "..data" is replaced. The file that a process reads is thus never written to.
 type ConfigMap struct {
 	dir     string
 	version int // the number of the folder that "..data" leads to; 0 before the first
 }
 
-// NewConfigMap makes one in an empty folder.
+// NewConfigMap makes one in an empty directory.
 func NewConfigMap(dir string) *ConfigMap { return &ConfigMap{dir: dir} }
 
 // configKey is the name of the one file.

@@ -70,7 +70,7 @@ func TestNFTablesRulesTellASetMadeAnew(t *testing.T) {
 	}
 }
 
-func TestReadNFTablesRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestReadNFTablesRejectsWhatItDoesNotKnow(t *testing.T) {
 	for listing, want := range map[string]string{
 		`not JSON`: "invalid character",
 		`{"nftables": [{"table": {"family": "ip", "name": "wares"}}]}`: "its handle",

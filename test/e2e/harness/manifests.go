@@ -38,7 +38,7 @@ func ReadManifests(path string) (Manifests, error) {
 	return ParseManifests(text)
 }
 
-// BuildManifests returns what kustomize makes of a folder of the repository.
+// BuildManifests returns what kustomize makes of a directory of the repository.
 func BuildManifests(folder string) (Manifests, error) {
 	top, err := repository()
 	if err != nil {
@@ -88,12 +88,12 @@ func Of[T any](all Manifests, kind string) (*T, error) {
 		return nil, fmt.Errorf("%d objects of kind %s, want one", len(found), kind)
 	}
 	into := new(T)
-	// The last argument refuses fields that the type does not have.
+	// The last argument rejects fields that the type does not have.
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(found[0].Object, into, true)
 	return into, err
 }
 
-// Apply applies the objects as `kubectl apply --server-side` does. The server refuses unknown and
+// Apply applies the objects as `kubectl apply --server-side` does. The server rejects unknown and
 // repeated fields. It returns what the server has stored.
 func (s *APIServer) Apply(ctx context.Context, all Manifests) (Manifests, error) {
 	config, err := s.config()

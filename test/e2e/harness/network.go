@@ -1,4 +1,4 @@
-// Package harness lets a test run Sluice as it runs on a node: as a process of its own, in a
+// Package harness lets a test run Sluice as it runs on a node: as a separate process, in a
 // network of its own, against a real API server, with real connections through the Service
 // addresses.
 //
@@ -18,7 +18,7 @@
 // the machine itself changes.
 //
 // Every wait has a limit, and a failed test prints the last lines of each log. The whole logs are
-// in the folder of testing.T.ArtifactDir; go test -artifacts keeps them.
+// in the directory of testing.T.ArtifactDir; go test -artifacts keeps them.
 package harness
 
 import (

@@ -36,7 +36,7 @@ type NodeCluster struct {
 
 	t        testing.TB
 	logs     string
-	programs string // folder of Kubernetes' programs
+	programs string // directory of Kubernetes' programs
 	node     *netns.Daemon
 	pid      int // of the node's first process
 }
@@ -169,7 +169,7 @@ func (c *NodeCluster) awaitNode() {
 	})
 }
 
-// keepPodLogs copies what the pods have printed to the folder of the logs. When the test has failed,
+// keepPodLogs copies what the pods have printed to the directory of the logs. When the test has failed,
 // it shows the end of what those of the system have.
 func (c *NodeCluster) keepPodLogs() {
 	logs := os.DirFS(fmt.Sprintf("/proc/%d/root/var/log/pods", c.pid))
@@ -238,7 +238,7 @@ func must(t testing.TB) func(string, error) string {
 	}
 }
 
-// commandMax bounds one command; those that wait have a shorter limit of their own.
+// commandMax bounds one command; those that wait have a shorter limit.
 const commandMax = 5 * time.Minute
 
 // run runs a command on a host, or on this machine if that is nil. What it printed is in the error.

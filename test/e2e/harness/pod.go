@@ -35,13 +35,13 @@ type Pod struct {
 	c       *Cluster
 	spec    corev1.PodSpec
 	ns      string
-	volumes map[string]string // folders and files of this machine, by the volume's name
+	volumes map[string]string // directories and files of this machine, by the volume's name
 	account string
 	starts  int
 }
 
 // NewPod prepares a pod of a template: its ConfigMaps, a token of its service account, and the
-// folders of the host, of which it gets its own.
+// directories of the host, of which it gets its own.
 func (c *Cluster) NewPod(namespace string, spec corev1.PodSpec) *Pod {
 	c.t.Helper()
 	p := &Pod{c: c, spec: spec, ns: namespace, volumes: map[string]string{}, account: c.t.TempDir()}
@@ -103,7 +103,7 @@ func isAccount(v *corev1.ProjectedVolumeSource) bool {
 		v.Sources[1].ConfigMap != nil && v.Sources[1].ConfigMap.Name == "kube-root-ca.crt"
 }
 
-// hostPath makes what a volume names below a folder that stands for the host's root. The modules
+// hostPath makes what a volume names below a directory that stands for the host's root. The modules
 // of the kernel are the machine's own.
 func hostPath(host string, v *corev1.HostPathVolumeSource) (string, error) {
 	if _, err := os.Stat(v.Path); err == nil && v.Path == "/lib/modules" {

@@ -22,7 +22,7 @@ type Proxy struct {
 
 // StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not
 // once it is ready: a test waits for what it wants to see. The process is killed at the end of the
-// test, which fails if the log holds a race, a panic or a batch that the kernel refused.
+// test, which fails if the log holds a race, a panic or a batch that the kernel rejected.
 func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 	c.t.Helper()
 	return c.startProxy(c.usualFlags(mode, flags)...)
@@ -92,13 +92,13 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 // proxyUser is the user that runs the proxy in these tests. It owns no files.
 const proxyUser = 65532
 
-// confined returns the command of a proxy with the least privileges: a user of its own with
+// confined returns the command of a proxy with the least privileges: a separate user with
 // these capabilities, no way to more, the system calls of a container, and a file system that is
 // read-only but for the directory of its state. Mode ipvs and a user who is not root on the machine
 // get the plain command.
 func (c *Cluster) confined(binary string, words, capabilities []string) (*exec.Cmd, error) {
 	dir := c.t.TempDir()
-	// The folders of a test are closed to others.
+	// The directories of a test are closed to others.
 	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Mkdir(c.state, 0o700))
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *Cluster) confined(binary string, words, capabilities []string) (*exec.C
 	return exec.Command(runtime, "--become", file), err
 }
 
-// lend gives a file to the proxy's user, and lets him into the folders of the test that lead to it.
+// lend gives a file to the proxy's user, and lets him into the directories of the test that lead to it.
 func lend(file string) error {
 	if os.Chown(file, proxyUser, proxyUser) != nil {
 		return nil // the proxy runs as the user of the test
@@ -151,8 +151,8 @@ func (c *Cluster) Cleanup(command ...string) {
 	c.t.Logf("sluice %s:\n%s", strings.Join(command, " "), printed)
 }
 
-// CleanupRefused is Cleanup that has to fail with status 1. It returns the error text.
-func (c *Cluster) CleanupRefused(command ...string) string {
+// CleanupRejected is Cleanup that has to fail with status 1. It returns the error text.
+func (c *Cluster) CleanupRejected(command ...string) string {
 	c.t.Helper()
 	binary, err := sluiceBinary()
 	if err != nil {

@@ -33,19 +33,19 @@ type FieldChanged struct {
 	To    string `json:"to"`
 }
 
-// ConfigRefused is a rejected configuration file, as Sluice reports it.
-type ConfigRefused struct {
+// ConfigRejected is a rejected configuration file, as Sluice reports it.
+type ConfigRejected struct {
 	Problem string `json:"err"`
 }
 
 // ProxyLog is what tests read from the log of one sluice process. Only this file depends on the
 // words in that log.
 type ProxyLog struct {
-	Batches []BatchWritten
-	Audits  []AuditDone
-	Changed []FieldChanged
-	Refused []ConfigRefused
-	// Defects are lines that no test allows: races, panics and refused batches.
+	Batches  []BatchWritten
+	Audits   []AuditDone
+	Changed  []FieldChanged
+	Rejected []ConfigRejected
+	// Defects are lines that no test allows: races, panics and rejected batches.
 	Defects []string
 }
 
@@ -53,11 +53,11 @@ type ProxyLog struct {
 const (
 	messageBatch = "batch written"
 	messageAudit = "audit done"
-	// messageChanged is for a field that takes effect at once, not only after a restart.
-	messageChanged = "configuration changed"
-	messageRefused = "configuration file rejected; the previous configuration stays in force"
-	// messageFailed is a batch that did not land. No test writes anything the kernel should refuse.
-	messageFailed = "batch failed; nothing is lost"
+	// messageChanged is for a field that takes effect immediately, not only after a restart.
+	messageChanged  = "configuration changed"
+	messageRejected = "rejected invalid configuration file; keeping the previous configuration"
+	// messageFailed is a batch that did not land. No test writes anything the kernel should reject.
+	messageFailed = "batch write failed; retrying"
 )
 
 // marks of what the Go runtime prints when something is broken.
@@ -103,8 +103,8 @@ func parseProxyLog(r io.Reader) (ProxyLog, error) {
 			log.Audits, err = appendParsed(log.Audits, line)
 		case messageChanged:
 			log.Changed, err = appendParsed(log.Changed, line)
-		case messageRefused:
-			log.Refused, err = appendParsed(log.Refused, line)
+		case messageRejected:
+			log.Rejected, err = appendParsed(log.Rejected, line)
 		case messageFailed:
 			log.Defects = append(log.Defects, string(line))
 		}

@@ -14,7 +14,7 @@ func TestParseProxyLog(t *testing.T) {
 		`{"level":"info","msg":"something else","domain":7}`,
 		`{"level":"info","msg":"configuration changed","field":"clusterCIDR","from":"a","to":"b"}`,
 		`{"level":"warn","msg":"configuration changed; this counts after a restart","field":"mode","from":"a","to":"b"}`,
-		`{"level":"error","msg":"configuration file rejected; the previous configuration stays in force","err":"f:3: mode"}`,
+		`{"level":"error","msg":"rejected invalid configuration file; keeping the previous configuration","err":"f:3: mode"}`,
 		`WARNING: DATA RACE`,
 		`goroutine 1 [running]:`,
 		`panic: index out of range`,
@@ -24,11 +24,11 @@ func TestParseProxyLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ProxyLog{
-		Batches: []BatchWritten{{"iptables-nft/IPv4", 3, 812}, {"localport/IPv4", 2, 0}},
-		Audits:  []AuditDone{{"iptables-nft/IPv4", 12, 2, 0, 1}},
-		Changed: []FieldChanged{{"clusterCIDR", "a", "b"}},
-		Refused: []ConfigRefused{{"f:3: mode"}},
-		Defects: []string{"WARNING: DATA RACE", "panic: index out of range"},
+		Batches:  []BatchWritten{{"iptables-nft/IPv4", 3, 812}, {"localport/IPv4", 2, 0}},
+		Audits:   []AuditDone{{"iptables-nft/IPv4", 12, 2, 0, 1}},
+		Changed:  []FieldChanged{{"clusterCIDR", "a", "b"}},
+		Rejected: []ConfigRejected{{"f:3: mode"}},
+		Defects:  []string{"WARNING: DATA RACE", "panic: index out of range"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("parsed %+v, want %+v", got, want)
@@ -48,7 +48,7 @@ func TestParseProxyLog(t *testing.T) {
 }
 
 // A field that changed its type must not be read as zero writes.
-func TestParseProxyLogRefusesOtherTypes(t *testing.T) {
+func TestParseProxyLogRejectsOtherTypes(t *testing.T) {
 	_, err := parseProxyLog(strings.NewReader(`{"msg":"batch written","domain":"d","objects":"three"}`))
 	if err == nil || !strings.Contains(err.Error(), "objects") {
 		t.Errorf("a word for a number: %v", err)

@@ -40,7 +40,7 @@ func versionFlags() ([]string, error) {
 }
 
 // published builds those programs once per test process, by one command because they share most
-// packages, and returns their folder. The first time on a machine takes minutes.
+// packages, and returns their directory. The first time on a machine takes minutes.
 var published = sync.OnceValues(func() (string, error) {
 	top, err := repository()
 	if err != nil {
@@ -111,7 +111,7 @@ func MakePodImage(out string) (archive, image string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the folder for temporary files
+	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the directory for temporary files
 	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
 		return "", "", err
 	}

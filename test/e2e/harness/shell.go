@@ -23,7 +23,7 @@ exec nsenter --target PID --mount --pid --net --uts -- env HOME=HOME_DIR bash -c
 	"sudo": `exec "$@"`,
 }
 
-// OperatorPrograms returns a folder with kubectl, ssh, scp and sudo for this cluster, until the end of
+// OperatorPrograms returns a directory with kubectl, ssh, scp and sudo for this cluster, until the end of
 // the test. The node answers to its name.
 func (c *NodeCluster) OperatorPrograms(t testing.TB) string {
 	t.Helper()

@@ -31,7 +31,7 @@ conntrack: {maxPerCore: 0}
 // nobody counts here.
 func (s *site) kubeadm(t *testing.T) {
 	s.Kubectl(t, "delete", "-f", s.manifest)
-	// As docs/install.md says: in the same mode, nothing is lost in either direction.
+	// As docs/migrate.md says: in the same mode, nothing is lost in either direction.
 	s.addKubeProxy(t, "iptables")
 	s.grow(t)
 }
@@ -106,7 +106,7 @@ func (s *site) overlay(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resource, err := filepath.Rel(dir, whole) // kubectl refuses an absolute name
+	resource, err := filepath.Rel(dir, whole) // kubectl rejects an absolute name
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,16 +19,19 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// page is what the test follows, and pageVersion the version that it names.
+// The test follows these pages. pageVersion is the version that they name.
 const (
-	page        = top + "/docs/install.md"
-	pageVersion = "v0.1.0"
+	migratePage   = "docs/migrate.md"
+	uninstallPage = "docs/uninstall.md"
+	pageVersion   = "v0.1.0"
 	// blockMax bounds one block of commands. The first builds the image.
 	blockMax = 5 * time.Minute
+
+	returnHeading = "Return to kube-proxy"
 )
 
-// The page's commands take a node of kubeadm's over and give it back, as they are printed, and no
-// client notices. The only word that a reader replaces is the node's name.
+// The pages' commands migrate a node of kubeadm's and return it, as they are printed, and no client
+// notices. The only word that a reader replaces is the node's name.
 func TestInstallPage(t *testing.T) {
 	report := newReport(t)
 	dir := t.TempDir()
@@ -41,24 +44,25 @@ func TestInstallPage(t *testing.T) {
 	r := newReader(t, s)
 	began := time.Now()
 	for _, p := range []struct {
-		heading string
-		after   []func(t *testing.T, printed string) // per block
+		page, heading string
+		after         []func(t *testing.T, printed string) // per block
 	}{
-		{"1. Build and distribute the image", []func(*testing.T, string){nothing}},
-		{"2. Pin the proxy mode", []func(*testing.T, string){nothing}},
-		{"3. Create the DaemonSet", []func(*testing.T, string){s.kubeProxyServes}},
-		{"4. Migrate the first node", []func(*testing.T, string){s.sluiceServes("sluice"), looksGood}},
-		{"Roll back a node", []func(*testing.T, string){s.kubeProxyServes, s.sluiceIsGone}},
-		{"Alternative: replace only the image", []func(*testing.T, string){s.sluiceServes("kube-proxy"), s.kubeProxyServes}},
+		{migratePage, "1. Build and distribute the image", []func(*testing.T, string){nothing}},
+		{migratePage, "2. Pin the proxy mode", []func(*testing.T, string){nothing}},
+		{migratePage, "3. Create the DaemonSet", []func(*testing.T, string){s.kubeProxyServes}},
+		{migratePage, "4. Migrate the first node", []func(*testing.T, string){s.sluiceServes("sluice"), looksGood}},
+		{migratePage, "Roll back a node", []func(*testing.T, string){s.kubeProxyServes}},
+		{uninstallPage, returnHeading, []func(*testing.T, string){s.kubeProxyServes, s.sluiceIsGone}},
+		{migratePage, "Alternative: replace only the image", []func(*testing.T, string){s.sluiceServes("kube-proxy"), s.kubeProxyServes}},
 	} {
-		blocks := r.blocks(t, p.heading)
+		blocks := r.blocks(t, p.page, p.heading)
 		if len(blocks) != len(p.after) {
-			t.Fatalf("%s: %q has %d blocks, want %d", page, p.heading, len(blocks), len(p.after))
+			t.Fatalf("%s: %q has %d blocks, want %d", p.page, p.heading, len(blocks), len(p.after))
 		}
 		for i, block := range blocks {
 			report.step(fmt.Sprintf("%s (block %d of %d)", p.heading, i+1, len(blocks)), func(t *testing.T) {
 				watch := s.undisturbed
-				if p.heading == "3. Create the DaemonSet" || p.heading == "Roll back a node" && i == 1 {
+				if p.heading == "3. Create the DaemonSet" || p.heading == returnHeading && i == 1 {
 					watch = s.observed // kube-proxy restarts, while Sluice is not on the node
 				}
 				watch(t, func() {
@@ -70,12 +74,11 @@ func TestInstallPage(t *testing.T) {
 			})
 		}
 	}
-	report.count("%.1f s for the page", time.Since(began).Seconds())
+	report.count("%.1f s for the pages", time.Since(began).Seconds())
 }
 
-// reader follows the page in a shell at the top of a checkout.
+// reader follows pages in a shell at the top of a checkout.
 type reader struct {
-	sections []doctest.Section
 	checkout string
 	env      []string
 	exported string // file with what the former blocks have exported
@@ -83,12 +86,8 @@ type reader struct {
 
 func newReader(t *testing.T, s *site) *reader {
 	t.Helper()
-	sections, err := doctest.Sections(page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	r := &reader{sections: sections, checkout: filepath.Join(dir, "sluice"), exported: filepath.Join(dir, "exported")}
+	r := &reader{checkout: filepath.Join(dir, "sluice"), exported: filepath.Join(dir, "exported")}
 	whole, err := filepath.Abs(top)
 	if err != nil {
 		t.Fatal(err)
@@ -106,10 +105,14 @@ git ls-files -z --cached --others --exclude-standard | tar --null --ignore-faile
 	return r
 }
 
-// blocks returns the commands below a heading of the page.
-func (r *reader) blocks(t *testing.T, heading string) []string {
+// blocks returns the commands below a heading of a page.
+func (r *reader) blocks(t *testing.T, page, heading string) []string {
 	t.Helper()
-	for _, s := range r.sections {
+	sections, err := doctest.Sections(filepath.Join(top, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sections {
 		if s.Heading == heading {
 			return s.Blocks
 		}
@@ -142,7 +145,7 @@ func (s *site) kubeProxyServes(t *testing.T, _ string) {
 	s.grow(t)
 }
 
-// sluiceServes returns a check that the pod of a DaemonSet runs the page's version and serves.
+// sluiceServes returns a check that the pod of a DaemonSet runs the pages' version and serves.
 func (s *site) sluiceServes(daemonSet string) func(*testing.T, string) {
 	return func(t *testing.T, _ string) {
 		s.mustRun(t, daemonSet, "sluice "+pageVersion, "iptables")
@@ -152,7 +155,7 @@ func (s *site) sluiceServes(daemonSet string) func(*testing.T, string) {
 
 // looksGood checks what the page promises of the node's answers.
 func looksGood(t *testing.T, printed string) {
-	for _, want := range []string{"The proxy would start in mode iptables", "\nhealthy (200)", "no problems found"} {
+	for _, want := range []string{"The proxy would start in iptables mode", "\nhealthy (200)", "no problems found"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("the commands do not print %q", want)
 		}

@@ -133,7 +133,7 @@ func fillCPUSet(parent, dir string) error {
 const enableMax = 10 * time.Second
 
 // enableControllers gives the groups below one of version 2 each controller that it has. The kernel
-// refuses that while the group itself holds processes, unless it is the root.
+// rejects that while the group itself holds processes, unless it is the root.
 func enableControllers(dir string) error {
 	names, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {

@@ -62,7 +62,7 @@ func (c config) writeFiles() error {
 	return nil
 }
 
-// network joins each pod to the node by a cable of its own, and routes between them.
+// network joins each pod to the node by a separate cable, and routes between them.
 func (c config) network() any {
 	type object map[string]any
 	var ranges, routes []any

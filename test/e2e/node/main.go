@@ -32,7 +32,7 @@ type config struct {
 	kubeconfig string         // the kubelet's
 	clientCA   string         // of who may ask the kubelet
 	pauseImage string
-	logs       string // folder for the logs of containerd and the kubelet
+	logs       string // directory for the logs of containerd and the kubelet
 }
 
 // inside, as the first argument, marks the second stage: the first process of the new namespaces.

@@ -13,7 +13,7 @@ import (
 var ownFolders = []string{"/run", "/var/lib", "/var/log"}
 
 // tunables are kernel parameters of the whole machine that a kubelet sets, with the values that it
-// wants. In the node's view each is a file of its own.
+// wants. In the node's view each is a separate file.
 var tunables = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",

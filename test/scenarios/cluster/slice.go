@@ -28,7 +28,7 @@ import (
 //	labels=key:value,…
 //	annotations=key:value,…
 //	trigger=-1h       the change was caused so long from now: last-change-trigger-time
-//	more=1000         so many endpoints on n2 besides, where nobody answers
+//	more=1000         so many endpoints on n2 besides, where nothing answers
 //
 // An endpoint is a name (a), T(a) for one that is ready=false, serving=true and terminating=true,
 // or a name with conditions, hints and node: a(ready=false), a(zones=za+zb), a(nodes=n1),

@@ -118,7 +118,7 @@ func farPods(family service.Family) []netip.Prefix {
 	return []netip.Prefix{fixture.MustPrefix(family, "pods2")}
 }
 
-// ranges returns the source ranges of a Service in a family, nil if everybody is
+// ranges returns the source ranges of a Service in a family, nil if every source is
 // allowed.
 func ranges(of *corev1.Service, family service.Family) []netip.Prefix {
 	all := prefixes(of.Spec.LoadBalancerSourceRanges, family)

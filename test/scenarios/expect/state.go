@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Options are what is known beside the API.
+// Options are what is known in addition to the API.
 type Options struct {
 	// Mode is iptables or nftables.
 	Mode string

@@ -46,7 +46,7 @@ type Comparison struct {
 const askTime = 10 * time.Second
 
 // Compare returns an error unless every answer that clients got is a possible one. A proxy whose
-// newest rules are not in force is not asked about them.
+// newest rules are not applied is not asked about them.
 func (c *Comparison) Compare(ctx context.Context, q fixture.Question, got map[fixture.Answer]int) error {
 	if p := c.World.Proxy(); p == nil || !p.Running() {
 		return nil // nobody can be asked
@@ -71,7 +71,7 @@ func (c *Comparison) Compare(ctx context.Context, q fixture.Question, got map[fi
 		// The client binds to its address. In IPVS mode that matters for processes of the node.
 		from = netip.AddrPortFrom(packet.From, max(q.Source.Port(), 1024))
 	}
-	answer, err := inspect.NewClient(filepath.Join(c.World.StateDir(), inspect.SocketName)).Explain(ctx, explain.Question{
+	answer, err := inspect.NewClient(filepath.Join(c.World.StateDir(), inspect.SocketName)).Explain(ctx, explain.Flow{
 		From: from, Interface: packet.In, To: q.To, Protocol: q.Protocol,
 	})
 	if err != nil {

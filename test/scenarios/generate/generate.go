@@ -7,7 +7,7 @@
 //	 seed     expect        world
 //
 // A draft has statements and questions without answers. The answers are worked out
-// anew for each draft, so that a shortened one asks for what is right.
+// again for each draft, so that a shortened one asks for what is right.
 package generate
 
 import (
@@ -67,7 +67,7 @@ func Text(s script.Scenario) string {
 // Scenario makes the scenario of a seed for a mode. The same seed makes the same
 // text, as long as this package and package expect stay as they are.
 func Scenario(seed uint64, mode string) (script.Scenario, error) {
-	d := newDice(seed, mode).draft()
+	d := newGenerator(seed, mode).draft()
 	s, err := d.annotate()
 	if err != nil {
 		return s, fmt.Errorf("seed %d: %w", seed, err)

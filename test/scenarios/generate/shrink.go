@@ -25,7 +25,7 @@ type shrinker struct {
 // fails; without a failure, nil and the scenario of the seed. A broken generator is
 // an error of kind err.
 func Shrink(seed uint64, mode string, fails Fails, attempts int) (s script.Scenario, why, err error) {
-	d := newDice(seed, mode).draft()
+	d := newGenerator(seed, mode).draft()
 	s, err = d.annotate()
 	if err != nil {
 		return s, nil, err

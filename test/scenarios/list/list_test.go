@@ -2,7 +2,11 @@ package list
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
 // numbers is how many acceptance scenarios there are by subject; each subject is numbered from 1.
@@ -36,5 +40,32 @@ func TestEveryScenarioIsThere(t *testing.T) {
 	}
 	if total != 225 {
 		t.Errorf("%d scenarios are asked for, want 225", total)
+	}
+}
+
+// elsewhere are rows of the changes in v1.37 with what proves them, other than a scenario of the same number.
+var elsewhere = map[int]string{
+	22: "TestTakeOverFromKubeProxy of test/e2e", 26: "S-CT-06", 45: "S-PROC-04",
+}
+
+// TestEveryChangeOfV137IsThere: rows 1 to 30, 41 to 46 and 51 to 53 have a scenario, or something else proves them.
+func TestEveryChangeOfV137IsThere(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func(id string) bool {
+		return slices.ContainsFunc(all, func(s script.Scenario) bool { return s.ID == id || strings.HasPrefix(s.ID, id+"-") })
+	}
+	for _, rows := range [][2]int{{1, 30}, {41, 46}, {51, 53}} {
+		for row := rows[0]; row <= rows[1]; row++ {
+			own, other := fmt.Sprintf("S-137-%02d", row), elsewhere[row]
+			switch {
+			case there(own) == (other != ""):
+				t.Errorf("%s: a scenario is there: %v, and %q proves it", own, there(own), other)
+			case strings.HasPrefix(other, "S-") && !there(other):
+				t.Errorf("%s: there is no %s", own, other)
+			}
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Ask makes one connection, or sends one datagram, from a socket of its own. It returns an error
+// Ask makes one connection, or sends one datagram, from a separate socket. It returns an error
 // for what is neither an answer nor a refusal nor silence.
 func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, error) {
 	host, err := n.Host(q.From)

@@ -90,32 +90,42 @@ mount --bind "$3" /sys/module/nf_conntrack/parameters/hashsize
 shift 3
 exec "$@"`
 
-// TableSize returns the size that the proxy sets for the conntrack table by default on a machine
-// with a number of processors. The proxy finds other files in place of those of /proc and /sys.
-func (w *World) TableSize(ctx context.Context, processors int) (string, error) {
+// TableSize is the size of the conntrack table: the largest number of connections, and the number of
+// buckets.
+type TableSize struct{ Max, Hash string }
+
+// TableSize returns the size that the proxy sets by default on a machine with a number of processors and
+// a size. The proxy finds other files in place of those of /proc and /sys.
+func (w *World) TableSize(ctx context.Context, processors int, before TableSize) (after TableSize, err error) {
 	dir, err := os.MkdirTemp(w.options.Dir, "machine-")
 	if err != nil {
-		return "", err
+		return after, err
 	}
 	cpus, size, hash := filepath.Join(dir, "cpu"), filepath.Join(dir, "max"), filepath.Join(dir, "hashsize")
 	for i := range processors {
 		if err := os.MkdirAll(filepath.Join(cpus, fmt.Sprintf("cpu%d", i), "topology"), 0o755); err != nil {
-			return "", err
+			return after, err
 		}
 	}
-	for _, file := range []string{size, hash} {
-		if err := os.WriteFile(file, []byte("4096\n"), 0o600); err != nil {
-			return "", err
+	for file, text := range map[string]string{size: before.Max, hash: before.Hash} {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			return after, err
 		}
 	}
 	binary, err := filepath.Abs(w.options.Binary)
 	if err != nil {
-		return "", err
+		return after, err
 	}
 	if _, err := w.Run(ctx, "unshare", "--mount", "--propagation", "private", "sh", "-e", "-c", masquerade, "sh", cpus, size, hash,
 		binary, "proxy", "--init-only", "--proxy-mode="+w.options.Mode, "--sluice-state-dir="+filepath.Join(dir, "state")); err != nil {
-		return "", err
+		return after, err
 	}
-	text, err := os.ReadFile(size)
-	return strings.TrimSpace(string(text)), err
+	for file, text := range map[string]*string{size: &after.Max, hash: &after.Hash} {
+		read, err := os.ReadFile(file)
+		if err != nil {
+			return after, err
+		}
+		*text = strings.TrimSpace(string(read))
+	}
+	return after, nil
 }

@@ -1,11 +1,13 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,7 +23,7 @@ import (
 //
 // {p1} and the like are the fixture's addresses and ranges, others are in othersWords. A text is
 // loaded once per family. In one for both, which has a table inet, the lines with such names appear
-// once per family.
+// once per family. NAME.each-nft is loaded once per release of nft, whose name replaces {release}.
 //
 //go:embed others
 var others embed.FS
@@ -33,15 +35,16 @@ func (w *World) LoadOthers(ctx context.Context, name string) error {
 	variant := w.iptables()
 	loaders := []struct {
 		ending  string
-		command func(family service.Family, file string) []string
+		command func(i int, file string) []string
 	}{
-		{"ipset", func(_ service.Family, file string) []string {
+		{"ipset", func(_ int, file string) []string {
 			return []string{"ipset", "restore", "-exist", "-file", file}
 		}},
-		{"iptables", func(family service.Family, file string) []string {
-			return []string{[]string{"iptables-", "ip6tables-"}[family] + variant + "-restore", "-w", "--noflush", file}
+		{"iptables", func(i int, file string) []string {
+			return []string{[]string{"iptables-", "ip6tables-"}[i] + variant + "-restore", "-w", "--noflush", file}
 		}},
-		{"nft", func(_ service.Family, file string) []string { return []string{"nft", "-f", file} }},
+		{"nft", func(_ int, file string) []string { return []string{"nft", "-f", file} }},
+		{"each-nft", func(i int, file string) []string { return []string{[]string{"nft", w.nft}[i], "-f", file} }},
 	}
 	again := slices.Contains(w.others, name)
 	found := false
@@ -51,6 +54,11 @@ func (w *World) LoadOthers(ctx context.Context, name string) error {
 			continue // a program has rules in one or two of them
 		}
 		found = true
+		if l.ending == "each-nft" {
+			if w.nft, err = newerNFT(ctx); err != nil {
+				return err
+			}
+		}
 		for i, one := range expandOthers(string(text)) {
 			if again && l.ending == "iptables" {
 				one = rejump(one)
@@ -59,7 +67,7 @@ func (w *World) LoadOthers(ctx context.Context, name string) error {
 			if err := os.WriteFile(file, []byte(one), 0o600); err != nil {
 				return err
 			}
-			words := l.command(service.Families[i], file)
+			words := l.command(i, file)
 			if _, err := w.Run(ctx, words[0], words[1:]...); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -93,6 +101,13 @@ func (w *World) OthersKept(ctx context.Context) error {
 	return nil
 }
 
+// newerNFT returns the nft of another release than the node's, which may not be able to list what that
+// one has written.
+func newerNFT(ctx context.Context) (string, error) {
+	printed, err := exec.CommandContext(ctx, "hack/newer-nft").Output()
+	return strings.TrimSpace(string(printed)), err
+}
+
 // onlyIn returns the lines of a text that another one does not have.
 func onlyIn(text, other string) string {
 	var all strings.Builder
@@ -122,8 +137,14 @@ var othersWords = map[string][2]string{
 	"docker": {"172.17.0.0/16", "fd17::/64"}, "container": {"172.17.0.2:80", "[fd17::2]:80"},
 }
 
-// expandOthers returns the texts for each family, or one for both.
+// release stands for the release of nft that loads a text.
+const release = "{release}"
+
+// expandOthers returns the texts for each family, one for both, or those for each release of nft.
 func expandOthers(text string) []string {
+	if strings.Contains(text, release) {
+		return []string{strings.ReplaceAll(text, release, "this"), strings.ReplaceAll(text, release, "newer")}
+	}
 	if !strings.Contains(text, "table inet ") {
 		return []string{expandFamily(text, service.IPv4), expandFamily(text, service.IPv6)}
 	}
@@ -195,7 +216,7 @@ func (w *World) otherRules(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	text, err := w.Run(ctx, "nft", "--stateless", "list", "ruleset")
+	text, err := w.Run(ctx, cmp.Or(w.nft, "nft"), "--stateless", "list", "ruleset")
 	if err != nil {
 		return "", err
 	}

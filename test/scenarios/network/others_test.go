@@ -18,6 +18,13 @@ func TestOthersExpand(t *testing.T) {
 	}
 }
 
+// TestOthersOfReleases: a text is written once per release of nft.
+func TestOthersOfReleases(t *testing.T) {
+	if got := expandOthers("table inet {release}-t {\n}\n"); len(got) != 2 || got[0] == got[1] || strings.Contains(got[0]+got[1], release) {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestOthersJumpAgain: a second load deletes what the first has added to built-in chains.
 func TestOthersJumpAgain(t *testing.T) {
 	got := rejump(":X - [0:0]\n-I FORWARD -j X\n-A X -j DROP\n")

@@ -111,11 +111,20 @@ func (s *seized) Close() error {
 }
 
 // restoreFormat wraps a real program: it records the program's input, and fails instead while a
-// file exists.
+// file exists, or if the input has the word in another file, as a program that lacks an option does.
 const restoreFormat = `#!/bin/sh
 if [ -e %[1]q ]; then
 	echo "%[2]s: the scenario wants it to fail" >&2
 	exit 1
+fi
+if [ -e %[5]q ]; then
+	input=$(cat; echo .) lacking=$(cat %[5]q)
+	case "$input" in *"$lacking"*)
+		echo "%[2]s: unknown option \"$lacking\"" >&2
+		exit 2 ;;
+	esac
+	printf %%s "${input%%.}" | tee -a %[3]q | %[4]q "$@"
+	exit
 fi
 tee -a %[3]q | exec %[4]q "$@"
 `
@@ -134,7 +143,7 @@ func (w *World) WatchPrograms() error {
 			if err != nil {
 				return err
 			}
-			text := fmt.Sprintf(restoreFormat, w.obstacle(), name, w.Restored(), program)
+			text := fmt.Sprintf(restoreFormat, w.obstacle(), name, w.Restored(), program, w.lacking())
 			if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
 				return err
 			}
@@ -157,6 +166,11 @@ func (w *World) FailPrograms(fail bool) error {
 	}
 	return nil
 }
+
+// LackOption makes the watched programs reject an option.
+func (w *World) LackOption(name string) error { return os.WriteFile(w.lacking(), []byte(name), 0o600) }
+
+func (w *World) lacking() string { return filepath.Join(w.options.Dir, "programs-lack") }
 
 func (w *World) obstacle() string { return filepath.Join(w.options.Dir, "programs-fail") }
 

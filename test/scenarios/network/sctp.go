@@ -25,7 +25,7 @@ type sctp struct {
 	openErr error
 	conns   []*net.IPConn
 	running sync.WaitGroup
-	// asked counts questions. Each gets a port of its own.
+	// asked counts questions. Each gets a separate port.
 	asked atomic.Uint32
 }
 

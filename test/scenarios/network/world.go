@@ -43,6 +43,8 @@ type World struct {
 	// others are the programs whose rules were loaded, loaded is all their rules after that.
 	others []string
 	loaded string
+	// nft is the newer nft that has loaded rules, which the node's may not be able to list; "" if none has.
+	nft string
 }
 
 // NewWorld builds a world without a running proxy.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -101,4 +103,33 @@ func beginAttempts(ctx context.Context, s *Stage, w *network.World, name, client
 	}
 	keep(s, name, all)
 	return nil
+}
+
+// A connection that somebody accepts and then ends: a proxy that cannot reach the endpoint.
+var _ = define("cut", verb{usage: "cut node loopback:30080 (the connection is closed or reset, without data)", kernel: true, parse: parseCut})
+
+func parseCut(words []string) (statement, error) {
+	if len(words) != 2 {
+		return nil, errors.New("want CLIENT TARGET")
+	}
+	to, err := parseTarget(words[1])
+	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+		host, err := w.Host(words[0])
+		if err != nil {
+			return err
+		}
+		for _, family := range s.families {
+			at, err := to.resolve(s, family)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, attemptPatience)
+			answer, err := host.AskFrom(ctx, "tcp", netip.AddrPort{}, at)
+			cancel()
+			if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				return fmt.Errorf("%s to %s: got %+v, %v, want the connection to be cut", words[0], at, answer, err)
+			}
+		}
+		return nil
+	}), err
 }

@@ -118,24 +118,32 @@ func parseRules(words []string) (statement, error) {
 }
 
 // The size of a machine's conntrack table.
-var _ = define("sizes", verb{usage: "sizes 4 131072 (processors, and the largest number of connections)", kernel: true, parse: parseSizes})
+var _ = define("sizes", verb{
+	usage:  "sizes 4 131072 [from 4096/4096] (processors, and the largest number of connections), or sizes 4 131072/32768 (with the buckets)",
+	kernel: true, parse: parseSizes,
+})
 
 func parseSizes(words []string) (statement, error) {
-	if len(words) != 2 {
-		return nil, errors.New("want the number of processors and that of connections")
+	before := network.TableSize{Max: "4096", Hash: "4096"}
+	switch {
+	case len(words) == 4 && words[2] == "from":
+		before.Max, before.Hash, _ = strings.Cut(words[3], "/")
+	case len(words) != 2:
+		return nil, errors.New("want the number of processors and that of connections, and perhaps from and the numbers before")
 	}
 	processors, err := strconv.Atoi(words[0])
 	if err != nil {
 		return nil, err
 	}
+	size, buckets, _ := strings.Cut(words[1], "/")
 	return act(func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()
 		if err != nil {
 			return err
 		}
-		got, err := w.TableSize(ctx, processors)
-		if err == nil && got != words[1] {
-			err = fmt.Errorf("with %d processors nf_conntrack_max is set to %q, want %s", processors, got, words[1])
+		got, err := w.TableSize(ctx, processors, before)
+		if err == nil && (got.Max != size || buckets != "" && got.Hash != buckets) {
+			err = fmt.Errorf("with %d processors the size is set to %+v, want %s", processors, got, words[1])
 		}
 		return err
 	}), nil

@@ -95,7 +95,7 @@ var (
 	_ = define("unlisten", verb{usage: "unlisten node:30080 (end the server of listen)", kernel: true, parse: parseUnlisten})
 )
 
-// inWorld is a statement in the real world that runs at once.
+// inWorld is a statement in the real world that runs immediately.
 func inWorld(f func(w *network.World) error) statement {
 	return act(func(_ context.Context, s *Stage) error {
 		w, err := s.kernel()

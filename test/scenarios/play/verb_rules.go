@@ -152,11 +152,14 @@ func release(s *Stage) error {
 
 // The iptables-restore programs that the proxy runs, and their input.
 var (
-	_ = define("programs", verb{usage: "programs watched (before the proxy starts), then programs fail, or programs work", kernel: true, parse: parsePrograms})
+	_ = define("programs", verb{usage: "programs watched (before the proxy starts), then programs fail, programs work, or programs lack --OPTION", kernel: true, parse: parsePrograms})
 	_ = define("restored", verb{usage: "restored forget (the recorded input), then restored has REGEXP (in a line), or lacks", kernel: true, parse: parseRestored})
 )
 
 func parsePrograms(words []string) (statement, error) {
+	if len(words) == 2 && words[0] == "lack" {
+		return inWorld(func(w *network.World) error { return w.LackOption(words[1]) }), nil
+	}
 	switch strings.Join(words, " ") {
 	case "watched":
 		return inWorld((*network.World).WatchPrograms), nil
@@ -165,7 +168,7 @@ func parsePrograms(words []string) (statement, error) {
 	case "work":
 		return inWorld(func(w *network.World) error { return w.FailPrograms(false) }), nil
 	default:
-		return nil, errors.New("want watched, fail or work")
+		return nil, errors.New("want watched, fail, work, or lack and an option")
 	}
 }
 

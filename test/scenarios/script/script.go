@@ -40,7 +40,7 @@ type Line struct {
 // String returns the place of a scenario for messages.
 func (s Scenario) String() string { return fmt.Sprintf("%s (%s:%d)", s.ID, s.File, s.Number) }
 
-var heading = regexp.MustCompile(`^(S-[A-Z]+-[0-9]+[a-z]?)\s+(\S.*)$`)
+var heading = regexp.MustCompile(`^(S-[A-Z0-9]+-[0-9]+[a-z]?)\s+(\S.*)$`)
 
 // Parse reads the scenarios of one file. An error names file and line.
 func Parse(file, text string) ([]Scenario, error) {

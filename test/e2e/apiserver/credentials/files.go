@@ -2,7 +2,7 @@
 // The command apiserver calls it. It owns an authority, a serving certificate, a key for service
 // account tokens, and one token per user.
 //
-// Everything but the serving certificate is made once per folder and read back afterwards, so
+// Everything but the serving certificate is made once per directory and read back afterwards, so
 // clients that were given a kubeconfig keep working across a restart of the server.
 package credentials
 
@@ -18,7 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Files names the files of one server, all in one folder.
+// Files names the files of one server, all in one directory.
 type Files struct {
 	// CA is the certificate with which clients verify the server.
 	CA string

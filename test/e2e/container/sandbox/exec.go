@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system are the folders of this machine whose content a program finds in its root: the machine's
-// programs and their settings. Their own folders can take further mounts, such as /lib/modules.
+// system are the directories of this machine whose content a program finds in its root: the machine's
+// programs and their settings. Their own directories can take further mounts, such as /lib/modules.
 // With Debian's merged /usr, the others are links.
 var system = []string{"/usr", "/usr/lib", "/etc"}
 
@@ -96,7 +96,7 @@ func (s Spec) keep() error {
 	return nil
 }
 
-// show makes what a folder of this machine contains visible, read-only.
+// show makes what a directory of this machine contains visible, read-only.
 func (s Spec) show(dir string) error {
 	if err := os.MkdirAll(filepath.Join(s.Root, dir), 0o755); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s Spec) kernel() error {
 	return s.bind(Mount{"/sys", "/sys", !s.Privileged})
 }
 
-// bind mounts a file or folder at its target, which it makes.
+// bind mounts a file or directory at its target, which it makes.
 func (s Spec) bind(m Mount) error {
 	info, err := os.Stat(m.Source)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s Spec) bind(m Mount) error {
 	return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// pivot makes Root the root of this mount namespace and forgets the former one.
+// pivot makes Root the root of this mount namespace and forgets the previous one.
 func (s Spec) pivot() error {
 	if err := errors.Join(os.Chdir(s.Root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH)); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
@@ -224,7 +224,7 @@ func (s Spec) confine() error {
 		return err
 	}
 	if s.Seccomp {
-		return refuse(refused)
+		return reject(rejected)
 	}
 	return nil
 }

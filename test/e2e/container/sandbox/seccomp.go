@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused are the system calls that the default profile of containerd and Docker does not allow a
+// rejected are the system calls that the default profile of containerd and Docker does not allow a
 // process without further capabilities, as far as every architecture has them.
-var refused = []uint32{
+var rejected = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FANOTIFY_INIT, unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK,
 	unix.SYS_GET_MEMPOLICY, unix.SYS_INIT_MODULE, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -20,8 +20,8 @@ var refused = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }
 
-// refuse makes system calls of this thread, and of what it executes, fail with EPERM.
-func refuse(calls []uint32) error {
+// reject makes system calls of this thread, and of what it executes, fail with EPERM.
+func reject(calls []uint32) error {
 	statement := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	// The number is the first field of struct seccomp_data.
 	filter := []unix.SockFilter{statement(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0)}

@@ -1,4 +1,4 @@
-// Package sandbox confines a process as a container runtime does: a root file system of its own
+// Package sandbox confines a process as a container runtime does: a separate root file system
 // with the mounts of a pod, PID and mount namespaces, and the capabilities of a securityContext.
 package sandbox
 
@@ -11,7 +11,7 @@ import (
 
 // Spec says what to run, and how.
 type Spec struct {
-	// Root is an empty folder that becomes the root file system. "/" stands for this machine's own,
+	// Root is an empty directory that becomes the root file system. "/" stands for this machine's own,
 	// which then keeps its content.
 	Root string `json:"root"`
 	// Args is the program, found below Root, and its arguments.
@@ -26,13 +26,13 @@ type Spec struct {
 	// User is who runs the program, with the capabilities as ambient ones unless it is root.
 	User            int  `json:"user"`
 	NoNewPrivileges bool `json:"noNewPrivileges"`
-	// Seccomp refuses the system calls that the default profile of a container runtime refuses.
+	// Seccomp rejects the system calls that the default profile of a container runtime rejects.
 	Seccomp          bool   `json:"seccomp"`
 	ReadOnlyRoot     bool   `json:"readOnlyRoot"`
 	WorkingDirectory string `json:"workingDirectory"`
 }
 
-// Mount makes a file or folder of the machine visible.
+// Mount makes a file or directory of the machine visible.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`

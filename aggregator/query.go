@@ -1,0 +1,71 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// ErrEnded is the answer of an aggregator that no longer runs.
+var ErrEnded = errors.New("the domain was removed by a configuration reload")
+
+// pageMax bounds the objects that one turn lists: about 50 µs. A longer answer takes several
+// turns.
+const pageMax = 100
+
+// Account returns what the ledger records of a key, with up to limit objects.
+func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (ledger.Account, error) {
+	account, err := a.page(ctx, key, 0, limit)
+	for again := 0; err == nil && account.Omitted > 0 && len(account.Objects) < limit; {
+		var next ledger.Account
+		if next, err = a.page(ctx, key, len(account.Objects), limit); err != nil || account.Append(&next) {
+			continue
+		}
+		if again++; again > 10 {
+			return account, errors.New("the Service changed repeatedly while it was read; the listed objects may be outdated")
+		}
+		account, err = a.page(ctx, key, 0, limit) // it has changed: from the beginning
+	}
+	// A fragment in the mailbox is newer than what the ledger knows.
+	account.Queued = a.inbox.Has(key)
+	return account, err
+}
+
+// page asks for some objects of a key.
+func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int) (account ledger.Account, err error) {
+	err = a.ask(ctx, func() { account = a.machine.ledger.Account(key, from, min(pageMax, limit-from)) })
+	return account, err
+}
+
+// Pending returns up to limit keys that are not applied, the ones that have waited longest first. The
+// answer takes one turn, in proportion to the limit: 1,000 keys take less than 100 µs.
+func (a *Aggregator) Pending(ctx context.Context, limit int) (keys []service.Key, err error) {
+	err = a.ask(ctx, func() { keys = a.machine.pending.waits.first(limit) })
+	return keys, err
+}
+
+// ask runs a question on the goroutine that owns the ledger, between two of its turns. The
+// question must be short; what it sets may be read if the error is nil.
+func (a *Aggregator) ask(ctx context.Context, question func()) error {
+	done := make(chan struct{})
+	select {
+	case a.questions <- func() { question(); close(done) }:
+	case <-a.ended:
+		return ErrEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done // Run has taken it, and answers immediately
+	return nil
+}
+
+// first returns up to limit keys, the oldest first.
+func (w *waits) first(limit int) []service.Key {
+	keys := make([]service.Key, 0, min(limit, w.order.Len()))
+	for e := w.order.Front(); e != nil && len(keys) < limit; e = e.Next() {
+		keys = append(keys, e.Value.(wait).key)
+	}
+	return keys
+}

@@ -1,0 +1,78 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// preserveTable is a table that decides nothing. While it exists, the kernel tracks connections, and
+// translates those that it has translated before: it forgets how to with the last chain of type
+// nat. Connections that are open when rules come or go thus stay as they began.
+const preserveTable = "sluice-hold"
+
+// PreserveConnections adds a table to a family that keeps open connections as they are. inside is
+// that of WriterConfig. Without nf_tables in the kernel, it does nothing.
+func PreserveConnections(family service.Family, inside func(func() error) error) error {
+	err := commanding(inside, func(socket Socket) error { return preserve(socket, &rules.Headers[family]) })
+	if err != nil {
+		return fmt.Errorf("keep open connections of %s: %w", family, err)
+	}
+	return nil
+}
+
+// StopPreserving removes the table of PreserveConnections, and reports whether there was one. The
+// kernel forgets translated connections, unless the rules of another program need them.
+func StopPreserving(family service.Family, inside func(func() error) error) (removed bool, err error) {
+	err = commanding(inside, func(socket Socket) (err error) {
+		removed, err = deleteTable(socket, &rules.Headers[family], preserveTable)
+		return err
+	})
+	if err != nil {
+		return removed, fmt.Errorf("remove the %s table %s: %w", family, preserveTable, err)
+	}
+	return removed, nil
+}
+
+func preserve(socket Socket, d *rules.Header) error {
+	e := newEmitter(d)
+	e.table = preserveTable
+	e.addTable("")
+	e.deleteTable() // one that was there; the kernel registers new hooks before it removes old ones
+	e.addTable("")
+	for _, c := range render.PreserveChains(d.Family) {
+		e.addWhole(c)
+	}
+	e.finish()
+	rejections, err := socket.Commit(e.t)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil // the family has no nf_tables
+	}
+	return err
+}
+
+// commanding calls a function with a socket, unless the kernel has no nf_tables.
+func commanding(inside func(func() error) error, command func(Socket) error) error {
+	if inside == nil {
+		inside = here
+	}
+	return inside(func() error {
+		socket, err := wire.Open()
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(command(socket), socket.Close())
+	})
+}

@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long a reader on a terminal needs for a heading with its explanation, and for a line.
+const (
+	headingTime = 1300 * time.Millisecond
+	lineTime    = 250 * time.Millisecond
+)
+
+// Page prints the demo. On a terminal it has colors, unless NO_COLOR is set, and the pace of a
+// reader.
+type Page struct {
+	out             io.Writer
+	terminal, color bool
+	steps           int
+}
+
+// NewPage prints to out.
+func NewPage(out io.Writer) *Page {
+	p := &Page{out: out}
+	if file, ok := out.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+		p.terminal = err == nil
+	}
+	p.color = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return p
+}
+
+// Heading begins a step, and prints what it proves.
+func (p *Page) Heading(title string, explanation ...string) {
+	p.steps++
+	p.print(headingTime, "\n%s\n", p.in("1;36", fmt.Sprintf("%d. %s", p.steps, title)))
+	for _, text := range explanation {
+		p.print(lineTime, "%s\n", text)
+	}
+}
+
+// line prints a step and the time at which it happened.
+func (p *Page) line(at, text string) { p.print(lineTime, "%s  %s\n", p.in("2", at), text) }
+
+// quote prints the output of a command.
+func (p *Page) quote(lines []string) {
+	for _, text := range lines {
+		p.print(lineTime, "         %s\n", p.in("33", text))
+	}
+}
+
+// End prints the result, and what to try next.
+func (p *Page) End(host string) {
+	p.print(lineTime, "\n         host: %s\n         %s\n", host, p.in("1;32", "Every check succeeded."))
+	p.print(0, "\nTry next:\n"+
+		"  sluice demo --keep   keep the sandbox, and look around in it\n"+
+		"  docs/tutorial.md     the tutorial: change endpoints, and watch the rules follow\n"+
+		"  docs/migrate.md      replace kube-proxy on a cluster\n")
+}
+
+func (p *Page) in(color, text string) string {
+	if !p.color {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// print prints, and on a terminal waits for the reader.
+func (p *Page) print(pause time.Duration, format string, args ...any) {
+	fmt.Fprintf(p.out, format, args...)
+	if p.terminal {
+		time.Sleep(pause)
+	}
+}

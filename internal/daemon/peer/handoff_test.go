@@ -1,0 +1,356 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/holder"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// playPassing plays a role of the tests below: it connects over and over ("knock KIND NAME") or many
+// times ("crowd KIND NAME"), offers a socket ("offer"), or takes a lock and hands the listener down to
+// a process whose ID it writes ("bequeath NAME FILE").
+func playPassing(words []string) error {
+	switch words[0] {
+	case "knock":
+		go func() {
+			for range 100_000 {
+				if _, err := net.Dial(words[1], words[2]); err != nil { // it stays connected
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+		}()
+	case "crowd":
+		for range 2 * asksMax {
+			if _, err := net.Dial(words[1], words[2]); err != nil {
+				return err
+			}
+		}
+	case "offer":
+		offer, err := NewOffer()
+		if err != nil {
+			return err
+		}
+		go func() { _ = offer.Give([]*os.File{os.Stdin}, time.Minute) }()
+	case "bequeath":
+		l := newLock(words[1])
+		if h, err := l.Try(); h != nil || err != nil {
+			return fmt.Errorf("%v, %w", h, err)
+		}
+		listener, err := l.listener.File()
+		if err != nil {
+			return err
+		}
+		heir := exec.Command("sleep", "60")
+		heir.ExtraFiles = []*os.File{listener}
+		if err := heir.Start(); err != nil {
+			return err
+		}
+		return os.WriteFile(words[2], []byte(strconv.Itoa(heir.Process.Pid)), 0o600)
+	default:
+		return playProof(words)
+	}
+	return nil
+}
+
+// takeOver lets a proxy in a namespace end and pass a socket on to one that waits for it. It returns
+// how many sockets the successor got, and the errors of both.
+func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, received, gave error) {
+	t.Helper()
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	former, successor := newLock(name), newLock(name)
+	inside := func(f func() error) {
+		t.Helper()
+		if err := n.Do(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var offer *Offer
+	inside(func() error {
+		h, err := former.Try()
+		if h != nil {
+			err = fmt.Errorf("held by %v", h)
+		}
+		return err
+	})
+	type result struct {
+		sockets int
+		err     error
+	}
+	results := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = n.Do(func() error {
+			if err := successor.Acquire(t.Context(), func(Holder) {}); err != nil {
+				return err
+			}
+			sockets, done, err := successor.Receive()
+			if done != nil {
+				_ = done.Close()
+			}
+			for _, socket := range sockets {
+				_ = socket.Close()
+			}
+			r.sockets = len(sockets)
+			return err
+		})
+		results <- r
+	}()
+	await(t, func() bool { return former.Waited() })
+	inside(func() (err error) { offer, err = NewOffer(); return err })
+	given := make(chan error, 1)
+	go func() { given <- offer.Give([]*os.File{file}, time.Minute) }()
+	time.Sleep(50 * time.Millisecond) // strangers connect now
+	former.Release()
+	r := <-results
+	successor.Release()
+	return r.sockets, r.err, <-given
+}
+
+// TestKernelAStrangerThatConnectsFirst: a user of the host who polls the socket keeps no proxy from
+// passing its sockets on.
+func TestKernelAStrangerThatConnectsFirst(t *testing.T) {
+	n := netnstest.New(t, "pass")
+	start(t, n, "knock unixpacket "+passName)
+	start(t, n, "knock unixpacket "+passName)
+	if sockets, received, gave := takeOver(t, n, unique(t)); sockets != 1 || received != nil || gave != nil {
+		t.Errorf("%d sockets; received: %v; gave: %v", sockets, received, gave)
+	}
+}
+
+// TestKernelStrangersOnlyWait for their patience to end: an offer that no proxy takes names them.
+func TestKernelStrangersOnlyWait(t *testing.T) {
+	n := netnstest.New(t, "pass")
+	var offer *Offer
+	if err := n.Do(func() (err error) { offer, err = NewOffer(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	stranger := start(t, n, "knock unixpacket "+passName)
+	began := time.Now()
+	err := offer.Give(nil, time.Minute)
+	want := fmt.Sprintf("process %d of user 65534 is no proxy", stranger.Process.Pid)
+	if err == nil || strings.Count(err.Error(), want) != strangersMax || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v; want %q %d times, and a timeout", err, want, strangersMax)
+	}
+	if took := time.Since(began); took < passPatience || took > passPatience+5*time.Second {
+		t.Errorf("waited %v", took)
+	}
+}
+
+// TestKernelSocketsOfAnotherProcess: a process that did not have the lock passes nothing on, even if
+// it may do what a proxy may.
+func TestKernelSocketsOfAnotherProcess(t *testing.T) {
+	n := netnstest.New(t, "pass")
+	name := unique(t)
+	former := start(t, n, "hold "+name, "sluice", "proxy")
+	other := start(t, n, "offer", "another")
+	l := newLock(name)
+	err := n.Do(func() error {
+		if holder, err := l.Try(); err != nil || holder == nil || holder.ForeignProcess {
+			return fmt.Errorf("%v, %w", holder, err)
+		}
+		if err := former.Process.Kill(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		return l.Acquire(ctx, func(Holder) {})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Release()
+	var sockets []*os.File
+	err = n.Do(func() (err error) { sockets, _, err = l.Receive(); return err })
+	want := fmt.Sprintf("take sockets over: pid %d (another) offers them, and pid %d (sluice proxy) had the lock", other.Process.Pid, former.Process.Pid)
+	if err == nil || err.Error() != want || sockets != nil {
+		t.Errorf("%d sockets, %v, want %q", len(sockets), err, want)
+	}
+}
+
+// TestKernelStrangersDoNotWait: they count neither as a process that waits for the lock nor take the
+// places of those.
+func TestKernelStrangersDoNotWait(t *testing.T) {
+	n := netnstest.New(t, "pass")
+	name := unique(t)
+	l, second := newLock(name), newLock(name)
+	if err := n.Do(func() error { _, err := l.Try(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Release()
+	start(t, n, "crowd unix "+name)
+	time.Sleep(100 * time.Millisecond) // the last ones are answered now
+	if l.Waited() {
+		t.Error("strangers count as a process that waits")
+	}
+	if err := n.Do(func() error { _, err := second.Try(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer second.leave()
+	await(t, func() bool { return l.Waited() })
+}
+
+// TestKernelRootWithoutCapabilitiesIsAStranger: root in a container of the host's network namespace
+// cannot change rules, and keeps no proxy from serving.
+func TestKernelRootWithoutCapabilitiesIsAStranger(t *testing.T) {
+	name := unique(t)
+	other := start(t, nil, "powerless hold "+name)
+	holder, err := newLock(name).Try()
+	if err != nil || holder == nil || !holder.ForeignProcess || holder.PID != other.Process.Pid {
+		t.Errorf("%+v, %v", holder, err)
+	}
+}
+
+// TestKernelAListenerWithoutItsProcess: whoever holds the socket of a process that has ended is not
+// that process. A proxy that ends looks the same for a moment, and is not taken for a stranger.
+func TestKernelAListenerWithoutItsProcess(t *testing.T) {
+	name, file := unique(t), filepath.Join(t.TempDir(), "heir")
+	former := start(t, nil, "bequeath "+name+" "+file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	heir, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = heir.Kill() })
+	l := newLock(name)
+	if holder, err := l.Try(); err != nil || holder == nil || holder.ForeignProcess {
+		t.Fatalf("before its end: %+v, %v", holder, err)
+	}
+	l.leave()
+	if err := former.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = former.Wait() // it was killed
+	if _, err := l.ask(); !errors.Is(err, errGone) {
+		t.Errorf("right after its end: %v", err)
+	}
+	if holder, err := l.Try(); err != nil || holder == nil || !holder.ForeignProcess {
+		t.Errorf("long after its end: %+v, %v", holder, err)
+	}
+}
+
+// TestAnotherUserByNow: a program that sets its user runs as root for anyone, and is not the process
+// that connected.
+func TestAnotherUserByNow(t *testing.T) {
+	if may, err := administers(os.Getpid(), 65534); may || err != nil {
+		t.Errorf("%t, %v", may, err)
+	}
+	if may, err := administers(os.Getpid(), uint32(os.Geteuid())); may != (os.Geteuid() == 0) || err != nil {
+		t.Errorf("%t, %v", may, err)
+	}
+	if _, err := administers(1<<30, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such process: %v", err)
+	}
+}
+
+// A successor takes many listening sockets over: whoever connects before, during or after finds
+// somebody listening, and the former owner learns when the successor has finished.
+func TestSocketsArePassedOn(t *testing.T) {
+	const many = 3*passMax + 7
+	var files []*os.File
+	var where []string
+	for range many {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		where, files = append(where, l.Addr().String()), append(files, file)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	successor := newLock(unique(t))
+	successor.holder = Holder{Process: holder.Self()}
+	if sockets, done, err := successor.Receive(); sockets != nil || done != nil || err != nil {
+		t.Fatalf("without an offer: %v, %v, %v", sockets, done, err)
+	}
+	offer, err := NewOffer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gave := make(chan error, 1)
+	go func() { gave <- offer.Give(files, time.Minute) }()
+	sockets, done, err := successor.Receive()
+	if err != nil || len(sockets) != many {
+		t.Fatalf("%d sockets, want %d: %v", len(sockets), many, err)
+	}
+	select {
+	case err := <-gave:
+		t.Fatalf("the former owner ends before its successor has finished: %v", err)
+	default:
+	}
+	if err := done.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-gave; err != nil {
+		t.Error(err)
+	}
+	for i, socket := range sockets {
+		if err := files[i].Close(); err != nil {
+			t.Error(err)
+		}
+		client, err := net.Dial("tcp", where[i])
+		if err != nil {
+			t.Fatalf("rejected while nobody accepts: %v", err)
+		}
+		l, err := net.FileListener(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if server, err := l.Accept(); err != nil || server.RemoteAddr().String() != client.LocalAddr().String() {
+			t.Errorf("accepted %v, %v, want %v", server, err, client.LocalAddr())
+		}
+		for _, c := range []interface{ Close() error }{client, l, socket} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A successor that is killed does not keep the former owner.
+func TestASuccessorThatEnds(t *testing.T) {
+	offer, err := NewOffer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gave := make(chan error, 1)
+	go func() { gave <- offer.Give(nil, time.Hour) }()
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: passName, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(greet(conn, []byte{0}), conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-gave; err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v; want that of a connection that has ended", err)
+	}
+}

@@ -1,0 +1,357 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// role names the variable with the role of this test binary as another process. It is in
+// the environment, so that the command line can be anything.
+const role = "PEER_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(role)); len(words) > 0 {
+		if err := play(words); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// play takes a lock ("hold NAME", "squat NAME" as an unprivileged user), plays any role as root
+// without capabilities ("powerless ROLE"), prints the holder of a lock ("ask NAME"), does nothing
+// ("idle") or plays a role of handoff_test.go or proof_test.go.
+func play(words []string) error {
+	switch words[0] {
+	case "squat", "knock", "crowd":
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresuid(65534, 65534, 65534)); err != nil {
+			return err
+		}
+	}
+	switch words[0] {
+	case "powerless":
+		return withoutCapabilities(words[1:]...)
+	case "hold", "squat":
+		holder, err := newLock(words[1]).Try()
+		if holder != nil {
+			return fmt.Errorf("held by %v", holder)
+		}
+		return err
+	case "ask":
+		holder, err := newLock(words[1]).Try()
+		if err != nil || holder == nil {
+			return fmt.Errorf("%v, %w", holder, err)
+		}
+		return errors.New(holder.String())
+	case "idle":
+	default:
+		return playPassing(words)
+	}
+	return nil
+}
+
+// withoutCapabilities plays a role as root without any capability, as one in a container may be.
+func withoutCapabilities(words ...string) error {
+	runtime.LockOSThread() // capabilities are those of the thread
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), unix.Capset(&header, &none[0]),
+		os.Setenv(role, strings.Join(words, " ")))
+	if err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// start starts another process, which plays a role.
+func start(t *testing.T, inside *netns.Namespace, part string, commandLine ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	if len(commandLine) > 0 {
+		cmd.Args = commandLine
+	}
+	return startCommand(t, inside, cmd, part)
+}
+
+func startCommand(t *testing.T, inside *netns.Namespace, cmd *exec.Cmd, part string) *exec.Cmd {
+	t.Helper()
+	cmd.Env = append(os.Environ(), role+"="+part)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		if inside != nil {
+			err = inside.Start(cmd)
+		} else {
+			err = cmd.Start()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "ready\n" {
+		t.Fatalf("%s: said %q", part, said)
+	}
+	return cmd
+}
+
+// unique returns the name of a lock that no other process uses.
+func unique(t *testing.T) string { return fmt.Sprintf("@sluice/test/%d/%s", os.Getpid(), t.Name()) }
+
+// acquire waits for a lock in the background.
+func acquire(t *testing.T, l *Lock, told func(Holder)) chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- l.Acquire(t.Context(), told) }()
+	return done
+}
+
+func within(t *testing.T, limit time.Duration, done chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(limit):
+		t.Fatalf("nothing within %v", limit)
+	}
+}
+
+// TestTheLockEndsWithItsHolder: a waiting process knows the holder, and has the lock as soon
+// as the holder ends, even if it is killed.
+func TestTheLockEndsWithItsHolder(t *testing.T) {
+	name := unique(t)
+	other := start(t, nil, "hold "+name, "sluice", "proxy", "--config=a\nb")
+	l := newLock(name)
+	holder, err := l.Try()
+	if err != nil || holder == nil || holder.PID != other.Process.Pid || holder.Command != "sluice proxy --config=a?b" || holder.ForeignProcess {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+	told := make(chan Holder, 10)
+	done := acquire(t, l, func(h Holder) { told <- h })
+	if h := <-told; h != *holder {
+		t.Fatalf("told %+v", h)
+	}
+	select {
+	case err := <-done:
+		t.Fatal("has it already", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	killed := time.Now()
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, done)
+	t.Logf("free %v after the holder was killed", time.Since(killed))
+	if len(told) != 0 {
+		t.Errorf("told more: %v", <-told)
+	}
+}
+
+// TestAStoppedHolderKeepsTheLock, and can be named.
+func TestAStoppedHolderKeepsTheLock(t *testing.T) {
+	name := unique(t)
+	other := start(t, nil, "hold "+name, "sluice", "run")
+	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := newLock(name).Try()
+	if err != nil || holder == nil || holder.PID != other.Process.Pid || holder.Command != "sluice run" {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+}
+
+// TestAStrangerIsToldApart: a process without privilege can take the name, but is not
+// mistaken for a proxy.
+func TestAStrangerIsToldApart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root")
+	}
+	name := unique(t)
+	start(t, nil, "squat "+name)
+	if holder, err := newLock(name).Try(); err != nil || holder == nil || !holder.ForeignProcess {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+}
+
+// TestAProxyThatIsNotRootIsNoStranger: what it may do counts, not who it is.
+func TestAProxyThatIsNotRootIsNoStranger(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root")
+	}
+	nobody := func(capability uintptr) *syscall.SysProcAttr {
+		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: []uintptr{capability}}
+	}
+	toNobody := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 65534, Size: 1}}
+	for as, c := range map[string]struct {
+		attr     *syscall.SysProcAttr
+		stranger bool
+	}{
+		"NET_ADMIN": {nobody(unix.CAP_NET_ADMIN), false},
+		"NET_RAW":   {nobody(unix.CAP_NET_RAW), true},
+		"every capability in a user namespace": {&syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: toNobody, GidMappings: toNobody,
+			Credential: &syscall.Credential{NoSetGroups: true},
+		}, true},
+	} {
+		name := unique(t) + strings.ReplaceAll(as, " ", "-")
+		// The folder of the test binary is closed to others.
+		cmd := exec.Command("/proc/self/exe")
+		cmd.SysProcAttr = c.attr
+		startCommand(t, nil, cmd, "hold "+name)
+		holder, err := newLock(name).Try()
+		if err != nil || holder == nil || holder.ForeignProcess != c.stranger {
+			t.Errorf("with %s: %+v, %v; want stranger %t", as, holder, err, c.stranger)
+		}
+	}
+}
+
+// TestOneAtATime: of many waiting processes, one holds the lock at a time, and all get it.
+func TestOneAtATime(t *testing.T) {
+	name := unique(t)
+	const waiting = 20
+	var inside, most atomic.Int32
+	done := make(chan error, waiting)
+	for range waiting {
+		go func() {
+			l := newLock(name)
+			err := l.Acquire(t.Context(), func(Holder) {})
+			if err == nil {
+				most.Store(max(most.Load(), inside.Add(1)))
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+				l.Release()
+			}
+			done <- err
+		}()
+	}
+	for range waiting {
+		within(t, time.Minute, done)
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d at a time", most.Load())
+	}
+}
+
+// TestTheHolderKnowsWhoWaits, as long as they do.
+func TestTheHolderKnowsWhoWaits(t *testing.T) {
+	name := unique(t)
+	l := newLock(name)
+	if holder, err := l.Try(); holder != nil || err != nil {
+		t.Fatal(holder, err)
+	}
+	if l.Waited() {
+		t.Error("nobody waits yet")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := newLock(name)
+	done := make(chan error, 1)
+	go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
+	await(t, func() bool { return l.Waited() })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	second.leave()
+	await(t, func() bool { return !l.Waited() })
+	l.Release()
+	l.Release() // a second time does nothing
+}
+
+// TestWaitingAndHolderEndTogether: the end of the context may still be handled when the
+// connection to the holder is closed already.
+func TestWaitingAndHolderEndTogether(t *testing.T) {
+	for i := range 200 {
+		name := fmt.Sprintf("%s/%d", unique(t), i)
+		l := newLock(name)
+		if holder, err := l.Try(); holder != nil || err != nil {
+			t.Fatal(holder, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		second := newLock(name)
+		done := make(chan error, 1)
+		go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
+		await(t, func() bool { return l.Waited() })
+		go cancel()
+		l.Release()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		second.Release()
+	}
+}
+
+func await(t *testing.T, right func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !right(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("timed out")
+		}
+	}
+}
+
+// TestKernelEachNamespaceHasItsOwn: two processes have a lock of the same name.
+func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
+	n := netnstest.New(t, "lock")
+	name := unique(t)
+	start(t, nil, "hold "+name)
+	start(t, n, "hold "+name)
+}
+
+// TestKernelTurnsDoNotOverlap, and the wait for a turn that does not end is bounded.
+func TestKernelTurnsDoNotOverlap(t *testing.T) {
+	n := netnstest.New(t, "turns")
+	turn := func(patience time.Duration) (end func(), took time.Duration) {
+		began := time.Now()
+		_ = n.Do(func() error { end = Turn(t.Context(), patience); return nil })
+		return end, time.Since(began)
+	}
+	end, _ := turn(time.Minute)
+	if _, took := turn(50 * time.Millisecond); took < 50*time.Millisecond {
+		t.Errorf("two turns at once after %v", took)
+	}
+	end()
+	if end, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for nobody", took)
+	} else {
+		end()
+	}
+	start(t, n, "squat "+turnName)
+	if _, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for a stranger", took)
+	}
+}
+
+// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by its answer.
+func TestKernelAHolderOfAnotherContainer(t *testing.T) {
+	name := unique(t)
+	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")
+	asks := exec.Command(os.Args[0])
+	asks.Env = append(os.Environ(), role+"=ask "+name)
+	asks.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	said, err := asks.Output()
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		t.Fatal(err)
+	}
+	if want := "a process of another PID namespace (sluice proxy --v=2)\n"; string(said) != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+}

@@ -1,0 +1,68 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Flow is a connection.
+type Flow struct {
+	// From is the client; its port is 0 if any.
+	From netip.AddrPort
+	// Interface is the one through which it arrives; empty for a guess.
+	Interface string
+	To        netip.AddrPort
+	Protocol  service.Protocol
+}
+
+// ParseFlow reads a question as people write it: an address with or without a port, and an
+// address and port with or without a protocol. An error contains the name of the flag.
+func ParseFlow(from, to, iface string) (Flow, error) {
+	q := Flow{Interface: iface}
+	addr, err := netip.ParseAddr(from)
+	if err == nil {
+		q.From = netip.AddrPortFrom(addr.Unmap(), 0)
+	} else if q.From, err = netip.ParseAddrPort(from); err != nil {
+		return q, fmt.Errorf("--from %q: must be an address, such as 10.0.0.1, or an address and port", from)
+	}
+	place, name, _ := strings.Cut(to, "/")
+	protocols := map[string]service.Protocol{"": service.TCP, "tcp": service.TCP, "udp": service.UDP, "sctp": service.SCTP}
+	protocol, known := protocols[strings.ToLower(name)]
+	q.Protocol = protocol
+	if q.To, err = netip.ParseAddrPort(place); err != nil || !known {
+		return q, fmt.Errorf("--to %q: must be an address and port, such as 10.96.0.10:53/udp or [fd00::1]:80", to)
+	}
+	return q, q.Check()
+}
+
+// Query returns the question as parameters of a URL, and QuestionIn reads them.
+func (q Flow) Query() url.Values {
+	from := q.From.String()
+	if q.From.Port() == 0 {
+		from = q.From.Addr().String()
+	}
+	return url.Values{"from": {from}, "to": {q.To.String() + "/" + q.Protocol.String()}, "iface": {q.Interface}}
+}
+
+// QuestionIn is the reverse of Query.
+func QuestionIn(query url.Values) (Flow, error) {
+	return ParseFlow(query.Get("from"), query.Get("to"), query.Get("iface"))
+}
+
+// Check returns an error for a question that makes no sense.
+func (q Flow) Check() error {
+	switch {
+	case !q.From.Addr().IsValid() || !q.To.IsValid():
+		return errors.New("an address is missing")
+	case q.From.Addr().Is4() != q.To.Addr().Is4():
+		return fmt.Errorf("%s and %s are of different families", q.From.Addr(), q.To.Addr())
+	case q.To.Port() == 0:
+		return fmt.Errorf("%s has no port", q.To)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// This file is for people who ask what the proxy does. Nothing here holds up a change: values
+// are read as actors read them, and a ledger is asked between two turns of its owner.
+
+// Synced returns when the cache was complete; zero before.
+func (p *Proxy) Synced() time.Time {
+	if at := p.synced.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Keys returns the keys of all Services, sorted. It walks all of them.
+func (p *Proxy) Keys() []service.Key { return p.cache.Keys() }
+
+// Snapshot returns what the source has said about a Service.
+func (p *Proxy) Snapshot(key service.Key) service.Snapshot { return p.cache.Snapshot(key) }
+
+// Account returns what a domain's ledger records of a key; see aggregator.Aggregator.Account.
+func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error) {
+	a, err := p.aggregator(domain)
+	if err != nil {
+		return ledger.Account{}, err
+	}
+	return a.Account(ctx, key, limit)
+}
+
+// Pending returns the keys that are not applied in a domain; see aggregator.Aggregator.Pending.
+func (p *Proxy) Pending(ctx context.Context, domain string, limit int) ([]service.Key, error) {
+	a, err := p.aggregator(domain)
+	if err != nil {
+		return nil, err
+	}
+	return a.Pending(ctx, limit)
+}
+
+func (p *Proxy) aggregator(domain string) (*aggregator.Aggregator, error) {
+	for i := range p.config.Domains {
+		if p.config.Domains[i].Name == domain {
+			return p.aggregators[i], nil
+		}
+	}
+	return nil, fmt.Errorf("no domain %q", domain)
+}

@@ -1,0 +1,201 @@
+package faults
+
+import (
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// neighbourMax bounds the time in which a change of another Service lands while one is rejected. It
+// is generous; a few milliseconds are usual.
+const neighbourMax = time.Second
+
+// TestARejectedServiceIsQuarantined: a Service that the kernel rejects is quarantined with the
+// kernel's reason, in the family of the rejection. Its last rules stay, its neighbours go on
+// changing, and once mended it is released.
+func TestARejectedServiceIsQuarantined(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.start()
+	tr := startTraffic(t, p.network.client)
+	for _, family := range service.Families {
+		for _, v := range defects {
+			tr.awaitAll(t, 2)
+			p.reject(tr, family, v)
+		}
+	}
+	tr.end(t)
+	p.checkAdopted()
+	p.stop()
+}
+
+// TestAnswersThatDoNotFit: the kernel has more answers to a rejected transaction than the socket has
+// room for, and drops the rest (ENOBUFS on receiving). The Service at fault is found all the same,
+// and no late answer is taken for one to a later request.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.start()
+	for _, d := range p.domains {
+		check(t, d.sockets.narrow(p.network.node))
+	}
+	tr := startTraffic(t, p.network.client)
+	for _, family := range service.Families {
+		tr.awaitAll(t, 2)
+		p.reject(tr, family, defect{"more rejections than there is room for", unix.ENOENT, addExpressions})
+	}
+	tr.end(t)
+	p.checkAdopted()
+	p.stop()
+}
+
+// reject spoils the Service trio at a change of its endpoints.
+func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
+	p.Helper()
+	d, key, began := p.domains[family], trio.key(), time.Now()
+	d.renderer.set(key, func(objects []dataplane.Object) []dataplane.Object { return v.spoil(d.renderer, family, objects) })
+	p.setPods(trio, trio.second()...)
+	heard := p.events.await(p.T, v.name+": quarantine", began, func(e aggregator.Event) bool {
+		q, ok := e.(aggregator.Quarantined)
+		return ok && q.Domain == d.name && q.Key == key
+	})
+	reason := heard.event.(aggregator.Quarantined).Reason
+	if !strings.Contains(reason, v.errno.Error()) {
+		p.Errorf("%s %s: quarantined for %q, want the kernel's words %q", family, v.name, reason, v.errno)
+	}
+	p.checkQuarantined(family, key.String())
+	// The Service itself: as it was here, changed in the other family.
+	newcomer := trio.podName(trio.endpoints)
+	other := service.Families[1-family]
+	tr.awaitPod(p.T, pod{other, newcomer}, began)
+	tr.awaitPod(p.T, pod{family, trio.podName(0)}, heard.at)
+	// A neighbour.
+	changed := time.Now()
+	p.setPods(pair, pair.second()...)
+	landed := p.events.await(p.T, "the neighbour's change", changed, applied(d.name, pair.key())).at
+	answered := tr.awaitPod(p.T, pod{family, pair.podName(pair.endpoints)}, changed)
+	if took := answered.Sub(changed); took > neighbourMax {
+		p.Errorf("%s %s: a neighbour's change took %v, want %v at most", family, v.name, took, neighbourMax)
+	}
+	if at := tr.lastAnswer(pod{family, newcomer}); at.After(began) {
+		p.Errorf("%s %s: %s answers, though the change was rejected", family, v.name, newcomer)
+	}
+	// Mended.
+	mended := time.Now()
+	d.renderer.set(key, nil)
+	p.setPods(trio, trio.first()...)
+	freed := p.events.await(p.T, "release", mended, func(e aggregator.Event) bool {
+		f, ok := e.(aggregator.Freed)
+		return ok && f.Domain == d.name && f.Key == key
+	}).at
+	p.checkQuarantined(family)
+	p.setPods(pair, pair.first()...)
+	for _, domain := range p.domains {
+		p.events.await(p.T, "things as they were", mended, applied(domain.name, pair.key()))
+		p.events.await(p.T, "things as they were", mended, applied(domain.name, key))
+	}
+	p.Logf("%s %s: quarantined after %.1f ms, a neighbour's change landed after %.1f ms and answered after %.1f ms, released after %.0f ms",
+		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(changed)), ms(answered.Sub(changed)), ms(freed.Sub(mended)))
+}
+
+// TestARestartBesideARejectedService: while a Service is rejected, processes restart with changes
+// that none has seen. No connection is lost, neither to its neighbours nor, on its last good rules,
+// to the Service itself.
+func TestARestartBesideARejectedService(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.start()
+	tr := startTraffic(t, p.network.client)
+	key := trio.key()
+	for i, v := range defects {
+		family := service.Families[i%2]
+		tr.awaitAll(t, 2)
+		p.Logf("%s %s", family, v.name)
+		p.spoiled[family] = map[service.Key]defect{key: v}
+		for range 2 {
+			p.stop()
+			began := time.Now()
+			p.start()
+			p.events.await(t, "quarantine", began, func(e aggregator.Event) bool {
+				q, ok := e.(aggregator.Quarantined)
+				return ok && q.Domain == p.domains[family].name && q.Key == key
+			})
+			p.checkQuarantined(family, key.String())
+			changed := time.Now()
+			p.setPods(pair, pair.second()...)
+			tr.awaitPod(t, pod{family, pair.podName(pair.endpoints)}, changed)
+			p.setPods(pair, pair.first()...)
+			p.events.await(t, "things as they were", changed, applied(p.domains[family].name, pair.key()))
+			tr.awaitAll(t, 2)
+		}
+		p.spoiled[family] = nil
+		p.stop()
+		p.start()
+		p.checkQuarantined(family)
+	}
+	tr.end(t)
+	p.checkAdopted()
+	p.stop()
+}
+
+// busyTries is how many transactions in a row the kernel does not take. Pauses between attempts
+// double, from 100 ms.
+const busyTries = 2
+
+// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction, the change lands a
+// moment later. No Service is found at fault, and no connection is lost.
+func TestABusyKernelIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.start()
+	tr := startTraffic(t, p.network.client)
+	for _, family := range service.Families {
+		for _, errno := range []syscall.Errno{unix.ENOBUFS, unix.EAGAIN} {
+			tr.awaitAll(t, 2)
+			p.beBusy(tr, family, errno)
+		}
+	}
+	tr.end(t)
+	p.checkAdopted()
+	p.stop()
+}
+
+// beBusy changes the Service pair while the kernel takes nothing from one family.
+func (p *proxyNode) beBusy(tr *traffic, family service.Family, errno syscall.Errno) {
+	p.Helper()
+	d, began := p.domains[family], time.Now()
+	var sent atomic.Int32
+	d.sockets.set(func() error {
+		if sent.Add(1) <= busyTries {
+			return errno
+		}
+		return nil
+	})
+	p.setPods(pair, pair.second()...)
+	landed := p.events.await(p.T, "a landed write", began, applied(d.name, pair.key())).at
+	tr.awaitPod(p.T, pod{family, pair.podName(pair.endpoints)}, began)
+	d.sockets.set(nil)
+	if n := p.events.count(began, wrote(d.name, dataplane.Busy)); n != busyTries {
+		p.Errorf("%s: %d busy receipts, want %d: %s", d.name, n, busyTries, p.events.list(began))
+	}
+	// The other family must not have waited.
+	other := p.domains[1-family]
+	soon := p.events.await(p.T, "the other family's write", began, applied(other.name, pair.key())).at
+	if !soon.Before(landed) {
+		p.Errorf("%s waited for %s", other.name, d.name)
+	}
+	p.checkBlameless(began)
+	back := time.Now()
+	p.setPods(pair, pair.first()...)
+	p.events.await(p.T, "things as they were", back, applied(d.name, pair.key()))
+	p.events.await(p.T, "things as they were", back, applied(other.name, pair.key()))
+	p.Logf("%s %v, %d times: landed after %.0f ms", d.name, errno, busyTries, ms(landed.Sub(began)))
+}
