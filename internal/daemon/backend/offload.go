@@ -64,8 +64,12 @@ func (o *Offload) Run(ctx context.Context) {
 		}
 	}
 	for pause := offloadRetryMin; ctx.Err() == nil; pause = min(2*pause, offloadRetryMax) {
+		began := time.Now()
 		if err := o.follow(ctx); err != nil && ctx.Err() == nil {
 			o.note(0, err)
+		}
+		if time.Since(began) > offloadRetryMax {
+			pause = offloadRetryMin // what failed is not what failed before
 		}
 		select {
 		case <-ctx.Done():
