@@ -112,8 +112,13 @@ func startCommand(t *testing.T, inside *netns.Namespace, cmd *exec.Cmd, part str
 	return cmd
 }
 
-// unique returns the name of a lock that no other process uses.
-func unique(t *testing.T) string { return fmt.Sprintf("@sluice/test/%d/%s", os.Getpid(), t.Name()) }
+// locks counts the names that unique returned: a test that runs twice in one process may still have its first lock.
+var locks atomic.Int32
+
+// unique returns the name of a lock that no other test uses.
+func unique(t *testing.T) string {
+	return fmt.Sprintf("@sluice/test/%d/%d/%s", os.Getpid(), locks.Add(1), t.Name())
+}
 
 // acquire waits for a lock in the background.
 func acquire(t *testing.T, l *Lock, told func(Holder)) chan error {
