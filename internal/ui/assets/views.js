@@ -45,7 +45,7 @@ function domain(d, now) {
       fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
       fact(d.quarantined, "in quarantine", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
       fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never"))),
-    d.oldestPending ? el("div", {class: "wait"}, `The oldest change has waited for ${age(d.oldestPending, now)}.`) : null,
+    d.oldestPending ? el("div", {class: "wait"}, `The oldest change is pending for ${age(d.oldestPending, now)}.`) : null,
     d.lastError ? el("div", {class: "note"}, d.lastError) : null);
 }
 
