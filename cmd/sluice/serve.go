@@ -130,7 +130,8 @@ func proxyCommand() *cobra.Command {
 		Long: `Run the proxy on a cluster node (kube-proxy replacement). It accepts
 every flag and every field of the configuration file of kube-proxy v1.37. A
 second document in the file (kind SluiceConfiguration) holds settings specific to
-Sluice. Given --config, kube-proxy's flags for fields of the file are ignored, as by kube-proxy; docs/configuration.md describes the precedence.`,
+Sluice. Given --config, kube-proxy's flags for fields of the file are ignored, as by
+kube-proxy; docs/configuration.md describes the precedence.`,
 		Example: `  # as a DaemonSet runs it
   sluice proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
 

@@ -49,7 +49,7 @@ func (in *inputs) findings() []Finding {
 	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
 	all = append(all, serviceFindings(Stuck, "actors that hung and did not return: %d", maps.Values(b.stuck))...)
 	all = append(all, serviceFindings(TooLarge, "Services that need too many objects: %d", maps.Values(b.large))...)
-	all = append(all, serviceFindings(Shadowed, "Services that want addresses and ports which other Services serve: %d", maps.Values(b.shadowedServices()))...)
+	all = append(all, serviceFindings(Shadowed, "Services that request addresses and ports owned by other Services: %d", maps.Values(b.shadowedServices()))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
 	for i := range all {
 		all[i].Advice = all[i].Kind.Advice()

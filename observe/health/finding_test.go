@@ -173,7 +173,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] shadowed, since 32s
-  Services that want addresses and ports which other Services serve: 1
+  Services that request addresses and ports owned by other Services: 1
     ns1/shadowed, since 32s: ns1/owner serves 2 of them
   advice: ADVICE
 
@@ -403,7 +403,7 @@ func TestShadowedServicesAreFindings(t *testing.T) {
 		found("")
 		f.monitor.Source(loses(one, 2))
 		f.monitor.Source(loses(one, 1))
-		const problem = "shadowed : Services that want addresses and ports which other Services serve: 1; "
+		const problem = "shadowed : Services that request addresses and ports owned by other Services: 1; "
 		found(problem + bad.String() + ": shop/one serves 3 of them")
 		f.monitor.Source(loses(other, 1))
 		found(problem + bad.String() + ": shop/one serves 3 of them, and there are others")

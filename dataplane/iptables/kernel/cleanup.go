@@ -157,7 +157,7 @@ func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) 
 		for _, rule := range s.rules[chain] {
 			if target := rules.TargetOf(rule); s.exists[target] && c.of.Owns(s.table, target) {
 				held[target] = true
-				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, "+
+				foreign = append(foreign, fmt.Errorf("a foreign rule jumps to a chain of this proxy, "+
 					"which remains, emptied; remove the rule and clean up again: %q in chain %s", rule, chain))
 			}
 		}
