@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 			[]*serviceMade{made("web", here)}},
 		{"an endpoint to itself", here + " -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00",
 			"the endpoint reaches itself", []*serviceMade{made("web", here)}},
-		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice has one", []*serviceMade{made("web")}},
+		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice lists one", []*serviceMade{made("web")}},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
 			[]*serviceMade{made("web", here+" unready")}},
 		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
