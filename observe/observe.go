@@ -96,7 +96,7 @@ func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
 		l.log.Info("abandoned goroutine returned", child, zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
 		l.changes.forget(event.Child)
-		l.log.Debug("Service is gone", child)
+		l.log.Debug("Service was removed", child)
 	}
 }
 

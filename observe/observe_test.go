@@ -116,7 +116,7 @@ func TestLogSupervisor(t *testing.T) {
 		},
 		{
 			name: "ended", tell: tell(1, supervisor.Ended{}),
-			level: zap.DebugLevel, message: "Service is gone", fields: fields{"service": "a/b"},
+			level: zap.DebugLevel, message: "Service was removed", fields: fields{"service": "a/b"},
 		},
 	})
 }

@@ -52,7 +52,7 @@ var reasonTexts = [...]struct{ name, text string }{
 	OtherZoneHint:          {"other-zone-hint", "hinted for other zones"},
 	OtherNode:              {"other-node", "on another node, and the policy is Local"},
 	Repeated:               {"repeated", "listed twice; the other entry counts"},
-	NoSuchPort:             {"no-such-port", "its EndpointSlice has no port of this name and protocol"},
+	NoSuchPort:             {"no-such-port", "its EndpointSlice lists no port of this name and protocol"},
 }
 
 // Chosen reports whether the endpoint gets new connections.

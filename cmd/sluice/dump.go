@@ -20,11 +20,11 @@ func dumpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump [--file FILE]",
 		Short: "Save a support bundle for a bug report",
-		Long: `Save one .tar.gz with what a bug report needs: status, Services, the last changes,
-health, configuration, metrics, goroutines, the kernel's rules and the versions of
-everything. The bundle contains no secrets: it includes the path of the kubeconfig,
-but not its contents. It does include Service names, addresses and endpoints. Review
-the printed list of files before you share it.`,
+		Long: `Save one .tar.gz for a bug report: status, Services, the last changes, health,
+configuration, metrics, goroutines, the kernel's rules and the versions of everything.
+The bundle contains no secrets: it includes the path of the kubeconfig, but not its
+contents. It does include Service names, addresses and endpoints. Review the printed
+list of files before you share it.`,
 		Example: "  sluice dump\n  sluice dump --file - | ssh HOST 'cat > node1.tar.gz'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -53,7 +53,7 @@ Rules of other programs are not considered.`,
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&from, "from", "", "the client's address, or its address and port")
 	cmd.Flags().StringVar(&to, "to", "", "destination IP:PORT, optionally with /tcp (default), /udp or /sctp")
-	cmd.Flags().StringVar(&iface, "iface", "", "network interface on which the connection arrives (default: derived from the route to the client)")
+	cmd.Flags().StringVar(&iface, "iface", "", "network interface that receives the connection (default: derived from the route to the client)")
 	return cmd
 }
 

@@ -121,9 +121,9 @@ func getConnectionsCommand() *cobra.Command {
 		Aliases: []string{"connection", "conn"},
 		Short:   "List connections to Services (userspace and nftables modes)",
 		Long: `List open connections: client, Service, frontend address and endpoint.
-In userspace mode, these are the TCP connections and UDP sessions that the proxy forwards,
+In userspace mode, these are the forwarded TCP connections and UDP sessions,
 oldest first, with bytes in each direction and age. In nftables mode, these are the
-connections that the kernel translates, with their state. In the other modes, use conntrack.`,
+connections translated by the kernel, with their state. In the other modes, use conntrack.`,
 		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()

@@ -22,8 +22,8 @@ func planCommand() *cobra.Command {
 	var diff bool
 	cmd := &cobra.Command{
 		Use:   planName + " --manifests DIR | --config FILE | --kubeconfig FILE",
-		Short: "Preview what starting the proxy would change on this node (dry run)",
-		Long: `Preview what starting the proxy would change in this node's kernel, by Service; change
+		Short: "Preview the changes of a proxy start on this node (dry run)",
+		Long: `Preview the changes of a proxy start in this node's kernel, by Service; change
 nothing. It reads the kernel state as the proxy does at startup and compares it with
 the rules for the manifests in DIR or for the current API objects. If a proxy is
 already running, the plan shows the difference from its rules.

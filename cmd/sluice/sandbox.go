@@ -78,6 +78,6 @@ func sandboxSocket() string {
 	if len(found) != 1 {
 		return inspect.DefaultSocket
 	}
-	fmt.Fprintf(os.Stderr, "no proxy on this node; asking the one in the sandbox of process %d\n", found[0])
+	fmt.Fprintf(os.Stderr, "no proxy on this node; querying the one in the sandbox of process %d\n", found[0])
 	return sandbox.Path(found[0], inspect.DefaultSocket)
 }

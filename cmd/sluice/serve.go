@@ -27,7 +27,7 @@ func runCommand() *cobra.Command {
 		Short: "Serve Services from a directory of manifests",
 		Long: `Serve the Services, EndpointSlices and Nodes in the YAML and JSON files in DIR,
 and follow the files as they change. An invalid file is rejected as a
-whole; its previous content stays applied.
+whole; its previous content remains applied.
 
 With --sandbox, everything runs in private user, mount and network namespaces, so no
 privilege is needed and the host is not modified. Sluice also starts a test pod for
@@ -129,9 +129,9 @@ func proxyCommand() *cobra.Command {
 		Short: "Run the proxy on a cluster node (kube-proxy replacement)",
 		Long: `Run the proxy on a cluster node (kube-proxy replacement). It accepts
 every flag and every field of the configuration file of kube-proxy v1.37. A
-second document in the file (kind SluiceConfiguration) holds settings that
-kube-proxy does not have. Given --config, kube-proxy's flags for fields of the file
-are ignored, as by kube-proxy; docs/configuration.md describes the precedence.`,
+second document in the file (kind SluiceConfiguration) holds settings specific to
+Sluice. Given --config, kube-proxy's flags for fields of the file are ignored, as by
+kube-proxy; docs/configuration.md describes the precedence.`,
 		Example: `  # as a DaemonSet runs it
   sluice proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
 

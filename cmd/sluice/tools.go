@@ -27,7 +27,7 @@ func demoCommand() *cobra.Command {
 		Long: `Run a demo in a sandbox: load sample manifests, program real rules, open a thousand
 connections, replace an endpoint under load, and recover from an actor that panics and
 one that hangs. The exit status is 0 only if every check succeeds. With --keep, the
-sandbox stays up afterwards, with test pods that respond, and prints how to enter it.`,
+sandbox keeps running afterwards, with test pods that respond, and prints how to enter it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -92,7 +92,7 @@ file is invalid, only the errors are printed.
 In nftables mode (the default), the output is input for nft -f and replaces Sluice's
 tables. In iptables mode, it is input for iptables-restore or ip6tables-restore and
 assumes that no Sluice rules exist. With --noflush these leave other chains
-alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
+alone, except for KUBE-FIREWALL, shared with the kubelet.`,
 		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
@@ -153,7 +153,7 @@ is nothing to remove or restore, 2 if there is, and 1 after an error.`,
 		},
 	}
 	o.Flags = config.BindState(cmd.Flags())
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed and restored, and change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the planned removals and restorations, and change nothing")
 	return cmd
 }
 

@@ -39,7 +39,7 @@ func (e *OpenError) Error() string {
 		return text + "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE: " +
 			"grant it, or give the Service another port"
 	case errors.Is(e.Err, unix.EADDRNOTAVAIL), errors.Is(e.Err, unix.EAFNOSUPPORT):
-		return text + "; this host does not have the address: bring the loopback interface up " +
+		return text + "; the address is not on this host: bring the loopback interface up " +
 			"(ip link set lo up), or enable the IP family"
 	default:
 		return text

@@ -113,8 +113,8 @@ func (l *lifetime) leaves(sandboxed bool) string {
 	case l.offer != nil:
 		return "another process serves"
 	case l.forwarders.Any():
-		return "Services are refused until a proxy runs again"
+		return "connections to Services fail until a proxy runs again"
 	default:
-		return "the rules stay in the kernel"
+		return "the rules remain in the kernel"
 	}
 }

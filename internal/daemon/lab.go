@@ -104,7 +104,7 @@ func (l *Lab) tell(target netip.AddrPort) {
 	inside := "  " + program() + " sandbox exec -- "
 	var text strings.Builder
 	if l.told {
-		text.WriteString("The lab has another address to ask:\n")
+		text.WriteString("The lab responds at another address:\n")
 	} else {
 		text.WriteString(l.title() + inside + l.listing() + "\n")
 	}

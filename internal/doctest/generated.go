@@ -20,7 +20,7 @@ func Generated(t *testing.T, page, name, text string) {
 	before, rest, begins := strings.Cut(string(old), begin)
 	part, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		t.Fatalf("%s has no part between %q and %q", page, begin, end)
+		t.Fatalf("%s contains no part between %q and %q", page, begin, end)
 	}
 	text = "\n" + strings.TrimSpace(text) + "\n\n"
 	switch {

@@ -66,7 +66,7 @@ func Parse(page string) ([]Command, error) {
 		}
 	}
 	if f != nil {
-		return nil, fmt.Errorf("%s: the last fence has no end", page)
+		return nil, fmt.Errorf("%s: the last fence does not end", page)
 	}
 	return commands, nil
 }

@@ -41,7 +41,7 @@ func Run(t *testing.T, page string, bench Bench) {
 	}
 	commands = slices.DeleteFunc(commands, func(c Command) bool { return c.Skip })
 	if len(commands) == 0 {
-		t.Fatalf("%s has no command to run", page)
+		t.Fatalf("%s contains no command to run", page)
 	}
 	if bench.Start == nil {
 		bench.Start = (*exec.Cmd).Start
@@ -147,7 +147,7 @@ func (r *run) check(p *process, err error) {
 		r.fail(p.Command, "%v", err)
 	}
 	if status != p.Status {
-		r.fail(p.Command, "has status %d, want %d; it printed\n%s", status, p.Status, p.output)
+		r.fail(p.Command, "exited with status %d, want %d; it printed\n%s", status, p.Status, p.output)
 	}
 	if missing := p.missing(); missing != "" {
 		r.fail(p.Command, "does not print, or not in this order,\n%s\nIt printed\n%s", missing, p.output)
@@ -217,7 +217,7 @@ func (r *run) printed(c Command) string {
 		}
 	}
 	if best == "" {
-		r.fail(c, "no command in the background has printed a line that begins like this")
+		r.fail(c, "no background command printed a line that begins like this")
 	}
 	return best
 }

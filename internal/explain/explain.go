@@ -250,7 +250,7 @@ func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 	case IPVS:
 		return newIPVSRules(objects, e.Addresses)
 	case "userspace":
-		return nil, errors.New("userspace mode has no rules to explain: the proxy accepts connections and chooses endpoints; " +
+		return nil, errors.New("in userspace mode, no rules can be explained: the proxy accepts connections and chooses endpoints; " +
 			"sluice describe service NAMESPACE/NAME shows the endpoints, and ss -tnp the connections")
 	default:
 		return nil, fmt.Errorf("the rules of mode %q cannot be explained: must be nftables, iptables or ipvs", e.Mode)

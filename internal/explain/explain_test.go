@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 			[]*serviceMade{made("web", here)}},
 		{"an endpoint to itself", here + " -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00",
 			"the endpoint reaches itself", []*serviceMade{made("web", here)}},
-		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice has one", []*serviceMade{made("web")}},
+		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice lists one", []*serviceMade{made("web")}},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
 			[]*serviceMade{made("web", here+" unready")}},
 		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
@@ -63,12 +63,12 @@ func TestAnswers(t *testing.T) {
 		{"outside of them", "203.0.113.129 -> 192.0.2.41:80", "dropped", "outside of loadBalancerSourceRanges", []*serviceMade{ranges}},
 		{"which an external IP does not have", "203.0.113.129 -> 192.0.2.99:80", "delivered the node 10.244.1.10:8080 1.00", "", []*serviceMade{ranges}},
 		{"the older Service has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
-			"ns/young wants this frontend as well; ns/old has it", []*serviceMade{young, made("old", elsewhere)}},
+			"ns/young also requests this frontend; ns/old owns it", []*serviceMade{young, made("old", elsewhere)}},
 		{"the older Service has the node port", "203.0.113.9 -> 192.168.0.2:30080", "delivered the node 10.244.2.20:8080 1.00",
-			"ns/young wants this frontend as well; ns/old has it", []*serviceMade{young.external(false), made("old", elsewhere).external(false)}},
+			"ns/young also requests this frontend; ns/old owns it", []*serviceMade{young.external(false), made("old", elsewhere).external(false)}},
 		{"the Service with the ClusterIP has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
-			"ns/old wants this frontend as well; ns/young has it", []*serviceMade{allocated, squatter}},
-		{"no Service", "10.244.1.5 -> 192.0.2.7:80", "untouched the client", "no Service has 192.0.2.7:80/tcp", nil},
+			"ns/old also requests this frontend; ns/young owns it", []*serviceMade{allocated, squatter}},
+		{"no Service", "10.244.1.5 -> 192.0.2.7:80", "untouched the client", "no Service owns 192.0.2.7:80/tcp", nil},
 	} {
 		for _, mode := range modes {
 			t.Run(c.name+"/"+mode, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestModesDiffer(t *testing.T) {
 	}{
 		{web, "10.244.1.5 -> 172.30.0.41:81", "refused", "untouched the client", "refused", "which has no port 81/tcp but 80/tcp"},
 		{web, "10.244.1.5 -> 172.30.9.9:80", "dropped", "untouched the client", "untouched the client",
-			"in the range of ClusterIPs 172.30.0.0/16, and no Service has it"},
+			"in the range of ClusterIPs 172.30.0.0/16, and no Service owns it"},
 		{internal, "10.244.1.5 -> 172.30.0.41:80", "dropped", "dropped", "refused", "internalTrafficPolicy is Local, and no usable endpoint"},
 	} {
 		for mode, want := range map[string]string{NFTables: c.nftables, IPTables: c.iptables, IPVS: c.ipvs} {
@@ -123,7 +123,7 @@ func TestAffinity(t *testing.T) {
 		}
 		s.Memory = memory{only: firstAsked(t, mode, sticky), endpoint: netip.MustParseAddr(elsewhere)}
 		a := explained(t, s, question)
-		if len(a.Outcomes) != 1 || !mentions(a, "the kernel has an entry for this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
+		if len(a.Outcomes) != 1 || !mentions(a, "the kernel contains an entry for this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
 			t.Errorf("%s, remembered: %s because %q", mode, a.summary(), a.Reasons)
 		}
 	}

@@ -62,7 +62,7 @@ func (q Flow) Check() error {
 	case q.From.Addr().Is4() != q.To.Addr().Is4():
 		return fmt.Errorf("%s and %s are of different families", q.From.Addr(), q.To.Addr())
 	case q.To.Port() == 0:
-		return fmt.Errorf("%s has no port", q.To)
+		return fmt.Errorf("%s lacks a port", q.To)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type scheduling struct {
 var schedulings = map[string]scheduling{
 	"rr":    {},
 	"wrr":   {},
-	"dh":    {by: "by a hash of the destination, so that all clients get the same endpoint", hashes: true},
+	"dh":    {by: "by a hash of the destination, so that all clients get one endpoint", hashes: true},
 	"sh":    {by: "by a hash of the client's address", hashes: true},
 	"mh":    {by: "by a hash of the client's address"},
 	"fo":    {by: "the first endpoint of the highest weight"},
@@ -42,7 +42,7 @@ var schedulings = map[string]scheduling{
 	"lblcr": {by: "among the endpoints that the destination had before, by their connections"},
 	"lc":    {by: "the endpoint with the fewest connections"},
 	"nq":    {by: "an idle endpoint, or else the one with the shortest expected delay"},
-	"ovf":   {by: "the first endpoint that has no more connections than its weight, and refuses if there is none", limits: true},
+	"ovf":   {by: "the first endpoint whose connections do not exceed its weight; without one, the connection is rejected", limits: true},
 	"sed":   {by: "the endpoint with the shortest expected delay"},
 	"twos":  {by: "the less busy of two random endpoints"},
 	"wlc":   {by: "the endpoint with the fewest connections for its weight"},
@@ -87,7 +87,7 @@ func choiceOf(s *ipvsrender.Server) (choice, error) {
 		c.how += " and port"
 	}
 	if lost && c.how != "" {
-		c.how += "; while an endpoint drains, connections whose hash leads to it are refused"
+		c.how += "; while an endpoint drains, connections whose hash selects it are rejected"
 	}
 	return c, nil
 }

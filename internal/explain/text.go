@@ -118,7 +118,7 @@ func (a *Answer) printRules(out io.Writer) {
 	for _, s := range shapes {
 		title := "RULES THAT MATCH"
 		if len(s.to) > 1 {
-			title += " (to " + s.first.To + "; likewise for the others)"
+			title += " (to " + s.first.To + "; similar for other endpoints)"
 		}
 		if len(shapes) > 1 {
 			title = fmt.Sprintf("RULES THAT MATCH (to %s)", some(s.to))

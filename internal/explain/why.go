@@ -20,7 +20,7 @@ func (e *explanation) reasons(ways []way) []string {
 	f := &e.frontends[0]
 	for i := range e.concerned {
 		if c := &e.concerned[i]; c.view.Key != f.view.Key && e.wants(c) {
-			w.say("%s wants this frontend as well; %s has it", c.view.Key, f.view.Key)
+			w.say("%s also requests this frontend; %s owns it", c.view.Key, f.view.Key)
 		}
 	}
 	if w.keptOut(f, ways) {
@@ -68,11 +68,11 @@ func (w *why) nobody(ways []way) {
 	}
 	for _, cidr := range w.Facts.ServiceCIDRs[w.family] {
 		if cidr.Contains(to) {
-			w.say("%s is in the range of ClusterIPs %s, and no Service has it", to, cidr)
+			w.say("%s is in the range of ClusterIPs %s, and no Service owns it", to, cidr)
 			return
 		}
 	}
-	w.say("no Service has %s/%s as a frontend on this node", w.To, w.Protocol)
+	w.say("no Service owns %s/%s as a frontend on this node", w.To, w.Protocol)
 	if len(ways) == 1 && ways[0].Verdict == Untouched {
 		w.say("the proxy does not change the packet; a process that listens there receives it")
 	}
@@ -171,7 +171,7 @@ func (w *why) census(f *frontend) string {
 		}
 	}
 	if known == 0 {
-		return "no EndpointSlice has one for this port"
+		return "no EndpointSlice lists one for this port"
 	}
 	return fmt.Sprintf("%d known, %d ready, %d on this node", known, ready, here)
 }
@@ -184,11 +184,11 @@ func (w *why) affinity(f *frontend, ways []way) {
 	span := time.Duration(f.port.AffinitySeconds) * time.Second
 	switch {
 	case slices.ContainsFunc(ways[0].Steps, func(s Step) bool { return s.recalls }):
-		w.say("session affinity: the kernel has an entry for this client and sends it to the same endpoint for %v after its last connection", span)
+		w.say("session affinity: the kernel contains an entry for this client and sends it to this endpoint for %v after its last connection", span)
 	case w.Memory != nil && w.forgot == nil:
 		w.say("session affinity: no entry for this client yet; it will stick to the selected endpoint for %v after its last connection", span)
 	default:
-		w.say("session affinity: a client with an entry goes to its previous endpoint for %v after its last connection", span)
+		w.say("session affinity: a client with an entry reaches its previous endpoint for %v after its last connection", span)
 	}
 	if w.forgot != nil {
 		w.say("cannot read session-affinity entries: %v", w.forgot)
@@ -230,7 +230,7 @@ func (w *why) masqueradeReason(f *frontend, changed []way) string {
 	case itself:
 		return "the endpoint reaches itself"
 	case w.unbound:
-		return "the source is this node, whose packets to the Service have the Service's own address"
+		return "the source is this node, whose packets to the Service carry the Service's address"
 	default:
 		return "a rule requests it"
 	}
@@ -243,7 +243,7 @@ func (w *why) keepReason(f *frontend) string {
 	case w.detected():
 		return fmt.Sprintf("the source is a local pod (%s)", w.detection())
 	default:
-		return "how to recognise local pods is not configured (see --detect-local-mode and --cluster-cidr)"
+		return "detection of local pods is not configured (see --detect-local-mode and --cluster-cidr)"
 	}
 }
 

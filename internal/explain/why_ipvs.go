@@ -17,7 +17,7 @@ func (e *explanation) sourceAt(rules ruleset) netip.Addr {
 	if from == to {
 		return from
 	}
-	e.assume("the process does not bind to %s, so that the kernel gives it %s as its source, an address of the node in IPVS mode "+
+	e.assume("the process does not bind to %s, so its source is %s, an address of the node in IPVS mode "+
 		"(name a port in --from for one that does)", from, to)
 	return to
 }
@@ -46,7 +46,7 @@ func (w *why) balancing(f *frontend, ways []way) {
 		case w.origin == FromNode || w.detected():
 			w.say("but clients on this node and local pods may use all endpoints")
 		default:
-			w.say("but it gets endpoints elsewhere: nothing tells it from local pods, which may use all " +
+			w.say("but it gets endpoints elsewhere: it cannot be distinguished from local pods, which may use all " +
 				"(see --detect-local-mode and --cluster-cidr)")
 		}
 	}

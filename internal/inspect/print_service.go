@@ -141,7 +141,7 @@ func (d *ServiceDetail) draining() string {
 	if d.Draining == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d keep the connections they have", d.Draining)
+	return fmt.Sprintf("; %d keep their connections", d.Draining)
 }
 
 func actorText(a *state.Actor, now time.Time) string {
@@ -150,7 +150,7 @@ func actorText(a *state.Actor, now time.Time) string {
 		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
 	}
 	if a.TooLarge != "" {
-		text += "; the Service " + oneLine(a.TooLarge) + ", and its previous rules stay"
+		text += "; the Service " + oneLine(a.TooLarge) + ", and its previous rules remain"
 	}
 	if !a.ParkedUntil.IsZero() {
 		text += "; parked, tried again in " + span(a.ParkedUntil.Sub(now)) + " or when the Service changes"
@@ -268,7 +268,7 @@ func (p *EndpointPort) print(to io.Writer) error {
 		_, _ = fmt.Fprintf(to, "  external traffic: %s\n", p.External.text())
 	}
 	if len(p.Endpoints) == 0 {
-		_, err := fmt.Fprintln(to, "  no EndpointSlice has an endpoint")
+		_, err := fmt.Fprintln(to, "  no EndpointSlice lists an endpoint")
 		return err
 	}
 	t := newTable(to, "  ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")

@@ -108,7 +108,7 @@ func TestEndpointsShowWhatDecided(t *testing.T) {
 	}
 	for _, want := range []string{
 		"a/b, as seen from node n1\n", "Port 80/TCP (web), IPv4\n  internal traffic: policy Cluster, every ready endpoint: 1 chosen\n",
-		"  10.0.0.1:80   yes     no        no            -      -      yes: ready   -          b-1\n", "  and 2 more\n", "Port 53/UDP, IPv6\n", "no EndpointSlice has an endpoint\n",
+		"  10.0.0.1:80   yes     no        no            -      -      yes: ready   -          b-1\n", "  and 2 more\n", "Port 53/UDP, IPv6\n", "no EndpointSlice lists an endpoint\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

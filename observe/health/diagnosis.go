@@ -47,9 +47,9 @@ func (in *inputs) findings() []Finding {
 	all = append(all, in.apiFindings()...)
 	b := &in.board
 	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
-	all = append(all, serviceFindings(Stuck, "actors that hung and have not returned: %d", maps.Values(b.stuck))...)
+	all = append(all, serviceFindings(Stuck, "actors that hung and did not return: %d", maps.Values(b.stuck))...)
 	all = append(all, serviceFindings(TooLarge, "Services that need too many objects: %d", maps.Values(b.large))...)
-	all = append(all, serviceFindings(Shadowed, "Services that want addresses and ports which other Services serve: %d", maps.Values(b.shadowedServices()))...)
+	all = append(all, serviceFindings(Shadowed, "Services that request addresses and ports owned by other Services: %d", maps.Values(b.shadowedServices()))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
 	for i := range all {
 		all[i].Advice = all[i].Kind.Advice()
@@ -81,7 +81,7 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	for _, q := range s.Quarantined {
 		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: oneLine(q.Reason)})
 	}
-	for _, f := range serviceFindings(Quarantined, "Services with something that the kernel rejects or that does not land: %d", slices.Values(held)) {
+	for _, f := range serviceFindings(Quarantined, "Services with rules that are rejected or cannot be written: %d", slices.Values(held)) {
 		f.About = s.Domain
 		all = append(all, f)
 	}
@@ -173,7 +173,7 @@ func (in *inputs) staleness(r *Resource) (since time.Time, problem string) {
 	case !r.FailingSince.IsZero():
 		return r.FailingSince, "cannot read from the API server"
 	case r.Heard.IsZero() && in.late(in.started):
-		return in.started, "the API server has not answered yet"
+		return in.started, "no response from the API server yet"
 	case !r.Heard.IsZero() && in.now.Sub(r.Heard) >= silentAfter:
 		return r.Heard, "the API server is silent"
 	default:

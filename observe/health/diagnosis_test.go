@@ -44,7 +44,7 @@ func TestDiagnosis(t *testing.T) {
 		problem   string
 	}{
 		{"all is well", func(*inputs) {}, "", false, time.Time{}, ""},
-		{"Node unknown", func(p *inputs) { p.node = nil }, NodeNotEligible, true, time.Time{}, "not been seen"},
+		{"Node unknown", func(p *inputs) { p.node = nil }, NodeNotEligible, true, time.Time{}, "Node object is unknown"},
 		{"Node going", func(p *inputs) { p.node = deleting }, NodeNotEligible, true, time.Time{}, "being deleted"},
 
 		{"waits a little", domain(func(s *aggregator.Status) { s.OldestPending = ago(9) }), "", false, time.Time{}, ""},
@@ -107,7 +107,7 @@ func TestDiagnosis(t *testing.T) {
 				p.resources = append(p.resources, Resource{Resource: name, FailingSince: ago(7 + n), Err: errors.New("rejected")})
 			}
 		}, APIStale, false, ago(9), "cannot read from the API server: rejected"},
-		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "not answered yet"},
+		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "no response from the API server yet"},
 		{"resource absent", resource(Resource{Absent: true, Err: errors.New("no")}), "", false, time.Time{}, ""},
 	}
 	for _, tt := range tests {

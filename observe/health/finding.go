@@ -133,7 +133,7 @@ var guide = []struct {
 	ofDomain        bool
 	meaning, advice string
 }{
-	{NodeNotEligible, false, "the Node is unknown, deleted or being deleted, or has the autoscaler's taint",
+	{NodeNotEligible, false, "the Node is unknown, deleted or being deleted, or carries the autoscaler's taint",
 		"No action is needed if the node is being removed. Otherwise, check the Node object " +
 			"(kubectl get node NAME -o yaml), remove the taint ToBeDeletedByClusterAutoscaler, and " +
 			"verify --hostname-override."},
@@ -153,12 +153,12 @@ var guide = []struct {
 		"Read the error: a lock held by another process, no memory, a missing kernel module or " +
 			"privilege. Existing rules remain, and Sluice keeps retrying."},
 	{BatchStuck, true, "a change is pending although no write failed",
-		"A write takes too long or has not started. Look for a hung iptables-restore, a held " +
+		"A write takes too long or did not start. Look for a hung iptables-restore, a held " +
 			"/run/xtables.lock, and high load. If it lasts, restart this process; its rules remain."},
 	{APIStale, false, "the API server cannot be read, or is silent",
-		"The last known state stays applied; changes are not seen. Check the network path to the " +
+		"The last known state remains applied; changes are not seen. Check the network path to the " +
 			"API server, and whether the credentials may list and watch the resource."},
-	{ManifestRejected, false, "manifests are invalid; their last valid content stays applied",
+	{ManifestRejected, false, "manifests are invalid; their last valid content remains applied",
 		"Correct the files; the log lists every problem with its line. Sluice reads changed files " +
 			"immediately."},
 	{NoLock, false, "this proxy runs without the lock that keeps a second proxy on standby",

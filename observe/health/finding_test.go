@@ -124,7 +124,7 @@ func TestVerboseText(t *testing.T) {
 		f := everything(t)
 		w := f.get(t, "/healthz?verbose")
 		want := `unhealthy (503) at ` + time.Now().Format(time.RFC3339) + `
-IPv4: unhealthy, last verified 1m40s ago, a change has waited for 1m12s
+IPv4: unhealthy, last verified 1m40s ago, a change is pending for 1m12s
 IPv6: healthy, last verified 31s ago
 node: not eligible
 
@@ -153,7 +153,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] quarantined d/IPv6, since 32s
-  Services with something that the kernel rejects or that does not land: 12
+  Services with rules that are rejected or cannot be written: 12
     ns1/bad00, since 32s: Invalid argument
     ns1/bad01, since 32s: Invalid argument
     ns1/bad02, since 32s: Invalid argument
@@ -173,7 +173,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] shadowed, since 32s
-  Services that want addresses and ports which other Services serve: 1
+  Services that request addresses and ports owned by other Services: 1
     ns1/shadowed, since 32s: ns1/owner serves 2 of them
   advice: ADVICE
 
@@ -183,7 +183,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] stuck, since 32s
-  actors that hung and have not returned: 1
+  actors that hung and did not return: 1
     ns1/stuck, since 32s: incarnation 7 spent 10s on one message
   advice: ADVICE
 `
@@ -403,7 +403,7 @@ func TestShadowedServicesAreFindings(t *testing.T) {
 		found("")
 		f.monitor.Source(loses(one, 2))
 		f.monitor.Source(loses(one, 1))
-		const problem = "shadowed : Services that want addresses and ports which other Services serve: 1; "
+		const problem = "shadowed : Services that request addresses and ports owned by other Services: 1; "
 		found(problem + bad.String() + ": shop/one serves 3 of them")
 		f.monitor.Source(loses(other, 1))
 		found(problem + bad.String() + ": shop/one serves 3 of them, and there are others")

@@ -144,7 +144,7 @@ func writeText(r *Report, considerNode bool) []byte {
 		fmt.Fprintf(&b, "%s: %s, last verified %s ago",
 			i.Family, word(i.Healthy, "healthy", "unhealthy"), age(r.At, i.Updated))
 		if !i.Pending.IsZero() {
-			fmt.Fprintf(&b, ", a change has waited for %s", age(r.At, i.Pending))
+			fmt.Fprintf(&b, ", a change is pending for %s", age(r.At, i.Pending))
 		}
 		b.WriteByte('\n')
 	}

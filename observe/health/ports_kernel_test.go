@@ -289,7 +289,7 @@ func TestKernelPortTaken(t *testing.T) {
 		return len(w.failures) > 0
 	})
 	first := w.failed()[0]
-	for _, part := range []string{"ns1/svc1", second4 + ":32000", "address already in use", "has port 32000; stop it"} {
+	for _, part := range []string{"ns1/svc1", second4 + ":32000", "address already in use", "occupies port 32000; stop it"} {
 		if !strings.Contains(first, part) {
 			t.Errorf("%q does not say %q", first, part)
 		}

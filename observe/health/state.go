@@ -174,7 +174,7 @@ func (in *inputs) tooOld(since time.Time) bool {
 func ineligible(node *service.NodeObject) string {
 	switch {
 	case node == nil:
-		return "the Node object has not been seen"
+		return "the Node object is unknown"
 	case node.Deleted:
 		return "the Node object was deleted"
 	case node.Deleting:

@@ -40,7 +40,7 @@ func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
 	return &actorMetrics{
 		restarts: of.counter("sluice_actor_restarts_total", "Actors restarted after a failure."),
 		parks:    of.counter("sluice_actor_parks_total", "Actors parked after repeated failures."),
-		shadowed: of.gauge("sluice_shadowed_frontends", "Addresses and ports (including node ports) that a Service requests and another Service owns."),
+		shadowed: of.gauge("sluice_shadowed_frontends", "Addresses and ports (including node ports) requested by one Service and owned by another."),
 		failures: of.counters("sluice_actor_failures_total", "Actor failures by kind: panic, error, stuck (hung on a message).", "kind", failPanic, failError, failStuck),
 
 		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that conntrack cleanups examined.", labelFamily, families...),
@@ -52,7 +52,7 @@ var (
 	actorsDesc = prometheus.NewDesc("sluice_actors",
 		"Actors by state: running, restarting, parked; includes the actor of node-wide rules.", []string{"state"}, nil)
 	abandonedDesc = prometheus.NewDesc("sluice_actors_abandoned",
-		"Goroutines of hung actors that have not returned.", nil, nil)
+		"Goroutines of hung actors that did not return.", nil, nil)
 )
 
 func (m *Metrics) collectActors(to chan<- prometheus.Metric) {

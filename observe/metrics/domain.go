@@ -56,8 +56,8 @@ func newDomain(index int, info DomainInfo, m *Metrics) *domain {
 	return &domain{
 		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
 
-		programming:        of.histogram("sluice_programming_duration_seconds", "Time from receipt of a change until the kernel has it, per changed Service and batch.", finely),
-		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until the kernel has it, per changed Service.", finely),
+		programming:        of.histogram("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
+		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until it is in the kernel, per changed Service.", finely),
 		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of a write.", finely),
 		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from detection of an external change to its repair, including the delay of repeated repairs.", finely),
 		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Duration of reading the kernel state.", finely),
@@ -218,7 +218,7 @@ func statusOf(name, help string, value func(s *aggregator.Status, now time.Time)
 var statusGauges = []statusGauge{
 	statusOf("sluice_gate_open", "1 once the startup gate is open and the first write may start.",
 		func(s *aggregator.Status, _ time.Time) float64 { return flag(s.Open) }),
-	statusOf("sluice_gate_missing_services", "Services that the first write waits for.",
+	statusOf("sluice_gate_missing_services", "Services awaited by the first write.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Missing) }),
 	statusOf("sluice_waiting_fragments", "Fragments waiting for a batch.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Waiting) }),
@@ -238,7 +238,7 @@ var statusGauges = []statusGauge{
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Objects) }),
 	statusOf("sluice_ledger_dirty_objects", "Objects not yet written.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Dirty) }),
-	statusOf("sluice_ledger_pending_services", "Services whose latest fragment has no result yet.",
+	statusOf("sluice_ledger_pending_services", "Services that await the result of their latest fragment.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Pending) }),
 }
 

@@ -54,9 +54,9 @@ var relayMetrics = []serviceMetric{
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) }), labelFamily),
 	serviceCounter("sluice_service_connect_failures_total", "Failed connection attempts to endpoints: refused or timed out.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
-	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts after which another endpoint was tried.",
+	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts followed by an attempt at another endpoint.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
-	serviceCounter("sluice_service_refused_connections_total", "Refused clients by reason.",
+	serviceCounter("sluice_service_refused_connections_total", "Rejected clients by reason.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) {
 			for reason, n := range of.Refused {
 				sample(float64(n), family, reason)
@@ -116,9 +116,9 @@ var (
 	relayOpenDesc = prometheus.NewDesc("sluice_relay_open_connections",
 		"Open TCP connections and UDP sessions by protocol.", []string{"protocol"}, nil)
 	relayRefusedDesc = prometheus.NewDesc("sluice_relay_refused_connections_total",
-		"Refused clients by reason: limit, unreachable, replaced.", []string{"reason"}, nil)
+		"Rejected clients by reason: limit, unreachable, replaced.", []string{"reason"}, nil)
 	relayRetriesDesc = prometheus.NewDesc("sluice_relay_connect_retries_total",
-		"Failed connection attempts after which another endpoint was tried.", nil, nil)
+		"Failed connection attempts followed by an attempt at another endpoint.", nil, nil)
 )
 
 func relayDescs() []*prometheus.Desc {

@@ -79,7 +79,7 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 				sample(1, r.Quarantines[i].Domain, r.Quarantines[i].Class)
 			}
 		}, labelDomain, "reason"),
-	serviceGauge("sluice_service_shadowed", "1 while other Services own addresses and ports that the Service requests.",
+	serviceGauge("sluice_service_shadowed", "1 while other Services own addresses and ports requested by the Service.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
 			if r.Shadowed {
 				sample(1)

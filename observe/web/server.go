@@ -212,9 +212,9 @@ func takenBy(network, address string) *TakenError {
 // Error names the holder, or says how to find it.
 func (e *TakenError) Error() string {
 	if e.Holder == "" {
-		return fmt.Sprintf("%v; find who has it with: ss -ltnp 'sport = :%s'", unix.EADDRINUSE, e.port)
+		return fmt.Sprintf("%v; find the process with: ss -ltnp 'sport = :%s'", unix.EADDRINUSE, e.port)
 	}
-	return fmt.Sprintf("%v: %s has port %s; stop it, or choose another address", unix.EADDRINUSE, e.Holder, e.port)
+	return fmt.Sprintf("%v: %s occupies port %s; stop it, or choose another address", unix.EADDRINUSE, e.Holder, e.port)
 }
 
 // Unwrap returns the system's error.

@@ -172,7 +172,7 @@ func TestATakenAddressIsTriedAgain(t *testing.T) {
 	for range 2 {
 		err := <-failures
 		if !strings.HasPrefix(err.Error(), "metrics address "+c.Address+": listen on ") || !errors.Is(err, unix.EADDRINUSE) ||
-			!strings.Contains(err.Error(), fmt.Sprintf("this process (pid %d) has port ", os.Getpid())) {
+			!strings.Contains(err.Error(), fmt.Sprintf("this process (pid %d) occupies port ", os.Getpid())) {
 			t.Errorf("got %v", err)
 		}
 	}

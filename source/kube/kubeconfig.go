@@ -48,7 +48,7 @@ func unreadable(err error) error {
 		return fmt.Errorf("%s is a %s; must be %s", value.Field, value.Value, wanted(value.Type))
 	}
 	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
-		return errors.New("not a kubeconfig: must have apiVersion: v1 and kind: Config")
+		return errors.New("not a kubeconfig: must contain apiVersion: v1 and kind: Config")
 	}
 	return fmt.Errorf("not a kubeconfig: %w", err)
 }

@@ -14,7 +14,7 @@ func TestKubeconfigMistakes(t *testing.T) {
 		"clusters: 7\n":                  `clusters is a number; must be a list`,
 		head + "contexts: [{name: y}]\n": `contexts.name is a bool; must be text; quote it if it looks like something else`,
 		"a: [\n":                         `not a kubeconfig: yaml: line 1: did not find expected node content`,
-		"apiVersion: v1\nkind: Pod\n":    `not a kubeconfig: must have apiVersion: v1 and kind: Config`,
+		"apiVersion: v1\nkind: Pod\n":    `not a kubeconfig: must contain apiVersion: v1 and kind: Config`,
 		"apiVersion: v1\nkind: Config\n": `no cluster configured: clusters, users, contexts and current-context are required`,
 		head + "clusters: [{name: c}]\n": `context was not found for specified context: w; cluster has no server defined (to view it: kubectl config view --kubeconfig ` + path + `)`,
 	} {

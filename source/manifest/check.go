@@ -128,10 +128,10 @@ func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
 		checkAddress(found, document.Index("spec.clusterIPs", i+1), text)
 	}
 	if families := len(spec.IPFamilies); families > 0 && families != len(spec.ClusterIPs) {
-		found.add("spec.ipFamilies", "has %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
+		found.add("spec.ipFamilies", "contains %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
 	}
 	if len(spec.IPFamilies) == 2 && spec.IPFamilies[0] == spec.IPFamilies[1] {
-		found.add("spec.clusterIPs[1]", "must not be of the same family as spec.clusterIPs[0]")
+		found.add("spec.clusterIPs[1]", "must not be of the family of spec.clusterIPs[0]")
 	}
 }
 
@@ -163,7 +163,7 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 // checkOnce reports a value that an earlier port has as well.
 func checkOnce[T comparable](found *findings, seen map[T]int, value T, i int, field string) {
 	if first, twice := seen[value]; twice {
-		found.add(field, "is the same as that of spec.ports[%d]", first)
+		found.add(field, "duplicates that of spec.ports[%d]", first)
 		return
 	}
 	seen[value] = i
@@ -210,7 +210,7 @@ func checkPolicies(found *findings, spec *corev1.ServiceSpec) {
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	case spec.ExternalTrafficPolicy != "":
 		found.add("spec.externalTrafficPolicy",
-			"must not be set: the Service is neither NodePort nor LoadBalancer and has no externalIPs")
+			"must not be set: the Service is neither NodePort nor LoadBalancer and lists no externalIPs")
 	}
 	if spec.HealthCheckNodePort != 0 && (spec.Type != corev1.ServiceTypeLoadBalancer ||
 		spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal) {
@@ -244,7 +244,7 @@ func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 	for i, port := range ports {
 		field := document.Index("ports", i)
 		if first, twice := names[*port.Name]; twice {
-			found.add(field+".name", "is the same as that of ports[%d]", first)
+			found.add(field+".name", "duplicates that of ports[%d]", first)
 		}
 		names[*port.Name] = i
 		if *port.Name != "" {

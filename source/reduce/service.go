@@ -141,7 +141,7 @@ func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, 
 	}
 	nodePort, ok := portNumber(port.NodePort)
 	if !ok && port.NodePort != 0 {
-		n.add(where.dot("nodePort"), "the port has no node port", "%d is not a port number (1 to 65535)", port.NodePort)
+		n.add(where.dot("nodePort"), "the port gets no node port", "%d is not a port number (1 to 65535)", port.NodePort)
 	}
 	return service.Port{
 		Name:     intern(port.Name),
@@ -390,7 +390,7 @@ func proxyProtocol(n *notes, annotations map[string]string) bool {
 		return false
 	}
 	if strings.TrimSpace(version) != proxyProtocolVersion {
-		n.add(annotation(annotationProxyProtocol), "endpoints are not told of the client", "%q is no version that can be sent; use %s",
+		n.add(annotation(annotationProxyProtocol), "endpoints do not learn the client's address", "%q is no version that can be sent; use %s",
 			version, proxyProtocolVersion)
 		return false
 	}

@@ -109,7 +109,7 @@ func (e *Exec) Accounting(ctx context.Context) error {
 	_, err := e.run(ctx, []byte(input), e.programs.restore, "--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))
 	toolErr, ok := errors.AsType[*ToolError](err)
 	if ok && (toolErr.Outcome == dataplane.Rejected || toolErr.Outcome == dataplane.Unsupported) {
-		return &NoAccountingError{What: "the kernel (module xt_nfacct) or iptables (libxt_nfacct.so) does not have the match", Err: err}
+		return &NoAccountingError{What: "the kernel (module xt_nfacct) or iptables (libxt_nfacct.so) does not provide the match", Err: err}
 	}
 	return err
 }

@@ -157,8 +157,8 @@ func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) 
 		for _, rule := range s.rules[chain] {
 			if target := rules.TargetOf(rule); s.exists[target] && c.of.Owns(s.table, target) {
 				held[target] = true
-				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, "+
-					"which stays, emptied; remove the rule and clean up again: %q in chain %s", rule, chain))
+				foreign = append(foreign, fmt.Errorf("a foreign rule jumps to a chain of this proxy, "+
+					"which remains, emptied; remove the rule and clean up again: %q in chain %s", rule, chain))
 			}
 		}
 	}

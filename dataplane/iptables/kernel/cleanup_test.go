@@ -39,7 +39,7 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 	if !errors.Is(err, busy) || !errors.Is(err, unread) {
 		t.Errorf("error %v, want both", err)
 	}
-	if strings.Contains(err.Error(), "not ours") {
+	if strings.Contains(err.Error(), "foreign rule") {
 		t.Errorf("our own hook is called foreign: %v", err)
 	}
 	// The single input is rejected. Then the chain that the hook leads to is emptied and stays.

@@ -198,7 +198,7 @@ func describeHolder(path string) string {
 	pid := holder(locks, uint64(stat.Dev), stat.Ino)
 	switch pid {
 	case "":
-		return fmt.Sprintf("%s has been released since", path)
+		return fmt.Sprintf("%s was released since", path)
 	case "0", "-1":
 		// The kernel shows PID 0 for a process outside this PID namespace.
 		return fmt.Sprintf("%s is held by a process in another PID namespace", path)

@@ -153,7 +153,7 @@ func TestDescribeHolderOfAFreeLock(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := describeHolder(path), path+" has been released since"; got != want {
+	if got, want := describeHolder(path), path+" was released since"; got != want {
 		t.Errorf("free: %q, want %q", got, want)
 	}
 }

@@ -149,13 +149,13 @@ func DecodeKey(name string) (Key, error) {
 		at := len(rest) - transportBytes
 		protocol, ok := protocolOf(rest[at])
 		if !ok {
-			return Key{}, fmt.Errorf("dispatch key %x: no Service has protocol %d", name, rest[at])
+			return Key{}, fmt.Errorf("dispatch key %x: no Service uses protocol %d", name, rest[at])
 		}
 		key.HasPort, key.Protocol = true, protocol
 		key.Port = uint16(rest[at+1])<<8 | uint16(rest[at+2])
 		rest = rest[:at]
 	default:
-		return Key{}, fmt.Errorf("dispatch key %x: no key has %d bytes", name, len(name))
+		return Key{}, fmt.Errorf("dispatch key %x: invalid length %d", name, len(name))
 	}
 	if rest != "" {
 		key.Addr, _ = netip.AddrFromSlice([]byte(rest))

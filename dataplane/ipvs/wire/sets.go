@@ -143,7 +143,7 @@ var reasons = map[syscall.Errno]error{
 	errnoHashFull:                              ErrFull,
 	syscall.Errno(nl.IPSET_ERR_FIND_TYPE):      ErrUnsupported,
 	syscall.Errno(nl.IPSET_ERR_PROTOCOL):       errors.New("the kernel does not understand the message"),
-	syscall.Errno(nl.IPSET_ERR_MAX_SETS):       errors.New("the kernel cannot have more sets"),
+	syscall.Errno(nl.IPSET_ERR_MAX_SETS):       errors.New("the kernel cannot create more sets"),
 	syscall.Errno(nl.IPSET_ERR_TYPE_MISMATCH):  errors.New("the sets are of different types"),
 	syscall.Errno(nl.IPSET_ERR_EXIST):          errors.New("the entry exists already, or is already removed"),
 	syscall.Errno(nl.IPSET_ERR_INVALID_CIDR):   errors.New("the length of the network is not possible"),

@@ -181,7 +181,7 @@ func (w *walk) hook(number uint32, branches []branch) ([]branch, error) {
 			continue
 		}
 		if c.Base.Kind != "nat" {
-			return nil, fmt.Errorf("chain %s has type %s", c.Name, c.Base.Kind)
+			return nil, fmt.Errorf("chain %s is of type %s", c.Name, c.Base.Kind)
 		}
 		list = append(list, c)
 	}

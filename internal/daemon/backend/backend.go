@@ -60,7 +60,7 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 		choice.explain(config.ModeIPTables, err)
 		return config.ModeIPTables, instead, insteadErr
 	case lacks:
-		err = &AdvisedError{err, "use a kernel that has it, or --proxy-mode iptables"}
+		err = &AdvisedError{err, "use a kernel that supports it, or --proxy-mode iptables"}
 	case err == nil && asked == config.ModeBest:
 		choice.explain(config.ModeNFTables, nil)
 	}
@@ -148,7 +148,7 @@ func (c *Choice) explain(mode config.Mode, lacks error) {
 		c.Log.Warn(c.Reason, zap.Error(lacks))
 		return
 	}
-	served, advice := "", "; set mode (--proxy-mode) to have another"
+	served, advice := "", "; set mode (--proxy-mode) to select another"
 	if rules := c.formerRules(); rules != "" {
 		served = ", which served this node until now (" + rules + ")"
 		advice = "; set mode: iptables (--proxy-mode iptables) to keep it"

@@ -80,7 +80,7 @@ func TestBuild(t *testing.T) {
 		"best, neither":                 {asked: config.ModeBest, nftErr: old, iptErr: none, want: config.ModeIPTables, called: []string{"nft", "ipt", "nft"}, problem: "no iptables", log: "mode not set; using iptables because"},
 		"best, trouble of another kind": {asked: config.ModeBest, nftErr: unix.EPERM, want: config.ModeNFTables, called: []string{"nft"}, problem: "operation not permitted"},
 		"nftables":                      {asked: config.ModeNFTables, want: config.ModeNFTables, called: []string{"nft"}},
-		"nftables, old kernel":          {asked: config.ModeNFTables, nftErr: old, want: config.ModeNFTables, called: []string{"nft"}, problem: "requires Linux 5.6): operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
+		"nftables, old kernel":          {asked: config.ModeNFTables, nftErr: old, want: config.ModeNFTables, called: []string{"nft"}, problem: "requires Linux 5.6): operation not supported\nuse a kernel that supports it, or --proxy-mode iptables"},
 		"iptables":                      {asked: config.ModeIPTables, nftErr: old, want: config.ModeIPTables, called: []string{"ipt"}},
 		"ipvs":                          {asked: config.ModeIPVS, want: config.ModeIPVS, called: []string{"ipvs"}},
 		"ipvs, no fall-back":            {asked: config.ModeIPVS, ipvsErr: none, want: config.ModeIPVS, called: []string{"ipvs"}, problem: "no iptables"},
@@ -153,7 +153,7 @@ func TestChoiceIsOneLine(t *testing.T) {
 	}{
 		"a fresh node": {config.ModeNFTables, []iptkernel.Former{{Variant: iptkernel.NFT}, {Variant: iptkernel.Legacy, ForwardDropped: true}}, []string{
 			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode; " +
-				"set mode (--proxy-mode) to have another"}},
+				"set mode (--proxy-mode) to select another"}},
 		"iptables mode before": {config.ModeNFTables, []iptkernel.Former{kept}, []string{
 			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode, " +
 				"which served this node until now (nft IPv4: chains of 12 Service ports); set mode: iptables (--proxy-mode iptables) to keep it"}},

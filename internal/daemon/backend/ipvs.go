@@ -54,7 +54,7 @@ type IPVSOptions struct {
 // error that says what is missing.
 func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptkernel.Variant, error) {
 	if err := hasIPVS(); err != nil {
-		return nil, "", &AdvisedError{err, "use a kernel that has it, or --proxy-mode nftables"}
+		return nil, "", &AdvisedError{err, "use a kernel that supports it, or --proxy-mode nftables"}
 	}
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {

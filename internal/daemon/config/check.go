@@ -205,7 +205,7 @@ func checkInterface(field, name string, found *findings) {
 		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/:"'\\`, r)
 	}
 	if len(name) > interfaceMax || strings.ContainsFunc(name, odd) {
-		found.wrong(field, name, "at most %d bytes without blanks, control characters, quotes, backslashes, / and :", interfaceMax)
+		found.wrong(field, name, "at most %d bytes without spaces, control characters, quotes, backslashes, / and :", interfaceMax)
 	}
 }
 

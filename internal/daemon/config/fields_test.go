@@ -116,9 +116,9 @@ var fieldCases = []fieldCase{
 		"clustercidr": `: "clustercidr": must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
 	{field: "detectLocal.bridgeInterface", set: "cni0", with: map[string]string{"detectLocalMode": "BridgeInterface"}, wrong: map[string]string{
 		`""`:               `: "": must be the bridge of the pods, which detectLocalMode BridgeInterface needs`,
-		`"eth0 -j DROP"`:   `: "eth0 -j DROP": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
-		`"e\"\n"`:          `: "e\"\n": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
-		`sixteen-letters0`: `: "sixteen-letters0": must be at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`}},
+		`"eth0 -j DROP"`:   `: "eth0 -j DROP": must be at most 15 bytes without spaces, control characters, quotes, backslashes, / and :`,
+		`"e\"\n"`:          `: "e\"\n": must be at most 15 bytes without spaces, control characters, quotes, backslashes, / and :`,
+		`sixteen-letters0`: `: "sixteen-letters0": must be at most 15 bytes without spaces, control characters, quotes, backslashes, / and :`}},
 	{field: "detectLocal.interfaceNamePrefix", set: "cali", with: map[string]string{"detectLocalMode": "InterfaceNamePrefix"}, wrong: map[string]string{
 		`""`: `: "": must be the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{field: "clusterCIDR", set: "10.0.0.0/8,fd00::/8", wrong: map[string]string{

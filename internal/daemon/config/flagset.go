@@ -132,8 +132,8 @@ func (f *Flags) bindServers() {
 	f.flag(&k.EnableProfiling, "profiling", "enableProfiling", "serve /debug/pprof and /debug/flags at the metrics address")
 	f.text(&k.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "showHiddenMetricsForVersion",
 		"show metrics hidden since this release; must be "+previousMinor)
-	f.number(&f.healthzPort, "healthz-port", "healthz-port", "port of the health server unless its address has one; 0 disables it")
-	f.number(&f.metricsPort, "metrics-port", "metrics-port", "port of the metrics server unless its address has one")
+	f.number(&f.healthzPort, "healthz-port", "healthz-port", "port of the health server unless its address contains one; 0 disables it")
+	f.number(&f.metricsPort, "metrics-port", "metrics-port", "port of the metrics server unless its address contains one")
 	// MarkDeprecated fails only for an unknown flag.
 	_ = f.set.MarkDeprecated("healthz-port", "use --healthz-bind-address")
 	_ = f.set.MarkDeprecated("metrics-port", "use --metrics-bind-address")
@@ -156,7 +156,7 @@ func (f *Flags) bindIPVS() {
 	f.duration(&v.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", "timeout of TCP connections after a FIN; 0 leaves it unchanged")
 	f.duration(&v.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "timeout of UDP flows; 0 leaves it unchanged")
 	f.duration(&f.sluice.IPVS.DrainDeadline.Duration, "sluice-ipvs-drain-deadline", sluicePrefix+"ipvs.drainDeadline",
-		"maximum time that a removed endpoint keeps its connections (IPVS mode)")
+		"maximum lifetime of connections to a removed endpoint (IPVS mode)")
 	f.texts(&f.sluice.IPVS.ServiceSchedulers, "sluice-ipvs-service-schedulers", sluicePrefix+"ipvs.serviceSchedulers",
 		"schedulers that a Service may select by annotation (IPVS mode)")
 }

@@ -33,7 +33,7 @@ func (c *Config) NodeName() (string, error) {
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", errors.New("the host has no name; set --hostname-override")
+		return "", errors.New("the host name is empty; set --hostname-override")
 	}
 	return name, nil
 }

@@ -60,7 +60,7 @@ func (i *Inspection) fill(a *archive) {
 	a.json("status.json", "sluice status -o json", &status)
 	a.add("status.txt", "sluice status", status.Print)
 	a.add("versions.txt", "versions of the program, the kernel and the tools", func(to io.Writer) error { return i.versions(a.ctx, to) })
-	a.json("health.json", "what health finds", i.Monitor.Report())
+	a.json("health.json", "the findings of health", i.Monitor.Report())
 	a.json("configuration.json", "the configuration applied, without secrets", i.configuration())
 	a.add("metrics.txt", "all metrics", func(to io.Writer) error {
 		request, err := http.NewRequestWithContext(a.ctx, http.MethodGet, "/metrics", nil)

@@ -68,7 +68,7 @@ func (i *Inspection) Ready(ctx context.Context) error {
 	for i.Proxy.Synced().IsZero() {
 		select {
 		case <-ctx.Done():
-			return errors.New("the proxy has not completed its initial sync (" + i.Feed.Origin + "); see sluice status")
+			return errors.New("the proxy did not complete its initial sync (" + i.Feed.Origin + "); see sluice status")
 		case <-time.After(look):
 		}
 	}

@@ -187,11 +187,11 @@ func (l *Lab) host(addr netip.Addr) (string, error) {
 	case l.hosts[addr] != "":
 		return l.hosts[addr], nil
 	case len(l.hosts) >= podsMax:
-		return "", fmt.Errorf("has no backend: there are %d pods, which is the most", podsMax)
+		return "", fmt.Errorf("is not served: the limit of %d test pods is reached", podsMax)
 	case !addr.IsGlobalUnicast() || slices.Contains(clientAddrs[:], addr):
-		return "", errors.New("has no backend: a pod cannot have this address")
+		return "", errors.New("is not served: a test pod cannot use this address")
 	case addr.Is6() && !l.network.Hosts[node].HasIPv6():
-		return "", errors.New("has no backend: this kernel has no IPv6")
+		return "", errors.New("is not served: this kernel lacks IPv6")
 	}
 	name := "pod " + addr.String()
 	var gateways []netip.Prefix

@@ -37,7 +37,7 @@ func serve(host *netns.Namespace, socket Socket, name string) (*server, error) {
 		}
 		return serveUDP(conn, at, name), nil
 	default:
-		return nil, fmt.Errorf("has no backend: %s cannot be served here", socket.Protocol)
+		return nil, fmt.Errorf("is not served: test pods do not support %s", socket.Protocol)
 	}
 }
 

@@ -90,7 +90,7 @@ func restore(o *setup.Options, table io.Writer, dry bool) (found bool, err error
 	}
 	for _, d := range done {
 		if d.Kept != "" {
-			fmt.Fprintf(table, "%s\t%s\tkept: another program has set it since; it was %s\n", d.Name, d.Kept, d.To)
+			fmt.Fprintf(table, "%s\t%s\tkept: another process changed it since; it was %s\n", d.Name, d.Kept, d.To)
 			continue
 		}
 		found = true

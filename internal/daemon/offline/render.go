@@ -38,7 +38,7 @@ func Render(o *setup.Options, dir, family string) (string, error) {
 	}
 	if mode == config.ModeIPVS {
 		return "", setup.UsageError{Err: errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
-			"addresses and rules have no common text format; must be nftables or iptables")}
+			"addresses and rules lack a common text format; must be nftables or iptables")}
 	}
 	if mode == config.ModeUserspace {
 		return "", setup.UsageError{Err: errors.New(`--proxy-mode "userspace": cannot be printed, because there are no rules; ` +

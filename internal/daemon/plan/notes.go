@@ -48,5 +48,5 @@ func noNode(name string, others []string) string {
 	if len(others) == 0 {
 		return effect + "add a Node to the manifests"
 	}
-	return effect + "the manifests have --hostname-override " + strings.Join(others, ", ")
+	return effect + "valid with these manifests: --hostname-override " + strings.Join(others, ", ")
 }

@@ -122,10 +122,10 @@ func TestNothingDiffers(t *testing.T) {
 	r.Warnings = []Warning{{"Service a/web", "spec.externalIPs", "172.30.0.1 is in 172.30.0.0/16", "not served"}}
 	text.Reset()
 	if err := r.Print(&text, true); err != nil || r.Differs() || !strings.Contains(text.String(), `
-  a/web: 7 objects in some/IPv4, 5 are allowed; its present rules stay
+  a/web: 7 objects in some/IPv4, 5 are allowed; its current rules remain
   a/api: 8 objects in some/IPv4, 5 are allowed; not served after a start
 
-parts of objects that a start ignores:
+parts of objects ignored by a start:
   Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
 
 No changes`) {

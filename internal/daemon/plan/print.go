@@ -29,7 +29,7 @@ func (r *Report) Print(out io.Writer, lines bool) error {
 		}
 	}
 	if len(r.Settings) > 0 {
-		p.say("\nkernel settings, which a start changes:")
+		p.say("\nkernel settings changed by a start:")
 		for _, s := range r.Settings {
 			note := ""
 			if s.Problem != "" {
@@ -102,17 +102,17 @@ func (p *printer) lines(g *Group) {
 // unserved prints the Services, and the parts of objects, that a start does not serve.
 func (p *printer) unserved(r *Report) {
 	if len(r.TooLarge) > 0 {
-		p.say("\nServices that a start does not render (raise actors.objectsMax, or reduce their external IPs, ports or endpoints):")
+		p.say("\nServices not rendered by a start (raise actors.objectsMax, or reduce their external IPs, ports or endpoints):")
 	}
 	for _, s := range r.TooLarge {
 		state := "not served after a start"
 		if s.Kept {
-			state = "its present rules stay"
+			state = "its current rules remain"
 		}
 		p.say("  %s: %d objects in %s, %d are allowed; %s", s.Service, s.Objects, s.Domain, s.Max, state)
 	}
 	if len(r.Warnings) > 0 {
-		p.say("\nparts of objects that a start ignores:")
+		p.say("\nparts of objects ignored by a start:")
 	}
 	for _, w := range r.Warnings {
 		p.say("  %v", service.Warning(w))

@@ -74,7 +74,7 @@ func (p *preflight) cluster() {
 		p.add("API server", Fail, "correct clientConnection.kubeconfig (--kubeconfig)", "%v", err)
 		return
 	}
-	p.add("API server", OK, "", "%s (not asked; sluice plan lists the Services that would not be served)", u.Client.Host)
+	p.add("API server", OK, "", "%s (not queried; sluice plan lists the Services that would not be served)", u.Client.Host)
 }
 
 // addresses checks who has the addresses on which the proxy listens.

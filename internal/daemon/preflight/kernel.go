@@ -78,7 +78,7 @@ func (p *preflight) variant(ctx context.Context) {
 	case err != nil && p.backend.Mode == config.ModeNFTables:
 		p.add("iptables variant", OK, "", "none can be used; nftables mode needs none")
 	case err != nil:
-		p.add("iptables variant", Warn, "install iptables, or use the image that has it", "%s", oneLine(err))
+		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
 	default:
 		p.add("iptables variant", OK, "", "%s: %s", found.Variant, found.Reason)
 	}
@@ -114,7 +114,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		what := f.String()
 		if p.backend.Mode == config.ModeIPTables && f.Variant != p.backend.Variant {
 			found = true
-			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they stay, and still affect packets", what)
+			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they remain, and still affect packets", what)
 			continue
 		}
 		tell(p.backend.Mode == config.ModeIPTables, what)

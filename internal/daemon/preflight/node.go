@@ -74,7 +74,7 @@ func (p *preflight) needResource() (Result, string) {
 	if errors.Join(err, parseErr) == nil && (want == nil || int(*want) >= score) {
 		return OK, "the OOM score adjustment need not be lowered"
 	}
-	return OK, "the OOM score adjustment stays as it is, " + strings.TrimSpace(string(now))
+	return OK, "the OOM score adjustment remains unchanged, " + strings.TrimSpace(string(now))
 }
 
 // others says which other proxies run in this network namespace. A kube-proxy under another name, or one
@@ -113,7 +113,7 @@ func (p *preflight) mounts() {
 		p.lock()
 	}
 	dir := p.options.Sluice.State.Dir
-	const effect = "former kernel settings cannot be recorded, so that a clean-up does not restore them"
+	const effect = "previous kernel settings cannot be recorded, so a cleanup does not restore them"
 	if err := writable(dir); err != nil {
 		p.add("state", Warn, "mount the host's "+dir+", or name another directory (state.dir, --sluice-state-dir)",
 			"%s cannot be written: %v; %s", dir, err, effect)
@@ -124,7 +124,7 @@ func (p *preflight) mounts() {
 		p.add("state", OK, "", "%s can be written; cannot %v", dir, err)
 	case !shared:
 		p.add("state", Warn, "mount the host's "+dir+" into the container",
-			"%s is not the host's: the record of former kernel settings ends with the container", dir)
+			"%s is not the host's: the record of previous kernel settings ends with the container", dir)
 	default:
 		p.add("state", OK, "", "%s can be written, and appears to be the host's", dir)
 	}

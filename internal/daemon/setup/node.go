@@ -30,7 +30,7 @@ func (o *Options) PrepareNode(files sysctl.Files, log *zap.Logger) error {
 	}
 	if score := o.KubeProxy.OOMScoreAdj; score != nil {
 		if err := files.AdjustOOMScore(int(*score)); err != nil {
-			log.Info("cannot adjust the OOM score; it stays as it is", zap.Error(err))
+			log.Info("cannot adjust the OOM score; it remains unchanged", zap.Error(err))
 		}
 	}
 	return nil

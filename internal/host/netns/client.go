@@ -245,7 +245,7 @@ func (s *Session) Echo(ctx context.Context, line string) error {
 	}
 	back, err := s.lines.ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("session with %s: wait for %q to come back: %w", s.target, line, err)
+		return fmt.Errorf("session with %s: wait for %q to return: %w", s.target, line, err)
 	}
 	if back != line+"\n" {
 		return fmt.Errorf("session with %s: sent %q, got back %q", s.target, line, back)

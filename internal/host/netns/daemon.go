@@ -82,7 +82,7 @@ func (p *Daemon) AwaitLine(ctx context.Context, beginning string) error {
 		case <-p.ended:
 			return fmt.Errorf("%s ended before it printed %q: %s", p.name, beginning, p.End())
 		case <-ctx.Done():
-			return fmt.Errorf("%s has not printed %q: %w", p.name, beginning, ctx.Err())
+			return fmt.Errorf("%s did not print %q: %w", p.name, beginning, ctx.Err())
 		case <-time.After(interval):
 		}
 	}

@@ -39,7 +39,7 @@ function draw(key, s, endpoints) {
   close.addEventListener("click", () => { location.hash = ""; });
   const parts = [el("header", {}, el("h2", {}, key), s.state ? el("span", {class: "badge"}, state(s.state)) : null, close)];
   if (s.error) {
-    parts.push(el("p", {class: "note"}, model.services.has(key) ? s.error : `The Service is gone: ${s.error}`));
+    parts.push(el("p", {class: "note"}, model.services.has(key) ? s.error : `The Service was removed: ${s.error}`));
   } else {
     parts.push(...facts(s), ...domains(s), ...frontends(s), ...timeline(s), ...choice(endpoints), ...explain(key, s), ...objects(s));
   }
@@ -53,7 +53,7 @@ function draw(key, s, endpoints) {
 function facts(s) {
   const made = [el("p", {}, (s.clusterIPs ?? []).join(" "), " · ", ports(s), " · internal ", s.internalTrafficPolicy,
     s.externalTrafficPolicy ? ` · external ${s.externalTrafficPolicy}` : "",
-    s.affinitySeconds ? ` · clients stay for ${s.affinitySeconds} s` : "")];
+    s.affinitySeconds ? ` · affinity timeout ${s.affinitySeconds} s` : "")];
   if (s.actor?.lastFailure) {
     made.push(el("p", {class: "note"}, `The actor is ${s.actor.state}; it failed ${s.actor.failures} times, last: ${s.actor.lastFailure}`));
   }

@@ -21,7 +21,7 @@ function spark(sizes) {
   const svg = document.createElementNS(space, "svg"), line = document.createElementNS(space, "polyline");
   svg.setAttribute("class", "spark");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `what waited in the last ${sizes.length} updates, at most ${Math.max(0, ...sizes)}`);
+  svg.setAttribute("aria-label", `pending changes in the last ${sizes.length} updates, at most ${Math.max(0, ...sizes)}`);
   svg.setAttribute("viewBox", `0 0 ${samplesMax} 28`);
   svg.setAttribute("preserveAspectRatio", "none");
   const most = Math.max(1, ...sizes), from = samplesMax - sizes.length;
@@ -45,7 +45,7 @@ function domain(d, now) {
       fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
       fact(d.quarantined, "in quarantine", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
       fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never"))),
-    d.oldestPending ? el("div", {class: "wait"}, `The oldest change has waited for ${age(d.oldestPending, now)}.`) : null,
+    d.oldestPending ? el("div", {class: "wait"}, `The oldest change is pending for ${age(d.oldestPending, now)}.`) : null,
     d.lastError ? el("div", {class: "note"}, d.lastError) : null);
 }
 
@@ -68,7 +68,7 @@ const link = (key) => el("a", {href: `#/${key}`}, key);
 export function drawProblems() {
   const s = model.status, held = (s.domains ?? []).flatMap((d) => (d.quarantine ?? []).map((q) => ({...q, domain: d.name})));
   const more = (s.domains ?? []).reduce((n, d) => n + d.quarantined, 0) - held.length;
-  $("quarantine").replaceChildren(held.length ? table(["Service", "Domain", "Since", "The kernel says"], held.map((q) =>
+  $("quarantine").replaceChildren(held.length ? table(["Service", "Domain", "Since", "Reason"], held.map((q) =>
     [link(`${q.namespace}/${q.name}`), q.domain, age(q.since, s.now), el("td", {class: "wide"}, q.reason)]))
     : el("p", {class: "dim"}, "Nothing is in quarantine."),
   more > 0 ? el("p", {class: "dim"}, `and ${more} more`) : "");
