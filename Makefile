@@ -101,6 +101,13 @@ test-e2e-ipvs: test-packages ## run the Service lifecycle test with a real API s
 test-install: test-packages ## test installation, upgrade and rollback on a node with a real kubelet
 	hack/test-install
 
+# make test-upstream PROXY=sluice|kube-proxy MODE=nftables|iptables PROCS=2 FOCUS='should serve a basic endpoint'
+test-upstream: test-packages ## run the network tests of Kubernetes on three nodes, with Sluice or kube-proxy
+	hack/test-upstream $(or $(PROXY),sluice) $(or $(MODE),nftables) $(or $(PROCS),2) '$(FOCUS)'
+
+conformance-page: ## generate docs/conformance.md from the results of make test-upstream
+	cd test/e2e && $(GO) run ./upstream
+
 # make scenarios MODE=nftables|nftables-offload|iptables|ipvs|ipvs-core|userspace|kube-proxy|all ONLY='S-CIP-0.'
 scenarios: test-packages ## run the acceptance scenarios with real packets
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
@@ -208,7 +215,7 @@ vulncheck: ## report known vulnerabilities in reachable code
 	hack/vulncheck
 
 tidy: ## run go mod tidy in every module
-	for m in . bench test/e2e test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
+	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 check: lint test ## run lint and tests; required before every push
 

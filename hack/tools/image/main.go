@@ -30,6 +30,7 @@ import (
 
 type options struct {
 	out, static, name, version, revision string
+	command                              string // the arguments of the program, unless a pod has others
 	created                              time.Time
 	// binaries and roots are by architecture.
 	binaries, roots map[string]string
@@ -43,6 +44,7 @@ func main() {
 	flag.StringVar(&o.name, "name", "", "name and tag of the image, for example sluice:v1.2.3")
 	flag.StringVar(&o.version, "version", "", "version, for the labels")
 	flag.StringVar(&o.revision, "revision", "", "commit, for the labels")
+	flag.StringVar(&o.command, "command", "proxy", "default argument of the program")
 	flag.Func("created", "time of every entry, in seconds since 1970", func(text string) error {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		o.created = time.Unix(seconds, 0).UTC()
@@ -165,7 +167,7 @@ func (o *options) image(arch string, layers []v1.Layer) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.created}
-	config.Config = runConfig()
+	config.Config = runConfig(o.command)
 	config.Config.Labels = map[string]string{
 		"org.opencontainers.image.title":    "sluice",
 		"org.opencontainers.image.version":  o.version,
@@ -179,11 +181,11 @@ func (o *options) image(arch string, layers []v1.Layer) (v1.Image, error) {
 }
 
 // runConfig is how a container runs. The Dockerfile says the same.
-func runConfig() v1.Config {
+func runConfig(command string) v1.Config {
 	return v1.Config{
 		Env:        []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Entrypoint: []string{"/usr/local/bin/sluice"},
-		Cmd:        []string{"proxy"},
+		Cmd:        []string{command},
 	}
 }
 

@@ -170,7 +170,7 @@ func TestTheDockerfileGivesTheSame(t *testing.T) {
 // compareRun compares how a container of a stage runs.
 func compareRun(t *testing.T, name string, stage instructions.Stage) {
 	t.Helper()
-	want := runConfig()
+	want := runConfig("proxy")
 	var env, entrypoint, cmd, copied []string
 	for _, c := range stage.Commands {
 		switch c := c.(type) {

@@ -1,11 +1,11 @@
 // Command apiserver is a Kubernetes control plane small enough for a test: the real kube-apiserver,
 // built from the published module, with etcd inside the same process.
 //
-//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443] [--node NAME] [--fairness]
+//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443] [--node NAME,NAME] [--fairness]
 //
 // It writes DIR/credentials/admin.kubeconfig (may do everything) and
 // DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
-// and with --node those of that node's kubelet, the controller manager and the scheduler. It starts
+// and with --node those of the kubelets, the controller manager and the scheduler. It starts
 // and prints one line
 //
 //	ready https://ADDRESS:PORT
@@ -15,8 +15,9 @@
 // had.
 //
 // Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
-// controllers, no scheduler and no nodes in this process: EndpointSlices are whatever a test writes. Nothing is
-// written in the background either (no lease of the server's own endpoints), so a test can count.
+// controllers, no scheduler and no nodes in this process: EndpointSlices are whatever a test writes. Without
+// --node, nothing is written in the background either (no lease of the server's own endpoints), so a test can
+// count.
 //
 // Data is not forced to disk. It survives the death of the process, not that of the machine.
 package main
@@ -48,7 +49,7 @@ type config struct {
 	dataDir      string         // everything that lasts
 	server       netip.AddrPort // where clients reach it
 	serviceCIDRs string         // one or two prefixes, separated by a comma
-	node         string         // whose kubelet runs pods here, or empty
+	nodes        []string       // with kubelets that run pods
 	fairness     bool           // fair queuing, as in a cluster
 	verbosity    int            // of kube-apiserver's log
 }
@@ -67,14 +68,14 @@ func main() {
 
 func parse(args []string) (config, error) {
 	var c config
-	var address string
+	var address, nodes string
 	var port int
 	flags := flag.NewFlagSet("apiserver", flag.ContinueOnError)
 	flags.StringVar(&c.dataDir, "data-dir", "", "folder for the database and the credentials, made when missing (required)")
 	flags.StringVar(&address, "bind-address", "127.0.0.1", "address to serve at, which clients also use")
 	flags.IntVar(&port, "secure-port", 6443, "port to serve at")
 	flags.StringVar(&c.serviceCIDRs, "service-cluster-ip-range", "172.30.0.0/16,fd00:172:30::/112", "one or two prefixes for cluster IPs, the first being the preferred family")
-	flags.StringVar(&c.node, "node", "", "name of a node with a kubelet: pods have service accounts, and kubelets the rights that they have in a cluster")
+	flags.StringVar(&nodes, "node", "", "names of nodes with kubelets, separated by commas: pods have service accounts, and kubelets the rights that they have in a cluster")
 	flags.BoolVar(&c.fairness, "fairness", false, "queue requests as in a cluster (priority and fairness), for a server with many clients")
 	flags.IntVar(&c.verbosity, "v", 1, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
@@ -94,6 +95,9 @@ func parse(args []string) (config, error) {
 		return config{}, fmt.Errorf("--secure-port %d: want 1 to 65535; it stays the same across restarts, so it cannot be chosen here", port)
 	}
 	c.server = netip.AddrPortFrom(addr, uint16(port))
+	if nodes != "" {
+		c.nodes = strings.Split(nodes, ",")
+	}
 	return c, nil
 }
 
@@ -104,7 +108,7 @@ func run(c config) error {
 	if err != nil {
 		return err
 	}
-	files, err := credentials.Prepare(filepath.Join(c.dataDir, "credentials"), c.server, c.node, serviceAddrs...)
+	files, err := credentials.Prepare(filepath.Join(c.dataDir, "credentials"), c.server, c.nodes, serviceAddrs...)
 	if err != nil {
 		return err
 	}
@@ -141,8 +145,6 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=" + c.serviceCIDRs,
 		"--allow-privileged=true",
-		// Only the test changes an EndpointSlice, even when this server stops.
-		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=1s",
 		// Most tests have few clients; fair queuing and profiling only cost time then.
@@ -150,11 +152,11 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--profiling=false",
 		"--v=" + strconv.Itoa(c.verbosity),
 	}
-	if !c.fairness {
+	if !c.fairness && len(c.nodes) == 0 {
 		// Also the time that a stop gives to idle connections. Of it, a request may wait a quarter in a queue.
 		args = append(args, "--request-timeout=10s")
 	}
-	if c.node != "" {
+	if len(c.nodes) > 0 {
 		return append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 			// For kubectl logs and exec. Nobody here resolves the names of nodes.
 			"--kubelet-client-certificate="+files.ServingCert,
@@ -162,6 +164,8 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 			"--kubelet-preferred-address-types=InternalIP")
 	}
 	return append(args, "--authorization-mode=RBAC",
+		// Only the test changes an EndpointSlice, even when this server stops.
+		"--endpoint-reconciler-type=none",
 		// Pods would need a service account, and no controller makes those here.
 		"--disable-admission-plugins=ServiceAccount")
 }

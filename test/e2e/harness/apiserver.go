@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type APIServer struct {
 	logs      string // directory for one log file per start
 	namespace *netns.Namespace
 	address   netip.AddrPort
-	node      string // whose kubelet runs pods, or empty
+	nodes     []string // with kubelets that run pods
 
 	starts  int           // how often it was started
 	took    time.Duration // how long the last start took
@@ -56,7 +57,7 @@ func (s *APIServer) Start() error {
 		"--data-dir", s.dir,
 		"--bind-address", s.address.Addr().String(),
 		"--secure-port", strconv.Itoa(int(s.address.Port())),
-		"--node", s.node,
+		"--node", strings.Join(s.nodes, ","),
 	))
 	if err != nil {
 		return err
@@ -178,12 +179,17 @@ func build(env, name, dir, pkg string, flags ...string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
+	return compile(name, dir, append([]string{"build"}, flags...), pkg)
+}
+
+// compile runs a command of the go tool in a directory of the repository, and returns what it wrote.
+func compile(name, dir string, command []string, pkg string) (string, error) {
 	top, err := repository()
 	if err != nil {
 		return "", err
 	}
 	out := filepath.Join(top, "bin", name)
-	args := append(append([]string{"build", "-o", out}, flags...), pkg)
+	args := append(slices.Clone(command), "-o", out, pkg)
 	cmd := exec.Command("go", args...)
 	cmd.Dir = filepath.Join(top, dir)
 	if printed, err := cmd.CombinedOutput(); err != nil {

@@ -21,14 +21,18 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Where a [NodeCluster] has its pods, which N1's routes to the fixed pods do not hold.
+// Where a [NodeCluster] has the pods of node number %d, which the routes to the fixed pods do not hold.
 const (
-	nodePodCIDR4 = "10.244.1.128/25"
-	nodePodCIDR6 = "fd00:244:1::1:0/112"
+	nodePodCIDR4 = "10.244.%d.128/25"
+	nodePodCIDR6 = "fd00:244:%d::1:0/112"
 )
 
-// NodeCluster is the network of a [Cluster] with a whole control plane in API and a node with
-// containerd and a kubelet in N1. The pods of the picture exist, but the API does not know them.
+// ClusterDNS is where the pods of a [NodeCluster] look for a DNS server.
+const ClusterDNS = "172.30.0.10"
+
+// NodeCluster is the network of a [Cluster] with a whole control plane in API, and nodes with
+// containerd and a kubelet: N1, N2 if there are two, and further nodes that N1 routes to like N2. The
+// pods of the picture exist, but the API does not know them.
 type NodeCluster struct {
 	*Network
 	Server *APIServer
@@ -37,12 +41,18 @@ type NodeCluster struct {
 	t        testing.TB
 	logs     string
 	programs string // directory of Kubernetes' programs
-	node     *netns.Daemon
-	pid      int // of the node's first process
+	nodes    []*clusterNode
 }
 
-// NewNodeCluster starts a cluster whose node is ready for pods. It ends with the test.
-func NewNodeCluster(t testing.TB, pauseImage, pauseArchive string) *NodeCluster {
+// clusterNode is a node of a [NodeCluster].
+type clusterNode struct {
+	*Host
+	daemon *netns.Daemon
+	pid    int // of the node's first process
+}
+
+// NewNodeCluster starts a cluster whose nodes are ready for pods. It ends with the test.
+func NewNodeCluster(t testing.TB, nodes int, pauseImage, pauseArchive string) *NodeCluster {
 	t.Helper()
 	c := &NodeCluster{t: t, logs: t.ArtifactDir()}
 	var err error
@@ -57,11 +67,48 @@ func NewNodeCluster(t testing.TB, pauseImage, pauseArchive string) *NodeCluster 
 			t.Error(err)
 		}
 	})
+	for i := range nodes {
+		host, err := c.nodeHost(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes = append(c.nodes, &clusterNode{Host: host})
+	}
 	c.startControlPlane()
-	c.startNode(pauseImage)
-	c.awaitNode()
+	for i := range c.nodes {
+		c.startNode(i, pauseImage)
+	}
+	for _, node := range c.nodes {
+		c.awaitNode(node)
+	}
 	c.Import(t, pauseArchive)
 	return c
+}
+
+// nodeHost returns the host of a node, counted from 0. It adds the third and later ones to the network.
+func (c *NodeCluster) nodeHost(i int) (*Host, error) {
+	if i < 2 {
+		return []*Host{c.N1, c.N2}[i], nil
+	}
+	name := nodeName(i)
+	cable := netns.Cable{Router: NodeName, Leaf: name, Port: name,
+		AtRouter: netns.Prefixes(fmt.Sprintf("10.40.%d.1/24", i), fmt.Sprintf("fd00:10:40:%d::1/64", i)),
+		AtLeaf:   netns.Prefixes(fmt.Sprintf("10.40.%d.2/24", i), fmt.Sprintf("fd00:10:40:%d::2/64", i))}
+	if err := c.Attach(cable); err != nil {
+		return nil, err
+	}
+	host := &Host{Namespace: c.Hosts[name], V4: cable.AtLeaf[0].Addr(), V6: cable.AtLeaf[1].Addr()}
+	return host, errors.Join(
+		c.N1.AddRoute(podCIDRs(i)[0], host.V4),
+		c.N1.AddRoute(podCIDRs(i)[1], host.V6))
+}
+
+// nodeName returns the name of a node, counted from 0.
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// podCIDRs returns where a node has its pods.
+func podCIDRs(i int) []netip.Prefix {
+	return netns.Prefixes(fmt.Sprintf(nodePodCIDR4, i+1), fmt.Sprintf(nodePodCIDR6, i+1))
 }
 
 func (c *NodeCluster) startControlPlane() {
@@ -71,7 +118,10 @@ func (c *NodeCluster) startControlPlane() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.Server, server.node = server, NodeName
+	c.Server = server
+	for i := range c.nodes {
+		server.nodes = append(server.nodes, nodeName(i))
+	}
 	c.t.Cleanup(func() { c.end(server.Process()) })
 	if err := server.Start(); err != nil {
 		c.t.Fatal(err)
@@ -101,40 +151,44 @@ func (c *NodeCluster) startProgram(name string, host *Host, args ...string) {
 	c.t.Cleanup(func() { c.end(process) })
 }
 
-func (c *NodeCluster) startNode(pauseImage string) {
+func (c *NodeCluster) startNode(i int, pauseImage string) {
 	c.t.Helper()
 	binary, err := nodeBinary()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.node, err = netns.StartDaemon(c.N1.Namespace, filepath.Join(c.logs, "node.log"), exec.Command(binary,
-		"--name", NodeName,
-		"--address", c.N1.V4.String()+","+c.N1.V6.String(),
-		"--pod-cidr", nodePodCIDR4+","+nodePodCIDR6,
+	node, name := c.nodes[i], nodeName(i)
+	logs := filepath.Join(c.logs, name)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	node.daemon, err = netns.StartDaemon(node.Namespace, filepath.Join(logs, "node.log"), exec.Command(binary,
+		"--name", name,
+		"--address", node.V4.String()+","+node.V6.String(),
+		"--pod-cidr", podCIDRs(i)[0].String()+","+podCIDRs(i)[1].String(),
 		"--kubelet", filepath.Join(c.programs, "kubelet"),
-		"--kubeconfig", c.Server.credential("node.kubeconfig"),
+		"--kubeconfig", c.Server.credential("node-"+name+".kubeconfig"),
+		"--cluster-dns", ClusterDNS,
 		"--client-ca", c.Server.credential("ca.crt"),
 		"--pause-image", pauseImage,
-		"--logs", c.logs))
+		"--logs", logs))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() {
-		c.keepPodLogs()
-		if c.node.Running() {
-			if err := c.node.Stop(); err != nil {
+		c.keepPodLogs(node, logs)
+		if node.daemon.Running() {
+			if err := node.daemon.Stop(); err != nil {
 				c.t.Error(err)
 			}
 		}
 		if c.t.Failed() {
-			c.t.Logf("%s ends with:\n%s", c.node.LogFile(), c.node.Tail(shownMax))
+			c.t.Logf("%s ends with:\n%s", node.daemon.LogFile(), node.daemon.Tail(shownMax))
 		}
 	})
-	Eventually(c.t, time.Minute, "the node runs", func(context.Context) error {
-		if !c.node.Running() {
-			c.t.Fatalf("the node ended: %s\n%s", c.node.End(), c.node.Tail(shownMax))
-		}
-		said, err := os.ReadFile(c.node.LogFile())
+	Eventually(c.t, time.Minute, "node "+name+" runs", func(context.Context) error {
+		c.mustLive(node)
+		said, err := os.ReadFile(node.daemon.LogFile())
 		if err != nil {
 			return err
 		}
@@ -142,21 +196,27 @@ func (c *NodeCluster) startNode(pauseImage string) {
 		if !found {
 			return errors.New("it has said nothing")
 		}
-		if c.pid, err = strconv.Atoi(strings.TrimPrefix(line, "pid ")); err != nil {
+		if node.pid, err = strconv.Atoi(strings.TrimPrefix(line, "pid ")); err != nil {
 			return fmt.Errorf("it says %q", line)
 		}
-		_, err = os.Stat(fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", c.pid))
+		_, err = os.Stat(fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", node.pid))
 		return err
 	})
 }
 
-func (c *NodeCluster) awaitNode() {
+// mustLive fails the test if a node ended.
+func (c *NodeCluster) mustLive(node *clusterNode) {
 	c.t.Helper()
-	Eventually(c.t, 2*time.Minute, "the node is ready", func(ctx context.Context) error {
-		if !c.node.Running() {
-			c.t.Fatalf("the node ended: %s\n%s", c.node.End(), c.node.Tail(shownMax))
-		}
-		node, err := c.Client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
+	if !node.daemon.Running() {
+		c.t.Fatalf("the node ended: %s\n%s", node.daemon.End(), node.daemon.Tail(shownMax))
+	}
+}
+
+func (c *NodeCluster) awaitNode(node *clusterNode) {
+	c.t.Helper()
+	Eventually(c.t, 2*time.Minute, "node "+node.Name()+" is ready", func(ctx context.Context) error {
+		c.mustLive(node)
+		node, err := c.Client.CoreV1().Nodes().Get(ctx, node.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -169,11 +229,11 @@ func (c *NodeCluster) awaitNode() {
 	})
 }
 
-// keepPodLogs copies what the pods have printed to the directory of the logs. When the test has failed,
-// it shows the end of what those of the system have.
-func (c *NodeCluster) keepPodLogs() {
-	logs := os.DirFS(fmt.Sprintf("/proc/%d/root/var/log/pods", c.pid))
-	if err := os.CopyFS(filepath.Join(c.logs, "pods"), logs); err != nil {
+// keepPodLogs copies what the pods of a node have printed to a directory. When the test has failed, it
+// shows the end of what those of the system have.
+func (c *NodeCluster) keepPodLogs(node *clusterNode, dir string) {
+	logs := os.DirFS(fmt.Sprintf("/proc/%d/root/var/log/pods", node.pid))
+	if err := os.CopyFS(filepath.Join(dir, "pods"), logs); err != nil {
 		c.t.Logf("logs of the pods: %v", err) // a node that has ended has none
 	}
 	if !c.t.Failed() {
@@ -190,17 +250,32 @@ func (c *NodeCluster) keepPodLogs() {
 	}
 }
 
-// OnNode runs a command in the node's namespaces and returns what it printed.
+// OnNode runs a command in the namespaces of N1's node and returns what it printed.
 func (c *NodeCluster) OnNode(t testing.TB, words ...string) string {
 	t.Helper()
-	return must(t)(run(t, nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)))
+	return c.nodes[0].run(t, words...)
 }
 
-// Import loads an image from an OCI archive. The part of containerd that serves the kubelet hears of
-// it only once it is ready, and so is the node.
+func (n *clusterNode) run(t testing.TB, words ...string) string {
+	t.Helper()
+	return must(t)(run(t, nil, "nsenter", append([]string{"--target", strconv.Itoa(n.pid), "--mount", "--pid", "--net", "--"}, words...)))
+}
+
+// Import loads an image from an OCI archive on each node. The part of containerd that serves the
+// kubelet hears of it only once it is ready, and so are the nodes.
 func (c *NodeCluster) Import(t testing.TB, archive string) {
 	t.Helper()
-	c.OnNode(t, "ctr", "--namespace", "k8s.io", "images", "import", archive)
+	for _, node := range c.nodes {
+		node.run(t, "ctr", "--namespace", "k8s.io", "images", "import", archive)
+	}
+}
+
+// Tag gives an image further names on each node.
+func (c *NodeCluster) Tag(t testing.TB, image string, names ...string) {
+	t.Helper()
+	for _, node := range c.nodes {
+		node.run(t, append([]string{"ctr", "--namespace", "k8s.io", "images", "tag", image}, names...)...)
+	}
 }
 
 // Kubectl runs kubectl with every right, outside the cluster, and returns what it printed.
@@ -220,6 +295,9 @@ func (c *NodeCluster) Kubeadm(t testing.TB, words ...string) string {
 	t.Helper()
 	return must(t)(run(t, c.API, filepath.Join(c.programs, "kubeadm"), words))
 }
+
+// KubectlPath names the program kubectl.
+func (c *NodeCluster) KubectlPath() string { return filepath.Join(c.programs, "kubectl") }
 
 // AdminKubeconfig names a file for a client that may do everything.
 func (c *NodeCluster) AdminKubeconfig() string { return c.Server.credential("admin.kubeconfig") }

@@ -107,6 +107,12 @@ func MakePodImage(out string) (archive, image string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	return makeStaticImage(out, "pod", binary)
+}
+
+// makeStaticImage writes an archive with a program and nothing else, and returns its file and the name
+// of the image.
+func makeStaticImage(out, name, binary string) (archive, image string, err error) {
 	built, err := os.MkdirTemp("", "e2e-image-")
 	if err != nil {
 		return "", "", err
@@ -115,8 +121,9 @@ func MakePodImage(out string) (archive, image string, err error) {
 	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
 		return "", "", err
 	}
-	const name = "sluice.test/pod"
-	return filepath.Join(out, "sluice-pod-static.tar"), name + ":pod-static", MakeImage("pod", out, "IMAGE="+name, "BUILT="+built)
+	image = "sluice.test/" + name
+	err = MakeImage(name, out, "IMAGE="+image, "BUILT="+built)
+	return filepath.Join(out, "sluice-"+name+"-static.tar"), image + ":" + name + "-static", err
 }
 
 // MakeKubeProxyImage writes an archive with the real kube-proxy, under the name that kubeadm gives
@@ -135,20 +142,37 @@ func MakeKubeProxyImage(out string) (archive string, err error) {
 	if err != nil {
 		return "", err
 	}
-	root := filepath.Join("bin", "image", "root-kube-proxy-"+runtime.GOARCH)
 	archive = filepath.Join(out, "kube-proxy.tar")
-	for _, words := range [][]string{
-		{"hack/image/debian-root", runtime.GOARCH, root, "iptables", "kmod", "nftables"},
-		{"go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"},
-		{"bin/oci-image", "-out", archive, "-static", filepath.Join(out, "kube-proxy-static.tar"),
-			"-name", "registry.k8s.io/kube-proxy:" + version,
-			"-binary", runtime.GOARCH + "=" + binary, "-root", runtime.GOARCH + "=" + root},
-	} {
+	image := debianImage{name: "registry.k8s.io/kube-proxy:" + version, binary: binary, command: "proxy",
+		packages: []string{"iptables", "kmod", "nftables"}}
+	return archive, image.make(top, archive)
+}
+
+// debianImage is an image with Debian packages and a program at /usr/local/bin/sluice.
+type debianImage struct {
+	name, binary string
+	command      string // the default argument of the program
+	packages     []string
+	links        map[string]string // symbolic links by their path, without a leading slash
+}
+
+// make writes the archive with the image, and one with the program alone.
+func (i debianImage) make(top, archive string) error {
+	root := filepath.Join("bin", "image", "root-"+strings.TrimSuffix(filepath.Base(archive), ".tar")+"-"+runtime.GOARCH)
+	do := func(words ...string) error {
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = top
 		if printed, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", cmd, err, printed)
+			return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
 		}
+		return nil
 	}
-	return archive, nil
+	errs := []error{do(append([]string{"hack/image/debian-root", runtime.GOARCH, root}, i.packages...)...)}
+	for link, target := range i.links {
+		errs = append(errs, do("ln", "-sfn", target, filepath.Join(root, link)))
+	}
+	return errors.Join(append(errs,
+		do("go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"),
+		do("bin/oci-image", "-out", archive, "-static", strings.TrimSuffix(archive, ".tar")+"-static.tar", "-name", i.name,
+			"-command", i.command, "-binary", runtime.GOARCH+"="+i.binary, "-root", runtime.GOARCH+"="+root))...)
 }

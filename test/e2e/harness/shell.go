@@ -30,7 +30,7 @@ func (c *NodeCluster) OperatorPrograms(t testing.TB) string {
 	dir := t.TempDir()
 	values := strings.NewReplacer(
 		"API", c.API.Path(), "KUBECTL", filepath.Join(c.programs, "kubectl"), "ADMIN", c.AdminKubeconfig(),
-		"NODE", NodeName, "PID", fmt.Sprint(c.pid), "HOME_DIR", nodeHome)
+		"NODE", NodeName, "PID", fmt.Sprint(c.nodes[0].pid), "HOME_DIR", nodeHome)
 	for name, script := range operatorPrograms {
 		text := "#!/bin/bash\n" + values.Replace(script) + "\n"
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {

@@ -6,25 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
-
-// kubeadmConfig is what `kubeadm init` would have been given.
-const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-kubernetesVersion: VERSION
-controlPlaneEndpoint: SERVER
-networking: {podSubnet: "10.244.0.0/16,fd00:244:1::/48"}
----
-apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: MODE
-# Its size can be set in the machine's first network namespace only.
-conntrack: {maxPerCore: 0}
-`
 
 // kubeadm replaces Sluice by the DaemonSet that kubeadm makes, with the real kube-proxy. The mode
 // changes with it, and kube-proxy removes the rules of the other mode before it writes its own, so
@@ -39,17 +24,7 @@ func (s *site) kubeadm(t *testing.T) {
 // addKubeProxy adds the DaemonSet of kubeadm, with the configured mode, and waits for the proxy.
 func (s *site) addKubeProxy(t *testing.T, mode string) {
 	t.Helper()
-	version, err := harness.KubernetesVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
-	text := strings.NewReplacer("VERSION", version, "SERVER", s.APIServer().String(), "MODE", mode).Replace(kubeadmConfig)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(s.Kubeadm(t, "init", "phase", "addon", "kube-proxy", "--config", file, "--kubeconfig", s.AdminKubeconfig()))
-	s.awaitRollout(t, "kube-proxy")
+	s.InstallKubeProxy(t, mode)
 	s.mustRunKubeProxy(t)
 }
 
@@ -67,13 +42,13 @@ func (s *site) mustRunKubeProxy(t *testing.T) {
 func (s *site) swap(t *testing.T) {
 	s.undisturbed(t, func() {
 		s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/kube-proxy", "kube-proxy="+imageOf(oneVersion))
-		s.awaitRollout(t, "kube-proxy")
+		s.AwaitRollout(t, "kube-proxy")
 		s.mustRun(t, "kube-proxy", "sluice "+oneVersion, "iptables")
 		s.grow(t)
 	})
 	s.undisturbed(t, func() {
 		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/kube-proxy")
-		s.awaitRollout(t, "kube-proxy")
+		s.AwaitRollout(t, "kube-proxy")
 		s.mustRunKubeProxy(t)
 		s.grow(t)
 	})
@@ -84,7 +59,7 @@ func (s *site) takeOver(t *testing.T) {
 	const label = "sluice.dev/proxy"
 	overlay := s.overlay(t, "kubeadm")
 	s.Kubectl(t, "-n", "kube-system", "patch", "daemonset/kube-proxy", "--patch-file", filepath.Join(top, "deploy", "kubeadm", "kube-proxy.yaml"))
-	s.awaitRollout(t, "kube-proxy")
+	s.AwaitRollout(t, "kube-proxy")
 	s.Kubectl(t, "apply", "-k", overlay)
 	s.undisturbed(t, func() {
 		s.Kubectl(t, "label", "node", harness.NodeName, label+"=sluice")

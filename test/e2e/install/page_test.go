@@ -174,6 +174,6 @@ func (s *site) sluiceIsGone(t *testing.T, printed string) {
 	if set.Spec.Template.Spec.Affinity != nil {
 		t.Errorf("kube-proxy still leaves nodes out: %v", set.Spec.Template.Spec.Affinity)
 	}
-	s.awaitRollout(t, "kube-proxy")
+	s.AwaitRollout(t, "kube-proxy")
 	s.kubeProxyServes(t, printed)
 }

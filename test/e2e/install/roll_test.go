@@ -19,14 +19,14 @@ func (s *site) roll(t *testing.T) {
 	for _, image := range []string{imageOf(otherVersion), imageOf(otherVersion) + "-static"} {
 		s.undisturbed(t, func() {
 			s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/sluice", "*="+image)
-			s.awaitRollout(t, "sluice")
+			s.AwaitRollout(t, "sluice")
 			s.mustRun(t, "sluice", "sluice "+otherVersion, "nftables")
 			s.grow(t)
 		})
 	}
 	s.undisturbed(t, func() {
 		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/sluice", "--to-revision=1")
-		s.awaitRollout(t, "sluice")
+		s.AwaitRollout(t, "sluice")
 		s.mustRun(t, "sluice", "sluice "+oneVersion, "nftables")
 		s.grow(t)
 	})

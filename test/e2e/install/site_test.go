@@ -5,9 +5,7 @@ package install
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ const (
 	// top is the repository.
 	top = "../../.."
 	// rolloutMax and settleMax bound what takes some five seconds on an idle machine.
-	rolloutMax = "90s"
+	rolloutMax = harness.RolloutMax
 	settleMax  = 90 * time.Second
 )
 
@@ -80,47 +78,16 @@ func makeKubernetesImages(t *testing.T, dir string) images {
 }
 
 func newSite(t *testing.T, r *report, all images) *site {
-	s := &site{report: r, podImage: all.podImage, NodeCluster: harness.NewNodeCluster(t, all.podImage, all.pod)}
+	s := &site{report: r, podImage: all.podImage, NodeCluster: harness.NewNodeCluster(t, 1, all.podImage, all.pod)}
 	for _, archive := range all.archives {
 		s.Import(t, archive)
 	}
 	return s
 }
 
-// install follows the comment at the top of deploy/install.yaml.
 func (s *site) install(t *testing.T) {
-	manifest, err := os.ReadFile(filepath.Join(top, "deploy", "install.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(manifest)
-	for _, change := range [][2]string{
-		{"sluice:latest", imageOf(oneVersion)},
-		{"CONTROL_PLANE:6443", s.APIServer().String()},
-		{`clusterCIDR: ""`, fmt.Sprintf("clusterCIDR: %q", harness.PodCIDRs) +
-			// Its size can be set in the machine's first network namespace only.
-			"\n    conntrack: {maxPerCore: 0}"},
-	} {
-		if !strings.Contains(text, change[0]) {
-			t.Fatalf("deploy/install.yaml has no %q", change[0])
-		}
-		text = strings.ReplaceAll(text, change[0], change[1])
-	}
 	s.manifest = filepath.Join(s.report.t.TempDir(), "install.yaml")
-	if err := os.WriteFile(s.manifest, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Log(s.Kubectl(t, "apply", "-f", s.manifest))
-	s.awaitRollout(t, "sluice")
-}
-
-// awaitRollout waits until the DaemonSet's pods of the present version are ready.
-func (s *site) awaitRollout(t *testing.T, daemonSet string) {
-	t.Helper()
-	words := []string{"-n", "kube-system", "rollout", "status", "daemonset/" + daemonSet, "--timeout=" + rolloutMax}
-	if _, err := s.TryKubectl(t, words...); err != nil {
-		t.Fatalf("%v\n%s", err, s.Kubectl(t, "-n", "kube-system", "describe", "pods"))
-	}
+	s.InstallSluice(t, s.manifest, imageOf(oneVersion), "")
 }
 
 // services starts the pods behind a Service and asks from everywhere: from pods, by its cluster IPs,

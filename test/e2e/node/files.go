@@ -35,6 +35,8 @@ failCgroupV1: false
 failSwapOn: false
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: CLIENT_CA}}
 authorization: {mode: AlwaysAllow}
+clusterDNS: [CLUSTER_DNS]
+clusterDomain: cluster.local
 resolvConf: ""
 evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
 imageGCHighThresholdPercent: 100
@@ -49,7 +51,7 @@ func (c config) writeFiles() error {
 	}
 	for path, content := range map[string]string{
 		containerdFile:                   strings.Replace(containerdConfig, "PAUSE_IMAGE", c.pauseImage, 1),
-		kubeletFile:                      strings.Replace(kubeletConfig, "CLIENT_CA", c.clientCA, 1),
+		kubeletFile:                      strings.NewReplacer("CLIENT_CA", c.clientCA, "CLUSTER_DNS", c.clusterDNS).Replace(kubeletConfig),
 		networkDir + "/10-pods.conflist": string(network),
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -62,7 +64,7 @@ func (c config) writeFiles() error {
 	return nil
 }
 
-// network joins each pod to the node by a separate cable, and routes between them.
+// network joins each pod to the node by a separate cable, routes between them, and maps host ports.
 func (c config) network() any {
 	type object map[string]any
 	var ranges, routes []any
@@ -77,7 +79,7 @@ func (c config) network() any {
 	return object{"cniVersion": "0.4.0", "name": "pods", "plugins": []any{object{
 		"type": "ptp",
 		"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes, "dataDir": stateDir + "/addresses"},
-	}}}
+	}, object{"type": "portmap", "capabilities": object{"portMappings": true}}}}
 }
 
 func (c config) kubeletArguments() []string {

@@ -3,7 +3,8 @@
 // mounts, control groups and the host name. Nothing on the machine itself changes.
 //
 //	node --name n1 --address 10.10.0.1,fd00:10:10::1 --pod-cidr 10.244.1.128/25,fd00:244:1::1:0/112 \
-//	     --kubelet bin/e2e-kubelet --kubeconfig FILE --client-ca FILE --pause-image IMAGE --logs DIR
+//	     --kubelet bin/e2e-kubelet --kubeconfig FILE --cluster-dns 172.30.0.10 --client-ca FILE \
+//	     --pause-image IMAGE --logs DIR
 //
 // It prints "pid N", with the process id of the node's first process, and runs until SIGTERM or
 // SIGINT. All that the node wrote is in memory, and gone with it.
@@ -30,6 +31,7 @@ type config struct {
 	podCIDRs   []netip.Prefix // for its pods, one per family
 	kubelet    string         // the binary
 	kubeconfig string         // the kubelet's
+	clusterDNS string         // the address of the cluster's DNS server
 	clientCA   string         // of who may ask the kubelet
 	pauseImage string
 	logs       string // directory for the logs of containerd and the kubelet
@@ -80,6 +82,7 @@ func parse(args []string) (config, error) {
 	})
 	flags.StringVar(&c.kubelet, "kubelet", "", "the kubelet's binary")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "the kubelet's kubeconfig")
+	flags.StringVar(&c.clusterDNS, "cluster-dns", "", "address of the cluster's DNS server")
 	flags.StringVar(&c.clientCA, "client-ca", "", "the authority whose certificates the kubelet trusts")
 	flags.StringVar(&c.pauseImage, "pause-image", "", "image of a pod's first process, which must be imported")
 	flags.StringVar(&c.logs, "logs", "", "folder for the logs of containerd and the kubelet")
@@ -159,7 +162,7 @@ func (c config) check() error {
 			errs = append(errs, fmt.Errorf("%w; install the package %s", err, pkg))
 		}
 	}
-	for _, plugin := range []string{"ptp", "host-local", "loopback"} {
+	for _, plugin := range []string{"ptp", "portmap", "host-local", "loopback"} {
 		if _, err := os.Stat(filepath.Join(pluginDir, plugin)); err != nil {
 			errs = append(errs, fmt.Errorf("%w; install the package containernetworking-plugins", err))
 		}

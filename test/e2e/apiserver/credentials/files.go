@@ -32,9 +32,10 @@ type Files struct {
 	// AdminKubeconfig belongs to a user with every right, ProxyKubeconfig to one with kube-proxy's
 	// rights.
 	AdminKubeconfig, ProxyKubeconfig string
-	// NodeKubeconfig belongs to the kubelet of the node that was named, ControllersKubeconfig and
+	// NodeKubeconfigs belong to the kubelets of the named nodes, ControllersKubeconfig and
 	// SchedulerKubeconfig to the rest of that control plane.
-	NodeKubeconfig, ControllersKubeconfig, SchedulerKubeconfig string
+	NodeKubeconfigs                            []string
+	ControllersKubeconfig, SchedulerKubeconfig string
 }
 
 // user is one line of the token file.
@@ -43,9 +44,9 @@ type user struct {
 }
 
 // Prepare makes sure that every file exists in dir, for a server reached at the address server.
-// Those of a node and of what else runs pods exist if node is not empty. Certificates are also
-// valid for the further addresses.
-func Prepare(dir string, server netip.AddrPort, node string, further ...netip.Addr) (Files, error) {
+// Those of the nodes, the controller manager and the scheduler exist if there are nodes. Certificates
+// are also valid for the further addresses.
+func Prepare(dir string, server netip.AddrPort, nodes []string, further ...netip.Addr) (Files, error) {
 	f := Files{
 		CA:                    filepath.Join(dir, "ca.crt"),
 		ServingCert:           filepath.Join(dir, "serving.crt"),
@@ -54,17 +55,19 @@ func Prepare(dir string, server netip.AddrPort, node string, further ...netip.Ad
 		Tokens:                filepath.Join(dir, "tokens.csv"),
 		AdminKubeconfig:       filepath.Join(dir, "admin.kubeconfig"),
 		ProxyKubeconfig:       filepath.Join(dir, "proxy.kubeconfig"),
-		NodeKubeconfig:        filepath.Join(dir, "node.kubeconfig"),
 		ControllersKubeconfig: filepath.Join(dir, "controllers.kubeconfig"),
 		SchedulerKubeconfig:   filepath.Join(dir, "scheduler.kubeconfig"),
 	}
-	if err := f.prepare(dir, server, node, further); err != nil {
+	for _, node := range nodes {
+		f.NodeKubeconfigs = append(f.NodeKubeconfigs, filepath.Join(dir, "node-"+node+".kubeconfig"))
+	}
+	if err := f.prepare(dir, server, nodes, further); err != nil {
 		return Files{}, fmt.Errorf("credentials in %s: %w", dir, err)
 	}
 	return f, nil
 }
 
-func (f Files) prepare(dir string, server netip.AddrPort, node string, further []netip.Addr) error {
+func (f Files) prepare(dir string, server netip.AddrPort, nodes []string, further []netip.Addr) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -83,9 +86,11 @@ func (f Files) prepare(dir string, server netip.AddrPort, node string, further [
 		// The API server's built-in role binding system:node-proxier names this user.
 		{"system:kube-proxy", "", f.ProxyKubeconfig},
 	}
-	if node != "" {
+	for i, node := range nodes {
+		users = append(users, user{"system:node:" + node, "system:nodes", f.NodeKubeconfigs[i]})
+	}
+	if len(nodes) > 0 {
 		users = append(users,
-			user{"system:node:" + node, "system:nodes", f.NodeKubeconfig},
 			// These two are named by built-in role bindings, too.
 			user{"system:kube-controller-manager", "", f.ControllersKubeconfig},
 			user{"system:kube-scheduler", "", f.SchedulerKubeconfig})

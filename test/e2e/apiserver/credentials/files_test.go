@@ -24,7 +24,7 @@ func read(t *testing.T, path string) []byte {
 
 func prepare(t *testing.T, dir string) Files {
 	t.Helper()
-	files, err := Prepare(dir, server, "n1", netip.MustParseAddr("172.30.0.1"))
+	files, err := Prepare(dir, server, []string{"n1", "n2"}, netip.MustParseAddr("172.30.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,8 @@ func TestKubeconfigsNameServerAndUser(t *testing.T) {
 	f := prepare(t, t.TempDir())
 	tokens := string(read(t, f.Tokens))
 	for path, wantUser := range map[string]string{
-		f.AdminKubeconfig: "e2e-admin", f.ProxyKubeconfig: "system:kube-proxy", f.NodeKubeconfig: "system:node:n1",
+		f.AdminKubeconfig: "e2e-admin", f.ProxyKubeconfig: "system:kube-proxy", f.NodeKubeconfigs[0]: "system:node:n1",
+		f.NodeKubeconfigs[1]:    "system:node:n2",
 		f.ControllersKubeconfig: "system:kube-controller-manager", f.SchedulerKubeconfig: "system:kube-scheduler",
 	} {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -93,7 +94,7 @@ func TestDamagedFileIsNamed(t *testing.T) {
 		if err := os.WriteFile(path, []byte("broken"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Prepare(dir, server, "n1"); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := Prepare(dir, server, []string{"n1", "n2"}); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("Prepare with a damaged %s: %v, want an error that names it", path, err)
 		}
 		if err := os.WriteFile(path, good, 0o600); err != nil {
