@@ -27,8 +27,6 @@ var compared = []struct {
 	{"CPU time per minute, " + slow, slow, result.PerMinute, 0, 30},
 	{"CPU time per minute, " + busy, busy, result.PerMinute, 0, 30},
 	{"resident memory, " + busy, busy, result.Resident, 150, 0},
-	{"received from the API server at a start", result.FleetStreamed, result.Received, 0, 0},
-	{"received for one replaced endpoint", result.FleetChange, result.ReceivedEach, 0, 0},
 }
 
 // Compared has a row per value and program, and a column per comparison. A missed goal is bold.
