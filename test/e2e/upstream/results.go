@@ -64,6 +64,9 @@ func readTests(lines io.Reader) ([]test, error) {
 	}
 	var tests []test
 	for _, one := range all {
+		if one.State == passed && one.Attempts == 0 {
+			return nil, fmt.Errorf("test %q passed without an attempt", one.Name)
+		}
 		one.Message = oneLine(one.Message)
 		if one.Attempts == 1 {
 			one.Attempts = 0

@@ -45,6 +45,13 @@ func TestReadTestsNamesBrokenLine(t *testing.T) {
 	}
 }
 
+// The preview of the suite passes every test.
+func TestReadTestsRejectsPreview(t *testing.T) {
+	if _, err := readTests(strings.NewReader(`{"name":"a","state":"passed","attempts":0}`)); err == nil {
+		t.Error("a test that did not run passed")
+	}
+}
+
 func TestLastAttemptCounts(t *testing.T) {
 	tests, err := readTests(strings.NewReader(`{"name":"a","state":"failed","attempts":1}
 {"name":"a","state":"passed","attempts":2}

@@ -33,12 +33,15 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	testfiles.AddFileSource(manifests.GetE2ETestingManifestsFS())
 	framework.AfterReadingAllFlags(&framework.TestContext)
+	// The line above runs a preview of all tests, after which ginkgo keeps containers only.
+	ginkgo.ReportAfterEach(record)
 	os.Exit(m.Run())
 }
 
 func TestE2E(t *testing.T) { e2e.RunE2ETests(t) }
 
-var _ = ginkgo.ReportAfterEach(func(spec ginkgo.SpecReport) {
+// record writes the result of a test.
+func record(spec ginkgo.SpecReport) {
 	line, err := json.Marshal(map[string]any{
 		"name":     spec.FullText(),
 		"state":    spec.State.String(),
@@ -50,7 +53,7 @@ var _ = ginkgo.ReportAfterEach(func(spec ginkgo.SpecReport) {
 		err = add(line)
 	}
 	framework.ExpectNoError(err)
-})
+}
 
 // add appends a line by one write, because the processes of a run share the file.
 func add(line []byte) error {
