@@ -154,6 +154,7 @@ type debianImage struct {
 	command      string // the default argument of the program
 	packages     []string
 	links        map[string]string // symbolic links by their path, without a leading slash
+	files        []string          // further files, for the root directory
 }
 
 // make writes the archive with the image, and one with the program alone.
@@ -170,6 +171,9 @@ func (i debianImage) make(top, archive string) error {
 	errs := []error{do(append([]string{"hack/image/debian-root", runtime.GOARCH, root}, i.packages...)...)}
 	for link, target := range i.links {
 		errs = append(errs, do("ln", "-sfn", target, filepath.Join(root, link)))
+	}
+	for _, file := range i.files {
+		errs = append(errs, do("install", "-m", "644", file, root))
 	}
 	return errors.Join(append(errs,
 		do("go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"),

@@ -2,7 +2,10 @@ package harness
 
 import (
 	"errors"
+	"fmt"
+	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // UpstreamImages are archives for the pods of Kubernetes' end-to-end tests.
@@ -25,7 +28,12 @@ func MakeUpstreamImages(out string) (UpstreamImages, error) {
 		return UpstreamImages{}, err
 	}
 	static := []string{"-tags", "netgo,osusergo", "-ldflags", "-s -w -extldflags=-static"}
-	agnhost, err := build("", "e2e-agnhost", upstreamModule, kubernetesModule+"/test/images/agnhost", static...)
+	const agnhostPackage = kubernetesModule + "/test/images/agnhost"
+	source, err := exec.Command("go", "-C", filepath.Join(top, upstreamModule), "list", "-f", "{{.Dir}}", agnhostPackage).Output()
+	if err != nil {
+		return UpstreamImages{}, fmt.Errorf("directory of %s: %w", agnhostPackage, err)
+	}
+	agnhost, err := build("", "e2e-agnhost", upstreamModule, agnhostPackage, static...)
 	if err != nil {
 		return UpstreamImages{}, err
 	}
@@ -33,10 +41,13 @@ func MakeUpstreamImages(out string) (UpstreamImages, error) {
 	if err != nil {
 		return UpstreamImages{}, err
 	}
+	porter := filepath.Join(strings.TrimSpace(string(source)), "porter")
 	all := UpstreamImages{Agnhost: filepath.Join(out, "agnhost.tar")}
 	all.CoreDNS, _, err = makeStaticImage(out, "coredns", coreDNS)
 	image := debianImage{name: AgnhostImage, binary: agnhost, command: "pause", packages: agnhostPackages,
-		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd"}}
+		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd"},
+		// agnhost serves HTTPS with them.
+		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key")}}
 	return all, errors.Join(err, image.make(top, all.Agnhost))
 }
 

@@ -167,7 +167,7 @@ func testTable(b *strings.Builder, results []result) {
 	states := byName(results)
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		if slices.Contains(states[name], passed) || slices.Contains(states[name], failed) {
-			row(b, append([]string{"`" + strings.TrimPrefix(name, "[sig-network] ") + "`"}, states[name]...)...)
+			row(b, append([]string{"`" + strings.TrimPrefix(name, group) + "`"}, states[name]...)...)
 		}
 	}
 }

@@ -47,15 +47,15 @@ func TestReadTestsNamesBrokenLine(t *testing.T) {
 
 // The preview of the suite passes every test.
 func TestReadTestsRejectsPreview(t *testing.T) {
-	if _, err := readTests(strings.NewReader(`{"name":"a","state":"passed","attempts":0}`)); err == nil {
+	if _, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"passed","attempts":0}`)); err == nil {
 		t.Error("a test that did not run passed")
 	}
 }
 
 func TestLastAttemptCounts(t *testing.T) {
-	tests, err := readTests(strings.NewReader(`{"name":"a","state":"failed","attempts":1}
-{"name":"a","state":"passed","attempts":2}
-{"name":"b","state":"timedout","attempts":2,"message":"no\nmore"}
+	tests, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"failed","attempts":1}
+{"name":"[sig-network] a","state":"passed","attempts":2}
+{"name":"[sig-network] b","state":"timedout","attempts":2,"message":"no\nmore"}
 `))
 	if err != nil || len(tests) != 2 || tests[0].State != passed || tests[1].State != failed || tests[1].Message != "no" {
 		t.Errorf("tests %v, error %v", tests, err)
