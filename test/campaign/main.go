@@ -1,5 +1,5 @@
 // Command campaign kills, restarts, upgrades and reconfigures proxies for as long as it is told,
-// beside one Service that the real kernel rejects the whole time, and counts what that costs the
+// next to one Service that the real kernel rejects the whole time, and counts what that costs the
 // other Services: nothing.
 //
 //	client ──── node ──── pods
@@ -113,11 +113,11 @@ func (o *options) check() error {
 	case o.offload && o.mode != "nftables":
 		return fmt.Errorf("-offload: must be with -mode nftables, not %s", o.mode)
 	case o.fault != "" && o.live < 2*special+2:
-		return fmt.Errorf("-live %d: want %d or more beside faults", o.live, 2*special+2)
+		return fmt.Errorf("-live %d: must be at least %d with -fault", o.live, 2*special+2)
 	case o.prepare && o.builds == "":
 		return errors.New("-prepare: want -builds")
 	case o.fault != "" && o.services == o.live:
-		return errors.New("want -services above -live beside faults")
+		return errors.New("-services must be above -live with -fault")
 	case o.variant != "" && o.variant != "nft" && o.variant != "legacy":
 		return fmt.Errorf("-variant %q: want nft or legacy", o.variant)
 	case o.live < 2 || o.services < o.live || o.rate < 1 || o.every <= 0 || o.change <= 0:

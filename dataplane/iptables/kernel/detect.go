@@ -22,9 +22,9 @@ type Detection struct {
 	// Leftovers describes rules for Services in the other variant. They still affect packets: see
 	// kubernetes/kubernetes issue 71305.
 	Leftovers []string
-	// Beside describes the other content of the unused variant, empty for none. Packets pass both
+	// Unused describes the other content of the unused variant, empty for none. Packets pass both
 	// variants: each can drop them.
-	Beside string
+	Unused string
 }
 
 // Auto asks Detect to choose.
@@ -168,8 +168,8 @@ func (h *holding) countMark(chain, rule string) {
 // portChars is the length of the hash in the name of a Service port's chain.
 const portChars = 16
 
-// beside describes the content of a variant that is not used, empty for nothing.
-func (h *holding) beside() string {
+// content describes what else a variant contains, empty for nothing.
+func (h *holding) content() string {
 	var parts []string
 	switch {
 	case h.all == 1:
@@ -245,7 +245,7 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		if h.variant == chosen.variant {
 			continue
 		}
-		d.Beside = h.beside()
+		d.Unused = h.content()
 		if h.services > 0 {
 			d.Leftovers = append(d.Leftovers, fmt.Sprintf(
 				"the %s variant of iptables contains %d chains of Services, and the %s variant is used; "+

@@ -77,7 +77,7 @@ func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
 				k := newKernelTest(t, variant, service.IPv4)
 				k.run("iptables", "-P", "FORWARD", "DROP")
 				d, err := Detect(t.Context(), Auto, service.Families[:1])
-				if err != nil || d.Variant != variant || d.Beside != "" {
+				if err != nil || d.Variant != variant || d.Unused != "" {
 					t.Errorf("Detect = %+v, %v; want %s, with nothing beside it", d, err, variant)
 				}
 				other := Legacy
@@ -85,7 +85,7 @@ func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
 					other = NFT
 				}
 				d, err = Detect(t.Context(), string(other), service.Families[:1])
-				if err != nil || d.Variant != other || !strings.Contains(d.Beside, "policy DROP in FORWARD of filter") {
+				if err != nil || d.Variant != other || !strings.Contains(d.Unused, "policy DROP in FORWARD of filter") {
 					t.Errorf("Detect(%s) = %+v, %v; want it to name the policy", other, d, err)
 				}
 			})

@@ -90,7 +90,7 @@ func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 		h := holding{variant: Legacy}
 		h.count(printed)
 		d, err := choose(Auto, []holding{{variant: NFT}, h}, NFT, nil)
-		if err != nil || d.Variant != NFT || d.Beside != want {
+		if err != nil || d.Variant != NFT || d.Unused != want {
 			t.Errorf("%q: %+v, %v; want %q", printed, d, err, want)
 		}
 	}

@@ -105,9 +105,9 @@ func chooseVariant(
 	for _, leftover := range found.Leftovers {
 		log.Warn("the unused iptables variant still contains Service rules", zap.String("rules", leftover))
 	}
-	if found.Beside != "" {
+	if found.Unused != "" {
 		log.Warn("both iptables variants contain rules",
-			zap.String("variant", string(found.Variant)), zap.String("otherVariant", found.Beside))
+			zap.String("variant", string(found.Variant)), zap.String("otherVariant", found.Unused))
 	}
 	if privateLock {
 		return found.Variant, nil

@@ -165,7 +165,7 @@ func TestPace(t *testing.T) {
 		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{MinInterval: 10 * time.Second, MaxDelay: 10 * time.Second, Audit: time.Hour}},
 		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{MaxDelay: time.Second, Audit: 30 * time.Second}},
 		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-min-interval=5ms"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"share beside spacing":    {words: []string{"--sluice-min-interval=5ms", "--sluice-max-write-share=0.1"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxWriteShare: 0.1, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"share and interval":      {words: []string{"--sluice-min-interval=5ms", "--sluice-max-write-share=0.1"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxWriteShare: 0.1, MaxDelay: time.Second, Audit: 30 * time.Second}},
 		"all": {file: kubeProxyHead + "---\n" + sluiceHead + "pace: {minInterval: 1ms, maxDelay: 2s, maxWriteShare: 0, auditInterval: 3s, backoffMin: 4s, backoffMax: 5s}\n",
 			want: aggregator.Pace{MinInterval: time.Millisecond, MaxDelay: 2 * time.Second, Audit: 3 * time.Second, BackoffMin: 4 * time.Second, BackoffMax: 5 * time.Second}},
 	} {

@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// beside says what a flag does if there is a file.
-type beside int
+// precedence is the effect of a flag if there is a configuration file.
+type precedence int
 
 const (
-	control beside = iota // it is in no file
-	loses                 // the file applies, with a warning
+	control precedence = iota // it is in no file
+	loses                     // the file applies, with a warning
 	wins
 )
 
@@ -26,7 +26,7 @@ type flagCase struct {
 	with []string
 	// field is the field that it sets, and want the value then.
 	field, want string
-	beside      beside
+	precedence  precedence
 	// wrong are rejected values with their errors.
 	wrong map[string]string
 }
@@ -46,172 +46,172 @@ var flagCases = []flagCase{
 		"maybe": `invalid argument "maybe" for "--version" flag: must be true, false, raw or a version like v1.37.0`}},
 	{name: "machine-id-file", def: "/etc/machine-id,/var/lib/dbus/machine-id", set: "/x"},
 	{name: "boot-id-file", def: "/proc/sys/kernel/random/boot_id", set: "/x"},
-	{name: "hostname-override", set: " Node-1 ", field: "hostnameOverride", want: "node-1", beside: wins, wrong: map[string]string{
+	{name: "hostname-override", set: " Node-1 ", field: "hostnameOverride", want: "node-1", precedence: wins, wrong: map[string]string{
 		"  ": `--hostname-override "  ": must be a name, or nothing for the host's name`}},
 
 	// kube-proxy: logs
-	{name: "v", def: "0", set: "4", field: "logging.verbosity", want: "4", beside: wins, wrong: map[string]string{
+	{name: "v", def: "0", set: "4", field: "logging.verbosity", want: "4", precedence: wins, wrong: map[string]string{
 		"-1": `invalid argument "-1" for "-v, --v" flag: strconv.ParseUint: parsing "-1": invalid syntax`}},
-	{name: "vmodule", set: "proxy*=3,net=4", field: "logging.vmodule", want: `[{"filePattern":"proxy*","verbosity":3},{"filePattern":"net","verbosity":4}]`, beside: wins,
+	{name: "vmodule", set: "proxy*=3,net=4", field: "logging.vmodule", want: `[{"filePattern":"proxy*","verbosity":3},{"filePattern":"net","verbosity":4}]`, precedence: wins,
 		wrong: map[string]string{"net": `invalid argument "net" for "--vmodule" flag: "net" does not have the pattern=N format`}},
-	{name: "log-flush-frequency", def: "5s", set: "7s", field: "logging.flushFrequency", want: "7s", beside: wins, wrong: map[string]string{
+	{name: "log-flush-frequency", def: "5s", set: "7s", field: "logging.flushFrequency", want: "7s", precedence: wins, wrong: map[string]string{
 		"0s": `--log-flush-frequency 0s: must be more than 0`}},
-	{name: "logging-format", def: "text", set: "json", field: "logging.format", want: "json", beside: wins, wrong: map[string]string{
+	{name: "logging-format", def: "text", set: "json", field: "logging.format", want: "json", precedence: wins, wrong: map[string]string{
 		"xml": `--logging-format "xml": must be text or json`}},
 	{name: "log-text-split-stream", def: "false", set: "true", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
-		field: "logging.options.text.splitStream", want: "true", beside: wins},
+		field: "logging.options.text.splitStream", want: "true", precedence: wins},
 	{name: "log-text-info-buffer-size", def: "0", set: "64Ki", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
-		field: "logging.options.text.infoBufferSize", want: "64Ki", beside: wins},
+		field: "logging.options.text.infoBufferSize", want: "64Ki", precedence: wins},
 	{name: "log-json-split-stream", def: "false", set: "true", with: []string{"--feature-gates=AllAlpha=true,AllBeta=true"},
-		field: "logging.options.json.splitStream", want: "true", beside: wins},
+		field: "logging.options.json.splitStream", want: "true", precedence: wins},
 	{name: "log-json-info-buffer-size", def: "0", set: "2M", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
-		field: "logging.options.json.infoBufferSize", want: "2M", beside: wins, wrong: map[string]string{
+		field: "logging.options.json.infoBufferSize", want: "2M", precedence: wins, wrong: map[string]string{
 			"many": `invalid argument "many" for "--log-json-info-buffer-size" flag: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`}},
 
 	// kube-proxy: API server and process
-	{name: "kubeconfig", set: "/kube.conf", field: "clientConnection.kubeconfig", want: "/kube.conf", beside: loses},
+	{name: "kubeconfig", set: "/kube.conf", field: "clientConnection.kubeconfig", want: "/kube.conf", precedence: loses},
 	{name: "kube-api-content-type", def: "application/vnd.kubernetes.protobuf", set: "application/json",
-		field: "clientConnection.contentType", want: "application/json", beside: loses},
-	{name: "kube-api-qps", def: "5", set: "12.5", field: "clientConnection.qps", want: "12.5", beside: loses, wrong: map[string]string{
+		field: "clientConnection.contentType", want: "application/json", precedence: loses},
+	{name: "kube-api-qps", def: "5", set: "12.5", field: "clientConnection.qps", want: "12.5", precedence: loses, wrong: map[string]string{
 		"x": `invalid argument "x" for "--kube-api-qps" flag: strconv.ParseFloat: parsing "x": invalid syntax`}},
-	{name: "kube-api-burst", def: "10", set: "20", field: "clientConnection.burst", want: "20", beside: loses, wrong: map[string]string{
+	{name: "kube-api-burst", def: "10", set: "20", field: "clientConnection.burst", want: "20", precedence: loses, wrong: map[string]string{
 		"-1": `--kube-api-burst -1: must be 0 or more`}},
-	{name: "config-sync-period", def: "15m0s", set: "1m", field: "configSyncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
+	{name: "config-sync-period", def: "15m0s", set: "1m", field: "configSyncPeriod", want: "1m0s", precedence: loses, wrong: map[string]string{
 		"0s": `--config-sync-period 0s: must be more than 0`, "-1s": `--config-sync-period -1s: must be more than 0`}},
-	{name: "oom-score-adj", def: "-999", set: "-500", field: "oomScoreAdj", want: "-500", beside: loses, wrong: map[string]string{
+	{name: "oom-score-adj", def: "-999", set: "-500", field: "oomScoreAdj", want: "-500", precedence: loses, wrong: map[string]string{
 		"-1001": `--oom-score-adj -1001: must be -1000 to 1000`, "1001": `--oom-score-adj 1001: must be -1000 to 1000`}},
-	{name: "feature-gates", set: "NativeHistograms=true", field: "featureGates", want: `{"NativeHistograms":true}`, beside: loses, wrong: map[string]string{
+	{name: "feature-gates", set: "NativeHistograms=true", field: "featureGates", want: `{"NativeHistograms":true}`, precedence: loses, wrong: map[string]string{
 		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: must be true; this feature gate is locked`,
 		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: must be true; this feature gate is locked`,
 		"NativeHistograms":                    `invalid argument "NativeHistograms" for "--feature-gates" flag: malformed pair, expect string=bool`}},
 
 	// kube-proxy: addresses and servers
-	{name: "bind-address", def: "0.0.0.0", set: "192.0.2.7", field: "bindAddress", want: "192.0.2.7", beside: loses, wrong: map[string]string{
+	{name: "bind-address", def: "0.0.0.0", set: "192.0.2.7", field: "bindAddress", want: "192.0.2.7", precedence: loses, wrong: map[string]string{
 		"node-1": `invalid argument "node-1" for "--bind-address" flag: must be an IP address`}},
-	{name: "healthz-bind-address", def: "0.0.0.0:10256", set: "[::]:7", field: "healthzBindAddress", want: "[::]:7", beside: loses, wrong: map[string]string{
+	{name: "healthz-bind-address", def: "0.0.0.0:10256", set: "[::]:7", field: "healthzBindAddress", want: "[::]:7", precedence: loses, wrong: map[string]string{
 		"0.0.0.0:0": `--healthz-bind-address "0.0.0.0:0": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`,
 		"localhost": `invalid argument "localhost" for "--healthz-bind-address" flag: must be an IP address, optionally with a port, like 0.0.0.0:10256 or [::]:10256`}},
-	{name: "healthz-port", def: "10256", set: "7", with: []string{"--healthz-bind-address=::1"}, field: "healthzBindAddress", want: "[::1]:7", beside: loses,
+	{name: "healthz-port", def: "10256", set: "7", with: []string{"--healthz-bind-address=::1"}, field: "healthzBindAddress", want: "[::1]:7", precedence: loses,
 		wrong: map[string]string{"x": notANumber}},
-	{name: "metrics-bind-address", def: "127.0.0.1:10249", set: "0.0.0.0", field: "metricsBindAddress", want: "0.0.0.0:10249", beside: loses, wrong: map[string]string{
+	{name: "metrics-bind-address", def: "127.0.0.1:10249", set: "0.0.0.0", field: "metricsBindAddress", want: "0.0.0.0:10249", precedence: loses, wrong: map[string]string{
 		"127.0.0.1:65536": `--metrics-bind-address "127.0.0.1:65536": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
-	{name: "metrics-port", def: "10249", set: "7", with: []string{"--metrics-bind-address=0.0.0.0"}, field: "metricsBindAddress", want: "0.0.0.0:7", beside: loses,
+	{name: "metrics-port", def: "10249", set: "7", with: []string{"--metrics-bind-address=0.0.0.0"}, field: "metricsBindAddress", want: "0.0.0.0:7", precedence: loses,
 		wrong: map[string]string{"0": `--metrics-port 0: must be 1 to 65535; the metrics server cannot be switched off`}},
-	{name: "bind-address-hard-fail", def: "false", set: "true", field: "bindAddressHardFail", want: "true", beside: loses},
-	{name: "profiling", def: "false", set: "true", field: "enableProfiling", want: "true", beside: loses},
-	{name: "show-hidden-metrics-for-version", set: "1.36", field: "showHiddenMetricsForVersion", want: "1.36", beside: loses, wrong: map[string]string{
+	{name: "bind-address-hard-fail", def: "false", set: "true", field: "bindAddressHardFail", want: "true", precedence: loses},
+	{name: "profiling", def: "false", set: "true", field: "enableProfiling", want: "true", precedence: loses},
+	{name: "show-hidden-metrics-for-version", set: "1.36", field: "showHiddenMetricsForVersion", want: "1.36", precedence: loses, wrong: map[string]string{
 		"1.35": `--show-hidden-metrics-for-version "1.35": must be 1.36 (the previous release) or nothing`}},
 
 	// kube-proxy: what is served, and how
-	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
+	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", precedence: loses, wrong: map[string]string{
 		"kernelspace": `--proxy-mode "kernelspace": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
 		"IPTables":    `--proxy-mode "IPTables": must be nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
-	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
+	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", precedence: loses, wrong: map[string]string{
 		"32": `--iptables-masquerade-bit 32: must be 0 to 31`, "-1": `--iptables-masquerade-bit -1: must be 0 to 31`, "x": notANumber}},
-	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
-	{name: "iptables-localhost-nodeports", def: "true", set: "false", field: "iptables.localhostNodePorts", want: "false", beside: loses},
-	{name: "iptables-sync-period", def: "30s", set: "1m", field: "iptables.syncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
+	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", precedence: loses},
+	{name: "iptables-localhost-nodeports", def: "true", set: "false", field: "iptables.localhostNodePorts", want: "false", precedence: loses},
+	{name: "iptables-sync-period", def: "30s", set: "1m", field: "iptables.syncPeriod", want: "1m0s", precedence: loses, wrong: map[string]string{
 		"0s":  `--iptables-sync-period 0s: must be more than 0`,
 		"1ms": `--iptables-sync-period 1ms: must be at least the minSyncPeriod, which is 1s by default`}},
-	{name: "iptables-min-sync-period", def: "1s", set: "2s", field: "iptables.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
+	{name: "iptables-min-sync-period", def: "1s", set: "2s", field: "iptables.minSyncPeriod", want: "2s", precedence: loses, wrong: map[string]string{
 		"-1s": `--iptables-min-sync-period -1s: must be 0 or more`, "31s": `--iptables-min-sync-period 31s: must be at most the syncPeriod, which is 30s`}},
-	{name: "ipvs-sync-period", def: "30s", set: "1m", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.syncPeriod", want: "1m0s", beside: loses},
-	{name: "ipvs-min-sync-period", def: "0s", set: "2s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
+	{name: "ipvs-sync-period", def: "30s", set: "1m", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.syncPeriod", want: "1m0s", precedence: loses},
+	{name: "ipvs-min-sync-period", def: "0s", set: "2s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.minSyncPeriod", want: "2s", precedence: loses, wrong: map[string]string{
 		"31s": `--ipvs-min-sync-period 31s: must be at most the syncPeriod, which is 30s`}},
-	{name: "ipvs-scheduler", set: "mh", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.scheduler", want: "mh", beside: loses, wrong: map[string]string{
+	{name: "ipvs-scheduler", set: "mh", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.scheduler", want: "mh", precedence: loses, wrong: map[string]string{
 		"least": `--ipvs-scheduler "least": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
-	{name: "ipvs-exclude-cidrs", def: "[]", set: "10.0.0.0/8,fd00::/8", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.excludeCIDRs", want: `["10.0.0.0/8","fd00::/8"]`, beside: loses,
+	{name: "ipvs-exclude-cidrs", def: "[]", set: "10.0.0.0/8,fd00::/8", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.excludeCIDRs", want: `["10.0.0.0/8","fd00::/8"]`, precedence: loses,
 		wrong: map[string]string{"10.0.0.0/8,10.0.0.1": `--ipvs-exclude-cidrs "10.0.0.1": must be a range like 192.168.0.0/24`}},
-	{name: "ipvs-strict-arp", def: "false", set: "true", field: "ipvs.strictARP", want: "true", beside: loses},
-	{name: "ipvs-tcp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+	{name: "ipvs-strict-arp", def: "false", set: "true", field: "ipvs.strictARP", want: "true", precedence: loses},
+	{name: "ipvs-tcp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpTimeout", want: "1s", precedence: loses, wrong: map[string]string{
 		"-1s": `--ipvs-tcp-timeout -1s: must be 0 or more`}},
-	{name: "ipvs-tcpfin-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpFinTimeout", want: "1s", beside: loses, wrong: map[string]string{
+	{name: "ipvs-tcpfin-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpFinTimeout", want: "1s", precedence: loses, wrong: map[string]string{
 		"-1s": `--ipvs-tcpfin-timeout -1s: must be 0 or more`}},
-	{name: "ipvs-udp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+	{name: "ipvs-udp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.udpTimeout", want: "1s", precedence: loses, wrong: map[string]string{
 		"-1s": `--ipvs-udp-timeout -1s: must be 0 or more`}},
-	{name: "detect-local-mode", set: "NodeCIDR", field: "detectLocalMode", want: "NodeCIDR", beside: loses, wrong: map[string]string{
+	{name: "detect-local-mode", set: "NodeCIDR", field: "detectLocalMode", want: "NodeCIDR", precedence: loses, wrong: map[string]string{
 		"Guess":               `--detect-local-mode "Guess": must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,
 		"BridgeInterface":     `--pod-bridge-interface "": must be the bridge of the pods, which detectLocalMode BridgeInterface needs`,
 		"InterfaceNamePrefix": `--pod-interface-name-prefix "": must be the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
-	{name: "pod-bridge-interface", set: "cni0", field: "detectLocal.bridgeInterface", want: "cni0", beside: loses},
-	{name: "pod-interface-name-prefix", set: "cali", field: "detectLocal.interfaceNamePrefix", want: "cali", beside: loses},
-	{name: "cluster-cidr", set: "10.244.0.0/16,fd00::/48", field: "clusterCIDR", want: "10.244.0.0/16,fd00::/48", beside: loses, wrong: map[string]string{
+	{name: "pod-bridge-interface", set: "cni0", field: "detectLocal.bridgeInterface", want: "cni0", precedence: loses},
+	{name: "pod-interface-name-prefix", set: "cali", field: "detectLocal.interfaceNamePrefix", want: "cali", precedence: loses},
+	{name: "cluster-cidr", set: "10.244.0.0/16,fd00::/48", field: "clusterCIDR", want: "10.244.0.0/16,fd00::/48", precedence: loses, wrong: map[string]string{
 		"10.244":                  `--cluster-cidr "10.244": must be a range like 10.244.0.0/16, or one of each family separated by a comma`,
 		"10.0.0.0/8,":             `--cluster-cidr "": must be a range like 10.244.0.0/16, or one of each family separated by a comma`,
 		"10.0.0.0/8,10.1.0.0/16":  `--cluster-cidr "10.0.0.0/8,10.1.0.0/16": must be one range, or one of each family`,
 		"10.0.0.0/8,fd::/8,::1/8": `--cluster-cidr "10.0.0.0/8,fd::/8,::1/8": must be one range, or one of each family`}},
-	{name: "nodeport-addresses", def: "[]", set: "192.168.0.0/16,fd00::/8", field: "nodePortAddresses", want: `["192.168.0.0/16","fd00::/8"]`, beside: loses, wrong: map[string]string{
+	{name: "nodeport-addresses", def: "[]", set: "192.168.0.0/16,fd00::/8", field: "nodePortAddresses", want: `["192.168.0.0/16","fd00::/8"]`, precedence: loses, wrong: map[string]string{
 		"10.0.0.1": `--nodeport-addresses "10.0.0.1": must be a range like 192.168.0.0/24, or primary, localhost or all`,
 		"all,all":  `--nodeport-addresses "all": must be listed once`}},
 
 	// kube-proxy: connection tracking
-	{name: "conntrack-max-per-core", def: "32768", set: "0", field: "conntrack.maxPerCore", want: "0", beside: loses, wrong: map[string]string{
+	{name: "conntrack-max-per-core", def: "32768", set: "0", field: "conntrack.maxPerCore", want: "0", precedence: loses, wrong: map[string]string{
 		"-1": `--conntrack-max-per-core -1: must be 0 or more`}},
-	{name: "conntrack-min", def: "131072", set: "0", field: "conntrack.min", want: "0", beside: loses, wrong: map[string]string{
+	{name: "conntrack-min", def: "131072", set: "0", field: "conntrack.min", want: "0", precedence: loses, wrong: map[string]string{
 		"-1": `--conntrack-min -1: must be 0 or more`}},
-	{name: "conntrack-tcp-timeout-established", def: "24h0m0s", set: "0s", field: "conntrack.tcpEstablishedTimeout", want: "0s", beside: loses, wrong: map[string]string{
+	{name: "conntrack-tcp-timeout-established", def: "24h0m0s", set: "0s", field: "conntrack.tcpEstablishedTimeout", want: "0s", precedence: loses, wrong: map[string]string{
 		"-1s": `--conntrack-tcp-timeout-established -1s: must be 0 or more`}},
-	{name: "conntrack-tcp-timeout-close-wait", def: "1h0m0s", set: "0s", field: "conntrack.tcpCloseWaitTimeout", want: "0s", beside: loses, wrong: map[string]string{
+	{name: "conntrack-tcp-timeout-close-wait", def: "1h0m0s", set: "0s", field: "conntrack.tcpCloseWaitTimeout", want: "0s", precedence: loses, wrong: map[string]string{
 		"-1s": `--conntrack-tcp-timeout-close-wait -1s: must be 0 or more`}},
-	{name: "conntrack-tcp-be-liberal", def: "false", set: "true", field: "conntrack.tcpBeLiberal", want: "true", beside: loses},
-	{name: "conntrack-udp-timeout", def: "0s", set: "1s", field: "conntrack.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+	{name: "conntrack-tcp-be-liberal", def: "false", set: "true", field: "conntrack.tcpBeLiberal", want: "true", precedence: loses},
+	{name: "conntrack-udp-timeout", def: "0s", set: "1s", field: "conntrack.udpTimeout", want: "1s", precedence: loses, wrong: map[string]string{
 		"-1s": `--conntrack-udp-timeout -1s: must be 0 or more`}},
-	{name: "conntrack-udp-timeout-stream", def: "0s", set: "1s", field: "conntrack.udpStreamTimeout", want: "1s", beside: loses, wrong: map[string]string{
+	{name: "conntrack-udp-timeout-stream", def: "0s", set: "1s", field: "conntrack.udpStreamTimeout", want: "1s", precedence: loses, wrong: map[string]string{
 		"-1s": `--conntrack-udp-timeout-stream -1s: must be 0 or more`, "5": `invalid argument "5" for "--conntrack-udp-timeout-stream" flag: time: missing unit in duration "5"`}},
 
 	// Sluice
-	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", beside: wins, wrong: map[string]string{
+	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", precedence: wins, wrong: map[string]string{
 		"loud": `--log-level "loud": must be debug, info, warn or error`}},
-	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", beside: wins, wrong: map[string]string{
+	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", precedence: wins, wrong: map[string]string{
 		"xml": `--log-format "xml": must be text, json, console or auto`}},
-	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", beside: wins, wrong: map[string]string{
+	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", precedence: wins, wrong: map[string]string{
 		"old": `--sluice-iptables-variant "old": must be auto, legacy or nft`}},
-	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
-	{name: "sluice-nftables-offload", def: "off", set: "tcp", field: "SluiceConfiguration.nftables.offload", want: "tcp", beside: wins,
+	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", precedence: wins},
+	{name: "sluice-nftables-offload", def: "off", set: "tcp", field: "SluiceConfiguration.nftables.offload", want: "tcp", precedence: wins,
 		wrong: map[string]string{"udp": `--sluice-nftables-offload "udp": must be off or tcp`}},
-	{name: "sluice-min-interval", set: "50ms", field: "SluiceConfiguration.pace.minInterval", want: "50ms", beside: wins, wrong: map[string]string{
+	{name: "sluice-min-interval", set: "50ms", field: "SluiceConfiguration.pace.minInterval", want: "50ms", precedence: wins, wrong: map[string]string{
 		"-1s": `--sluice-min-interval -1s: must be 0 or more`}},
-	{name: "sluice-max-delay", set: "3s", field: "SluiceConfiguration.pace.maxDelay", want: "3s", beside: wins, wrong: map[string]string{
+	{name: "sluice-max-delay", set: "3s", field: "SluiceConfiguration.pace.maxDelay", want: "3s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-max-delay 0s: must be more than 0, and at least the minimum interval of 0s`}},
-	{name: "sluice-max-write-share", set: "0.25", field: "SluiceConfiguration.pace.maxWriteShare", want: "0.25", beside: wins, wrong: map[string]string{
+	{name: "sluice-max-write-share", set: "0.25", field: "SluiceConfiguration.pace.maxWriteShare", want: "0.25", precedence: wins, wrong: map[string]string{
 		"1.5": `--sluice-max-write-share 1.5: must be 0 (no limit) to 1`}},
-	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", beside: wins, wrong: map[string]string{
+	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-audit-interval 0s: must be more than 0`}},
-	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", beside: wins, wrong: map[string]string{
+	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-backoff-min 0s: must be more than 0`}},
-	{name: "sluice-backoff-max", def: "30s", set: "1m", field: "SluiceConfiguration.pace.backoffMax", want: "1m0s", beside: wins, wrong: map[string]string{
+	{name: "sluice-backoff-max", def: "30s", set: "1m", field: "SluiceConfiguration.pace.backoffMax", want: "1m0s", precedence: wins, wrong: map[string]string{
 		"1ms": `--sluice-backoff-max 1ms: must be at least the backoffMin of 100ms`}},
-	{name: "sluice-node-wait", def: "30s", set: "0s", field: "SluiceConfiguration.start.nodeWait", want: "0s", beside: wins, wrong: map[string]string{
+	{name: "sluice-node-wait", def: "30s", set: "0s", field: "SluiceConfiguration.start.nodeWait", want: "0s", precedence: wins, wrong: map[string]string{
 		"-1s": `--sluice-node-wait -1s: must be 0 or more`}},
-	{name: "sluice-gate-wait", def: "10s", set: "1s", field: "SluiceConfiguration.start.gateWait", want: "1s", beside: wins, wrong: map[string]string{
+	{name: "sluice-gate-wait", def: "10s", set: "1s", field: "SluiceConfiguration.start.gateWait", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-gate-wait 0s: must be more than 0`}},
-	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", beside: wins, wrong: map[string]string{
+	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-message-deadline 0s: must be more than 0`}},
-	{name: "sluice-objects-max", def: "50000", set: "7", field: "SluiceConfiguration.actors.objectsMax", want: "7", beside: wins, wrong: map[string]string{
+	{name: "sluice-objects-max", def: "50000", set: "7", field: "SluiceConfiguration.actors.objectsMax", want: "7", precedence: wins, wrong: map[string]string{
 		"0": `--sluice-objects-max 0: must be 1 or more`}},
 	{name: "sluice-denied-addresses", def: "[168.63.129.16/32,192.0.0.192/32,fd00:ec2::254/128,fd20:ce::254/128]",
-		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, beside: wins,
+		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, precedence: wins,
 		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": must be a range like 192.168.0.0/24`}},
-	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", beside: wins},
-	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, beside: wins,
+	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", precedence: wins},
+	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, precedence: wins,
 		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
-	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", beside: wins, wrong: map[string]string{
+	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-ipvs-drain-deadline 0s: must be more than 0`}},
-	{name: "sluice-conntrack-batch-window", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.batchWindow", want: "1s", beside: wins, wrong: map[string]string{
+	{name: "sluice-conntrack-batch-window", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.batchWindow", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-conntrack-batch-window 0s: must be more than 0`}},
-	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
+	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", precedence: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: must be 0 or more`}},
-	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, beside: wins,
+	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, precedence: wins,
 		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
-	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", beside: wins},
-	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", beside: wins,
+	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
+	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
 		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": must be roundRobin or leastConnections`}},
-	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", beside: wins},
-	{name: "sluice-userspace-answer-arp", def: "false", set: "true", field: "SluiceConfiguration.userspace.answerARP", want: "true", beside: wins},
-	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", beside: wins},
-	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", beside: wins,
+	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", precedence: wins},
+	{name: "sluice-userspace-answer-arp", def: "false", set: "true", field: "SluiceConfiguration.userspace.answerARP", want: "true", precedence: wins},
+	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", precedence: wins},
+	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", precedence: wins,
 		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: must be 0 or more`}},
-	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
+	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", precedence: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }
 
@@ -248,7 +248,7 @@ func TestFlags(t *testing.T) {
 					t.Errorf("%v: error %q\nwant %q", wrong, said, text)
 				}
 			}
-			if c.beside == control {
+			if c.precedence == control {
 				return
 			}
 			loaded, _ := load(t, append(slices.Clone(c.with), word)...)
@@ -268,13 +268,13 @@ func TestFlagsBesideAFile(t *testing.T) {
 		"---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nlog: {level: warn}\n")
 	plain, _ := load(t, "--config", file)
 	for _, c := range flagCases {
-		if c.beside == control {
+		if c.precedence == control {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			loaded, warnings := load(t, "--config", file, "--"+c.name+"="+c.set)
 			is := valueAt(loaded, c.field)
-			if c.beside == loses {
+			if c.precedence == loses {
 				said := "--" + c.name + " is ignored because --config is set"
 				if is != valueAt(plain, c.field) || len(warnings) != 1 || warnings[0].String() != said {
 					t.Errorf("%s is %q, warnings %v", c.field, is, warnings)
