@@ -1,0 +1,98 @@
+// Package traffic has the types for what a backend counts: new connections, refusals, packets and
+// bytes, by frontend and by endpoint. They are the same in all modes, and plain values: a reading
+// belongs to whoever asked for it.
+package traffic
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Counts are totals that only grow, as long as Reading.Since stays the same. What a backend does not
+// count is 0; Reading.Bytes tells whether it counts packets and bytes.
+type Counts struct {
+	// Connections are new connections: connections of TCP and SCTP, flows of UDP.
+	Connections uint64
+	// In is from clients to endpoints.
+	PacketsIn, PacketsOut uint64
+	BytesIn, BytesOut     uint64
+}
+
+// Plus returns the sum.
+func (c Counts) Plus(other Counts) Counts {
+	return Counts{
+		Connections: c.Connections + other.Connections,
+		PacketsIn:   c.PacketsIn + other.PacketsIn, PacketsOut: c.PacketsOut + other.PacketsOut,
+		BytesIn: c.BytesIn + other.BytesIn, BytesOut: c.BytesOut + other.BytesOut,
+	}
+}
+
+// Reason is why packets to a frontend were refused.
+type Reason uint8
+
+// The reasons. Their texts are values of labels and of filters of commands.
+const (
+	// NoEndpoints: the Service has no usable endpoint, or none on this node under the policy Local.
+	NoEndpoints Reason = iota
+	// SourceRange: the client is not in loadBalancerSourceRanges.
+	SourceRange
+	// Limit: userspace mode has reached a limit of connections.
+	Limit
+	// Unreachable: userspace mode could not connect to any endpoint.
+	Unreachable
+	// Reasons is their number.
+	Reasons
+)
+
+var reasons = [Reasons]string{"no-endpoints", "source-range", "limit", "unreachable"}
+
+// String returns the reason as one word.
+func (r Reason) String() string { return reasons[r] }
+
+// Refusals counts refused packets by reason. A client of TCP sends one for each attempt, as long as it
+// gets the refusal; a client that packets are dropped for repeats them.
+type Refusals [Reasons]uint64
+
+// Plus returns the sum.
+func (r Refusals) Plus(other Refusals) Refusals {
+	for i := range r {
+		r[i] += other[i]
+	}
+	return r
+}
+
+// Total returns the sum over all reasons.
+func (r Refusals) Total() (sum uint64) {
+	for _, n := range r {
+		sum += n
+	}
+	return sum
+}
+
+// At is what was counted at a frontend.
+type At struct {
+	Counts
+	Refused Refusals
+}
+
+// Pair is an endpoint of a frontend.
+type Pair struct {
+	Frontend service.Frontend
+	Endpoint netip.AddrPort
+}
+
+// Reading is what a backend has counted in one family.
+type Reading struct {
+	// Since is from when on the counts are complete. It changes when counts were lost.
+	Since time.Time
+	// Bytes is set if packets and bytes are counted.
+	Bytes bool
+	// Frontends without an address are node ports.
+	Frontends map[service.Frontend]At
+	// Endpoints is nil if connections are not counted by endpoint.
+	Endpoints map[Pair]Counts
+	// Unallocated counts refused packets to addresses of the ClusterIP ranges that no Service has.
+	Unallocated uint64
+}
