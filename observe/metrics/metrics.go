@@ -204,10 +204,10 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	return prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}.Gather()
 }
 
-// Handler serves /metrics: text, or, to clients that accept it, the protobuf form, which alone
-// carries native histograms.
+// Handler serves /metrics: text, or, to clients that accept them, OpenMetrics, which has exemplars, and
+// the protobuf form, which has native histograms as well.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart()})
+	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart(), EnableOpenMetrics: true})
 }
 
 var buildDesc = prometheus.NewDesc("sluice_build_info",
