@@ -77,6 +77,34 @@ type At struct {
 	Refused Refusals
 }
 
+// Plus returns the sum.
+func (a At) Plus(other At) At {
+	return At{a.Counts.Plus(other.Counts), a.Refused.Plus(other.Refused)}
+}
+
+// Less returns what was counted since an earlier reading. A count that is smaller than before began
+// again from 0.
+func (a At) Less(before At) At {
+	for _, count := range []struct {
+		now  *uint64
+		then uint64
+	}{
+		{&a.Connections, before.Connections},
+		{&a.PacketsIn, before.PacketsIn}, {&a.PacketsOut, before.PacketsOut},
+		{&a.BytesIn, before.BytesIn}, {&a.BytesOut, before.BytesOut},
+	} {
+		if *count.now >= count.then {
+			*count.now -= count.then
+		}
+	}
+	for i := range a.Refused {
+		if a.Refused[i] >= before.Refused[i] {
+			a.Refused[i] -= before.Refused[i]
+		}
+	}
+	return a
+}
+
 // Pair is an endpoint of a frontend.
 type Pair struct {
 	Frontend service.Frontend

@@ -30,6 +30,11 @@ type Source interface {
 	// Connections returns those with numbers above one that are wanted, in order, most at most, and
 	// whether there are more. It returns an error in a mode in which the kernel has them.
 	Connections(above uint64, most int, wanted func(*Connection) bool) (found []Connection, more bool, err error)
+	// Top returns all Services, endpoints or clients of a checked query, unsorted. It returns an error
+	// if this mode does not count them.
+	Top(ctx context.Context, q TopQuery) (*TopList, error)
+	// History returns the traffic of the last 15 minutes of a Service, or of all if of is nil.
+	History(ctx context.Context, of *service.Key) (*History, error)
 	// Explain says what becomes of a connection.
 	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
@@ -61,6 +66,8 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathService, h.ready(h.service))
 	h.handle(PathEndpoints, h.ready(h.endpoints))
 	h.handle(PathConnections, h.connections)
+	h.handle(PathTop, h.ready(h.top))
+	h.handle(PathHistory, h.ready(h.history))
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
 	h.handle(PathDump, h.dump)

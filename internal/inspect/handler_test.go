@@ -84,6 +84,30 @@ func (s *stand) Connections(above uint64, most int, wanted func(*Connection) boo
 	return found, false, nil
 }
 
+// Top returns all items of the stand for any query.
+func (s *stand) Top(_ context.Context, q TopQuery) (*TopList, error) {
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	l := &TopList{From: time.Now().Add(-q.Since), Counted: TopCounted{Connections: true, Refused: true}}
+	for _, key := range s.Keys() {
+		if n := uint64(len(l.Items)); q.Wants(key.Namespace, key.Name) {
+			l.Items = append(l.Items, TopItem{Namespace: key.Namespace, Name: key.Name, Connections: n, Refused: 100 - n, Open: 7})
+		}
+	}
+	return l, nil
+}
+
+func (s *stand) History(_ context.Context, of *service.Key) (*History, error) {
+	h := &History{Counted: TopCounted{Connections: true}}
+	for i, key := range s.Keys() {
+		if of == nil || *of == key {
+			h.Steps = append(h.Steps, HistoryStep{Connections: uint64(i)})
+		}
+	}
+	return h, s.fail
+}
+
 func (s *stand) Explain(context.Context, explain.Flow) (*explain.Answer, error) {
 	return nil, errors.New("not asked here")
 }

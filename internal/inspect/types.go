@@ -24,6 +24,8 @@ const (
 	PathService     = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
 	PathEndpoints   = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
 	PathConnections = "/" + Version + "/connections"                           // ConnectionList
+	PathTop         = "/" + Version + "/top/{kind}"                            // TopList
+	PathHistory     = "/" + Version + "/history"                               // History
 	PathNames       = "/" + Version + "/names"                                 // Names
 	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
 	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz

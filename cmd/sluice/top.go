@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+func topCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the Services, endpoints or clients with the most traffic",
+		Args:  noOtherResource,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		topKindCommand("services", "Show the Services with the most traffic", "service", "svc"),
+		topKindCommand("endpoints", "Show the endpoints with the most traffic", "endpoint", "ep"),
+		topKindCommand("clients", "Show the clients with the most traffic", "client"))
+	return cmd
+}
+
+// topRefresh is the pause between two tables of --watch.
+const topRefresh = 2 * time.Second
+
+func topKindCommand(kind, short string, aliases ...string) *cobra.Command {
+	var flags clientFlags
+	q := inspect.TopQuery{Kind: kind}
+	var all, watch bool
+	cmd := &cobra.Command{
+		Use:     kind + " [NAMESPACE/NAME]",
+		Aliases: aliases,
+		Short:   short,
+		Long: short + ` in a period of up to
+15 minutes: new connections, refused packets, bytes in each direction, and the number of
+open connections now. A column shows "-" if this mode or configuration does not count it.`,
+		Example: "  sluice top " + kind + " --since 5m\n  sluice top " + kind + " -n shop --by " + inspect.TopSortKeys[1],
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := flags.check()
+			if err == nil && len(args) > 0 {
+				q.Namespace, q.Name, err = flags.serviceNamed(cmd, args)
+			}
+			if err != nil {
+				return err
+			}
+			if err := q.Check(); err != nil {
+				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
+			}
+			return showTop(cmd, &flags, &q, watch)
+		},
+	}
+	flags.bind(cmd, "wide")
+	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces (default)")
+	cmd.Flags().StringVar(&q.By, "by", inspect.TopSortKeys[0], "sort by "+list(inspect.TopSortKeys)+", the largest first")
+	cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
+	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again every "+topRefresh.String())
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	cmd.ValidArgsFunction = flags.completeService
+	flags.completeFlag(cmd, "namespace", completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(inspect.TopSortKeys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// showTop prints a list, once or until the context ends.
+func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery, watch bool) error {
+	show := func(ctx context.Context) error {
+		found, err := flags.client().Top(ctx, q)
+		if err != nil {
+			return err
+		}
+		return flags.print(cmd.OutOrStdout(), found, found.Print)
+	}
+	for {
+		if err := show(cmd.Context()); err != nil || !watch {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-time.After(topRefresh):
+		}
+		if flags.output == "" || flags.output == "wide" || flags.output == "table" {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+	}
+}

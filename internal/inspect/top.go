@@ -1,0 +1,198 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+)
+
+// TopKinds are the kinds of items that a TopList contains.
+var TopKinds = []string{"services", "endpoints", "clients"}
+
+// TopSortKeys are the columns that a TopList is sorted by; the first one is the default.
+var TopSortKeys = []string{"connections", "bytes", "refused", "open"}
+
+const (
+	// TopDefault and TopMax are the number of items of a list by default and at most.
+	TopDefault, TopMax = 20, 1000
+	// TopSinceDefault is the default period, and TopSinceMax the longest.
+	TopSinceDefault, TopSinceMax = time.Minute, 15 * time.Minute
+)
+
+// TopList lists the Services, endpoints or clients with the most traffic in a period.
+type TopList struct {
+	APIVersion string `json:"apiVersion"`
+	// Kind is one of TopKinds.
+	Kind string    `json:"kind"`
+	Now  time.Time `json:"now"`
+	// From is the beginning of the period. It is later than asked for if less is known.
+	From time.Time `json:"from"`
+	// Counted tells which columns this proxy counts; the others are 0.
+	Counted TopCounted `json:"counted"`
+	Items   []TopItem  `json:"items"`
+	// Omitted is the number of further items.
+	Omitted int `json:"omitted"`
+}
+
+// TopCounted has the columns of a TopList that are counted in this mode, with this configuration.
+type TopCounted struct {
+	Connections bool `json:"connections"`
+	Refused     bool `json:"refused"`
+	Bytes       bool `json:"bytes"`
+	Open        bool `json:"open"`
+}
+
+// TopItem is the traffic of a Service, of one of its endpoints, or of one of its clients.
+type TopItem struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	Client    string `json:"client,omitempty"`
+	// Connections are new connections in the period.
+	Connections uint64 `json:"connections"`
+	// Refused are rejected and dropped packets in the period.
+	Refused uint64 `json:"refused"`
+	// BytesIn go from clients to endpoints, BytesOut to clients, both in the period.
+	BytesIn  uint64 `json:"bytesIn"`
+	BytesOut uint64 `json:"bytesOut"`
+	// Open are the open connections now.
+	Open uint64 `json:"open"`
+}
+
+// ItemOf returns an item with counts.
+func ItemOf(namespace, name string, at traffic.At) TopItem {
+	return TopItem{Namespace: namespace, Name: name, Connections: at.Connections, Refused: at.Refused.Total(), BytesIn: at.BytesIn, BytesOut: at.BytesOut}
+}
+
+// TopQuery selects the items of a TopList.
+type TopQuery struct {
+	Kind            string
+	Namespace, Name string // what is empty selects all
+	By              string // one of TopSortKeys
+	Since           time.Duration
+	Limit           int
+}
+
+// Check returns an error that names the wrong field. It sets defaults.
+func (q *TopQuery) Check() error {
+	q.By, q.Since, q.Limit = cmp.Or(q.By, TopSortKeys[0]), cmp.Or(q.Since, TopSinceDefault), cmp.Or(q.Limit, TopDefault)
+	switch {
+	case !slices.Contains(TopKinds, q.Kind):
+		return fmt.Errorf("kind %q: must be %s", q.Kind, strings.Join(TopKinds, ", "))
+	case !slices.Contains(TopSortKeys, q.By):
+		return fmt.Errorf("by %q: must be %s", q.By, strings.Join(TopSortKeys, ", "))
+	case q.Since < 0 || q.Since > TopSinceMax:
+		return fmt.Errorf("since %s: must be at most %s", q.Since, TopSinceMax)
+	case q.Limit < 0 || q.Limit > TopMax:
+		return fmt.Errorf("limit %d: must be from 1 to %d", q.Limit, TopMax)
+	}
+	return nil
+}
+
+// Wants reports whether a Service is selected.
+func (q *TopQuery) Wants(namespace, name string) bool {
+	return (q.Namespace == "" || q.Namespace == namespace) && (q.Name == "" || q.Name == name)
+}
+
+func (q *TopQuery) values() url.Values {
+	return url.Values{"namespace": {q.Namespace}, "name": {q.Name}, "by": {q.By}, "since": {q.Since.String()}, "limit": {strconv.Itoa(q.Limit)}}
+}
+
+func (h *handler) top(_ http.ResponseWriter, r *http.Request) (any, error) {
+	values := r.URL.Query()
+	q := TopQuery{Kind: r.PathValue("kind"), Namespace: values.Get("namespace"), Name: values.Get("name"), By: values.Get("by")}
+	var err error
+	if text := values.Get("since"); text != "" {
+		if q.Since, err = time.ParseDuration(text); err != nil {
+			return nil, failure{http.StatusBadRequest, fmt.Sprintf("since %q: must be a duration like 1m", text)}
+		}
+	}
+	if text := values.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil {
+			return nil, failure{http.StatusBadRequest, fmt.Sprintf("limit %q: must be a number", text)}
+		}
+	}
+	if err := q.Check(); err != nil {
+		return nil, failure{http.StatusBadRequest, err.Error()}
+	}
+	list, err := h.source.Top(r.Context(), q)
+	if err != nil {
+		return nil, failure{http.StatusNotFound, err.Error()}
+	}
+	list.APIVersion, list.Kind, list.Now = Version, q.Kind, time.Now().UTC()
+	list.order(&q)
+	return list, nil
+}
+
+// order sorts the items, the largest first, and leaves out those beyond the limit.
+func (l *TopList) order(q *TopQuery) {
+	if l.Items == nil {
+		l.Items = []TopItem{}
+	}
+	value := map[string]func(*TopItem) uint64{
+		"connections": func(i *TopItem) uint64 { return i.Connections },
+		"bytes":       func(i *TopItem) uint64 { return i.BytesIn + i.BytesOut },
+		"refused":     func(i *TopItem) uint64 { return i.Refused },
+		"open":        func(i *TopItem) uint64 { return i.Open },
+	}[q.By]
+	slices.SortFunc(l.Items, func(a, b TopItem) int {
+		return cmp.Or(cmp.Compare(value(&b), value(&a)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Client, b.Client))
+	})
+	if more := len(l.Items) - q.Limit; more > 0 {
+		l.Items, l.Omitted = l.Items[:q.Limit], l.Omitted+more
+	}
+}
+
+// Top asks for the Services, endpoints or clients with the most traffic.
+func (c *Client) Top(ctx context.Context, q *TopQuery) (*TopList, error) {
+	return get[TopList](ctx, c, strings.Replace(PathTop, "{kind}", url.PathEscape(q.Kind), 1), q.values())
+}
+
+// Print prints a table.
+func (l *TopList) Print(to io.Writer) error {
+	heads := []string{"NAMESPACE", "NAME"}
+	switch l.Kind {
+	case "endpoints":
+		heads = append(heads, "ENDPOINT")
+	case "clients":
+		heads = append(heads, "CLIENT")
+	}
+	t := newTable(to, append(heads, "CONNECTIONS", "REFUSED", "BYTES IN", "BYTES OUT", "OPEN")...)
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	for i := range l.Items {
+		item := &l.Items[i]
+		cells := []string{item.Namespace, item.Name}
+		if len(heads) > 2 {
+			cells = append(cells, item.Endpoint+item.Client)
+		}
+		t.row(append(cells, counted(number(item.Connections), l.Counted.Connections), counted(number(item.Refused), l.Counted.Refused),
+			counted(size(item.BytesIn), l.Counted.Bytes), counted(size(item.BytesOut), l.Counted.Bytes), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	var omitted string
+	if l.Omitted > 0 {
+		omitted = fmt.Sprintf("; %d more omitted", l.Omitted)
+	}
+	_, err := fmt.Fprintf(to, "\nin the last %s%s\n", span(l.Now.Sub(l.From)), omitted)
+	return err
+}
+
+// counted returns a cell, which is empty if its column is not counted.
+func counted(text string, is bool) string {
+	if !is {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,190 @@
+// Package usage remembers how Services and their endpoints were used in the last 15 minutes: new
+// connections, refusals, packets and bytes.
+//
+// Backends have totals. A Recorder reads them every few seconds and keeps the differences, so that an
+// idle Service costs nothing. One goroutine owns them.
+package usage
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Of names a Service or, with an address, one of its endpoints.
+type Of struct {
+	Service  service.Key
+	Endpoint netip.AddrPort
+}
+
+// Amounts are totals, or differences of totals, by Service and endpoint. Amounts of zero are left out.
+type Amounts map[Of]traffic.At
+
+const (
+	// Step is the time between two readings.
+	Step = 15 * time.Second
+	// Kept is how long differences are kept.
+	Kept = 15 * time.Minute
+	// share bounds the time that readings take: the pause after one is at least share times as long.
+	share = 50
+	// amountsMax bounds the differences, about 160 bytes each. The oldest ones go first.
+	amountsMax = 200_000
+)
+
+// ErrEnded means that the recorder no longer runs.
+var ErrEnded = errors.New("the proxy is stopping")
+
+// Recorder reads totals and keeps their differences.
+type Recorder struct {
+	read func(context.Context) (Amounts, error)
+	asks chan ask
+	done chan struct{}
+
+	// These belong to Run.
+	steps  []Used
+	kept   int // amounts in steps
+	totals Amounts
+	at     time.Time // of totals; zero before the first reading
+}
+
+// Used is how Services were used between two readings.
+type Used struct {
+	From, To time.Time
+	Amounts  Amounts
+}
+
+// ask is a question for what was used since a time. A zero time asks for the steps.
+type ask struct {
+	since time.Time
+	reply chan<- answer
+}
+
+type answer struct {
+	used  Used
+	steps []Used
+	err   error
+}
+
+// New makes a recorder. Read returns the totals of a backend; it may take long, and is called by Run only.
+func New(read func(context.Context) (Amounts, error)) *Recorder {
+	return &Recorder{read: read, asks: make(chan ask), done: make(chan struct{})}
+}
+
+// Run reads until the context ends. Call it once.
+func (r *Recorder) Run(ctx context.Context) {
+	defer close(r.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			began := time.Now()
+			_ = r.step(ctx) // the next reading has the difference; whoever asks gets the error
+			timer.Reset(max(Step, share*time.Since(began)))
+		case a := <-r.asks:
+			a.reply <- r.answer(ctx, a.since)
+		}
+	}
+}
+
+// Since returns how Services were used since a time, up to now. From is later than asked if less is
+// known. It takes a reading. Any goroutine may call it while Run runs.
+func (r *Recorder) Since(ctx context.Context, since time.Time) (Used, error) {
+	a := r.ask(ctx, since)
+	return a.used, a.err
+}
+
+// Steps returns the differences of the last 15 minutes, the oldest first, which must not be changed.
+// Any goroutine may call it while Run runs.
+func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
+	a := r.ask(ctx, time.Time{})
+	return a.steps, a.err
+}
+
+func (r *Recorder) ask(ctx context.Context, since time.Time) answer {
+	reply := make(chan answer, 1)
+	select {
+	case r.asks <- ask{since, reply}:
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	case <-r.done:
+		return answer{err: ErrEnded}
+	}
+	select {
+	case a := <-reply:
+		return a
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	case <-r.done:
+		return answer{err: ErrEnded}
+	}
+}
+
+func (r *Recorder) answer(ctx context.Context, since time.Time) answer {
+	if since.IsZero() {
+		return answer{steps: append([]Used(nil), r.steps...)}
+	}
+	if err := r.step(ctx); err != nil {
+		return answer{err: err}
+	}
+	used := Used{From: r.at, To: r.at, Amounts: Amounts{}}
+	for i := len(r.steps) - 1; i >= 0 && r.steps[i].To.After(since); i-- {
+		used.From = r.steps[i].From
+		used.Amounts.add(r.steps[i].Amounts)
+	}
+	return answer{used: used}
+}
+
+// step takes a reading and keeps the difference to the one before.
+func (r *Recorder) step(ctx context.Context) error {
+	totals, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if !r.at.IsZero() {
+		r.keep(Used{From: r.at, To: now, Amounts: totals.less(r.totals)})
+	}
+	r.totals, r.at = totals, now
+	return nil
+}
+
+// keep adds a difference, to the last one if that is short: a client that asks often adds no steps.
+func (r *Recorder) keep(u Used) {
+	if last := len(r.steps) - 1; last >= 0 && u.To.Sub(r.steps[last].From) <= Step {
+		r.kept -= len(r.steps[last].Amounts)
+		merged := Used{From: r.steps[last].From, To: u.To, Amounts: u.Amounts}
+		merged.Amounts.add(r.steps[last].Amounts)
+		r.steps[last], u = merged, merged
+	} else {
+		r.steps = append(r.steps, u)
+	}
+	r.kept += len(u.Amounts)
+	for len(r.steps) > 1 && (r.kept > amountsMax || u.To.Sub(r.steps[0].From) > Kept+Step) {
+		r.kept -= len(r.steps[0].Amounts)
+		r.steps = append([]Used(nil), r.steps[1:]...) // an answer may have the others
+	}
+}
+
+func (a Amounts) add(others Amounts) {
+	for of, other := range others {
+		a[of] = a[of].Plus(other)
+	}
+}
+
+// less returns the differences to earlier totals. Totals that are smaller than before began again from 0.
+func (a Amounts) less(before Amounts) Amounts {
+	differences := Amounts{}
+	for of, now := range a {
+		if used := now.Less(before[of]); used != (traffic.At{}) {
+			differences[of] = used
+		}
+	}
+	return differences
+}
