@@ -60,7 +60,7 @@ var layers = []layer{
 	{pkg: "test/iptablestest", may: []string{"dataplane", "dataplane/iptables/render", "service", "test/rendertest"}, why: "the same Services for what is rendered and for what is written", test: true},
 	{pkg: "test/netnstest", may: []string{"internal/host/netns"}, why: "namespaces that end with a test", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
-	{pkg: "dataplane/conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "an observer of applied rules with a separate netlink socket; it knows no backend"},
+	{pkg: "dataplane/conntrack", may: []string{"dataplane/traffic", "mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "an observer of applied rules with a separate netlink socket; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service", "source"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/state", may: []string{"service"}, why: "plain types, for those who fill and those who show them"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "observe/web", "service", "source", "supervisor"}, why: "judges by values and events; no backend"},
