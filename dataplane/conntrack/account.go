@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// rememberedMax bounds the connections whose counters are remembered, of about 70 bytes each. It is the
+	// rememberedMax bounds the connections whose counters are remembered, of about 128 bytes each. It is the
 	// kernel's own default limit of connections.
 	rememberedMax = 1 << 18
 	// serviceSlots and nodeSlots are the slots for clients of one Service, and of the node.
@@ -74,6 +74,9 @@ type reading struct {
 // begin begins a reading. The totals of what has no Service any more are forgotten.
 func (a *account) begin(now time.Time, ports traffic.Ports) *reading {
 	a.round++
+	if !a.continuous {
+		clear(a.services)
+	}
 	for key, s := range a.services {
 		for f := range s.ports {
 			if ports[f].Service != key {
@@ -169,9 +172,9 @@ func (r *reading) end(now time.Time) *traffic.Flows {
 	f.Services = make(map[service.Key]traffic.ServiceFlows, len(r.services))
 	for key, s := range r.services {
 		f.Services[key] = s.flows()
+		s.byConnections, s.byBytes = nil, nil
 	}
 	if !r.continuous {
-		clear(r.services)
 		return f
 	}
 	for key, of := range r.last {

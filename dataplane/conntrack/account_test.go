@@ -111,7 +111,7 @@ func TestMemoryOfAnAccountIsBounded(t *testing.T) {
 			table = append(table, webFlow(i+1, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String(), 100*uint64(a.round+1)))
 		}
 		f := a.readAll(now, webPorts(), table...)
-		if len(a.last) != 100 || f.Forgotten != 200 || f.Services[shopWeb].Open != 300 || len(a.services[shopWeb].byConnections.Top(1000)) > serviceSlots {
+		if len(a.last) != 100 || f.Forgotten != 200 || f.Services[shopWeb].Open != 300 || len(f.Services[shopWeb].ByConnections) != traffic.ClientsMax {
 			t.Errorf("%d remembered; %+v", len(a.last), f)
 		}
 	}

@@ -16,11 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fillTime is how long a table takes to fill from 80 % to 100 %. A network namespace has the limit of the host, which
-// this test must not change: 262,144 by default. A small table filled by a few hundred connections per second is as
-// fast.
-const fillTime = 2 * time.Second
-
 // levels records the levels that a Traffic reports.
 type levels struct {
 	mu  sync.Mutex
@@ -50,7 +45,8 @@ func (l *levels) await(t *testing.T, level Level) Pressure {
 }
 
 // TestKernelFullTableIsAnnouncedBeforeTheFirstDrop: one client fills a real table through one Service. At 80 % the
-// Service and the client are named, while the kernel has dropped nothing. Then real packets meet a full table.
+// Service and the client are named, and the kernel has dropped nothing. Then real packets meet a full table. A network
+// namespace has the limit of the host, which this test must not change: 262,144 by default.
 func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 	node := newTracking(t)
 	usage, err := readUsage(t.Context(), node.Do)
@@ -60,11 +56,17 @@ func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 	var reported levels
 	watch := startTraffic(t, TrafficConfig{Ports: dnsPorts, Changed: reported.add, Inside: node.Do, look: 20 * time.Millisecond})
 	limit := int(usage.Limit)
-	rest := fill(t, node, crowdOf(limit-count(t, node)), limit*79/100, 0)
+	flows := crowdOf(limit - count(t, node))
+	fill := func(percent int) {
+		n := min(max(0, limit*percent/100-count(t, node)), len(flows))
+		inject(t, node, service.IPv4, flows[:n])
+		flows = flows[n:]
+	}
+	fill(79)
 	if p := watch.Pressure(); p.Level != Calm || p.Holders != nil {
 		t.Errorf("at 79 %%: %+v", p)
 	}
-	rest = fill(t, node, rest, len(rest)*9/10, fillTime)
+	fill(85)
 	filling := reported.await(t, Filling)
 	busy := service.Key{Namespace: "shop", Name: "busy"}
 	keys := filling.Holders.Top(10, func(s *traffic.ServiceFlows) uint64 { return s.Open })
@@ -73,19 +75,22 @@ func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 	}
 	t.Logf("announced at %d of %d entries; the reading took %v; %s has %d, %+v", filling.Entries, filling.Limit,
 		filling.Holders.Ended.Sub(filling.Holders.Began), busy, filling.Holders.Services[busy].Open, filling.Holders.Clients[0])
+	fill(98)
 	full := reported.await(t, Full)
 	if filling.Dropped+filling.EarlyDropped+full.Dropped+full.EarlyDropped > 0 || full.Percent() < fullAt {
 		t.Errorf("announced after the first drop: %+v, %+v", filling, full)
 	}
-	fill(t, node, rest, len(rest), 0)
+	fill(100)
 	failed := 0
 	for port := range 200 {
 		if send(node, uint16(2000+port)) != nil {
 			failed++
 		}
 	}
-	time.Sleep(100 * time.Millisecond)
 	p := watch.Pressure()
+	for began := time.Now(); p.Dropped < uint64(failed) && time.Since(began) < 30*time.Second; p = watch.Pressure() {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if failed < 100 || p.Dropped < 100 || p.Drops == 0 || p.LastDrop.Before(full.At) || p.Level != Full || p.Entries < p.Limit {
 		t.Errorf("%d packets failed: %+v", failed, p)
 	}
@@ -154,18 +159,6 @@ func crowdOf(size int) []injected {
 			unix.IPPROTO_UDP, from, netip.AddrPortFrom(netip.MustParseAddr(service), 53+port),
 			netip.AddrPortFrom(netip.MustParseAddr(endpoint), 5353+port), from,
 		}
-	}
-	return flows
-}
-
-// fill injects some of the flows evenly over a time, and returns the others.
-func fill(t *testing.T, node *netns.Namespace, flows []injected, some int, within time.Duration) []injected {
-	t.Helper()
-	const steps = 100
-	for left := some; left > 0; time.Sleep(within / steps) {
-		n := min(left, some/steps+1)
-		inject(t, node, service.IPv4, flows[:n])
-		flows, left = flows[n:], left-n
 	}
 	return flows
 }

@@ -102,17 +102,16 @@ func (t *Traffic) Flows(ctx context.Context, age time.Duration) (*traffic.Flows,
 
 // Run watches until the context ends, and then returns nil.
 func (t *Traffic) Run(ctx context.Context) error {
-	look := time.NewTicker(t.config.look)
-	defer look.Stop()
+	ticker := time.NewTicker(t.config.look)
+	defer ticker.Stop()
+	t.rest = time.Now().Add(t.config.look) // the first entries are read when a start is over
+	t.look(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
-			err := t.look(ctx)
-			if t.config.Failed != nil && ctx.Err() == nil {
-				t.config.Failed(err)
-			}
+		case <-ticker.C:
+			t.look(ctx)
 		case q := <-t.asked:
 			var err error
 			if t.newest == nil || t.newest.Ended.Before(q.after) && !time.Now().Before(t.rest) {
@@ -123,26 +122,38 @@ func (t *Traffic) Run(ctx context.Context) error {
 	}
 }
 
-// look reads how full the table is, and its entries if they are wanted.
-func (t *Traffic) look(ctx context.Context) error {
+// look reads how full the table is, and its entries if they are wanted. It reports failures.
+func (t *Traffic) look(ctx context.Context) {
 	usage, err := readUsage(ctx, t.config.Inside)
-	if err != nil {
-		return err
+	if err == nil {
+		err = t.follow(ctx, usage)
 	}
+	if t.config.Failed != nil && ctx.Err() == nil {
+		t.config.Failed(err)
+	}
+}
+
+// follow publishes the pressure, before a reading of the entries and after it: one of a large table takes a second.
+func (t *Traffic) follow(ctx context.Context, usage Usage) (err error) {
 	before := t.now.Level
 	t.now = t.now.next(time.Now(), usage)
+	t.publish()
 	if t.due(time.Now()) {
 		err = t.read(ctx)
 	}
 	if t.now.Level != Calm {
 		t.now.Holders = t.newest
+		t.publish()
 	}
-	now := t.now
-	t.pressure.Store(&now)
-	if now.Level != before && t.config.Changed != nil {
-		t.config.Changed(now)
+	if t.now.Level != before && t.config.Changed != nil {
+		t.config.Changed(t.now)
 	}
 	return err
+}
+
+func (t *Traffic) publish() {
+	now := t.now
+	t.pressure.Store(&now)
 }
 
 // due reports whether the table's entries are to be read.
