@@ -86,14 +86,16 @@ func everything(t *testing.T, mode string) *Metrics {
 			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
 		}
 	}
+	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
 	var relayed func() Relay
 	if mode == modeUserspace {
+		pressure = nil
 		relayed = func() Relay {
 			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"limit": 2}}
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}

@@ -38,6 +38,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -75,6 +76,8 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
+	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
+	Pressure func() conntrack.Pressure
 	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
 	// feature gate KubeProxyNFTablesLocalhostNodePorts does; the auxiliary domains hold the listeners.
 	LocalhostListeners bool
@@ -174,6 +177,9 @@ func New(config Config) (*Metrics, error) {
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
 	if config.Relay != nil {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
+	}
+	if config.Pressure != nil {
+		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
 	}
 	if config.Dropped != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc}, m.collectDropped})

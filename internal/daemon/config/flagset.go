@@ -203,6 +203,12 @@ func (f *Flags) bindConntrack() {
 	f.duration(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", "timeout of answered UDP flows; 0 leaves it unchanged")
 }
 
+// bindTraffic adds the flag about the traffic to Services.
+func (f *Flags) bindTraffic() {
+	f.flag(&f.sluice.Traffic.Accounting, "sluice-traffic-accounting", sluicePrefix+"traffic.accounting",
+		"count packets and bytes of each connection in the kernel, and add them up by Service, endpoint and client (all modes except userspace)")
+}
+
 // bindKlog adds the flags about logs that all Kubernetes components have.
 func (f *Flags) bindKlog() {
 	l := &f.kubeProxy.Logging

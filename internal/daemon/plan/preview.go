@@ -92,6 +92,7 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, log)
 	release()
 	if err == nil {
+		o.PrepareAccounting(p.backend.Mode, files, zap.NewNop())
 		err = p.learn(ctx, dir)
 	}
 	if err != nil {

@@ -108,6 +108,7 @@ func (p *preflight) node(ctx context.Context) {
 	if p.privileged {
 		if p.backend, modeErr = setup.NewBackend(ctx, p.options, files, &backend.Forwarders{}, log); modeErr == nil {
 			modeErr = p.backend.Close()
+			p.options.PrepareAccounting(p.backend.Mode, files, log)
 		}
 	}
 	p.mode(modeErr, said.warnings)
