@@ -150,13 +150,12 @@ func (s *Socket) ExchangeEcho(b []byte, each func(at int, a Answer), echo func(M
 		}
 		for m := range Messages(datagram) {
 			at := m.Seq - first
-			if at >= uint32(count) {
-				continue
-			}
-			if a, ok := ParseAnswer(m); ok {
+			a, isAnswer := ParseAnswer(m)
+			switch {
+			case isAnswer && at < uint32(count):
 				answered = answered || int(at) == expected
 				each(int(at), a)
-			} else {
+			case !isAnswer && (at < uint32(count) || m.Seq == 0): // Linux 6.18 does not number the echoes of nf_tables
 				echo(m)
 			}
 		}

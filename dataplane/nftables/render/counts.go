@@ -54,10 +54,29 @@ func init() {
 
 // CountedIn returns what the counters of a set count, by its name.
 func CountedIn(set string) Counted {
-	if strings.HasPrefix(set, countingMaps.targets.name+"-") {
+	if PortOf(set) != "" {
 		return CountsEndpoints
 	}
 	return counted[set]
+}
+
+// Serves reports whether each frontend that is served or refused has an element in a set or in others of
+// which this is true. It is in another set only together with such an element.
+func Serves(set string) bool {
+	switch set {
+	case mapFrontends.name, mapNodePorts.name, setNoEndpoints.name, setNoLocal.name, setNodePortNone.name, setNodePortNoLocal.name:
+		return true
+	}
+	return false
+}
+
+// PortOf returns the service port with affinity whose endpoints a set counts; see Count. It is empty for other
+// sets.
+func PortOf(set string) string {
+	if port, ok := strings.CutPrefix(set, countingMaps.targets.name+"-"); ok {
+		return port
+	}
+	return ""
 }
 
 // hasCounters is CountedIn for a container of elements.
@@ -77,7 +96,7 @@ func isLimited(chain string) bool {
 
 // Count is what the counter of one element counted.
 type Count struct {
-	// Frontend is invalid for an endpoint of a service port with affinity, which has a Port instead.
+	// Frontend has no port in the sets of a service port with affinity, which have a Port instead.
 	Frontend service.Frontend
 	// Endpoint is valid in sets of endpoints.
 	Endpoint netip.AddrPort
@@ -85,15 +104,6 @@ type Count struct {
 	// to. It is empty without affinity.
 	Port    string
 	Packets uint64
-}
-
-// Subject returns what several elements of a set may count, one after another.
-func (c Count) Subject() Count {
-	c.Packets = 0
-	if c.Frontend.Port != 0 {
-		c.Port = "" // it depends on the chain
-	}
-	return c
 }
 
 // ReadCount reads an element that the kernel describes. It returns false if the set has no counters.
@@ -113,10 +123,10 @@ func ReadCount(set string, attrs []byte) (c Count, ok bool) {
 			c.Packets = ReadCounter(a.Data)
 		}
 	}
-	if port, affinity := strings.CutPrefix(set, countingMaps.targets.name+"-"); affinity {
-		c.Port = port
-	} else if c.Frontend, ok = (Naming{}).Frontend(dataplane.ID{Container: ContainerOf(set), Name: string(key)}); !ok {
-		return c, false
+	if c.Port = PortOf(set); c.Port == "" {
+		if c.Frontend, ok = (Naming{}).Frontend(dataplane.ID{Container: ContainerOf(set), Name: string(key)}); !ok {
+			return c, false
+		}
 	}
 	if what == CountsEndpoints {
 		c.Endpoint = readEndpoint(netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
