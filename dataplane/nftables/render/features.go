@@ -53,8 +53,8 @@ func Features(family service.Family) []Feature {
 		},
 		{
 			Name: "random choice from a map of addresses and ports (numgen)", Need: "Linux 4.9 with CONFIG_NFT_NUMGEN",
-			Sets:  []dataplane.Object{plainMaps.cluster.object(d)},
-			Chain: probeChain(newRule(d).fields(frontendKey).numgen(2).dnatBy(plainMaps.cluster.name)),
+			Sets:  []dataplane.Object{mapCluster.object(d)},
+			Chain: probeChain(newRule(d).fields(frontendKey).numgen(2).dnatBy(mapCluster.name)),
 		},
 		{
 			Name: "counters of elements and rules", Need: "Linux 5.7 with CONFIG_NFT_COUNTER",

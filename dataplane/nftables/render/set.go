@@ -64,6 +64,10 @@ var (
 var (
 	mapFrontends         = set{key: frontendKey, verdict: true, counts: true, role: ofFrontend}.named("frontends")
 	mapNodePorts         = set{key: nodePortKey, verdict: true, counts: true, role: ofFrontend}.named("nodeports")
+	mapCluster           = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
+	mapLocal             = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
+	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
+	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
 	setAdmitted          = set{key: frontendKey, counts: true, role: ofFrontend}.named("admitted")
 	setNodePortAdmitted  = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-admitted")
 	setNoEndpoints       = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-endpoints")
@@ -88,19 +92,11 @@ type endpointMaps struct{ cluster, local, nodePortCluster, nodePortLocal, target
 // plainMaps are those of a node that does not count by endpoint, and countingMaps those of one that does.
 // Their definitions differ, and therefore their names.
 var (
-	plainMaps = &endpointMaps{
-		cluster:         set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints"),
-		local:           set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints"),
-		nodePortCluster: set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints"),
-		nodePortLocal:   set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints"),
-		targets:         set{key: []field{fieldDaddr}, data: endpointOf}.named("targets"),
-	}
+	plainMaps    = &endpointMaps{mapCluster, mapLocal, mapNodePortCluster, mapNodePortLocal, targetsMaps}
 	countingMaps = &endpointMaps{
-		cluster:         plainMaps.cluster.counting("cluster-endpoints"),
-		local:           plainMaps.local.counting("local-endpoints"),
-		nodePortCluster: plainMaps.nodePortCluster.counting("nodeport-cluster-endpoints"),
-		nodePortLocal:   plainMaps.nodePortLocal.counting("nodeport-local-endpoints"),
-		targets:         plainMaps.targets.counting("targets"),
+		mapCluster.counting("cluster-endpoints"), mapLocal.counting("local-endpoints"),
+		mapNodePortCluster.counting("nodeport-cluster-endpoints"), mapNodePortLocal.counting("nodeport-local-endpoints"),
+		targetsMaps.counting("targets"),
 	}
 )
 
@@ -155,10 +151,11 @@ var (
 // elements of clients-… have their own timeouts, so that a new timeout does not redefine the map.
 var (
 	clientsMaps = set{key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}.named("clients")
+	targetsMaps = set{key: []field{fieldDaddr}, data: endpointOf}.named("targets")
 	slotsMaps   = set{key: []field{fieldSlot}, data: []field{fieldDaddr}}.named("slots")
 	liveSets    = set{key: []field{fieldDaddr}}.named("live")
 
-	affinitySets = []set{clientsMaps, plainMaps.targets, countingMaps.targets, slotsMaps, liveSets}
+	affinitySets = []set{clientsMaps, targetsMaps, countingMaps.targets, slotsMaps, liveSets}
 )
 
 func memorySet(memory string) set { return setMemories.of(memory) }

@@ -39,6 +39,7 @@ type SluiceConfiguration struct {
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
+	Traffic   TrafficConfiguration   `json:"traffic"`
 	UI        UIConfiguration        `json:"ui"`
 	State     StateConfiguration     `json:"state"`
 }
@@ -196,6 +197,13 @@ type MetricsConfiguration struct {
 	// Hosts are further names that requests to metricsBindAddress may have in their Host header,
 	// besides those of the node; AllHosts stands for all. Default: none.
 	Hosts []string `json:"hosts"`
+}
+
+// TrafficConfiguration says what is counted of connections to Services.
+type TrafficConfiguration struct {
+	// Endpoints counts new connections by endpoint, in nftables mode. By Service they are always counted.
+	// Default: false.
+	Endpoints bool `json:"endpoints"`
 }
 
 // AllHosts in MetricsConfiguration.Hosts stands for every name.
