@@ -76,7 +76,7 @@ func newServer(ctx context.Context, o *Options, life *lifetime) (*server, error)
 			return nil, err
 		}
 	}
-	b, err := setup.NewBackend(ctx, &o.Options, sysctls, life.forwarders, log)
+	b, err := setup.NewBackend(ctx, &o.Options, sysctls, life.forwarders, life.tallies, log)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

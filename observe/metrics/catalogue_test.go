@@ -305,7 +305,11 @@ func TestReference(t *testing.T) {
 		rows = append(rows, []string{"`" + d.name + "`", d.kind, labelCell(d.labels), help[d.name]})
 	}
 	doctest.Generated(t, page, "Sluice's metrics", doctest.Table([]string{"Name", "Type", "Labels", "Meaning"}, rows))
-	rows = [][]string{{"`" + omittedName + "`", "gauge", "", omittedHelp}}
+	rows = [][]string{
+		{"`" + omittedName + "`", "gauge", "", omittedHelp},
+		{"`" + countedSinceName + "`", "gauge", labelCell(labelFamily), countedSinceHelp},
+		{"`" + unallocatedName + "`", "counter", labelCell(labelFamily), unallocatedHelp},
+	}
 	for _, s := range serviceMetrics {
 		kind := map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
 		rows = append(rows, []string{"`" + s.name + "`", kind, labelCell(strings.Join(s.labels, " ")), s.help})

@@ -39,6 +39,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -63,10 +64,10 @@ type Config struct {
 	// Shadowed returns the Services that want addresses which other ones serve, usually
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
-	// Counters returns what the kernel has counted by frontend; the address of a node port is each
-	// address of the node. It is called for each answer about Services, concurrently. Nil if the
-	// kernel does not count.
-	Counters func(ctx context.Context) (map[service.Frontend]Counters, error)
+	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
+	// has no address, or each address of the node. It is called for each answer about Services,
+	// concurrently. Nil if the kernel does not count.
+	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
 	// is called at each scrape. Both are nil in other modes than userspace.
@@ -162,7 +163,7 @@ func New(config Config) (*Metrics, error) {
 		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
 		domains: map[string]*domain{}, records: newRecords(), began: time.Now(),
 	}
-	if config.Counters != nil {
+	if config.Traffic != nil {
 		m.owners = newOwners()
 	}
 	for i, d := range config.Domains {

@@ -130,6 +130,9 @@ func (p *printer) action(e Expr) error {
 	case *Reset:
 		p.say("reject with tcp reset")
 		return nil
+	case *Counter:
+		p.say("counter")
+		return nil
 	case *Offload:
 		p.say("flow add @%s", e.Flowtable)
 		return nil

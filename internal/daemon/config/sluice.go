@@ -194,6 +194,9 @@ type TrafficConfiguration struct {
 	// Accounting makes the kernel count packets and bytes of each connection (net.netfilter.nf_conntrack_acct), and
 	// reads these counters every 15 s, or less often if that takes more than 2 % of the time. Default: false.
 	Accounting bool `json:"accounting"`
+	// Endpoints counts new connections by endpoint, in nftables mode. By Service they are always counted.
+	// Default: false.
+	Endpoints bool `json:"endpoints"`
 }
 
 // MetricsConfiguration is about metrics.
