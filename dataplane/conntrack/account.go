@@ -94,14 +94,14 @@ func (a *account) begin(now time.Time, ports traffic.Ports) *reading {
 
 // reset leaves the totals.
 func (s *serviceAccount) reset(now time.Time) {
-	s.all.Open, s.now = 0, traffic.Carried{}
+	s.all.Open, s.all.Closed, s.now = 0, 0, traffic.Carried{}
 	s.byConnections, s.byBytes = traffic.NewSketch[netip.Addr](serviceSlots), traffic.NewSketch[netip.Addr](serviceSlots)
 	for f, c := range s.ports {
-		c.Open = 0
+		c.Open, c.Closed = 0, 0
 		s.ports[f] = c
 	}
 	for at, e := range s.endpoints {
-		if e.Open = 0; now.Sub(e.seen) > endpointKept {
+		if e.Open, e.Closed = 0, 0; now.Sub(e.seen) > endpointKept {
 			delete(s.endpoints, at)
 			continue
 		}
@@ -127,6 +127,9 @@ func (r *reading) add(family service.Family, c *Connection) {
 		r.services[port.Service] = s
 	}
 	carried := traffic.Carried{Open: 1, Counts: r.carried(family, c)}
+	if c.State == "TIME_WAIT" || c.State == "CLOSE" {
+		carried.Open, carried.Closed = 0, 1
+	}
 	s.all, s.now = s.all.Plus(carried), s.now.Plus(carried)
 	s.ports[at] = s.ports[at].Plus(carried)
 	s.endpoints[c.Answerer] = endpointAccount{s.endpoints[c.Answerer].Plus(carried), r.flows.Began}
@@ -204,7 +207,7 @@ func (s *serviceAccount) flows() traffic.ServiceFlows {
 		f.Endpoints[at] = e.Carried
 	}
 	for _, c := range f.ByConnections {
-		f.Others.Open -= c.Seen.Open
+		f.Others.Open, f.Others.Closed = f.Others.Open-c.Seen.Open, f.Others.Closed-c.Seen.Closed
 		f.Others.Counts = minus(f.Others.Counts, c.Seen.Counts)
 	}
 	return f

@@ -149,3 +149,17 @@ func TestSingleReadingsHaveNoTotals(t *testing.T) {
 		t.Error(top)
 	}
 }
+
+// A closed connection has an entry for some time, and is not open.
+func TestClosedConnectionsAreNotOpen(t *testing.T) {
+	var table []Connection
+	for i, state := range []string{"", "SYN_SENT", "ESTABLISHED", "FIN_WAIT", "TIME_WAIT", "CLOSE"} {
+		c := webFlow(uint32(i+1), "192.0.2.2", 0)
+		c.State = state
+		table = append(table, c)
+	}
+	of := newAccount(false).readAll(time.Now(), webPorts(), table...).Services[shopWeb]
+	if of.Open != 4 || of.Closed != 2 || of.Entries() != 6 || of.Endpoints[at("10.0.2.2:8080")] != of.Carried || of.ByConnections[0].Sum != 6 {
+		t.Errorf("%+v, want 4 open and 2 closed", of)
+	}
+}

@@ -11,16 +11,20 @@ import (
 
 // Carried is the traffic of some connections.
 type Carried struct {
-	// Open is the number of open connections: entries of the kernel's connection table.
-	Open uint64
+	// Open is the number of open connections. Closed ones have an entry in the kernel's connection table for
+	// some time as well.
+	Open, Closed uint64
 	// Counts.Connections is 0: a reading of the table misses connections that ended before it.
 	Counts
 }
 
 // Plus returns the sum.
 func (c Carried) Plus(other Carried) Carried {
-	return Carried{Open: c.Open + other.Open, Counts: c.Counts.Plus(other.Counts)}
+	return Carried{Open: c.Open + other.Open, Closed: c.Closed + other.Closed, Counts: c.Counts.Plus(other.Counts)}
 }
+
+// Entries is the number of entries in the kernel's connection table.
+func (c Carried) Entries() uint64 { return c.Open + c.Closed }
 
 // Bytes returns the bytes in both directions.
 func (c Counts) Bytes() uint64 { return c.BytesIn + c.BytesOut }

@@ -35,14 +35,14 @@ func pressureFindings(p *conntrack.Pressure) []health.Finding {
 	}
 	f.Problem += "; clients with most entries: " + clientsText(p.Holders.Clients)
 	for _, key := range holders(p.Holders) {
-		f.Services = append(f.Services, health.Affected{Service: key.String(), Reason: entriesText(p.Holders.Services[key].Open)})
+		f.Services = append(f.Services, health.Affected{Service: key.String(), Reason: entriesText(p.Holders.Services[key].Entries())})
 	}
 	return []health.Finding{f}
 }
 
 // holders are the Services with most entries.
 func holders(f *traffic.Flows) []service.Key {
-	return f.Top(health.ServicesMax, func(s *traffic.ServiceFlows) uint64 { return s.Open })
+	return f.Top(health.ServicesMax, func(s *traffic.ServiceFlows) uint64 { return s.Entries() })
 }
 
 func usageText(p *conntrack.Pressure) string {
@@ -71,7 +71,7 @@ func (r *reports) pressed(p *conntrack.Pressure) {
 	if p.Holders != nil {
 		clients = clientsText(p.Holders.Clients)
 		for _, key := range holders(p.Holders) {
-			services = append(services, fmt.Sprintf("%s (%d)", key, p.Holders.Services[key].Open))
+			services = append(services, fmt.Sprintf("%s (%d)", key, p.Holders.Services[key].Entries()))
 		}
 	}
 	r.log.Warn("connection table under pressure", zap.String("finding", string(pressureKinds[p.Level])),

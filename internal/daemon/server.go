@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -140,6 +141,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
 		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
 	}
+	s.answers.Usage = usage.New(s.answers.Totals)
 	s.http = s.servers()
 	return nil
 }
@@ -237,8 +239,9 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
 	if s.offload != nil {
-		group.Go(func() error { s.offloadConnections(ctx); return nil })
+		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}
+	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
@@ -278,11 +281,11 @@ func (s *server) watchTraffic(ctx context.Context) error {
 	}
 }
 
-// offloadConnections waits for the first rules, because nothing is urgent about it.
-func (s *server) offloadConnections(ctx context.Context) {
+// afterFirstSync runs what is not urgent, once the first rules are applied.
+func (s *server) afterFirstSync(ctx context.Context, run func(context.Context)) {
 	select {
 	case <-s.proxy.FirstSync():
-		s.offload.Run(ctx)
+		run(ctx)
 	case <-ctx.Done():
 	}
 }

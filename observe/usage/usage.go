@@ -172,9 +172,16 @@ func (r *Recorder) keep(u Used) {
 	}
 }
 
+// Add adds an amount, unless it is zero.
+func (a Amounts) Add(of Of, amount traffic.At) {
+	if amount != (traffic.At{}) {
+		a[of] = a[of].Plus(amount)
+	}
+}
+
 func (a Amounts) add(others Amounts) {
 	for of, other := range others {
-		a[of] = a[of].Plus(other)
+		a.Add(of, other)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -59,6 +60,8 @@ type Inspection struct {
 	Offload *backend.Offload
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
+	// Usage remembers the traffic of the last minutes.
+	Usage *usage.Recorder
 	// Started is when the process began.
 	Started time.Time
 }
