@@ -23,8 +23,9 @@ type TrafficConfig struct {
 	// Inside is that of Config.
 	Inside func(func() error) error
 
-	// look is the pause between two looks at the number of entries. Tests shorten it.
-	look time.Duration
+	// look is the pause between two looks at the number of entries, and share is readingShare. Tests change them.
+	look  time.Duration
+	share float64
 }
 
 const (
@@ -73,6 +74,9 @@ func NewTraffic(config TrafficConfig) *Traffic {
 	}
 	if config.look == 0 {
 		config.look = lookPause
+	}
+	if config.share == 0 {
+		config.share = readingShare
 	}
 	t := &Traffic{config: config, asked: make(chan question), account: newAccount(config.Continuous)}
 	t.pressure.Store(&Pressure{})
@@ -175,7 +179,7 @@ func (t *Traffic) read(ctx context.Context) (err error) {
 	began := time.Now()
 	defer func() {
 		now := time.Now()
-		t.rest = now.Add(time.Duration(float64(now.Sub(began)) * (1/readingShare - 1)))
+		t.rest = now.Add(time.Duration(float64(now.Sub(began)) * (1/t.config.share - 1)))
 	}()
 	r := t.account.begin(began, t.config.Ports())
 	for _, family := range service.Families {
