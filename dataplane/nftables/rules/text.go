@@ -368,10 +368,11 @@ func (e *Verdict) Text() string {
 // Text prints where the chain is called. The priority is a number because some versions of nft reject names such
 // as dstnat on the output hook.
 func (h *Base) Text() string {
-	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.hookName(), h.Priority)
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.HookName(), h.Priority)
 }
 
-func (h *Base) hookName() string {
+// HookName returns nft's name of the hook.
+func (h *Base) HookName() string {
 	names := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
 	if int(h.Hook) < len(names) {
 		return names[h.Hook]
