@@ -55,9 +55,17 @@ func difference(path *Path, predicted *explain.Answer, to string) string {
 	return ""
 }
 
-// sameVerdict reports whether a packet with a verdict ended as predicted.
+// sameVerdict reports whether a packet with a verdict ended as predicted. A packet that is refused by a rule that is
+// not traced is lost.
 func sameVerdict(predicted, traced explain.Verdict) bool {
-	return predicted == traced || predicted == explain.Untouched && traced == explain.Delivered
+	switch traced {
+	case explain.Delivered:
+		return predicted == explain.Delivered || predicted == explain.Untouched
+	case Lost:
+		return predicted == explain.Refused || predicted == explain.Dropped
+	default:
+		return predicted == traced
+	}
 }
 
 // sourceDifference compares the translation of the source. A translation to an address of a node that is the

@@ -106,17 +106,27 @@ func (l *ruleLists) rule(ctx context.Context, at place, handle uint64) found {
 }
 
 // text prints a rule. Of a rule with an expression that package rules cannot print, it lists the kinds of the
-// expressions, and the comment.
+// expressions that are neither common nor without effect, and the comment.
 func (l *ruleLists) text(at place, attrs []byte) string {
 	family := l.family
 	if at.family == unix.NFPROTO_IPV6 {
 		family = service.IPv6
 	}
 	r := rules.DecodeRule(attrs)
+	r.Exprs = slices.DeleteFunc(r.Exprs, func(e rules.Expr) bool {
+		u, ok := e.(*rules.Unknown)
+		if ok && u.Name == "match" && extension([]byte(u.Attrs)) == "comment" {
+			r.Comment, _, _ = strings.Cut(string(netlink.Find([]byte(u.Attrs), matchInfo).Data), "\x00")
+			return true
+		}
+		return ok && u.Name == "counter"
+	})
 	if text, err := r.Text(family); err == nil {
 		return text
 	}
-	text := "(" + strings.Join(slices.Compact(kinds(attrs)), ", ") + ")"
+	common := []string{"payload", "meta", "cmp", "bitwise", "immediate", "counter", "match comment"}
+	unusual := slices.DeleteFunc(kinds(attrs), func(kind string) bool { return slices.Contains(common, kind) })
+	text := "(" + strings.Join(append(unusual, "…"), ", ") + ")"
 	if r.Comment != "" {
 		text += fmt.Sprintf(" comment %q", r.Comment)
 	}
@@ -125,15 +135,23 @@ func (l *ruleLists) text(at place, attrs []byte) string {
 
 // kinds names the kinds of the expressions of a rule. Those of iptables-nft call extensions of iptables by name.
 func kinds(attrs []byte) (all []string) {
-	const extension = 1 // NFTA_MATCH_NAME, NFTA_TARGET_NAME
 	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
 		kind := netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
 		if kind == "match" || kind == "target" {
-			kind += " " + netlink.Find(netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data, extension).Text()
+			kind += " " + extension(netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data)
 		}
 		all = append(all, kind)
 	}
 	return all
+}
+
+// matchInfo is NFTA_MATCH_INFO. Of the extension comment, it is the text.
+const matchInfo = 3
+
+// extension returns the name of an extension of iptables.
+func extension(attrs []byte) string {
+	const name = 1 // NFTA_MATCH_NAME, NFTA_TARGET_NAME
+	return netlink.Find(attrs, name).Text()
 }
 
 // rejects reports whether a rule that drops a packet sends an error to its sender.

@@ -16,7 +16,8 @@ type Packet struct {
 	First, Last Header
 	// In and Out are the interfaces, as far as they are known.
 	In, Out string
-	// New is set if chains that translate addresses saw the packet. They see the first one of a connection.
+	// New is set for the first packet of a connection, and for all packets if connections are not tracked. Later
+	// packets are translated like the first one, regardless of the rules.
 	New   bool
 	Steps []Step
 	// Hook is the last hook of IPv4 or IPv6 that the packet reached. Passed is set if it passed all chains there.
@@ -89,13 +90,13 @@ func (a *assembly) add(ctx context.Context, e *event) {
 	}
 	if routed {
 		p.Hook, p.base, p.order, p.behind = p.at, e.at, order(&base), false
-		p.New = p.New || base.Kind == "nat"
 	}
 	p.behind = p.behind || e.ends()
 	switch {
 	case own:
-		p.marked = p.marked || e.kind == kindRule
-		p.Reply = p.Reply || e.kind == kindRule && isReply(e.at)
+		p.marked = p.marked || a.own.marks(e)
+		p.Reply = p.Reply || e.kind == kindRule && base.Priority == repliesPriority
+		p.New = p.New || e.kind == kindRule && base.Priority == begunPriority || !a.own.replies
 		p.Passed = base.Priority == lastPriority
 	case e.kind != kindReturn || e.handle != 0: // the end of a chain is no step
 		p.Steps = append(p.Steps, a.step(ctx, p.at, e))

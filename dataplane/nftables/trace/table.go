@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -25,16 +26,18 @@ const (
 	tableOwned    = 2 // NFT_TABLE_F_OWNER, Linux 5.12
 )
 
-// The own chains of each hook are before and behind all others. The first ones of prerouting and output select
-// packets of the flow, and those that end in replies select replies. All others only show how far a packet
-// got, and with which addresses.
+// The own chains of each hook are before and behind all others. At prerouting and output, the first chain selects
+// packets of the flow, and two more chains select replies and recognize new connections. The other chains
+// only show how far a packet got, and with which addresses.
 const (
 	first   = "-first"
 	replies = "-replies"
+	begun   = "-new"
 	last    = "-last"
 
 	// repliesPriority is directly behind connection tracking.
 	repliesPriority = -199
+	begunPriority   = repliesPriority + 1
 	// lastPriority is directly before the confirmation of connections.
 	lastPriority = math.MaxInt32 - 1
 )
@@ -77,7 +80,7 @@ func addTable(flow Flow, withReplies bool) (*table, error) {
 		t.addChain(tx, c)
 	}
 	err = t.commit(tx)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+	if r, ok := errors.AsType[*wire.Rejection](err); ok && r.Kind == unix.NFT_MSG_NEWTABLE {
 		err = fmt.Errorf("the kernel does not delete a table with its process (requires Linux 5.12): %w", err)
 	}
 	if err != nil {
@@ -104,6 +107,7 @@ func (t *table) chains(flow Flow) []rules.Chain {
 		add(hook, first, math.MinInt32, selected)
 		if begins && t.replies {
 			add(hook, replies, repliesPriority, []rules.Rule{{Exprs: append(t.reply(flow), mark()...)}})
+			add(hook, begun, begunPriority, []rules.Rule{{Exprs: append(t.original(flow), newConnection()...)}})
 		}
 		add(hook, last, lastPriority, nil)
 	}
@@ -138,6 +142,12 @@ func (t *table) reply(flow Flow) []rules.Expr {
 		exprs = append(exprs, equal(original(unix.NFT_CT_PROTO_SRC), port(flow.From)...)...)
 	}
 	return append(exprs, equal(original(unix.NFT_CT_PROTO_DST), port(flow.To)...)...)
+}
+
+// newConnection matches packets that begin a connection.
+func newConnection() []rules.Expr {
+	const state = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
+	return equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATE}, binary.NativeEndian.AppendUint32(nil, state)...)
 }
 
 func equal(load rules.Expr, value ...byte) []rules.Expr {
@@ -198,7 +208,6 @@ func (t *table) commit(tx *wire.Transaction) error {
 func (t *table) has(at place) bool { return at.family == t.header().Protocol && at.table == t.name }
 
 // marks reports whether the message is about a rule that selected a packet.
-func (t *table) marks(e *event) bool { return t.has(e.at) && e.kind == kindRule }
-
-// isReply reports whether the rule selects replies.
-func isReply(at place) bool { return strings.HasSuffix(at.chain, replies) }
+func (t *table) marks(e *event) bool {
+	return t.has(e.at) && e.kind == kindRule && !strings.HasSuffix(e.at.chain, begun)
+}
