@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"net"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -75,13 +76,16 @@ func (a *assembly) kept() (all []Packet) {
 // add adds a message to its packet.
 func (a *assembly) add(ctx context.Context, e *event) {
 	own := a.own.has(e.at)
+	if !own && strings.HasPrefix(e.at.table, tablePrefix) {
+		return // another trace runs
+	}
 	base, isBase := a.chains[e.at]
 	if own {
 		base, isBase = a.own.bases[e.at.chain]
 	}
 	routed := isBase && isRouted(e.at.family)
 	p := a.open[e.id]
-	if p == nil || routed && p.precedes(e.at, &base) {
+	if p == nil || routed && p.precedes(e.at, &base) || a.own.marks(e) && p.at != base.HookName() {
 		p = a.begin(e)
 	}
 	p.see(e)

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TablePrefix begins the names of the temporary tables. The number of the socket follows, so that several
+// tablePrefix begins the names of the temporary tables. The number of the socket follows, so that several
 // traces can run at the same time.
-const TablePrefix = "sluice-trace-"
+const tablePrefix = "sluice-trace-"
 
 // The attributes and the flag of a table that belongs to a socket; package unix does not name them.
 const (
@@ -66,7 +66,7 @@ func addTable(flow Flow, withReplies bool) (*table, error) {
 	}
 	t := &table{
 		socket: socket, family: service.FamilyOf(flow.To.Addr()), replies: withReplies,
-		name: fmt.Sprint(TablePrefix, socket.Port()), bases: map[string]rules.Base{},
+		name: fmt.Sprint(tablePrefix, socket.Port()), bases: map[string]rules.Base{},
 	}
 	tx := wire.NewTransaction(t.header().Protocol)
 	tx.Begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
