@@ -45,9 +45,8 @@ func newTracedNode(t *testing.T, family service.Family, w way) *tracedNode {
 	run.Stderr = create(t, n.log)
 	hold(t, n.network.Node(), run)
 	for deadline := time.Now().Add(waitMax); ; time.Sleep(20 * time.Millisecond) {
-		status := n.command("sluice", "status", "--socket", n.socket)
-		text, err := n.network.Node().Output(status)
-		if err == nil && strings.Contains(string(text), "Health: no problems") {
+		text, err := n.network.Node().Output(n.command("sluice", "get", "services", "--socket", n.socket))
+		if err == nil && strings.Count(string(text), " applied ") == 2 {
 			return n
 		}
 		if time.Now().After(deadline) {

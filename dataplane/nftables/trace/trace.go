@@ -53,8 +53,6 @@ type Record struct {
 	Replies bool
 }
 
-var errEnded = errors.New("the trace ended")
-
 // Run traces a flow until the context ends, which is no error, in the network namespace of the calling
 // thread. It calls ready when the selection begins. It needs CAP_NET_ADMIN and Linux 5.12.
 func Run(ctx context.Context, flow Flow, ready func()) (_ *Record, err error) {
@@ -101,30 +99,22 @@ type capture struct {
 // run collects until the context ends or a limit is reached, and then for settleTime.
 func (c *capture) run(ctx context.Context, listener *netlink.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
-	listening, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	settled := make(chan struct{})
-	go func() {
-		defer close(settled)
-		<-ctx.Done()
-		c.ended = time.Now()
-		if err := c.own.unmark(); err != nil {
-			end(err)
-			return
-		}
-		time.Sleep(settleTime)
-		end(errEnded)
-	}()
-	err := listener.Run(listening, func(m netlink.Message) {
+	defer stop()
+	each := func(m netlink.Message) {
 		if c.add(m) {
 			stop()
 		}
-	}, func() { c.lost = true })
-	stop()
-	<-settled
-	if errors.Is(err, errEnded) {
-		return nil
 	}
-	return err
+	lost := func() { c.lost = true }
+	if err := listener.Run(ctx, each, lost); ctx.Err() == nil {
+		return err
+	}
+	c.ended = time.Now()
+	if err := c.own.unmark(); err != nil {
+		return err
+	}
+	time.Sleep(settleTime)
+	return listener.Pending(each, lost)
 }
 
 // add keeps a message, and reports whether a limit is reached.
