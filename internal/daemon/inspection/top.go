@@ -134,8 +134,8 @@ func (i *Inspection) topClients(ctx context.Context, q *inspect.TopQuery) (*insp
 	list := &inspect.TopList{Counted: inspect.TopCounted{Open: true}}
 	clients := map[client]inspect.TopItem{}
 	add := func(of service.Key, address netip.Addr, carried traffic.Carried) {
-		if !q.Wants(of.Namespace, of.Name) {
-			return
+		if !q.Wants(of.Namespace, of.Name) || carried.Open == 0 && carried.Bytes() == 0 {
+			return // of closed connections
 		}
 		made := clients[client{of, address}]
 		made.Namespace, made.Name, made.Client = of.Namespace, of.Name, address.String()
