@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/kube"
@@ -42,7 +43,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, t *conntrack.Traffic, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, t *conntrack.Traffic, used *usage.Recorder, seen *view) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -65,7 +66,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		ports.Healthy = r.monitor.Healthy
 	}
 	r.ports = health.NewPorts(ports)
-	config := metricsConfig(o, b, life)
+	config := metricsConfig(o, b, life, used)
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
 		config.Pressure = t.Pressure

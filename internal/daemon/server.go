@@ -113,7 +113,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			Changed: func(p conntrack.Pressure) { s.reports.pressed(&p) }, Failed: func(err error) { s.reports.tableRead(err) },
 		})
 	}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, seen); err != nil {
+	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, recorder, seen); err != nil {
 		return err
 	}
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}}
@@ -141,7 +142,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
 		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
 	}
-	s.answers.Usage = usage.New(s.answers.Totals)
+	s.answers.Usage = recorder
 	s.http = s.servers()
 	return nil
 }

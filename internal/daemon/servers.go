@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -38,10 +39,13 @@ func (s *server) servers() (all []*web.Server) {
 }
 
 // metricsConfig says what is counted.
-func metricsConfig(o *Options, b *setup.Backend, life *lifetime) metrics.Config {
+func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
 		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
+	}
+	if b.Mode != config.ModeIPTables { // which counts nothing
+		c.Used = used.Sum
 	}
 	switch b.Mode {
 	case config.ModeNFTables:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
@@ -58,3 +60,18 @@ func addAmounts(to usage.Amounts, key service.Key, c *counted) {
 
 // CountsRefusals reports whether this mode counts refused packets.
 func (m *Metrics) CountsRefusals() bool { return len(refusals[m.config.Mode]) > 0 }
+
+var (
+	usedDesc = prometheus.NewDesc("sluice_connections_total",
+		"New connections and flows to all Services since the process began (all modes except iptables).", nil, nil)
+	usedRefusedDesc = prometheus.NewDesc("sluice_refused_total",
+		"Refused packets (nftables mode) or clients (userspace mode) of all Services since the process began, by reason.", []string{"reason"}, nil)
+)
+
+func (m *Metrics) collectUsed(to chan<- prometheus.Metric) {
+	used := m.config.Used()
+	send(to, usedDesc, prometheus.CounterValue, float64(used.Connections))
+	for _, reason := range refusals[m.config.Mode] {
+		send(to, usedRefusedDesc, prometheus.CounterValue, float64(used.Refused[reason]), reason.String())
+	}
+}

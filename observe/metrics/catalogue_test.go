@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
@@ -86,6 +87,10 @@ func everything(t *testing.T, mode string) *Metrics {
 			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
 		}
 	}
+	used := func() traffic.At { return traffic.At{} }
+	if mode == modeIPTables {
+		used = nil
+	}
 	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
 	var relayed func() Relay
 	if mode == modeUserspace {
@@ -95,7 +100,7 @@ func everything(t *testing.T, mode string) *Metrics {
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}

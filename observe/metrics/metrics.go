@@ -77,6 +77,9 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
+	// Used returns what all Services together were used for since the process began, usually Recorder.Sum. It is
+	// called at each scrape. Nil if nothing is counted.
+	Used func() traffic.At
 	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
 	Pressure func() conntrack.Pressure
 	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
@@ -178,6 +181,9 @@ func New(config Config) (*Metrics, error) {
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
 	if config.Relay != nil {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
+	}
+	if config.Used != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
 	}
 	if config.Pressure != nil {
 		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
