@@ -95,7 +95,7 @@ func newSite(t *testing.T) *site {
 	s.step("images are built", func() {
 		pods, err := harness.MakeUpstreamImages(s.dir)
 		must(err)
-		s.archives = append(s.archives, pods.Agnhost, pods.CoreDNS)
+		s.archives = append(s.archives, pods.Agnhost, pods.CoreDNS, pods.BoomServer)
 		s.pod, s.podImage, err = harness.MakePodImage(s.dir)
 		must(err)
 		if *proxyFlag == "kube-proxy" {
@@ -123,6 +123,7 @@ func (s *site) start(t *testing.T) {
 	}
 	s.Tag(t, harness.AgnhostImage, image.GetE2EImage(image.Agnhost), image.GetE2EImage(image.BusyBox),
 		image.GetE2EImage(image.GlibcDnsTesting), image.GetE2EImage(image.DistrolessIptables))
+	s.Tag(t, harness.BoomServerImage, image.GetE2EImage(image.RegressionIssue74839))
 	// These only have to run, and no test connects to them.
 	s.Tag(t, s.podImage, image.GetE2EImage(image.Nginx), image.GetPauseImageName())
 	for i := range nodes {
@@ -240,8 +241,9 @@ func (s *site) report(t *testing.T, r result) {
 		file := resultFile(resultsDir, r.Proxy, r.Mode)
 		if err := r.write(file); err != nil {
 			t.Error(err)
+		} else {
+			fmt.Fprintln(&b, "  recorded in test/e2e/upstream/"+file)
 		}
-		fmt.Fprintln(&b, "  recorded in test/e2e/upstream/"+file)
 	}
 	if *printFlag != "" {
 		if err := os.WriteFile(*printFlag, []byte(b.String()), 0o644); err != nil {
