@@ -56,9 +56,9 @@ func MakeUpstreamImages(out string) (UpstreamImages, error) {
 		all.BoomServer, _, err = makeStaticImage(out, "boom-server", boom)
 	}
 	image := debianImage{name: AgnhostImage, binary: agnhost, command: "pause", packages: agnhostPackages,
-		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd"},
-		// agnhost serves HTTPS with them.
-		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key")}}
+		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd", "coredns": filepath.Base(coreDNS)},
+		// agnhost serves HTTPS with the first two.
+		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key"), coreDNS}}
 	return all, errors.Join(err, image.make(top, all.Agnhost))
 }
 

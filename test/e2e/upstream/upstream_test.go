@@ -131,12 +131,17 @@ func (s *site) start(t *testing.T) {
 	}
 }
 
+// install installs the proxy. In nftables mode, node ports on localhost have to be switched on, for both.
 func (s *site) install(t *testing.T) {
+	var fields []string
+	if *modeFlag == "nftables" {
+		fields = []string{"nodePortAddresses: [primary, localhost]", "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}"}
+	}
 	if *proxyFlag == "kube-proxy" {
-		s.InstallKubeProxy(t, *modeFlag)
+		s.InstallKubeProxy(t, *modeFlag, fields...)
 		return
 	}
-	s.InstallSluice(t, filepath.Join(s.dir, "install.yaml"), "sluice:"+s.version, *modeFlag)
+	s.InstallSluice(t, filepath.Join(s.dir, "install.yaml"), "sluice:"+s.version, *modeFlag, fields...)
 }
 
 // run runs the suite on X, prints each result, and returns all of them.
@@ -155,7 +160,7 @@ func (s *site) run(t *testing.T) []test {
 		args = append(args, "--focus="+*focusFlag)
 	}
 	args = append(args, s.suite, "--", "--provider=skeleton", "--kubeconfig="+s.AdminKubeconfig(), "--kubectl-path="+s.KubectlPath(),
-		"--results="+results, "--disable-log-dump", "--dump-logs-on-failure=false")
+		"--results="+results, fmt.Sprintf("--num-nodes=%d", nodes), "--disable-log-dump", "--dump-logs-on-failure=false")
 	suite, err := netns.StartDaemon(s.X.Namespace, filepath.Join(t.ArtifactDir(), "suite.log"), exec.Command(s.ginkgo, args...))
 	if err != nil {
 		t.Fatal(err)
