@@ -15,8 +15,8 @@ const RolloutMax = "90s"
 const conntrackMax = "conntrack: {maxPerCore: 0}"
 
 // InstallSluice follows the comment at the top of deploy/install.yaml, which it writes to a file with the
-// values of this cluster. The empty mode is the default.
-func (c *NodeCluster) InstallSluice(t testing.TB, file, image, mode string) {
+// values of this cluster, and further fields. The empty mode is the default.
+func (c *NodeCluster) InstallSluice(t testing.TB, file, image, mode string, fields ...string) {
 	t.Helper()
 	top, err := repository()
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *NodeCluster) InstallSluice(t testing.TB, file, image, mode string) {
 		{"sluice:latest", image},
 		{"CONTROL_PLANE:6443", c.APIServer().String()},
 		{`mode: ""`, fmt.Sprintf("mode: %q", mode)},
-		{`clusterCIDR: ""`, fmt.Sprintf("clusterCIDR: %q\n    %s", PodCIDRs, conntrackMax)},
+		{`clusterCIDR: ""`, fmt.Sprintf("clusterCIDR: %q\n    %s", PodCIDRs, strings.Join(append(fields, conntrackMax), "\n    "))},
 	} {
 		if !strings.Contains(text, change[0]) {
 			t.Fatalf("deploy/install.yaml has no %q", change[0])
@@ -57,15 +57,15 @@ mode: MODE
 clusterCIDR: "PODS"
 ` + conntrackMax + "\n"
 
-// InstallKubeProxy adds the DaemonSet of kubeadm, with the configured mode, and waits for the proxies.
-func (c *NodeCluster) InstallKubeProxy(t testing.TB, mode string) {
+// InstallKubeProxy adds the DaemonSet of kubeadm, with the mode and further fields, and waits for the proxies.
+func (c *NodeCluster) InstallKubeProxy(t testing.TB, mode string, fields ...string) {
 	t.Helper()
 	version, err := KubernetesVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
-	text := strings.NewReplacer("VERSION", version, "SERVER", c.APIServer().String(), "PODS", PodCIDRs, "MODE", mode).Replace(kubeadmConfig)
+	text := strings.NewReplacer("VERSION", version, "SERVER", c.APIServer().String(), "PODS", PodCIDRs, "MODE", mode).Replace(kubeadmConfig) + strings.Join(fields, "\n")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

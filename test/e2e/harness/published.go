@@ -173,7 +173,7 @@ func (i debianImage) make(top, archive string) error {
 		errs = append(errs, do("ln", "-sfn", target, filepath.Join(root, link)))
 	}
 	for _, file := range i.files {
-		errs = append(errs, do("install", "-m", "644", file, root))
+		errs = append(errs, do("install", file, root))
 	}
 	return errors.Join(append(errs,
 		do("go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"),

@@ -10,7 +10,7 @@ import (
 
 // UpstreamImages are archives for the pods of Kubernetes' end-to-end tests.
 type UpstreamImages struct {
-	Agnhost, CoreDNS string
+	Agnhost, CoreDNS, BoomServer string
 }
 
 // AgnhostImage is the name of the image with agnhost on the nodes.
@@ -21,7 +21,11 @@ const AgnhostImage = "sluice.test/agnhost:published"
 var agnhostPackages = []string{"bash", "coreutils", "dash", "grep", "sed", "hostname", "libc-bin", "curl", "wget",
 	"bind9-dnsutils", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat", "procps", "iptables", "conntrack"}
 
-// MakeUpstreamImages writes an archive with agnhost and these programs, and one with CoreDNS.
+// BoomServerImage is the name of the image with the server that sends packets that conntrack rejects.
+const BoomServerImage = "sluice.test/boom-server:boom-server-static"
+
+// MakeUpstreamImages writes an archive with agnhost and these programs, one with CoreDNS, and one with the
+// server of BoomServerImage.
 func MakeUpstreamImages(out string) (UpstreamImages, error) {
 	top, err := repository()
 	if err != nil {
@@ -41,13 +45,20 @@ func MakeUpstreamImages(out string) (UpstreamImages, error) {
 	if err != nil {
 		return UpstreamImages{}, err
 	}
+	boom, err := build("", "e2e-boom-server", upstreamModule, kubernetesModule+"/test/images/regression-issue-74839", static...)
+	if err != nil {
+		return UpstreamImages{}, err
+	}
 	porter := filepath.Join(strings.TrimSpace(string(source)), "porter")
 	all := UpstreamImages{Agnhost: filepath.Join(out, "agnhost.tar")}
 	all.CoreDNS, _, err = makeStaticImage(out, "coredns", coreDNS)
+	if err == nil {
+		all.BoomServer, _, err = makeStaticImage(out, "boom-server", boom)
+	}
 	image := debianImage{name: AgnhostImage, binary: agnhost, command: "pause", packages: agnhostPackages,
-		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd"},
-		// agnhost serves HTTPS with them.
-		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key")}}
+		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd", "coredns": filepath.Base(coreDNS)},
+		// agnhost serves HTTPS with the first two.
+		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key"), coreDNS}}
 	return all, errors.Join(err, image.make(top, all.Agnhost))
 }
 

@@ -64,7 +64,8 @@ const head = `# Conformance
 
 Results of Kubernetes' published end-to-end tests, on a cluster of three nodes: all tests of the group *sig-network*,
 with kube-proxy as the baseline and with Sluice. Each node is a set of namespaces on one machine, with containerd, the
-network plugins of Debian and a real kubelet. The cluster is dual-stack, with IPv4 first.
+network plugins of Debian and a real kubelet. The cluster is dual-stack, with IPv4 first. In nftables mode, node ports
+on localhost are enabled (` + "`nodePortAddresses: [primary, localhost]`" + `).
 
 ` + "`make test-upstream`" + ` runs the tests and records the results, and ` + "`make conformance-page`" + ` generates this page. A failed
 test is repeated once, with either proxy.

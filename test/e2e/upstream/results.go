@@ -156,6 +156,9 @@ func (r result) write(file string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 

@@ -95,7 +95,7 @@ func newSite(t *testing.T) *site {
 	s.step("images are built", func() {
 		pods, err := harness.MakeUpstreamImages(s.dir)
 		must(err)
-		s.archives = append(s.archives, pods.Agnhost, pods.CoreDNS)
+		s.archives = append(s.archives, pods.Agnhost, pods.CoreDNS, pods.BoomServer)
 		s.pod, s.podImage, err = harness.MakePodImage(s.dir)
 		must(err)
 		if *proxyFlag == "kube-proxy" {
@@ -123,6 +123,7 @@ func (s *site) start(t *testing.T) {
 	}
 	s.Tag(t, harness.AgnhostImage, image.GetE2EImage(image.Agnhost), image.GetE2EImage(image.BusyBox),
 		image.GetE2EImage(image.GlibcDnsTesting), image.GetE2EImage(image.DistrolessIptables))
+	s.Tag(t, harness.BoomServerImage, image.GetE2EImage(image.RegressionIssue74839))
 	// These only have to run, and no test connects to them.
 	s.Tag(t, s.podImage, image.GetE2EImage(image.Nginx), image.GetPauseImageName())
 	for i := range nodes {
@@ -130,12 +131,17 @@ func (s *site) start(t *testing.T) {
 	}
 }
 
+// install installs the proxy. In nftables mode, node ports on localhost have to be switched on, for both.
 func (s *site) install(t *testing.T) {
+	var fields []string
+	if *modeFlag == "nftables" {
+		fields = []string{"nodePortAddresses: [primary, localhost]", "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}"}
+	}
 	if *proxyFlag == "kube-proxy" {
-		s.InstallKubeProxy(t, *modeFlag)
+		s.InstallKubeProxy(t, *modeFlag, fields...)
 		return
 	}
-	s.InstallSluice(t, filepath.Join(s.dir, "install.yaml"), "sluice:"+s.version, *modeFlag)
+	s.InstallSluice(t, filepath.Join(s.dir, "install.yaml"), "sluice:"+s.version, *modeFlag, fields...)
 }
 
 // run runs the suite on X, prints each result, and returns all of them.
@@ -154,7 +160,7 @@ func (s *site) run(t *testing.T) []test {
 		args = append(args, "--focus="+*focusFlag)
 	}
 	args = append(args, s.suite, "--", "--provider=skeleton", "--kubeconfig="+s.AdminKubeconfig(), "--kubectl-path="+s.KubectlPath(),
-		"--results="+results, "--disable-log-dump", "--dump-logs-on-failure=false")
+		"--results="+results, fmt.Sprintf("--num-nodes=%d", nodes), "--disable-log-dump", "--dump-logs-on-failure=false")
 	suite, err := netns.StartDaemon(s.X.Namespace, filepath.Join(t.ArtifactDir(), "suite.log"), exec.Command(s.ginkgo, args...))
 	if err != nil {
 		t.Fatal(err)
@@ -240,8 +246,9 @@ func (s *site) report(t *testing.T, r result) {
 		file := resultFile(resultsDir, r.Proxy, r.Mode)
 		if err := r.write(file); err != nil {
 			t.Error(err)
+		} else {
+			fmt.Fprintln(&b, "  recorded in test/e2e/upstream/"+file)
 		}
-		fmt.Fprintln(&b, "  recorded in test/e2e/upstream/"+file)
 	}
 	if *printFlag != "" {
 		if err := os.WriteFile(*printFlag, []byte(b.String()), 0o644); err != nil {
