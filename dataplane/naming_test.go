@@ -135,7 +135,7 @@ func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 		expectTold(t, found, map[string]int{
 			in("frontends"): 3, in("nodeports"): 1, in("cluster-endpoints"): 3, in("local-endpoints"): 2,
 			in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
-			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]),
+			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]), in("admitted"): 1, in("out-of-range"): 1,
 		})
 		other := iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14})
 		found = toldOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{}), &port)

@@ -67,6 +67,7 @@ var pages = []followedPage{
 	{page: "docs/inspect-rules.md", bench: loadedBench},
 	{page: "docs/metrics.md", bench: nodeBench},
 	{page: "docs/plan.md", bench: emptyBench},
+	{page: "docs/trace.md", bench: nodeBench},
 }
 
 // TestPages follows each page as a reader does, from the first command to the last.

@@ -28,7 +28,7 @@ existing conntrack entries for the client.
 With --manifests, it evaluates the rules that Sluice would load for the Services,
 EndpointSlices and Nodes in DIR, with the flags below. No privilege is needed.
 
-Rules of other programs are not considered.`,
+Rules of other programs are not considered; sluice trace shows their effect.`,
 		Example: `  sluice explain --from 10.244.1.5 --to 10.96.0.10:53/udp
   sluice explain --from 203.0.113.9 --to 192.0.2.10:443 -o json
   sluice explain --manifests examples/web --from 10.244.1.5 --to 172.30.1.10:80`,

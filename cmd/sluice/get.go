@@ -119,11 +119,12 @@ func getConnectionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "connections [NAMESPACE/NAME]",
 		Aliases: []string{"connection", "conn"},
-		Short:   "List connections to Services (userspace and nftables modes)",
+		Short:   "List connections to Services",
 		Long: `List open connections: client, Service, frontend address and endpoint.
 In userspace mode, these are the forwarded TCP connections and UDP sessions,
-oldest first, with bytes in each direction and age. In nftables mode, these are the
-connections translated by the kernel, with their state. In the other modes, use conntrack.`,
+oldest first, with bytes in each direction and age. In the other modes, these are the
+connections translated by the kernel, with their state, and with bytes in each direction
+if the kernel counts them (traffic.accounting).`,
 		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()

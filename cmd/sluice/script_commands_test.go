@@ -163,7 +163,7 @@ func (b *bench) listing() string {
 	tables := b.printed("nft", "list", "tables")
 	for _, family := range []string{"ip", "ip6"} {
 		if strings.Contains(tables, "table "+family+" kube-proxy\n") {
-			all.WriteString(sortBlocks(b.printed("nft", "list", "table", family, "kube-proxy")))
+			all.WriteString(sortBlocks(b.printed("nft", "--stateless", "list", "table", family, "kube-proxy")))
 		}
 	}
 	return all.String()

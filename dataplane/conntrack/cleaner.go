@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 		c.Listen = func(Event) {}
 	}
 	if c.Inside == nil {
-		c.Inside = func(f func() error) error { return f() }
+		c.Inside = here
 	}
 	return c
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -26,12 +28,26 @@ type Connection struct {
 	State string
 	// Offloaded is set while a flowtable has the connection: its packets bypass netfilter.
 	Offloaded bool
+	// Accounted is set if the kernel counts its packets and bytes, which are in Carried then: those from the client,
+	// and those to it, with the headers of IP and above. It does so for connections that began after
+	// net.netfilter.nf_conntrack_acct was set.
+	Accounted bool
+	Carried   traffic.Counts
+	// Began is zero unless net.netfilter.nf_conntrack_timestamp was set before.
+	Began time.Time
 }
 
 const (
 	attrProtocolInfo = 4 // CTA_PROTOINFO
 	attrInfoTCP      = 1 // CTA_PROTOINFO_TCP
 	attrTCPState     = 1 // CTA_PROTOINFO_TCP_STATE
+
+	attrCountersIn  = 9  // CTA_COUNTERS_ORIG
+	attrCountersOut = 10 // CTA_COUNTERS_REPLY
+	attrPackets     = 1  // CTA_COUNTERS_PACKETS
+	attrBytes       = 2  // CTA_COUNTERS_BYTES
+	attrTimestamp   = 20 // CTA_TIMESTAMP
+	attrStart       = 1  // CTA_TIMESTAMP_START
 )
 
 // tcpStates are the names of enum tcp_conntrack.
@@ -50,7 +66,7 @@ func Connections(ctx context.Context, protocol service.Protocol, from, to netip.
 		if filtered {
 			filter = appendConnectionFilter(nil, family, protocol, to)
 		}
-		err = eachConnection(ctx, family, filter, func(c Connection) {
+		err = eachConnection(ctx, here, family, filter, func(c Connection) {
 			switch {
 			case c.Protocol != protocol.Number() || c.To != to || c.From.Addr() != from.Addr() || from.Port() != 0 && c.From.Port() != from.Port():
 			case len(list) < most:
@@ -71,8 +87,8 @@ func Connections(ctx context.Context, protocol service.Protocol, from, to netip.
 
 // Translated calls each with all connections of a family that lead elsewhere than their client asked for.
 func Translated(ctx context.Context, family service.Family, each func(Connection)) error {
-	err := eachConnection(ctx, family, nil, func(c Connection) {
-		if c.Answerer != c.To {
+	err := eachConnection(ctx, here, family, nil, func(c Connection) {
+		if c.translated() {
 			each(c)
 		}
 	})
@@ -82,14 +98,22 @@ func Translated(ctx context.Context, family service.Family, each func(Connection
 	return nil
 }
 
-// eachConnection lists the connections of a family that a filter, which may be nil, lets through.
-func eachConnection(ctx context.Context, family service.Family, filter []byte, each func(Connection)) (err error) {
-	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+// translated reports whether the connection leads elsewhere than its client asked for.
+func (c *Connection) translated() bool { return c.Answerer != c.To }
+
+// here runs a function in the process's own network namespace.
+func here(f func() error) error { return f() }
+
+// eachConnection lists the connections of a family, in a network namespace, that a filter, which may be nil, lets
+// through.
+func eachConnection(ctx context.Context, inside func(func() error) error, family service.Family, filter []byte, each func(Connection)) (err error) {
+	n := netfilter{family: family, inside: inside}
+	socket, err := n.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
-	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageGet, unix.NLM_F_DUMP, layouts[family].protocol)
+	request, mark := n.begin(nil, messageGet, unix.NLM_F_DUMP)
 	return socket.Ask(ctx, netlink.Finish(append(request, filter...), mark), func(m netlink.Message) error {
 		if entry, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); ok {
 			each(parseConnection(entry.Attrs))
@@ -130,6 +154,13 @@ func parseConnection(attrs []byte) (c Connection) {
 			c.Offloaded = attr.Uint32()&statusOffloaded != 0
 		case attrID:
 			c.Number = attr.Uint32()
+		case attrCountersIn:
+			c.Accounted = true
+			c.Carried.PacketsIn, c.Carried.BytesIn = counters(attr.Data)
+		case attrCountersOut:
+			c.Carried.PacketsOut, c.Carried.BytesOut = counters(attr.Data)
+		case attrTimestamp:
+			c.Began = time.Unix(0, int64(netlink.Find(attr.Data, attrStart).Uint64()))
 		case attrProtocolInfo:
 			state := netlink.Find(netlink.Find(attr.Data, attrInfoTCP).Data, attrTCPState)
 			if len(state.Data) == 1 && int(state.Data[0]) < len(tcpStates) {
@@ -138,4 +169,9 @@ func parseConnection(attrs []byte) (c Connection) {
 		}
 	}
 	return c
+}
+
+// counters reads those of one direction.
+func counters(b []byte) (packets, bytes uint64) {
+	return netlink.Find(b, attrPackets).Uint64(), netlink.Find(b, attrBytes).Uint64()
 }

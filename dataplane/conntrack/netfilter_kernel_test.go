@@ -211,6 +211,7 @@ func appendInjected(b []byte, family service.Family, f *injected, last bool) []b
 		attrTimeout   = 7 // CTA_TIMEOUT
 		confirmed     = 1 << 3
 		seenReply     = 1 << 1
+		assured       = 1 << 2
 		timeoutSecond = 600
 	)
 	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
@@ -220,7 +221,7 @@ func appendInjected(b []byte, family service.Family, f *injected, last bool) []b
 	b, mark := (&netfilter{family: family}).begin(b, messageNew, flags)
 	b = appendTuple(b, attrOriginal, family, f.protocol, f.client, f.destination)
 	b = appendTuple(b, attrReply, family, f.protocol, f.answerer, f.source)
-	b = netlink.AppendUint32(b, attrStatus, confirmed|seenReply)
+	b = netlink.AppendUint32(b, attrStatus, confirmed|seenReply|assured)
 	b = netlink.AppendUint32(b, attrTimeout, timeoutSecond)
 	return netlink.Finish(b, mark)
 }

@@ -16,6 +16,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/moby/buildkit v0.26.3
 	github.com/package-url/packageurl-go v0.1.3
+	github.com/prometheus/common v0.66.1
 	github.com/prometheus/prometheus v0.305.0
 	sigs.k8s.io/yaml v1.6.0
 )
@@ -51,7 +52,6 @@ require (
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
-	github.com/prometheus/common v0.66.1 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
 	github.com/sergi/go-diff v1.4.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect

@@ -41,6 +41,8 @@ type lifetime struct {
 	socket *inspection.Socket
 	// forwarders serve in userspace mode, whichever server is running.
 	forwarders *backend.Forwarders
+	// tallies have what nftables mode has counted, whichever server is running.
+	tallies *backend.Tallies
 	// offer is made when another process takes over from this one; nil before.
 	offer *peer.Offer
 	// sockets wait for the next server, in any mode.
@@ -52,7 +54,7 @@ func newLifetime(log *logging.Logger, open feed.Opener) *lifetime {
 	sockets := &relay.Sockets{}
 	return &lifetime{
 		log: log, owner: claim(log.Logger), open: open, socket: inspection.NewSocket(log.Logger),
-		forwarders: &backend.Forwarders{Sockets: sockets}, sockets: sockets,
+		forwarders: &backend.Forwarders{Sockets: sockets}, tallies: backend.NewTallies(), sockets: sockets,
 	}
 }
 

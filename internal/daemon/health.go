@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -13,9 +14,15 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// otherFindings returns the findings about other programs on this node, about manifests and about the offload.
-func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload) []health.Finding {
-	return slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload))
+// otherFindings returns the findings about other programs on this node, about manifests, about the offload and
+// about the connection table.
+func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload, t *conntrack.Traffic) []health.Finding {
+	all := slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload))
+	if t != nil {
+		p := t.Pressure()
+		all = append(all, pressureFindings(&p)...)
+	}
+	return all
 }
 
 // offloadFindings returns a finding if connections are not offloaded although the configuration asks for it.

@@ -1,12 +1,11 @@
 package daemon
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/service"
@@ -14,52 +13,41 @@ import (
 
 // relayed returns what userspace mode has passed on for a Service.
 func (l *lifetime) relayed(key service.Key) (all service.PerFamily[*metrics.Relayed]) {
-	var endpoints service.PerFamily[map[netip.AddrPort]*metrics.RelayedEndpoint]
 	for _, t := range l.forwarders.Registry().Traffic(key) {
 		family := t.Port.Family
 		if all[family] == nil {
-			all[family] = &metrics.Relayed{Refused: make(map[string]uint64)}
-			endpoints[family] = make(map[netip.AddrPort]*metrics.RelayedEndpoint)
+			all[family] = &metrics.Relayed{Endpoints: make(map[netip.AddrPort]metrics.RelayedEndpoint)}
 		}
-		addRelayed(all[family], endpoints[family], &t)
-	}
-	for family, made := range all {
-		if made == nil {
-			continue
-		}
-		addrs := slices.SortedFunc(maps.Keys(endpoints[family]), netip.AddrPort.Compare)
-		for _, at := range addrs[:min(len(addrs), metrics.RelayedEndpointsMax)] {
-			made.Endpoints = append(made.Endpoints, *endpoints[family][at])
-		}
+		addRelayed(all[family], &t)
 	}
 	return all
 }
 
+// reasons are the reasons of userspace mode as those of all modes.
+var reasons = [relay.Refusals]traffic.Reason{
+	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
+	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
+}
+
 // addRelayed adds what one Service port has passed on. Ports may share an endpoint.
-func addRelayed(to *metrics.Relayed, endpoints map[netip.AddrPort]*metrics.RelayedEndpoint, t *userspace.Traffic) {
-	addTally(&to.Counters, &t.Tally)
+func addRelayed(to *metrics.Relayed, t *userspace.Traffic) {
+	to.Counts = to.Counts.Plus(countsOf(&t.Tally))
 	to.Open += t.Open
 	to.Failures += t.Failures
 	to.Retries += t.Retries
 	for why, n := range t.Refused {
-		to.Refused[relay.Refusal(why).String()] += n
+		to.Refused[reasons[why]] += n
 	}
 	for at, tally := range t.Endpoints {
-		e := endpoints[at]
-		if e == nil {
-			e = &metrics.RelayedEndpoint{Endpoint: at}
-			endpoints[at] = e
+		e := to.Endpoints[at]
+		to.Endpoints[at] = metrics.RelayedEndpoint{
+			Counts: e.Plus(countsOf(&tally)), Open: e.Open + tally.Open, Failures: e.Failures + tally.Failures,
 		}
-		addTally(&e.Counters, &tally)
-		e.Open += tally.Open
-		e.Failures += tally.Failures
 	}
 }
 
-func addTally(to *metrics.Counters, t *userspace.Tally) {
-	to.Connections += t.Connections
-	to.BytesIn += t.ToTargets
-	to.BytesOut += t.ToClients
+func countsOf(t *userspace.Tally) traffic.Counts {
+	return traffic.Counts{Connections: t.Connections, BytesIn: t.ToTargets, BytesOut: t.ToClients}
 }
 
 // relayTotals returns what userspace mode has passed on since it began.

@@ -8,14 +8,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/kube"
@@ -40,7 +43,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, t *conntrack.Traffic, used *usage.Recorder, seen *view) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -56,15 +59,18 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	r.monitor = health.NewMonitor(health.Config{
 		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
 		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
-		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload) },
+		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload, t) },
 	})
 	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
 	if healthAddress(o, from) != "" {
 		ports.Healthy = r.monitor.Healthy
 	}
 	r.ports = health.NewPorts(ports)
-	config := metricsConfig(o, b, life)
+	config := metricsConfig(o, b, life, used)
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
+	if t != nil {
+		config.Pressure = t.Pressure
+	}
 	r.metrics, err = metrics.New(config)
 	return r, err
 }
@@ -153,6 +159,14 @@ func (v *view) nodePorts(family service.Family) (at service.NodePortAddresses) {
 		at = p.Facts().NodePorts[family]
 	}
 	return at
+}
+
+// ports returns the Service port of each frontend.
+func (v *view) ports() traffic.Ports {
+	if p := v.proxy.Load(); p != nil {
+		return inspection.Ports(p)
+	}
+	return traffic.Ports{}
 }
 
 // reporter returns who reports about a Service.

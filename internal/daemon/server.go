@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -38,6 +39,8 @@ type server struct {
 	reports *reports
 	// cleaner is nil in userspace mode.
 	cleaner *conntrack.Cleaner
+	// traffic watches the connection table; nil in userspace mode.
+	traffic *conntrack.Traffic
 	// offload is nil if the configuration does not ask for it.
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
@@ -74,10 +77,11 @@ func newServer(ctx context.Context, o *Options, life *lifetime) (*server, error)
 			return nil, err
 		}
 	}
-	b, err := setup.NewBackend(ctx, &o.Options, sysctls, life.forwarders, log)
+	b, err := setup.NewBackend(ctx, &o.Options, sysctls, life.forwarders, life.tallies, log)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
+	o.PrepareAccounting(b.Mode, sysctls, log)
 	ctx, end := context.WithCancel(ctx)
 	s := &server{options: o, life: life, feed: from, sysctls: sysctls, backend: b, log: log, current: &atomic.Pointer[config.Config]{}, end: end}
 	s.current.Store(o.Config)
@@ -103,11 +107,18 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
 		s.offload = &backend.Offload{Mode: s.backend.Mode, Log: s.log}
 	}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, seen); err != nil {
+	if s.backend.Mode != config.ModeUserspace { // which translates nothing
+		s.traffic = conntrack.NewTraffic(conntrack.TrafficConfig{
+			Ports: seen.ports, Continuous: s.options.Sluice.Traffic.Accounting,
+			Changed: func(p conntrack.Pressure) { s.reports.pressed(&p) }, Failed: func(err error) { s.reports.tableRead(err) },
+		})
+	}
+	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, recorder, seen); err != nil {
 		return err
 	}
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}}
-	if s.backend.Mode != config.ModeUserspace { // which translates nothing
+	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
 		})
@@ -129,8 +140,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
-		Forwarders: s.life.forwarders, Offload: s.offload, Started: started,
+		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
 	}
+	s.answers.Usage = recorder
 	s.http = s.servers()
 	return nil
 }
@@ -224,9 +236,13 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.cleaner != nil {
 		group.Go(func() error { return s.cleaner.Run(ctx) })
 	}
-	if s.offload != nil {
-		group.Go(func() error { s.offloadConnections(ctx); return nil })
+	if s.traffic != nil {
+		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
+	if s.offload != nil {
+		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
+	}
+	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
@@ -256,11 +272,21 @@ func (s *server) answerQuestions(ctx context.Context) {
 	}
 }
 
-// offloadConnections waits for the first rules, because nothing is urgent about it.
-func (s *server) offloadConnections(ctx context.Context) {
+// watchTraffic watches the connection table once the rules belong to this process.
+func (s *server) watchTraffic(ctx context.Context) error {
+	select {
+	case <-s.life.owner.mayWrite:
+		return s.traffic.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// afterFirstSync runs what is not urgent, once the first rules are applied.
+func (s *server) afterFirstSync(ctx context.Context, run func(context.Context)) {
 	select {
 	case <-s.proxy.FirstSync():
-		s.offload.Run(ctx)
+		run(ctx)
 	case <-ctx.Done():
 	}
 }

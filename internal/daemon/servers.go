@@ -12,12 +12,14 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -37,16 +39,22 @@ func (s *server) servers() (all []*web.Server) {
 }
 
 // metricsConfig says what is counted.
-func metricsConfig(o *Options, b *setup.Backend, life *lifetime) metrics.Config {
+func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
 		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
+	if b.Mode != config.ModeIPTables { // which counts nothing
+		c.Used = used.Sum
+	}
 	switch b.Mode {
 	case config.ModeNFTables:
 		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
+		c.Traffic = func(ctx context.Context) service.PerFamily[*traffic.Reading] {
+			return backend.NFTablesTraffic(ctx, b.Domains)
+		}
 	case config.ModeIPVS:
-		c.Counters = ipvsCounters
+		c.Traffic = backend.IPVSTraffic
 	case config.ModeUserspace:
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
 	case config.ModeIPTables:
@@ -70,16 +78,6 @@ func metricsProcess(o *Options) metrics.Process {
 		p.Features = append(p.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
 	}
 	return p
-}
-
-// ipvsCounters returns what IPVS has counted.
-func ipvsCounters(ctx context.Context) (map[service.Frontend]metrics.Counters, error) {
-	counted, err := backend.IPVSTraffic(ctx)
-	all := make(map[service.Frontend]metrics.Counters, len(counted))
-	for f, c := range counted {
-		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
-	}
-	return all, err
 }
 
 // metricsServer makes the server of the metrics address.

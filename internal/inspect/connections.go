@@ -7,13 +7,14 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // ConnectionList is a page of the connections that the proxy forwards itself (mode userspace), the
-// oldest first, or of those that the kernel translates (mode nftables), in any order.
+// oldest first, or of those that the kernel translates (other modes), in any order.
 type ConnectionList struct {
 	APIVersion string       `json:"apiVersion"`
 	Now        time.Time    `json:"now"`
@@ -35,8 +36,8 @@ type Connection struct {
 	Client   netip.AddrPort `json:"client"`
 	Frontend netip.AddrPort `json:"frontend"`
 	Endpoint netip.AddrPort `json:"endpoint"`
-	// ToEndpoint and ToClient are bytes of payload. Like Began, they are known of connections that the proxy
-	// forwards.
+	// ToEndpoint and ToClient are bytes of payload, or, for a tracked connection that is accounted, of packets with
+	// their headers. Began is zero for a tracked connection without a timestamp (net.netfilter.nf_conntrack_timestamp).
 	ToEndpoint uint64    `json:"toEndpoint"`
 	ToClient   uint64    `json:"toClient"`
 	Began      time.Time `json:"began,omitzero"`
@@ -50,6 +51,8 @@ type Tracked struct {
 	State string `json:"state,omitempty"`
 	// Offloaded is set while packets of the connection bypass netfilter.
 	Offloaded bool `json:"offloaded"`
+	// Accounted is set if the kernel counts the bytes of the connection.
+	Accounted bool `json:"accounted"`
 }
 
 // ConnectionsMax bounds a page.
@@ -165,14 +168,26 @@ func (l *ConnectionList) Print(to io.Writer) error {
 
 // printTracked prints a table of connections that the kernel translates.
 func (l *ConnectionList) printTracked(to io.Writer) error {
-	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "STATE")
+	columns := []string{"PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "STATE"}
+	accounted := slices.ContainsFunc(l.Items, func(c Connection) bool { return c.Tracked.Accounted })
+	if accounted {
+		columns = append(columns, "TO ENDPOINT", "TO CLIENT")
+	}
+	t := newTable(to, columns...)
 	for i := range l.Items {
 		c := &l.Items[i]
 		state := c.Tracked.State
 		if c.Tracked.Offloaded {
 			state = "offloaded"
 		}
-		t.row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), cmp.Or(state, "-"))
+		cells := []string{c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), cmp.Or(state, "-")}
+		switch {
+		case c.Tracked.Accounted:
+			cells = append(cells, size(c.ToEndpoint), size(c.ToClient))
+		case accounted:
+			cells = append(cells, "-", "-")
+		}
+		t.row(cells...)
 	}
 	return t.end()
 }

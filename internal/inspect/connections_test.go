@@ -69,6 +69,16 @@ udp        [fd00::7]:5       dns/dns         [fd00::1]:53    [fd00::2]:53       
 	if err := l.Print(&b); err != nil || b.String() != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, b.String(), want)
 	}
+	b.Reset()
+	l.Items[1].Tracked.Accounted, l.Items[1].ToEndpoint, l.Items[1].ToClient = true, 412, 18_230
+	const accounted = `PROTOCOL   CLIENT            SERVICE         FRONTEND        ENDPOINT           STATE       TO ENDPOINT   TO CLIENT
+tcp        192.0.2.7:40312   shop/web:http   10.96.0.12:80   10.244.1.21:8080   offloaded   -             -
+tcp        192.0.2.7:40313   shop/web:http   10.96.0.12:80   10.244.1.22:8080   FIN_WAIT    412           18.2k
+`
+	l.Items = l.Items[:2]
+	if err := l.Print(&b); err != nil || b.String() != accounted {
+		t.Errorf("%v\n%s\nwant\n%s", err, b.String(), accounted)
+	}
 }
 
 func TestConnectionsArePrinted(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Print prints the state of a proxy for people.
@@ -19,6 +20,9 @@ func (s *Status) Print(to io.Writer) error {
 	t.row("Source:", s.source())
 	if s.Offload != nil {
 		t.row("Offload:", s.Offload.text())
+	}
+	if s.Conntrack != nil {
+		t.row("Conntrack:", s.Conntrack.text(s.Now))
 	}
 	t.row("Services:", fmt.Sprint(s.Services))
 	t.row("Actors:", s.Actors.text())
@@ -50,6 +54,17 @@ func (o *Offload) text() string {
 	text := fmt.Sprintf("TCP, on %d devices", o.Devices)
 	if o.Problem != "" {
 		text += "; " + oneLine(o.Problem)
+	}
+	return text
+}
+
+func (c *Conntrack) text(now time.Time) string {
+	text := fmt.Sprintf("%d entries, no limit", c.Entries)
+	if c.Limit > 0 {
+		text = fmt.Sprintf("%d of %d entries (%d%%)", c.Entries, c.Limit, c.Entries*100/c.Limit)
+	}
+	if !c.LastDrop.IsZero() {
+		text += ", last drop " + age(now, c.LastDrop) + " ago"
 	}
 	return text
 }

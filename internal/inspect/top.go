@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
 // TopKinds are the kinds of items that a TopList contains.
@@ -66,11 +64,6 @@ type TopItem struct {
 	BytesOut uint64 `json:"bytesOut"`
 	// Open are the open connections now.
 	Open uint64 `json:"open"`
-}
-
-// ItemOf returns an item with counts.
-func ItemOf(namespace, name string, at traffic.At) TopItem {
-	return TopItem{Namespace: namespace, Name: name, Connections: at.Connections, Refused: at.Refused.Total(), BytesIn: at.BytesIn, BytesOut: at.BytesOut}
 }
 
 // TopQuery selects the items of a TopList.

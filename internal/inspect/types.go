@@ -54,6 +54,8 @@ type Status struct {
 	Feed       Feed   `json:"feed"`
 	// Offload is nil if the configuration does not ask for it.
 	Offload *Offload `json:"offload,omitempty"`
+	// Conntrack is nil in userspace mode, and before the connection table was read.
+	Conntrack *Conntrack `json:"conntrack,omitempty"`
 	// Services is the number of Services with an actor.
 	Services int      `json:"services"`
 	Actors   Actors   `json:"actors"`
@@ -70,6 +72,18 @@ type Offload struct {
 	Devices int `json:"devices"`
 	// Problem says why they do not, or not on all devices.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Conntrack is the use of the kernel's connection table.
+type Conntrack struct {
+	Entries uint64 `json:"entries"`
+	// Limit is 0 without one.
+	Limit uint64 `json:"limit"`
+	// Dropped counts packets without an entry, and EarlyDropped entries deleted to make room, since the network
+	// namespace exists. LastDrop is when either last grew since the proxy started.
+	Dropped      uint64    `json:"dropped"`
+	EarlyDropped uint64    `json:"earlyDropped"`
+	LastDrop     time.Time `json:"lastDrop,omitzero"`
 }
 
 // Feed is where Services come from.

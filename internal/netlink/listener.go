@@ -54,12 +54,19 @@ func Listen(protocol int, filter func(fd int) error, groups ...int) (*Listener, 
 
 // Run calls each for every message, and lost when messages were lost because too many
 // came, until the context ends. It returns the context's cause. Messages are valid
-// during the call.
+// during the call. After Run, the listener can be read again.
 func (l *Listener) Run(ctx context.Context, each func(Message), lost func()) error {
+	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = l.file.SetReadDeadline(time.Unix(1, 0)) // fails when closed, which ends Run too
+		close(woken)
 	})
-	defer stop()
+	defer func() {
+		if !stop() {
+			<-woken
+			_ = l.file.SetReadDeadline(time.Time{}) // for a later call
+		}
+	}()
 	for {
 		err := l.receive(true, each, lost)
 		if ctx.Err() != nil {

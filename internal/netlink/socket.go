@@ -121,6 +121,13 @@ func (s *Socket) Close() error {
 // matches ErrUnanswered means that answers may be missing: the buffer for them was
 // too small, or the last message with NLM_F_ACK got none.
 func (s *Socket) Exchange(b []byte, each func(at int, a Answer)) error {
+	return s.ExchangeEcho(b, each, func(Message) {})
+}
+
+// ExchangeEcho is Exchange for messages some of which have NLM_F_ECHO: the kernel announces what it did for
+// them to the sender, which echo receives. Echoes take room in the receive buffer, before the answers; see
+// Answers. A message is valid during the call.
+func (s *Socket) ExchangeEcho(b []byte, each func(at int, a Answer), echo func(Message)) error {
 	first, count, expected := s.number(b)
 	if err := s.send(b); err != nil {
 		return &NotSentError{Err: err}
@@ -143,9 +150,13 @@ func (s *Socket) Exchange(b []byte, each func(at int, a Answer)) error {
 		}
 		for m := range Messages(datagram) {
 			at := m.Seq - first
-			if a, ok := ParseAnswer(m); ok && at < uint32(count) {
+			a, isAnswer := ParseAnswer(m)
+			switch {
+			case isAnswer && at < uint32(count):
 				answered = answered || int(at) == expected
 				each(int(at), a)
+			case !isAnswer && (at < uint32(count) || m.Seq == 0): // Linux 6.18 does not number the echoes of nf_tables
+				echo(m)
 			}
 		}
 	}

@@ -249,6 +249,13 @@ func TestKernelListen(t *testing.T) {
 	if err := all.Pending(func(Netfilter) { count++ }, func() { t.Error("announcements were lost") }); err != nil || count != 4 {
 		t.Errorf("%d announcements of two transactions, error %v", count, err)
 	}
+	if rejections, err := answers(other, batch(newTable("later"))); err != nil || len(rejections) > 0 {
+		t.Fatalf("rejected %v, error %v", rejections, err)
+	}
+	count = 0 // after the end of Run, the listener can still be read
+	if err := others.Pending(func(Netfilter) { count++ }, func() { t.Error("announcements were lost") }); err != nil || count != 2 {
+		t.Errorf("%d announcements of a later transaction, error %v", count, err)
+	}
 	if err := errors.Join(all.Close(), others.Close()); err != nil {
 		t.Error(err)
 	}

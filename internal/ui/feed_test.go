@@ -49,7 +49,9 @@ func (f *fake) Dump(context.Context, io.Writer) error                        { r
 func (f *fake) Connections(uint64, int, func(*inspect.Connection) bool) ([]inspect.Connection, bool, error) {
 	return nil, false, nil
 }
-func (f *fake) Explain(context.Context, explain.Flow) (*explain.Answer, error) { return nil, nil }
+func (f *fake) Explain(context.Context, explain.Flow) (*explain.Answer, error)  { return nil, nil }
+func (f *fake) Top(context.Context, inspect.TopQuery) (*inspect.TopList, error) { return nil, nil }
+func (f *fake) History(context.Context, *service.Key) (*inspect.History, error) { return nil, nil }
 
 func (f *fake) fill(count int) {
 	for n := range count {

@@ -118,12 +118,15 @@ const (
 	Drift            Kind = "drift"         // another program has changed our rules
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
-	Quarantined  Kind = "quarantined"
-	NotOffloaded Kind = "not-offloaded" // connections are not offloaded although the configuration asks for it
-	TooLarge     Kind = "too-large"     // these Services ask for too many objects
-	Shadowed     Kind = "shadowed"      // other Services serve addresses that these Services want
-	Parked       Kind = "parked"        // the actors of these Services keep failing
-	Stuck        Kind = "stuck"         // the actors of these Services hung and have been replaced
+	Quarantined      Kind = "quarantined"
+	ConntrackFull    Kind = "conntrack-full"    // the connection table is nearly full
+	ConntrackDrops   Kind = "conntrack-drops"   // packets were dropped because they got no entry in the connection table
+	ConntrackFilling Kind = "conntrack-filling" // the connection table is filling
+	NotOffloaded     Kind = "not-offloaded"     // connections are not offloaded although the configuration asks for it
+	TooLarge         Kind = "too-large"         // these Services ask for too many objects
+	Shadowed         Kind = "shadowed"          // other Services serve addresses that these Services want
+	Parked           Kind = "parked"            // the actors of these Services keep failing
+	Stuck            Kind = "stuck"             // the actors of these Services hung and have been replaced
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, what they
@@ -178,6 +181,15 @@ var guide = []struct {
 		"These Services keep their previous rules; other Services are not affected. Fix the " +
 			"Service according to the reason. Sluice retries when the Service changes and after " +
 			"each audit."},
+	{ConntrackFull, false, "more than 95% of the kernel's connection table is used",
+		"At 100%, the node drops new connections of all processes. Stop the clients that hold most entries, or raise " +
+			"conntrack.maxPerCore; the finding names Services and clients."},
+	{ConntrackDrops, false, "the kernel dropped packets in the last 5 min because they got no entry in its connection table",
+		"If the table is nearly full, proceed as for conntrack-full. Otherwise, packets of one connection raced " +
+			"(sluice_conntrack_insert_failed_total), usually DNS queries from one UDP socket, and the client repeats them."},
+	{ConntrackFilling, false, "more than 80% of the kernel's connection table is used",
+		"Find out why the named Services and clients hold so many entries, or raise conntrack.maxPerCore before the " +
+			"table is full."},
 	{NotOffloaded, false, "connections to Services are not offloaded on this node (nftables.offload)",
 		"Services work, at the usual cost per packet. Read the reason: use nftables mode and a kernel with " +
 			"flowtables, or set nftables.offload to off."},

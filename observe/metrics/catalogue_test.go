@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
@@ -86,14 +87,20 @@ func everything(t *testing.T, mode string) *Metrics {
 			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
 		}
 	}
+	used := func() traffic.At { return traffic.At{} }
+	if mode == modeIPTables {
+		used = nil
+	}
+	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
 	var relayed func() Relay
 	if mode == modeUserspace {
+		pressure = nil
 		relayed = func() Relay {
 			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"limit": 2}}
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
@@ -303,7 +310,11 @@ func TestReference(t *testing.T) {
 		rows = append(rows, []string{"`" + d.name + "`", d.kind, labelCell(d.labels), help[d.name]})
 	}
 	doctest.Generated(t, page, "Sluice's metrics", doctest.Table([]string{"Name", "Type", "Labels", "Meaning"}, rows))
-	rows = [][]string{{"`" + omittedName + "`", "gauge", "", omittedHelp}}
+	rows = [][]string{
+		{"`" + omittedName + "`", "gauge", "", omittedHelp},
+		{"`" + countedSinceName + "`", "gauge", labelCell(labelFamily), countedSinceHelp},
+		{"`" + unallocatedName + "`", "counter", labelCell(labelFamily), unallocatedHelp},
+	}
 	for _, s := range serviceMetrics {
 		kind := map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
 		rows = append(rows, []string{"`" + s.name + "`", kind, labelCell(strings.Join(s.labels, " ")), s.help})

@@ -67,6 +67,11 @@ func (d definer) histogram(name, help string, buckets []float64) prometheus.Hist
 	return h
 }
 
+// slowest makes a histogram with an exemplar for its slowest observation.
+func (d definer) slowest(name, help string, buckets []float64) slowest {
+	return slowest{to: d.histogram(name, help, buckets).(prometheus.ExemplarObserver)}
+}
+
 // collector computes its metrics at each scrape. Its state is elsewhere.
 type collector struct {
 	descs   []*prometheus.Desc

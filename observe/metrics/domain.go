@@ -20,7 +20,7 @@ type domain struct {
 	// family is the value of the label ip_family.
 	family string
 
-	programming, networkProgramming                     prometheus.Histogram
+	programming, networkProgramming                     slowest
 	writeSeconds, auditSeconds, repairSeconds           prometheus.Histogram
 	batchServices, batchObjects, batchLines, batchBytes prometheus.Histogram
 	writes, audits, drift                               *prometheus.CounterVec
@@ -58,8 +58,8 @@ func newDomain(index int, info DomainInfo, m *Metrics) *domain {
 	return &domain{
 		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
 
-		programming:        of.histogram("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
-		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until it is in the kernel, per changed Service.", finely),
+		programming:        of.slowest("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
+		networkProgramming: of.slowest("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until it is in the kernel, per changed Service.", finely),
 		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of a write.", finely),
 		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from detection of an external change to its repair, including the delay of repeated repairs.", finely),
 		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Duration of reading the kernel state.", finely),
@@ -149,10 +149,10 @@ func (d *domain) applied(e aggregator.Applied) {
 		triggered = unknown // kube-proxy does not measure what is older than the process
 	}
 	if received >= 0 {
-		d.programming.Observe(received.Seconds())
+		d.programming.observe(e.At, e.Key, received)
 	}
 	if triggered >= 0 {
-		d.networkProgramming.Observe(triggered.Seconds())
+		d.networkProgramming.observe(e.At, e.Key, triggered)
 	}
 	change := d.appliedStep(&e, triggered != unknown)
 	if d.Auxiliary {

@@ -38,6 +38,8 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -62,10 +64,10 @@ type Config struct {
 	// Shadowed returns the Services that want addresses which other ones serve, usually
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
-	// Counters returns what the kernel has counted by frontend; the address of a node port is each
-	// address of the node. It is called for each answer about Services, concurrently. Nil if the
-	// kernel does not count.
-	Counters func(ctx context.Context) (map[service.Frontend]Counters, error)
+	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
+	// has no address, or each address of the node. It is called for each answer about Services,
+	// concurrently. Nil if the kernel does not count.
+	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
 	// is called at each scrape. Both are nil in other modes than userspace.
@@ -75,6 +77,11 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
+	// Used returns what all Services together were used for since the process began, usually Recorder.Sum. It is
+	// called at each scrape. Nil if nothing is counted.
+	Used func() traffic.At
+	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
+	Pressure func() conntrack.Pressure
 	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
 	// feature gate KubeProxyNFTablesLocalhostNodePorts does; the auxiliary domains hold the listeners.
 	LocalhostListeners bool
@@ -162,7 +169,7 @@ func New(config Config) (*Metrics, error) {
 		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
 		domains: map[string]*domain{}, records: newRecords(), began: time.Now(),
 	}
-	if config.Counters != nil {
+	if config.Traffic != nil {
 		m.owners = newOwners()
 	}
 	for i, d := range config.Domains {
@@ -177,6 +184,12 @@ func New(config Config) (*Metrics, error) {
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
 	if config.Relay != nil {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
+	}
+	if config.Used != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
+	}
+	if config.Pressure != nil {
+		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
 	}
 	if config.Dropped != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc}, m.collectDropped})
@@ -207,10 +220,10 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	return prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}.Gather()
 }
 
-// Handler serves /metrics: text, or, to clients that accept it, the protobuf form, which alone
-// carries native histograms.
+// Handler serves /metrics: text, or, to clients that accept them, OpenMetrics, which has exemplars, and
+// the protobuf form, which has native histograms as well.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart()})
+	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart(), EnableOpenMetrics: true})
 }
 
 var buildDesc = prometheus.NewDesc("sluice_build_info",

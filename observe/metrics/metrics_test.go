@@ -155,7 +155,7 @@ func TestHandlerServesTextWithTheProcess(t *testing.T) {
 
 func TestHandlerServesNativeHistograms(t *testing.T) {
 	m := listedMetrics(t, 0)
-	m.domains[domain4].programming.Observe(0.0001)
+	m.domains[domain4].programming.observe(time.Now(), serviceKey(0), 100*time.Microsecond)
 	answer := serve(t, m, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	decoder := expfmt.NewDecoder(answer.Body, expfmt.ResponseFormat(answer.Header))
 	for {

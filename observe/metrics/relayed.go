@@ -5,33 +5,36 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Relayed is what a process in userspace mode has passed on for one Service in one family.
 type Relayed struct {
-	Counters
+	traffic.At
 	Open     uint64
 	Failures uint64
 	Retries  uint64
-	// Refused counts clients that were not served, by reason.
-	Refused map[string]uint64
-	// Endpoints are those that have had a client and are not gone, RelayedEndpointsMax at most, in
-	// the order of their addresses.
-	Endpoints []RelayedEndpoint
+	// Endpoints are those that have had a client and are not gone.
+	Endpoints map[netip.AddrPort]RelayedEndpoint
 }
 
 // RelayedEndpoint is what was passed on to one endpoint.
 type RelayedEndpoint struct {
-	Endpoint netip.AddrPort
-	Counters
+	traffic.Counts
 	Open     uint64
 	Failures uint64
 }
 
-// RelayedEndpointsMax bounds the endpoints of one Service in one family that have metrics.
-const RelayedEndpointsMax = 1000
+// counted returns what other backends count as well.
+func (r *Relayed) counted() *counted {
+	c := &counted{At: r.At, bytes: true, endpoints: make(map[netip.AddrPort]traffic.Counts, len(r.Endpoints))}
+	for at, e := range r.Endpoints {
+		c.endpoints[at] = e.Counts
+	}
+	return c
+}
 
 // Relay is what a process in userspace mode has passed on in all.
 type Relay struct {
@@ -56,16 +59,8 @@ var relayMetrics = []serviceMetric{
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
 	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts followed by an attempt at another endpoint.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
-	serviceCounter("sluice_service_refused_connections_total", "Rejected clients by reason.",
-		relayedOf(func(of *Relayed, family string, sample sampleFunc) {
-			for reason, n := range of.Refused {
-				sample(float64(n), family, reason)
-			}
-		}), labelFamily, "reason"),
 	serviceGauge("sluice_service_endpoint_open_connections", "Open connections and UDP sessions by endpoint.",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) }), labelFamily, labelEndpoint),
-	serviceCounter("sluice_service_endpoint_connections_total", "Connections and UDP sessions by endpoint.",
-		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Connections)) }), labelFamily, labelEndpoint),
 	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes by endpoint and direction (in, out).",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) {
 			sample(float64(e.BytesIn), "in")
@@ -90,11 +85,9 @@ func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*
 // the endpoint first.
 func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
 	return relayedOf(func(of *Relayed, family string, sample sampleFunc) {
-		for i := range of.Endpoints {
-			e := &of.Endpoints[i]
-			at := e.Endpoint.String()
-			visit(e, func(value float64, labels ...string) { sample(value, append([]string{family, at}, labels...)...) })
-		}
+		eachEndpoint(of.Endpoints, func(at string, e RelayedEndpoint) {
+			visit(&e, func(value float64, labels ...string) { sample(value, append([]string{family, at}, labels...)...) })
+		})
 	})
 }
 

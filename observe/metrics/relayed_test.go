@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -12,8 +13,14 @@ func (w *world) relay() {
 	w.config.Relayed = func(key service.Key) (all service.PerFamily[*Relayed]) {
 		if key == serviceKey(1) {
 			all[service.IPv6] = &Relayed{
-				Counters: Counters{7, 70, 700}, Open: 3, Failures: 2, Retries: 1, Refused: map[string]uint64{"unreachable": 4},
-				Endpoints: []RelayedEndpoint{{netip.MustParseAddrPort("[fd00::1]:80"), Counters{5, 50, 500}, 2, 1}},
+				At: traffic.At{
+					Counts:  traffic.Counts{Connections: 7, BytesIn: 70, BytesOut: 700},
+					Refused: traffic.Refusals{traffic.Unreachable: 4},
+				},
+				Open: 3, Failures: 2, Retries: 1,
+				Endpoints: map[netip.AddrPort]RelayedEndpoint{netip.MustParseAddrPort("[fd00::1]:80"): {
+					Counts: traffic.Counts{Connections: 5, BytesIn: 50, BytesOut: 500}, Open: 2, Failures: 1,
+				}},
 			}
 		}
 		return all
@@ -27,19 +34,20 @@ func TestRelayedIsShown(t *testing.T) {
 		w.cache.SetSpec(spec(2))
 		w.prime()
 		w.relay()
+		w.config.Mode = modeUserspace
 		const family, endpoint = `ip_family="IPv6"`, `endpoint="[fd00::1]:80"`
 		askText(t, w.Metrics, "").expect(t, samples{
-			sampleOf(1, "sluice_service_connections_total", family):                                 7,
-			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, family):                    700,
-			sampleOf(1, "sluice_service_open_connections", family):                                  3,
-			sampleOf(1, "sluice_service_connect_failures_total", family):                            2,
-			sampleOf(1, "sluice_service_connect_retries_total", family):                             1,
-			sampleOf(1, "sluice_service_refused_connections_total", family, `reason="unreachable"`): 4,
-			sampleOf(1, "sluice_service_endpoint_open_connections", endpoint, family):               2,
-			sampleOf(1, "sluice_service_endpoint_connections_total", endpoint, family):              5,
-			sampleOf(1, "sluice_service_endpoint_bytes_total", `direction="in"`, endpoint, family):  50,
-			sampleOf(1, "sluice_service_endpoint_connect_failures_total", endpoint, family):         1,
-			sampleOf(2, "sluice_service_open_connections", family):                                  absent,
+			sampleOf(1, "sluice_service_connections_total", family):                                7,
+			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, family):                   700,
+			sampleOf(1, "sluice_service_open_connections", family):                                 3,
+			sampleOf(1, "sluice_service_connect_failures_total", family):                           2,
+			sampleOf(1, "sluice_service_connect_retries_total", family):                            1,
+			sampleOf(1, "sluice_service_refused_total", family, `reason="unreachable"`):            4,
+			sampleOf(1, "sluice_service_endpoint_open_connections", endpoint, family):              2,
+			sampleOf(1, "sluice_service_endpoint_connections_total", endpoint, family):             5,
+			sampleOf(1, "sluice_service_endpoint_bytes_total", `direction="in"`, endpoint, family): 50,
+			sampleOf(1, "sluice_service_endpoint_connect_failures_total", endpoint, family):        1,
+			sampleOf(2, "sluice_service_open_connections", family):                                 absent,
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -46,8 +47,8 @@ const (
 	omittedHelp = "Services above the limit of this response."
 )
 
-// serviceMetrics exist in all modes but the last two of the first list, which need a counter
-// per frontend, and relayMetrics.
+// serviceMetrics exist in all modes but the last four of the first list, which need a backend that counts,
+// and relayMetrics.
 var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_last_commit_timestamp_seconds", "Time at which the latest revision was applied.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
@@ -90,15 +91,31 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Deleted stale conntrack entries.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.FlowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "Connections and flows since the Service's virtual servers or listeners were created (IPVS and userspace mode).",
+	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), or see `sluice_services_counted_since_timestamp_seconds` (nftables mode).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c Counters) { sample(float64(c.Connections), family) })
+			a.eachCounted(r.Key, func(family string, c *counted) { sample(float64(c.Connections), family) })
 		}, labelFamily),
+	serviceCounter("sluice_service_refused_total", "Refused packets (nftables mode) or clients (userspace mode) by reason.",
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			a.eachCounted(r.Key, func(family string, c *counted) {
+				for _, reason := range a.reasons {
+					sample(float64(c.Refused[reason]), family, reason.String())
+				}
+			})
+		}, labelFamily, "reason"),
+	serviceCounter("sluice_service_endpoint_connections_total", "New connections and flows by endpoint (userspace mode, and nftables mode with traffic.endpoints).",
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			a.eachCounted(r.Key, func(family string, c *counted) {
+				eachEndpoint(c.endpoints, func(endpoint string, counts traffic.Counts) { sample(float64(counts.Connections), family, endpoint) })
+			})
+		}, labelFamily, labelEndpoint),
 	serviceCounter("sluice_service_bytes_total", "Bytes by direction (in, out) since the Service's virtual servers or listeners were created: packets in IPVS mode, forwarded payload in userspace mode.",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c Counters) {
-				sample(float64(c.BytesIn), family, "in")
-				sample(float64(c.BytesOut), family, "out")
+			a.eachCounted(r.Key, func(family string, c *counted) {
+				if c.bytes {
+					sample(float64(c.BytesIn), family, "in")
+					sample(float64(c.BytesOut), family, "out")
+				}
 			})
 		}, labelFamily, "direction"),
 }, relayMetrics)
@@ -126,7 +143,7 @@ func sampleEndpoints(_ *answer, r *state.Record, sample sampleFunc) {
 }
 
 func serviceDescs() []*prometheus.Desc {
-	all := []*prometheus.Desc{omittedDesc}
+	all := []*prometheus.Desc{omittedDesc, countedSinceDesc, unallocatedDesc}
 	for _, metric := range serviceMetrics {
 		all = append(all, metric.desc)
 	}
@@ -143,6 +160,7 @@ func (m *Metrics) collectServices(to chan<- prometheus.Metric) {
 // collect sends the samples of an answer.
 func (a *answer) collect(to chan<- prometheus.Metric) {
 	send(to, omittedDesc, prometheus.GaugeValue, float64(a.omitted))
+	a.collectReadings(to)
 	own := make([][]*dto.LabelPair, len(a.records))
 	for i := range a.records {
 		own[i] = []*dto.LabelPair{pair("name", a.records[i].Key.Name), pair("namespace", a.records[i].Key.Namespace)}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -30,7 +31,8 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.reject("10.0.1.9") // so that there is a quarantine, too
 		w.cache.SetSlice(slice4(1, 1, 9))
 		w.settle()
-		w.count(map[service.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
+		w.count(&traffic.Reading{Frontends: map[service.Frontend]traffic.At{at("10.9.0.1", 80): connected(1)}})
+		w.config.Mode = modeUserspace
 		w.relay()
 		w.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true} }
 		families := parse(t, ask(t, w.Metrics, ""))

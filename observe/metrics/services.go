@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -123,12 +124,18 @@ func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted
 type answer struct {
 	records []state.Record
 	omitted int
-	counted service.PerFamily[map[service.Key]Counters]
-	relayed map[service.Key]service.PerFamily[*Relayed]
+	// reasons are those that the mode counts.
+	reasons  []traffic.Reason
+	readings service.PerFamily[*traffic.Reading]
+	counted  service.PerFamily[map[service.Key]*counted]
+	relayed  map[service.Key]service.PerFamily[*Relayed]
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{counted: m.counted(ctx)}, m.Lookup()
+	a, look := &answer{reasons: refusals[m.config.Mode], readings: m.readings(ctx)}, m.Lookup()
+	if m.owners != nil {
+		a.counted = m.owners.sum(a.readings)
+	}
 	rows, omitted := q.cut(m.records.copy(q.wants), look.rank)
 	a.omitted, a.records = omitted, make([]state.Record, len(rows))
 	for i := range rows {

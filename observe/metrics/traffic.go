@@ -2,21 +2,24 @@ package metrics
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Counters are what a kernel has counted at a frontend.
-type Counters struct {
-	Connections uint64
-	BytesIn     uint64
-	BytesOut    uint64
-}
-
-func (c Counters) plus(other Counters) Counters {
-	return Counters{c.Connections + other.Connections, c.BytesIn + other.BytesIn, c.BytesOut + other.BytesOut}
+// counted is what was counted of a Service in one family.
+type counted struct {
+	traffic.At
+	bytes bool
+	// endpoints is nil if nothing is counted by endpoint.
+	endpoints map[netip.AddrPort]traffic.Counts
 }
 
 // owners knows which Service owns each frontend applied. A contested frontend belongs to the
@@ -91,50 +94,108 @@ func frontendsOf(ports []service.PortView) (all []service.Frontend) {
 	return all
 }
 
-// sum adds up the counters of each Service. It ignores frontends without an owner.
-func (o *owners) sum(counted map[service.Frontend]Counters) service.PerFamily[map[service.Key]Counters] {
-	var sums service.PerFamily[map[service.Key]Counters]
+// sum adds up the readings by Service. It ignores frontends without an owner. The address of a node port is
+// none, or each of the node's.
+func (o *owners) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for f, counters := range counted {
-		family := service.FamilyOf(f.Addr)
-		key, known := o.of[family][f]
-		if !known {
-			key, known = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
-		}
-		if !known {
+	for family, r := range readings {
+		if r == nil {
 			continue
 		}
-		if sums[family] == nil {
-			sums[family] = map[service.Key]Counters{}
+		sums[family] = map[service.Key]*counted{}
+		of := func(f service.Frontend) *counted {
+			key, known := o.of[family][f]
+			if !known {
+				key, known = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
+			}
+			if !known {
+				return nil
+			}
+			sum := sums[family][key]
+			if sum == nil {
+				sum = &counted{bytes: r.Bytes}
+				sums[family][key] = sum
+			}
+			return sum
 		}
-		sums[family][key] = sums[family][key].plus(counters)
+		for f, at := range r.Frontends {
+			if sum := of(f); sum != nil {
+				sum.At = sum.At.Plus(at)
+			}
+		}
+		for pair, counts := range r.Endpoints {
+			if sum := of(pair.Frontend); sum != nil {
+				if sum.endpoints == nil {
+					sum.endpoints = make(map[netip.AddrPort]traffic.Counts)
+				}
+				sum.endpoints[pair.Endpoint] = sum.endpoints[pair.Endpoint].Plus(counts)
+			}
+		}
 	}
 	return sums
 }
 
-// counted asks the kernel for its counters, and returns them by Service. If the kernel does not
-// answer there are none, which is different from 0.
-func (m *Metrics) counted(ctx context.Context) (sums service.PerFamily[map[service.Key]Counters]) {
-	if m.owners == nil {
-		return sums
+// readings asks the kernel for what it has counted. A family in which it does not answer has none, which is
+// different from 0.
+func (m *Metrics) readings(ctx context.Context) (readings service.PerFamily[*traffic.Reading]) {
+	if m.config.Traffic != nil {
+		readings = m.config.Traffic(ctx)
 	}
-	counted, err := m.config.Counters(ctx)
-	if err != nil {
-		return sums
-	}
-	return m.owners.sum(counted)
+	return readings
 }
 
-// eachCounted visits the counters of a Service in each family in which it has any.
-func (a *answer) eachCounted(key service.Key, visit func(family string, c Counters)) {
+// eachCounted visits what was counted of a Service in each family in which that is known.
+func (a *answer) eachCounted(key service.Key, visit func(family string, c *counted)) {
 	for _, family := range service.Families {
-		c, known := a.counted[family][key]
+		c := a.counted[family][key]
 		if of := a.relayed[key][family]; of != nil {
-			c, known = of.Counters, true
+			c = of.counted()
 		}
-		if known {
+		if c != nil {
 			visit(family.String(), c)
 		}
+	}
+}
+
+// refusals are the reasons that the backends of a mode count.
+var refusals = map[string][]traffic.Reason{
+	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},
+	modeUserspace: {traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
+}
+
+// endpointsMax bounds the endpoints of one Service in one family that have metrics.
+const endpointsMax = 1000
+
+// eachEndpoint visits what there is by endpoint, in the order of the addresses.
+func eachEndpoint[T any](of map[netip.AddrPort]T, visit func(endpoint string, v T)) {
+	addrs := slices.SortedFunc(maps.Keys(of), netip.AddrPort.Compare)
+	for _, at := range addrs[:min(len(addrs), endpointsMax)] {
+		visit(at.String(), of[at])
+	}
+}
+
+// What belongs to no Service.
+var (
+	countedSinceDesc = prometheus.NewDesc(countedSinceName, countedSinceHelp, []string{labelFamily}, nil)
+	unallocatedDesc  = prometheus.NewDesc(unallocatedName, unallocatedHelp, []string{labelFamily}, nil)
+)
+
+const (
+	countedSinceName = "sluice_services_counted_since_timestamp_seconds"
+	countedSinceHelp = "Time since which the counts of connections and refusals are complete (nftables mode)."
+	unallocatedName  = "sluice_services_unallocated_refused_total"
+	unallocatedHelp  = "Refused packets to ClusterIPs that no Service has (nftables mode)."
+)
+
+// collectReadings sends what belongs to no Service.
+func (a *answer) collectReadings(to chan<- prometheus.Metric) {
+	for family, r := range a.readings {
+		if r == nil || r.Since.IsZero() {
+			continue
+		}
+		name := service.Family(family).String()
+		send(to, countedSinceDesc, prometheus.GaugeValue, float64(r.Since.UnixNano())/float64(time.Second), name)
+		send(to, unallocatedDesc, prometheus.CounterValue, float64(r.Unallocated), name)
 	}
 }

@@ -2,10 +2,11 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -34,21 +35,28 @@ func TestTrafficIsTheOwners(t *testing.T) {
 	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
 	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
 	o.put(service.IPv6, two, served("fd00::2", "", 30080))
-	counted := map[service.Frontend]Counters{
-		at("10.0.0.1", 80): {1, 10, 100}, at("192.0.2.1", 80): {2, 20, 200}, at("172.16.0.1", 30080): {4, 40, 400}, at("172.16.0.2", 30080): {8, 80, 800},
-		at("10.0.0.2", 80): {16, 0, 0}, at("fd00::9", 30080): {32, 0, 0}, at("203.0.113.1", 443): {64, 0, 0},
+	readings := service.PerFamily[*traffic.Reading]{
+		{Frontends: map[service.Frontend]traffic.At{
+			at("10.0.0.1", 80): connected(1), at("192.0.2.1", 80): connected(2), at("172.16.0.1", 30080): connected(4), at("172.16.0.2", 30080): connected(8),
+			at("10.0.0.2", 80): connected(16), at("203.0.113.1", 443): connected(64),
+		}},
+		{Frontends: map[service.Frontend]traffic.At{at("", 30080): connected(32)}},
 	}
 	expect := func(when string, v4one, v4two, v6two uint64) {
 		t.Helper()
-		sums := o.sum(counted)
-		if got := sums[service.IPv4][one].Connections; got != v4one {
-			t.Errorf("%s: %d for the first Service, want %d", when, got, v4one)
-		}
-		if got := sums[service.IPv4][two].Connections; got != v4two {
-			t.Errorf("%s: %d for the second Service, want %d", when, got, v4two)
-		}
-		if got := sums[service.IPv6][two].Connections; got != v6two {
-			t.Errorf("%s: %d for the second Service in IPv6, want %d", when, got, v6two)
+		sums := o.sum(readings)
+		for _, c := range []struct {
+			family service.Family
+			key    service.Key
+			want   uint64
+		}{{service.IPv4, one, v4one}, {service.IPv4, two, v4two}, {service.IPv6, two, v6two}} {
+			got := uint64(0)
+			if sum := sums[c.family][c.key]; sum != nil {
+				got = sum.Connections
+			}
+			if got != c.want {
+				t.Errorf("%s: %d for %s in %s, want %d", when, got, c.key, c.family, c.want)
+			}
 		}
 	}
 	expect("both", 15, 16, 32)
@@ -68,9 +76,13 @@ func TestTrafficIsTheOwners(t *testing.T) {
 	none.end(one)
 }
 
+func connected(n uint64) traffic.At { return traffic.At{Counts: traffic.Counts{Connections: n}} }
+
 // count makes the kernel of the world count, and Service 1 own 10.9.0.1.
-func (w *world) count(counted map[service.Frontend]Counters, err error) {
-	w.config.Counters = func(context.Context) (map[service.Frontend]Counters, error) { return counted, err }
+func (w *world) count(reading *traffic.Reading) {
+	w.config.Traffic = func(context.Context) service.PerFamily[*traffic.Reading] {
+		return service.PerFamily[*traffic.Reading]{reading}
+	}
 	w.owners = newOwners()
 	view := service.View{Key: serviceKey(1)}
 	view.Ports[service.IPv4] = served("10.9.0.1", "", 0)
@@ -82,15 +94,36 @@ func TestTrafficIsShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
-		counted := map[service.Frontend]Counters{at("10.9.0.1", 80): {3, 30, 300}}
-		w.count(counted, nil)
-		connections := sampleOf(1, "sluice_service_connections_total", `ip_family="IPv4"`)
+		f := at("10.9.0.1", 80)
+		reading := &traffic.Reading{
+			Since: time.Unix(1000, 0), Bytes: true, Unallocated: 9,
+			Frontends: map[service.Frontend]traffic.At{f: {
+				Counts:  traffic.Counts{Connections: 3, BytesIn: 30, BytesOut: 300},
+				Refused: traffic.Refusals{traffic.NoEndpoints: 5, traffic.SourceRange: 6},
+			}},
+			Endpoints: map[traffic.Pair]traffic.Counts{
+				{Frontend: f, Endpoint: netip.MustParseAddrPort("10.0.0.1:80")}:             {Connections: 2},
+				{Frontend: at("", 30080), Endpoint: netip.MustParseAddrPort("10.0.0.1:80")}: {Connections: 50},
+			},
+		}
+		w.count(reading)
+		w.config.Mode = modeNFTables
+		const family = `ip_family="IPv4"`
+		connections, out := sampleOf(1, "sluice_service_connections_total", family), sampleOf(1, "sluice_service_bytes_total", `direction="out"`, family)
 		askText(t, w.Metrics, "").expect(t, samples{
 			connections: 3,
-			sampleOf(1, "sluice_service_bytes_total", `direction="in"`, `ip_family="IPv4"`):  30,
-			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, `ip_family="IPv4"`): 300,
+			sampleOf(1, "sluice_service_bytes_total", `direction="in"`, family): 30,
+			out: 300,
+			sampleOf(1, "sluice_service_refused_total", family, `reason="no-endpoints"`):               5,
+			sampleOf(1, "sluice_service_refused_total", family, `reason="source-range"`):               6,
+			sampleOf(1, "sluice_service_refused_total", family, `reason="limit"`):                      absent,
+			sampleOf(1, "sluice_service_endpoint_connections_total", `endpoint="10.0.0.1:80"`, family): 2,
+			countedSinceName + "{" + family + "}":                                                      1000,
+			unallocatedName + "{" + family + "}":                                                       9,
 		})
-		w.count(counted, errors.New("no"))
-		askText(t, w.Metrics, "").expect(t, samples{connections: absent})
+		reading.Bytes = false
+		askText(t, w.Metrics, "").expect(t, samples{connections: 3, out: absent})
+		w.count(nil)
+		askText(t, w.Metrics, "").expect(t, samples{connections: absent, unallocatedName + "{" + family + "}": absent})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
@@ -43,6 +44,7 @@ type Recorder struct {
 	read func(context.Context) (Amounts, error)
 	asks chan ask
 	done chan struct{}
+	sum  atomic.Pointer[traffic.At]
 
 	// These belong to Run.
 	steps  []Used
@@ -71,8 +73,14 @@ type answer struct {
 
 // New makes a recorder. Read returns the totals of a backend; it may take long, and is called by Run only.
 func New(read func(context.Context) (Amounts, error)) *Recorder {
-	return &Recorder{read: read, asks: make(chan ask), done: make(chan struct{})}
+	r := &Recorder{read: read, asks: make(chan ask), done: make(chan struct{})}
+	r.sum.Store(&traffic.At{})
+	return r
 }
+
+// Sum returns what all Services together were used for since the first reading, as of the last one. It only
+// grows. Any goroutine may call it; it does not block.
+func (r *Recorder) Sum() traffic.At { return *r.sum.Load() }
 
 // Run reads until the context ends. Call it once.
 func (r *Recorder) Run(ctx context.Context) {
@@ -149,7 +157,15 @@ func (r *Recorder) step(ctx context.Context) error {
 	}
 	now := time.Now()
 	if !r.at.IsZero() {
-		r.keep(Used{From: r.at, To: now, Amounts: totals.less(r.totals)})
+		used := Used{From: r.at, To: now, Amounts: totals.less(r.totals)}
+		sum := r.Sum()
+		for of, amount := range used.Amounts {
+			if !of.Endpoint.IsValid() {
+				sum = sum.Plus(amount)
+			}
+		}
+		r.sum.Store(&sum)
+		r.keep(used)
 	}
 	r.totals, r.at = totals, now
 	return nil
@@ -172,9 +188,16 @@ func (r *Recorder) keep(u Used) {
 	}
 }
 
+// Add adds an amount, unless it is zero.
+func (a Amounts) Add(of Of, amount traffic.At) {
+	if amount != (traffic.At{}) {
+		a[of] = a[of].Plus(amount)
+	}
+}
+
 func (a Amounts) add(others Amounts) {
 	for of, other := range others {
-		a[of] = a[of].Plus(other)
+		a.Add(of, other)
 	}
 }
 

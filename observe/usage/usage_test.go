@@ -102,9 +102,14 @@ func TestCountsThatBeginAgain(t *testing.T) {
 	b := &backend{totals: Amounts{web: connections(1000)}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		b.set(web, 7)
+		b.set(endpoint, 3)
 		used, err := r.Since(ctx, time.Now().Add(-Kept))
 		if err != nil || used.Amounts[web].Connections != 7 {
 			t.Errorf("got %v, %v, want 7 connections", used.Amounts, err)
+		}
+		b.set(web, 9)
+		if _, err := r.Since(ctx, time.Now()); err != nil || r.Sum().Connections != 9 {
+			t.Errorf("the sum is %+v, %v, want 9 connections", r.Sum(), err)
 		}
 	})
 }

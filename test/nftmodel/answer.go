@@ -198,11 +198,15 @@ func (q *question) askElements() error {
 const elementsPerMessage = 100
 
 func (q *question) sayElements(s *set, list []*element, now expiry) {
+	q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, s.elementsMessage(list, now))
+}
+
+func (s *set) elementsMessage(list []*element, now expiry) []byte {
 	b := netlink.AppendText(nil, unix.NFTA_SET_ELEM_LIST_TABLE, s.table.name)
 	b = netlink.AppendText(b, unix.NFTA_SET_ELEM_LIST_SET, s.name)
 	b, mark := netlink.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range list {
-		b = e.describe(b, now)
+		b = s.describeElement(b, e, now)
 	}
-	q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, netlink.End(b, mark))
+	return netlink.End(b, mark)
 }

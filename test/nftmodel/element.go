@@ -265,10 +265,11 @@ func (b *batch) lead(e *element, n int) {
 
 // deleteElements removes the listed elements, or all when none are listed.
 func (b *batch) deleteElements(r request) error {
-	s, list, given, err := b.elementsOf(r, 0)
+	s, list, given, err := b.elementsOf(r, unix.NLM_F_ECHO)
 	if err != nil {
 		return err
 	}
+	var gone []*element
 	if !given {
 		b.flushSet(s)
 		return nil
@@ -279,6 +280,12 @@ func (b *batch) deleteElements(r request) error {
 			return at(err, item)
 		}
 		b.take(s, e)
+		gone = append(gone, e)
+	}
+	if r.flags&unix.NLM_F_ECHO != 0 {
+		b.echoes = append(b.echoes, netlink.Netfilter{
+			Kind: unix.NFT_MSG_DELSETELEM, Family: s.table.family, Attrs: s.elementsMessage(gone, expiryOf(b.now)),
+		})
 	}
 	return nil
 }
@@ -317,10 +324,13 @@ func (s *set) sorted() []*element {
 	return list
 }
 
-// describe adds the element to a list.
-func (e *element) describe(b []byte, now expiry) []byte {
+// describe adds an element to a list.
+func (s *set) describeElement(b []byte, e *element, now expiry) []byte {
 	b, item := netlink.Nest(b, unix.NFTA_LIST_ELEM)
 	b = e.appendContent(b)
+	if s.counts {
+		b = appendCounter(b, unix.NFTA_SET_ELEM_EXPR)
+	}
 	if e.timeout > 0 {
 		b = netlink.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout/time.Millisecond))
 		b = netlink.AppendUint64(b, unix.NFTA_SET_ELEM_EXPIRATION, uint64(time.Duration(e.expires-now)/time.Millisecond))

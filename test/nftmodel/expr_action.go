@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // nat returns the packet another destination.
@@ -128,6 +130,16 @@ func parseCounter(_ *exprParser, data field) (expr, error) {
 		err = f.numbers(8, unix.NFTA_COUNTER_BYTES, unix.NFTA_COUNTER_PACKETS)
 	}
 	return &counter{}, err
+}
+
+// appendCounter adds a counter of a set or of an element.
+func appendCounter(b []byte, kind uint16) []byte {
+	b, mark := netlink.Nest(b, kind)
+	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
+	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
+	b = netlink.AppendUint64(b, unix.NFTA_COUNTER_BYTES, 0)
+	b = netlink.AppendUint64(b, unix.NFTA_COUNTER_PACKETS, 0)
+	return netlink.End(netlink.End(b, data), mark)
 }
 
 func (e *counter) eval(*walker, *state, *registers) bool { return true }

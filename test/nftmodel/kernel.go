@@ -46,6 +46,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -192,6 +193,8 @@ type batch struct {
 	kernel *Kernel
 	now    time.Time
 	undo   []func()
+	// echoes are what the sender wants to know of what it deletes.
+	echoes []netlink.Netfilter
 	// changed is set if the kernel counts a generation.
 	changed bool
 	// leaving is what is deleted.
@@ -222,6 +225,9 @@ func (k *Kernel) commit(t *wire.Transaction) []*wire.Rejection {
 		k.generation++
 	}
 	k.leaving = b.leaving.end()
+	for _, m := range b.echoes {
+		t.Echo(m)
+	}
 	return nil
 }
 

@@ -29,6 +29,8 @@ type definition struct {
 	// size is the largest number of elements; 0 for no limit. Two definitions
 	// may differ in it.
 	size uint32
+	// counts says that each element has a counter. In the model it stays 0.
+	counts bool
 	// fieldLens are the sizes of a key's fields without padding; empty unless
 	// the fields are ranges.
 	fieldLens []int
@@ -39,6 +41,7 @@ const (
 	descConcat  = 2    // NFTA_SET_DESC_CONCAT
 	setFieldLen = 1    // NFTA_SET_FIELD_LEN
 	setHandle   = 16   // NFTA_SET_HANDLE
+	setExpr     = 17   // NFTA_SET_EXPR, Linux 5.7
 
 	knownSetFlags = unix.NFT_SET_INTERVAL | unix.NFT_SET_MAP | unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL | flagConcat
 	// valueMax is NFT_DATA_VALUE_MAXLEN: all registers together.
@@ -56,13 +59,13 @@ func (d *definition) isTimed() bool   { return d.flags&unix.NFT_SET_TIMEOUT != 0
 
 func (d *definition) same(o *definition) bool {
 	return d.flags == o.flags && d.keyType == o.keyType && d.keyLen == o.keyLen &&
-		d.dataType == o.dataType && d.dataLen == o.dataLen && slices.Equal(d.fieldLens, o.fieldLens)
+		d.dataType == o.dataType && d.dataLen == o.dataLen && d.counts == o.counts && slices.Equal(d.fieldLens, o.fieldLens)
 }
 
 func (b *batch) newSet(r request) error {
 	f, err := r.parse("a set", unix.NLM_F_CREATE|unix.NLM_F_EXCL, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME,
 		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
-		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_DESC, unix.NFTA_SET_ID, unix.NFTA_SET_USERDATA)
+		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_DESC, unix.NFTA_SET_ID, unix.NFTA_SET_USERDATA, setExpr)
 	if err == nil {
 		err = f.need("a set", unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_ID)
 	}
@@ -124,10 +127,29 @@ func parseDefinition(f fields) (*definition, error) {
 	if err := d.parseDescription(f); err != nil {
 		return nil, err
 	}
+	if err := d.parseExpr(f); err != nil {
+		return nil, err
+	}
 	if d.isRanges() && (d.flags&flagConcat == 0 || d.isTimed() || d.flags&unix.NFT_SET_EVAL != 0) {
 		return nil, unknownf("ranges with flags %#x", d.flags)
 	}
 	return d, nil
+}
+
+// parseExpr reads the expression of which each element gets a copy.
+func (d *definition) parseExpr(f fields) error {
+	if !f.has(setExpr) {
+		return nil
+	}
+	e, err := parseFields("an expression", f.get(setExpr).data, f.get(setExpr).at+attrHeader, unix.NFTA_EXPR_NAME, unix.NFTA_EXPR_DATA)
+	if err == nil && e.text(unix.NFTA_EXPR_NAME) != "counter" {
+		err = unknownf("elements with %q", e.text(unix.NFTA_EXPR_NAME))
+	}
+	if err == nil {
+		_, err = parseCounter(nil, e.get(unix.NFTA_EXPR_DATA))
+	}
+	d.counts = err == nil
+	return err
 }
 
 // parseDescription reads the size of a set and the fields of its keys.
@@ -221,6 +243,9 @@ func (s *set) describe() []byte {
 	}
 	if s.userData != "" {
 		b = netlink.AppendString(b, unix.NFTA_SET_USERDATA, s.userData)
+	}
+	if s.counts {
+		b = appendCounter(b, setExpr)
 	}
 	b, desc := netlink.Nest(b, unix.NFTA_SET_DESC)
 	if s.size > 0 {

@@ -120,20 +120,33 @@ func (e *Exec) Save(ctx context.Context, table render.Table) ([]byte, error) {
 // not want it. The list itself appears with the first table. The error says that this process may
 // not read it (it wraps fs.ErrPermission); in doubt for another reason the table exists.
 func legacyTableExists(family service.Family, table render.Table) (bool, error) {
+	names, err := legacyTables(family)
+	switch {
+	case err == nil:
+		return slices.Contains(names, string(table)), nil
+	case errors.Is(err, fs.ErrPermission):
+		return false, fmt.Errorf("cannot determine whether iptables-legacy contains rules: %w (only root and CAP_DAC_READ_SEARCH may)", err)
+	}
+	return true, nil
+}
+
+// LegacyTables returns the names of the legacy tables in the network namespace of the calling thread. It returns
+// none if this process may not read them.
+func LegacyTables(family service.Family) []string {
+	names, _ := legacyTables(family)
+	return names
+}
+
+func legacyTables(family service.Family) ([]string, error) {
 	list := "/proc/thread-self/net/ip_tables_names"
 	if family == service.IPv6 {
 		list = "/proc/thread-self/net/ip6_tables_names"
 	}
 	names, err := os.ReadFile(list)
-	switch {
-	case err == nil:
-		return slices.Contains(strings.Fields(string(names)), string(table)), nil
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case errors.Is(err, fs.ErrPermission):
-		return false, fmt.Errorf("cannot determine whether iptables-legacy contains rules: %w (only root and CAP_DAC_READ_SEARCH may)", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return true, nil
+	return strings.Fields(string(names)), err
 }
 
 // copiesMax bounds how many copies of one hook are removed. Two proxies in turn leave two;

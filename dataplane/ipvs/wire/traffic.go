@@ -8,19 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-// Stats is what the kernel has counted since a virtual server was made. It sums its
-// counters up every two seconds, and not at all while the sysctl
-// net.ipv4.vs.run_estimation is 0.
-type Stats struct {
-	// Connections counts those that were scheduled.
-	Connections           uint64
-	PacketsIn, PacketsOut uint64
-	BytesIn, BytesOut     uint64
-}
 
 // Attributes of the counters (IPVS_SVC_ATTR_STATS…, IPVS_STATS_ATTR_…).
 const (
@@ -37,10 +28,12 @@ const (
 // getService is IPVS_CMD_GET_SERVICE.
 const getService = 4
 
-// Traffic returns what the kernel has counted, by virtual server, from one list. It opens
-// a separate socket, so that a reader of metrics never delays the service. It reads the
+// Traffic returns what the kernel has counted since each virtual server was made, from one list. It sums its
+// counters up every two seconds, and not at all while the sysctl net.ipv4.vs.run_estimation is 0.
+//
+// It opens a separate socket, so that a reader of metrics never delays the service. It reads the
 // answer itself because moby/ipvs has connections and packets with 32 bits only.
-func Traffic(ctx context.Context) (map[service.Frontend]Stats, error) {
+func Traffic(ctx context.Context) (map[service.Frontend]traffic.Counts, error) {
 	family, err := lookUp(familyName)
 	if err != nil {
 		return nil, err
@@ -51,7 +44,7 @@ func Traffic(ctx context.Context) (map[service.Frontend]Stats, error) {
 	}
 	request, mark := netlink.Begin(nil, family, unix.NLM_F_DUMP)
 	request = netlink.Finish(append(request, genericHeader(getService)...), mark)
-	stats := map[service.Frontend]Stats{}
+	stats := map[service.Frontend]traffic.Counts{}
 	err = socket.Ask(ctx, request, func(m netlink.Message) error {
 		attrs := netlink.Find(m.Payload[min(4, len(m.Payload)):], commandService).Data
 		if frontend, ok := parseFrontend(attrs); ok {
@@ -91,12 +84,12 @@ func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 
 // parseStats reads the counters of a virtual server: the wide ones (Linux 4.1), or else
 // the narrow ones.
-func parseStats(attrs []byte) Stats {
+func parseStats(attrs []byte) traffic.Counts {
 	nested := netlink.Find(attrs, serviceStats64).Data
 	if nested == nil {
 		nested = netlink.Find(attrs, serviceStats).Data
 	}
-	var s Stats
+	var s traffic.Counts
 	for a := range netlink.Attrs(nested) {
 		switch a.Type {
 		case statsConnections:

@@ -7,6 +7,7 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -20,7 +21,7 @@ const counted = `
 
 func TestCountersAreRead(t *testing.T) {
 	attrs := unhex(t, counted)
-	if got, want := parseStats(attrs), (Stats{Connections: 9, BytesIn: 256}); got != want {
+	if got, want := parseStats(attrs), (traffic.Counts{Connections: 9, BytesIn: 256}); got != want {
 		t.Errorf("narrow counters: got %+v, want %+v", got, want)
 	}
 	wide, mark := netlink.Nest(attrs, serviceStats64)
@@ -29,7 +30,7 @@ func TestCountersAreRead(t *testing.T) {
 	} {
 		wide = netlink.AppendBytes(wide, kind, []byte{0, 0, 0, 0, data, 0, 0, 0})
 	}
-	want := Stats{Connections: 1 << 32, PacketsIn: 2 << 32, PacketsOut: 3 << 32, BytesIn: 4 << 32, BytesOut: 5 << 32}
+	want := traffic.Counts{Connections: 1 << 32, PacketsIn: 2 << 32, PacketsOut: 3 << 32, BytesIn: 4 << 32, BytesOut: 5 << 32}
 	if got := parseStats(netlink.End(wide, mark)); got != want {
 		t.Errorf("wide counters: got %+v, want %+v", got, want)
 	}

@@ -51,6 +51,9 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if err != nil {
 		return nil, w.readError(err)
 	}
+	if len(objects) == 0 {
+		w.config.Tally.reset()
+	}
 	return objects, nil
 }
 

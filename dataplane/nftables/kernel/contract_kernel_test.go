@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -76,13 +77,16 @@ func (m meddler) must(t *testing.T, words ...string) string {
 	return said
 }
 
+// inName is a hyphen of a name, and no byte of a number.
+var inName = regexp.MustCompile("([a-z])-([a-z])")
+
 // Poison implements [writertest.Meddler]: it makes rules refer to a name that does not exist, and an element
 // the end of a range without a beginning.
 func (m meddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
 	sound := object.Body
 	switch {
 	case object.ID.Container == "chain":
-		object.Body = strings.ReplaceAll(sound, "-", "_")
+		object.Body = inName.ReplaceAllString(sound, "${1}_${2}")
 	case object.Kind == dataplane.Element:
 		object.Body += string(netlink.AppendUint32(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END))
 	}

@@ -22,13 +22,18 @@ type emitter struct {
 	list      int
 	// sets numbers new sets, as the kernel requires.
 	sets uint32
+	// echo reports whether the kernel is to return what a message about a set deletes.
+	echo func(kind uint16, set string) bool
 }
 
 // elementsMax bounds a message of elements. An attribute can hold 64 KiB.
 const elementsMax = 48 << 10
 
 func newEmitter(d *rules.Header) *emitter {
-	return &emitter{t: wire.NewTransaction(d.Protocol), table: render.TableName}
+	return &emitter{
+		t: wire.NewTransaction(d.Protocol), table: render.TableName,
+		echo: func(uint16, string) bool { return false },
+	}
 }
 
 // note says that what follows belongs to a change, by its number.
@@ -128,6 +133,9 @@ func (e *emitter) elements(kind uint16, container string, note int) {
 		if kind == unix.NFT_MSG_NEWSETELEM {
 			flags = unix.NLM_F_CREATE
 		}
+		if e.echo(kind, set) {
+			flags |= unix.NLM_F_ECHO
+		}
 		e.begin(kind, flags)
 		e.t.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		e.list = e.t.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -138,12 +146,13 @@ func (e *emitter) elements(kind uint16, container string, note int) {
 
 // transaction encodes one part. The result is valid until the next call: a start has many
 // parts.
-func (p *plan) transaction(part []operation) *wire.Transaction {
+func (p *plan) transaction(part []operation, c *counting) *wire.Transaction {
 	size := 0
 	for _, o := range part {
 		size += cost(&p.changes[o.number])
 	}
 	e := newEmitter(p.d)
+	e.echo = c.echo
 	if p.encoded != nil {
 		e.t = p.encoded
 		e.t.Reset()

@@ -21,17 +21,17 @@ func affine(n int) *service.View {
 	return view
 }
 
-// traffic is what goes between a writer and the kernel.
-type traffic struct{ transactions, messages, bytes, questions int }
+// exchanged is what goes between a writer and the kernel.
+type exchanged struct{ transactions, messages, bytes, questions int }
 
 // TestAChangeIsAsLargeAmongManyServices: what a change of one Service exchanges with the kernel
 // does not depend on how many others there are, and it asks nothing.
 func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
-	sent := func(services int) map[string]traffic {
+	sent := func(services int) map[string]exchanged {
 		w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 		w.fill(services, 10)
 		w.commit()
-		var sum traffic
+		var sum exchanged
 		config, asked := asks()
 		open := config.Open
 		config.Open = func() (kernel.Socket, error) {
@@ -39,7 +39,7 @@ func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
 			return measuring{socket.(asking), &sum}, err
 		}
 		w.use(config)
-		all := map[string]traffic{}
+		all := map[string]exchanged{}
 		for _, change := range []struct {
 			name string
 			view *service.View
@@ -51,7 +51,7 @@ func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
 			{"added", plain(60000, 10, 0), false},
 			{"removed", plain(9, 10, 0), true},
 		} {
-			sum = traffic{}
+			sum = exchanged{}
 			clear(asked)
 			if change.gone {
 				w.want(change.view.Key, nil)
@@ -77,7 +77,7 @@ func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
 // measuring is a socket that measures its transactions.
 type measuring struct {
 	asking
-	sum *traffic
+	sum *exchanged
 }
 
 // Commit is for kernel.Socket.

@@ -124,6 +124,9 @@ type plan struct {
 	// ordered is set if the changes are in the order of their identities, so that their
 	// numbers have the same order.
 	ordered bool
+	// recounts is set if the plan makes sets with counters. Until it is carried out, connections are counted in
+	// those of another release or not at all.
+	recounts bool
 	// losers are the Services that lose something; see stageChanged.
 	losers map[service.Key]bool
 	// first and last are, for each change, the parts in which it begins and is complete.
@@ -152,6 +155,7 @@ func newPlan(d *rules.Header, changes []dataplane.Change, bytesMax int) *plan {
 	ending := endingSets(changes)
 	for i := range changes {
 		for _, s := range steps(buf[:0], &changes[i], ending) {
+			p.recounts = p.recounts || s == stepNewSharedSet && render.CountedIn(changes[i].ID.Name) != render.CountsNothing
 			if s == stepDeleteChain && isBase(changes[i].Before) {
 				late = append(late, operation{s, i})
 			} else {

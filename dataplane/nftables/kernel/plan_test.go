@@ -178,7 +178,7 @@ func TestElementsShareMessages(t *testing.T) {
 		changes = append(changes, change("@"+render.SetName("frontends"), fmt.Sprintf("%012d", i), someone, "", verdictBody()))
 	}
 	p := newPlan(&rules.Headers[service.IPv4], changes, 1<<30)
-	if got := p.transaction(p.parts[0]); got.Messages() > 12 || got.Messages() < 5 {
+	if got := p.transaction(p.parts[0], &counting{}); got.Messages() > 12 || got.Messages() < 5 {
 		t.Errorf("%d messages with %d bytes for 5,000 elements", got.Messages(), got.Bytes())
 	}
 }

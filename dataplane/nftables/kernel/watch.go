@@ -181,12 +181,18 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 	touched := false
 	each := func(m netlink.Netfilter) {
 		if pid, command, ends := netlink.Generation(m); !ends {
-			touched = touched || concerns(w.d, m)
+			ours := concerns(w.d, m)
+			if touched = touched || ours; ours && uncounts(m) {
+				w.config.Tally.lost()
+			}
 		} else if touched {
 			touched = false
 			changed(dataplane.ForeignProcess{PID: pid, Command: command})
 		}
 	}
-	err = listener.Run(ctx, each, func() { changed(dataplane.ForeignProcess{}) })
+	err = listener.Run(ctx, each, func() {
+		w.config.Tally.lost()
+		changed(dataplane.ForeignProcess{})
+	})
 	return errors.Join(err, listener.Close())
 }

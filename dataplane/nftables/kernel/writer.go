@@ -58,6 +58,9 @@ type WriterConfig struct {
 	TransactionBytes int
 	// Starts is shared by the writers of one process. Default: a separate one.
 	Starts *Starts
+	// Tally has the counts of deleted elements, also of those that an earlier writer of the family deleted.
+	// Default: a new one.
+	Tally *Tally
 	// Progress is called after each transaction of a batch that needs several, with the
 	// number of changes that have landed and of all.
 	Progress func(landed, all int)
@@ -89,6 +92,9 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	}
 	if config.Starts == nil {
 		config.Starts = NewStarts()
+	}
+	if config.Tally == nil {
+		config.Tally = NewTally()
 	}
 	if config.Inside == nil {
 		config.Inside = here
@@ -275,14 +281,17 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 
 // commit writes one transaction.
 func (a *attempt) commit(p *plan, part []operation) error {
-	t := p.transaction(part)
+	c := p.counting(a.w.config.Tally, part, a.socket)
+	t := p.transaction(part, c)
 	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{
 		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
 	})
+	c.begin(t)
 	rejections, err := a.w.config.Starts.commit(a.socket, t)
 	if errors.Is(err, unix.EMSGSIZE) {
 		rejections, err = []*wire.Rejection{tooLarge(p, part)}, nil
 	}
+	c.end(rejections, err)
 	if err != nil {
 		return err
 	}

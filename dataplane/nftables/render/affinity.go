@@ -15,7 +15,7 @@ import (
 // A service port with ClientIP affinity has its own chains and sets, for each list of endpoints
 // (Cluster and Local):
 //
-//	external-… ─► service-…, local-… ─► remember-…
+//	external-…, limited-… ─► service-…, local-… ─► remember-…
 //	                └─ known-… ────────────┘
 //
 //	clients-…   client ─► endpoint; packets write it, and the kernel forgets
@@ -53,18 +53,12 @@ func (p *portDraft) renderAffinity() {
 	if !p.sticky() {
 		return
 	}
-	targets := externalTargets{policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0}
 	var lists []endpointList
 	if len(p.port.Cluster) > 0 {
-		targets.cluster = prefixServiceChain + p.base
-		lists = append(lists, endpointList{targets.cluster, p.port.Cluster})
+		lists = append(lists, endpointList{prefixServiceChain + p.base, p.port.Cluster})
 	}
 	if p.port.UsesLocal() && len(p.port.Local) > 0 {
-		local := endpointList{prefixLocalChain + p.base, p.port.Local}
-		lists = append(lists, local)
-		if p.port.ExternalLocal {
-			targets.local = local.chain
-		}
+		lists = append(lists, endpointList{prefixLocalChain + p.base, p.port.Local})
 	}
 	if len(lists) > 0 {
 		endpoints := p.port.Reachable()
@@ -75,15 +69,50 @@ func (p *portDraft) renderAffinity() {
 		}
 	}
 	if p.port.ExternallyAccessible() && p.port.HasAny {
-		external := newChain(prefixExternalChain + p.base)
-		targets.fill(external, p.r, p.facts.Detect[p.r.d.Family])
-		p.own(external.object())
+		p.ownExternal(p.externalTargets(false))
+		if nodePort := p.externalTargets(true); p.port.NodePort != 0 && nodePort.limited {
+			p.ownExternal(nodePort)
+		}
 	}
+}
+
+// externalTargets are those of the port with affinity. All its external frontends share a chain, unless it
+// is limited: then that of the node port counts by another key.
+func (p *portDraft) externalTargets(nodePort bool) externalTargets {
+	t := externalTargets{
+		policyLocal: p.port.ExternalLocal, nodePort: nodePort,
+		limited: p.reachesNone() || len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
+	}
+	if len(p.port.Cluster) > 0 {
+		t.cluster = prefixServiceChain + p.base
+	}
+	if p.port.ExternalLocal && len(p.port.Local) > 0 {
+		t.local = prefixLocalChain + p.base
+	}
+	return t
+}
+
+// chain returns the name of the chain of a port with affinity.
+func (t externalTargets) chain(base string) string {
+	switch {
+	case !t.limited:
+		return prefixExternalChain + base
+	case t.nodePort:
+		return prefixNodePort + prefixLimited + base
+	default:
+		return prefixLimited + base
+	}
+}
+
+func (p *portDraft) ownExternal(t externalTargets) {
+	external := newChain(t.chain(p.base))
+	t.fill(external, p.r, p.facts.Detect[p.r.d.Family])
+	p.own(external.object())
 }
 
 // renderTargets renders what the lists of the port share.
 func (a *affinityDraft) renderTargets(endpoints []service.Endpoint) {
-	targets := targetsMap(a.base)
+	targets := a.r.maps.targets.of(a.base)
 	a.own(targets.object(a.r.d))
 	for _, e := range endpoints {
 		key := a.put(func(b []byte) []byte { return appendAddr(b, a.ids[e.AddrPort]) })
@@ -129,7 +158,7 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 // rememberChain notes the endpoint in the packet's destination address and sends the packet there.
 func (a *affinityDraft) rememberChain(list string) *chain {
 	d := a.r.d
-	clients, targets, memory := clientsMap(list).name, targetsMap(a.base).name, memoryOf(a.base)
+	clients, targets, memory := clientsMap(list).name, a.r.maps.targets.of(a.base).name, memoryOf(a.base)
 	milliseconds := uint64(a.port.AffinitySeconds) * 1000
 	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false) // nft -f wants it
 	return newChain(prefixRememberChain + list).

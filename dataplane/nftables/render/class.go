@@ -19,6 +19,9 @@ type class struct {
 	// shard selects the map of the Cluster endpoints. It is empty for node ports and if
 	// there are no such endpoints.
 	shard string
+	// limited is set if the chain may refuse a packet: source ranges are about the frontend, or it serves
+	// only clients of this node.
+	limited bool
 	// detect is set for classes that treat local pods specially.
 	detect service.LocalDetector
 }
@@ -41,7 +44,10 @@ const (
 func (c class) name() string {
 	prefix := ""
 	if c.nodePort {
-		prefix = "nodeport-"
+		prefix = prefixNodePort
+	}
+	if c.limited {
+		prefix += prefixLimited
 	}
 	switch c.kind {
 	case classCluster:
@@ -65,12 +71,12 @@ func (c class) poolClasses() (cluster, local class) {
 func (c class) render(r *Renderer) []dataplane.Object {
 	switch c.kind {
 	case classCluster, classLocal:
-		return []dataplane.Object{c.pickChain(r.d).object()}
+		return []dataplane.Object{c.pickChain(r).object()}
 	}
 	cluster, local := c.poolClasses()
 	out := newChain(c.name())
 	var others []dataplane.Object
-	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort}
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, nodePort: c.nodePort, limited: c.limited}
 	if c.cluster > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
@@ -85,20 +91,20 @@ func (c class) render(r *Renderer) []dataplane.Object {
 
 // pickChain returns a chain that tries random slots, and slot 0 in the end; see package
 // slots.
-func (c class) pickChain(d *dialect) *chain {
-	size, name, key := c.cluster, clusterMap(c.shard), frontendKey
+func (c class) pickChain(r *Renderer) *chain {
+	size, name, key := c.cluster, r.maps.clusterOf(c.shard), frontendKey
 	if c.nodePort {
 		key = nodePortKey
 	}
 	switch {
 	case c.kind == classLocal && c.nodePort:
-		size, name = c.local, mapNodePortLocal.name
+		size, name = c.local, r.maps.nodePortLocal.name
 	case c.kind == classLocal:
-		size, name = c.local, mapLocal.name
+		size, name = c.local, r.maps.local.name
 	}
 	out := newChain(c.name())
 	for _, modulus := range moduli(size) {
-		out.add(newRule(d).fields(key).numgen(modulus).dnatBy(name))
+		out.add(newRule(r.d).fields(key).numgen(modulus).dnatBy(name))
 	}
 	return out
 }
@@ -118,9 +124,10 @@ func moduli(size int) []int {
 
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
-	policyLocal bool
-	// guarded is set if a frontend may have source ranges.
-	guarded bool
+	policyLocal, nodePort bool
+	// limited is that of class. Of such a chain, the element that led here counts what is refused, too. So
+	// another one counts what goes on.
+	limited bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
@@ -129,7 +136,7 @@ type externalTargets struct {
 // Renderer.rejecting.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
-	if t.guarded {
+	if t.limited && !t.nodePort {
 		out.add(newRule(d).jump(chainFirewallCheck))
 	}
 	next := t.local
@@ -138,15 +145,33 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 		out.add(newRule(d).mark(r.mark).says("masquerade"))
 		next = t.cluster
 	case t.cluster != "":
-		if pods := localPods(d, detect, false); pods != nil {
-			out.add(pods.goTo(t.cluster).says("short-circuit pod traffic"))
+		if localPods(d, detect, false) != nil {
+			t.goOn(out, func() *rule { return localPods(d, detect, false) }, t.cluster, "short-circuit pod traffic")
 		}
-		out.add(newRule(d).local(fieldSaddr, false).mark(r.mark).says("masquerade local traffic"))
-		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
+		local := func() *rule { return newRule(d).local(fieldSaddr, false) }
+		out.add(local().mark(r.mark).says("masquerade local traffic"))
+		t.goOn(out, local, t.cluster, "short-circuit local traffic")
 	}
 	if next != "" {
-		out.add(newRule(d).goTo(next))
+		t.goOn(out, func() *rule { return newRule(d) }, next, "")
 	}
+}
+
+// goOn counts, if nothing else does, and goes to a chain that serves whatever comes.
+func (t externalTargets) goOn(out *chain, begin func() *rule, to, comment string) {
+	admitted, key := t.admitted()
+	if t.limited {
+		out.add(begin().fields(key).in(admitted, false))
+	}
+	out.add(begin().goTo(to).says(comment))
+}
+
+// admitted returns the set that counts for a limited chain, and its key.
+func (t externalTargets) admitted() (set string, key []field) {
+	if t.nodePort {
+		return setNodePortAdmitted.name, nodePortKey
+	}
+	return setAdmitted.name, frontendKey
 }
 
 // localPods begins a rule for packets of local pods, or of all others if negated. It

@@ -56,6 +56,11 @@ func Features(family service.Family) []Feature {
 			Sets:  []dataplane.Object{mapCluster.object(d)},
 			Chain: probeChain(newRule(d).fields(frontendKey).numgen(2).dnatBy(mapCluster.name)),
 		},
+		{
+			Name: "counters of elements and rules", Need: "Linux 5.7 with CONFIG_NFT_COUNTER",
+			Sets:  []dataplane.Object{setAdmitted.object(d)},
+			Chain: probeChain(newRule(d).fields(frontendKey).in(setAdmitted.name, false).count().drop()),
+		},
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	ChainRejectOutput     = "filter-output-pre-dnat"
 )
 
-// The fixed regular chains have kube-proxy's names, except for the two that it does not have.
+// The fixed regular chains have kube-proxy's names, except for those that it does not have.
 const (
 	chainServices         = "services"
 	chainNodePorts        = "node-ports"
@@ -38,6 +38,8 @@ const (
 	chainClusterIPsCheck  = "cluster-ips-check"
 	chainClusterIPsOutput = "cluster-ips-check-output"
 	chainFirewallCheck    = "firewall-check"
+	chainOutOfRange       = "out-of-range"
+	chainUnallocated      = "unallocated"
 	chainMasquerading     = "masquerading"
 	chainReject           = "reject-chain"
 )
@@ -47,6 +49,8 @@ const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"
 	prefixExternalChain = "external-"
+	prefixLimited       = "limited-"
+	prefixNodePort      = "nodeport-"
 	prefixKnownChain    = "known-"
 	prefixRememberChain = "remember-"
 )
@@ -78,14 +82,6 @@ func memoryOf(portBase string) string {
 	}
 	at := sum % len(memories)
 	return memorySet(memories[at : at+1]).name
-}
-
-// clusterMap returns the name of a shard's map. Node ports have one map without shards.
-func clusterMap(shard string) string {
-	if shard == "" {
-		return mapNodePortCluster.name
-	}
-	return mapCluster.of(shard).name
 }
 
 // Containers of identities. The container of elements is "@" and the name of their set, as

@@ -78,22 +78,22 @@ func TestEverySharedSetHasARole(t *testing.T) {
 // and elements of Services are in no others.
 func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
 	for _, family := range service.Families {
-		r := NewRenderer(family, Options{MasqueradeBit: 14})
-		created := 0
-		for _, o := range r.Node(&service.NodeFacts{}) {
+		r, counting := NewRenderer(family, Options{MasqueradeBit: 14}), NewRenderer(family, Options{CountEndpoints: true})
+		created := map[string]bool{}
+		for _, o := range slices.Concat(r.Node(&service.NodeFacts{}), counting.Node(&service.NodeFacts{})) {
 			if o.ID.Container != ContainerSet {
 				continue
 			}
-			created++
+			created[o.ID.Name] = true
 			if setIn[elementsOf+o.ID.Name] == nil {
 				t.Errorf("%v: the scaffold creates set %s, which has no role", family, o.ID.Name)
 			}
 		}
-		if created != len(setIn) {
-			t.Errorf("%v: the scaffold creates %d sets, and %d have a role", family, created, len(setIn))
+		if len(created) != len(setIn) {
+			t.Errorf("%v: the scaffolds create %d sets, and %d have a role", family, len(created), len(setIn))
 		}
 		seen := map[string]bool{}
-		for _, o := range everything(r, family) {
+		for _, o := range slices.Concat(everything(r, family), everything(counting, family)) {
 			if o.Kind != dataplane.Element || seen[o.ID.Container] {
 				continue
 			}

@@ -36,6 +36,8 @@ func (d *draft) parse(container string, attrs []byte) {
 		case unix.NFTA_SET_ELEM_USERDATA:
 			userData = attr.Data
 		case unix.NFTA_SET_ELEM_PAD:
+		case unix.NFTA_SET_ELEM_EXPR:
+			unknown = unknown || !hasCounters(container)
 		default:
 			unknown = true
 		}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -110,6 +111,10 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 	}
 	body := p.commented(func(b []byte) []byte { return appendGoto(b, chain) })
 	p.named(set, f, body, chainID(chain))
+	if isLimited(chain) {
+		admitted, _ := externalTargets{nodePort: f.nodePort()}.admitted()
+		p.named(admitted, f, p.comment)
+	}
 }
 
 // fill adds the endpoints of a table to a map, for a frontend.
@@ -156,10 +161,10 @@ func (p *portDraft) renderInternal() {
 		p.dispatch(f, prefixServiceChain+p.base)
 	case p.port.InternalLocal:
 		p.serve(f, class{kind: classLocal, local: p.local.size})
-		p.fill(mapLocal.name, f, p.local)
+		p.fill(p.r.maps.local.name, f, p.local)
 	default:
 		p.serve(f, class{kind: classCluster, cluster: p.cluster.size})
-		p.fill(clusterMap(shardOf(f)), f, p.cluster)
+		p.fill(p.r.maps.clusterOf(shardOf(f)), f, p.cluster)
 	}
 }
 
@@ -205,7 +210,7 @@ func (p *portDraft) renderExternal() {
 
 func (p *portDraft) serveExternal(f frontend) {
 	if p.sticky() {
-		p.dispatch(f, prefixExternalChain+p.base)
+		p.dispatch(f, p.externalTargets(f.nodePort()).chain(p.base))
 		return
 	}
 	c := class{kind: classExternal, cluster: p.cluster.size}
@@ -215,15 +220,29 @@ func (p *portDraft) serveExternal(f frontend) {
 			detect: p.facts.Detect[p.r.d.Family],
 		}
 	}
+	c.limited = p.limits(f) || p.reachesNone()
 	p.serve(f, c)
-	shard, local := "", mapNodePortLocal.name
+	shard, local := "", p.r.maps.nodePortLocal.name
 	if !f.nodePort() {
-		shard, local = shardOf(f), mapLocal.name
+		shard, local = shardOf(f), p.r.maps.local.name
 	}
-	p.fill(clusterMap(shard), f, p.cluster)
+	p.fill(p.r.maps.clusterOf(shard), f, p.cluster)
 	if p.port.ExternalLocal {
 		p.fill(local, f, p.local)
 	}
+}
+
+// limits reports whether the source ranges are about a frontend.
+func (p *portDraft) limits(f frontend) bool {
+	return len(p.port.SourceRanges) > 0 && slices.Contains(p.port.LoadBalancerVIPs, f.addr)
+}
+
+// reachesNone reports whether clients from outside the node reach no endpoint.
+func (p *portDraft) reachesNone() bool {
+	if p.port.ExternalLocal {
+		return len(p.port.Local) == 0
+	}
+	return len(p.port.Cluster) == 0
 }
 
 // renderHairpins adds the endpoints that may reach themselves: those of this node. It is a
@@ -250,6 +269,7 @@ func (p *portDraft) renderFirewall() {
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled.name, f, p.comment)
+		p.named(setOutOfRange.name, f, p.comment)
 		for _, prefix := range allowed {
 			name := p.put(func(b []byte) []byte {
 				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())

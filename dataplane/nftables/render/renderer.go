@@ -29,6 +29,8 @@ type Options struct {
 	// MasqueradeBit is the bit of the packet mark, 0 to 31, that requests source NAT.
 	// kube-proxy's default is 14.
 	MasqueradeBit uint
+	// CountEndpoints counts new connections by endpoint. By frontend they are always counted.
+	CountEndpoints bool
 }
 
 // Renderer implements dataplane.Renderer for one family. The bodies of the objects are the
@@ -47,6 +49,7 @@ type Options struct {
 type Renderer struct {
 	d    *dialect
 	mark uint32
+	maps *endpointMaps
 	// classes caches the result of class.render by class.
 	classes sync.Map
 }
@@ -55,7 +58,11 @@ var _ dataplane.Renderer = (*Renderer)(nil)
 
 // NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family, options Options) *Renderer {
-	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit}
+	maps := plainMaps
+	if options.CountEndpoints {
+		maps = countingMaps
+	}
+	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit, maps: maps}
 }
 
 // Service renders one Service. If two ports claim the same element, both appear;
@@ -175,7 +182,7 @@ const (
 // and what depends on node facts.
 func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	objects := []dataplane.Object{tableObject()}
-	for _, s := range sharedSets {
+	for _, s := range slices.Concat(nodeSets, r.maps.shared()) {
 		objects = append(objects, s.object(r.d))
 	}
 	for _, c := range r.baseChains(facts) {
@@ -184,7 +191,7 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	for _, c := range []*chain{
 		r.servicesChain(facts), r.nodePorts(), r.nodePortCheck(),
 		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
-		r.firewallCheck(), r.masquerading(), r.reject(),
+		r.firewallCheck(), r.outOfRange(), r.unallocated(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
 	}
@@ -230,7 +237,7 @@ func (r *Renderer) rejecting(name string, hookNumber uint32, check string, facts
 		if cidr.Bits() > 0 {
 			to.within(fieldDaddr, cidr, false)
 		}
-		c.add(unlessHere(to, check).drop().says("Drop traffic to unallocated ClusterIPs"))
+		c.add(unlessHere(to, check).goTo(chainUnallocated))
 	}
 	return c.add(r.toNode(facts).goTo(chainNodePortCheck))
 }
@@ -318,19 +325,36 @@ func (r *Renderer) clusterIPsCheck(name string) *chain {
 }
 
 // reject answers that the port is unreachable, but only to clients that the source ranges
-// allow.
+// allow. The set that led here has counted the packet.
 func (r *Renderer) reject() *chain {
 	return newChain(chainReject).
-		add(newRule(r.d).jump(chainFirewallCheck)).
+		add(r.notAllowed().drop()).
 		add(newRule(r.d).reject())
 }
 
 // firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
 // balancer VIP passes it.
 func (r *Renderer) firewallCheck() *chain {
-	return newChain(chainFirewallCheck).
-		add(newRule(r.d).fields(frontendKey).in(setFirewalled.name, false).
-			fields(sourceKey).in(setAllowed.name, true).drop())
+	return newChain(chainFirewallCheck).add(r.notAllowed().goTo(chainOutOfRange))
+}
+
+// notAllowed begins a rule for clients outside the source ranges of a frontend.
+func (r *Renderer) notAllowed() *rule {
+	return newRule(r.d).fields(frontendKey).in(setFirewalled.name, false).fields(sourceKey).in(setAllowed.name, true)
+}
+
+// outOfRange counts and drops. The drop does not depend on the element that counts.
+func (r *Renderer) outOfRange() *chain {
+	return newChain(chainOutOfRange).
+		add(newRule(r.d).fields(frontendKey).in(setOutOfRange.name, false)).
+		add(newRule(r.d).drop())
+}
+
+// unallocated counts and drops. The chain stays as it is when the ClusterIP ranges change, so its counter
+// goes on.
+func (r *Renderer) unallocated() *chain {
+	return newChain(chainUnallocated).
+		add(newRule(r.d).count().drop().says("Drop traffic to unallocated ClusterIPs"))
 }
 
 // masquerading gives marked packets and hairpins an address of this node.

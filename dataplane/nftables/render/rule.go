@@ -256,6 +256,9 @@ func (r *rule) readdress(name string) *rule {
 	return r.mapped(name).expr(&write).done()
 }
 
+// count counts the packets that get here.
+func (r *rule) count() *rule { return r.expr(&rules.Counter{}) }
+
 // remember maps the packet's source to its destination for a time, which starts again with
 // each packet. The data of an element that exists stays.
 func (r *rule) remember(clients string, milliseconds uint64) *rule {

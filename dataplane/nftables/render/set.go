@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,8 @@ type set struct {
 	// remembers is how many elements it has at most if rules add clients to it, for a time. It is 0 for
 	// other sets.
 	remembers uint32
+	// counts gives each element a counter of the packets that find it (Linux 5.7).
+	counts bool
 	// role is what the elements of a shared set are to a frontend.
 	role role
 }
@@ -44,6 +47,9 @@ const descConcat = 2
 // setFieldLen is NFTA_SET_FIELD_LEN (Linux 5.6).
 const setFieldLen = 1
 
+// setExpr is NFTA_SET_EXPR (Linux 5.7).
+const setExpr = 17
+
 var (
 	frontendKey = []field{fieldDaddr, fieldProtocol, fieldPort}
 	nodePortKey = []field{fieldProtocol, fieldPort}
@@ -56,16 +62,19 @@ var (
 
 // The shared sets and maps, with elements of all Services.
 var (
-	mapFrontends         = set{key: frontendKey, verdict: true, role: ofFrontend}.named("frontends")
-	mapNodePorts         = set{key: nodePortKey, verdict: true, role: ofFrontend}.named("nodeports")
+	mapFrontends         = set{key: frontendKey, verdict: true, counts: true, role: ofFrontend}.named("frontends")
+	mapNodePorts         = set{key: nodePortKey, verdict: true, counts: true, role: ofFrontend}.named("nodeports")
 	mapCluster           = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
 	mapLocal             = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
 	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
 	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
-	setNoEndpoints       = set{key: frontendKey, role: ofFrontend}.named("no-endpoints")
-	setNoLocal           = set{key: frontendKey, role: ofFrontend}.named("no-local-endpoints")
-	setNodePortNone      = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-endpoints")
-	setNodePortNoLocal   = set{key: nodePortKey, role: ofFrontend}.named("nodeport-no-local-endpoints")
+	setAdmitted          = set{key: frontendKey, counts: true, role: ofFrontend}.named("admitted")
+	setNodePortAdmitted  = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-admitted")
+	setNoEndpoints       = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-endpoints")
+	setNoLocal           = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-local-endpoints")
+	setNodePortNone      = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-endpoints")
+	setNodePortNoLocal   = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-local-endpoints")
+	setOutOfRange        = set{key: frontendKey, counts: true, role: ofFrontend}.named("out-of-range")
 	setClusterIPs        = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
 	setNodePortAddresses = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
 	setHairpins          = set{key: hairpinKey, role: shared}.named("hairpins")
@@ -77,20 +86,52 @@ var (
 	setMemories = set{key: hairpinKey, remembers: clientsMax, role: shared}.named("remembered")
 )
 
-// sharedSets are all of them. Shards and memories divide one each.
-var sharedSets = func() []set {
-	all := []set{
-		mapFrontends, mapNodePorts, mapLocal, mapNodePortCluster, mapNodePortLocal, setNoEndpoints, setNoLocal,
-		setNodePortNone, setNodePortNoLocal, setClusterIPs, setNodePortAddresses, setHairpins, setFirewalled, setAllowed,
+// endpointMaps are the maps that a packet takes its endpoint from.
+type endpointMaps struct{ cluster, local, nodePortCluster, nodePortLocal, targets set }
+
+// plainMaps are those of a node that does not count by endpoint, and countingMaps those of one that does.
+// Their definitions differ, and therefore their names.
+var (
+	plainMaps    = &endpointMaps{mapCluster, mapLocal, mapNodePortCluster, mapNodePortLocal, targetsMaps}
+	countingMaps = &endpointMaps{
+		mapCluster.counting("cluster-endpoints"), mapLocal.counting("local-endpoints"),
+		mapNodePortCluster.counting("nodeport-cluster-endpoints"), mapNodePortLocal.counting("nodeport-local-endpoints"),
+		targetsMaps.counting("targets"),
 	}
+)
+
+// shared returns the maps that all Services share.
+func (m *endpointMaps) shared() []set {
+	all := []set{m.local, m.nodePortCluster, m.nodePortLocal}
 	for i := range len(shards) {
-		all = append(all, mapCluster.of(shards[i:i+1]))
+		all = append(all, m.cluster.of(shards[i:i+1]))
+	}
+	return all
+}
+
+// clusterOf returns the name of a shard's map. Node ports have one map without shards.
+func (m *endpointMaps) clusterOf(shard string) string {
+	if shard == "" {
+		return m.nodePortCluster.name
+	}
+	return m.cluster.of(shard).name
+}
+
+// nodeSets are the shared sets that every node has. Memories divide one.
+var nodeSets = func() []set {
+	all := []set{
+		mapFrontends, mapNodePorts, setAdmitted, setNodePortAdmitted, setNoEndpoints, setNoLocal,
+		setNodePortNone, setNodePortNoLocal, setOutOfRange, setClusterIPs, setNodePortAddresses, setHairpins,
+		setFirewalled, setAllowed,
 	}
 	for i := range len(memories) {
 		all = append(all, memorySet(memories[i:i+1]))
 	}
 	return all
 }()
+
+// sharedSets are all shared sets. A node has the maps of one kind.
+var sharedSets = slices.Concat(nodeSets, plainMaps.shared(), countingMaps.shared())
 
 func init() {
 	for i, s := range sharedSets {
@@ -114,13 +155,12 @@ var (
 	slotsMaps   = set{key: []field{fieldSlot}, data: []field{fieldDaddr}}.named("slots")
 	liveSets    = set{key: []field{fieldDaddr}}.named("live")
 
-	affinitySets = []set{clientsMaps, targetsMaps, slotsMaps, liveSets}
+	affinitySets = []set{clientsMaps, targetsMaps, countingMaps.targets, slotsMaps, liveSets}
 )
 
 func memorySet(memory string) set { return setMemories.of(memory) }
 
 func clientsMap(chain string) set { return clientsMaps.of(chain) }
-func targetsMap(base string) set  { return targetsMaps.of(base) }
 func slotsMap(chain string) set   { return slotsMaps.of(chain) }
 func liveSet(chain string) set    { return liveSets.of(chain) }
 
@@ -129,12 +169,24 @@ func liveSet(chain string) set    { return liveSets.of(chain) }
 // the rules refer to it and deletes the other one, as it does with any object. kube-proxy uses no
 // such names.
 
-// named returns the set with a name that begins with a word and the digest of its definition.
+// named returns the set with a name that begins with a word and the digest of its definition. SetName
+// returns that name.
 func (s set) named(word string) set {
+	s = s.digested(word)
+	names[word] = s.name
+	return s
+}
+
+// counting returns a set whose elements have counters, under a name of its definition.
+func (s set) counting(word string) set {
+	s.counts = true
+	return s.digested(word)
+}
+
+func (s set) digested(word string) set {
 	const digestBytes = 3
 	definitions := append(s.body(dialects[service.IPv4]), s.body(dialects[service.IPv6])...)
 	s.name = fmt.Sprintf("%s-%x", word, sha256.Sum256(definitions))[:len(word)+1+2*digestBytes]
-	names[word] = s.name
 	return s
 }
 
@@ -179,7 +231,19 @@ func (s set) body(d *dialect) []byte {
 		b = s.description(b, d)
 		b = netlink.End(b, mark)
 	}
-	return netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	if s.counts {
+		b = appendCounter(b)
+	}
+	return b
+}
+
+// appendCounter adds the expression of which each element gets a copy.
+func appendCounter(b []byte) []byte {
+	b, mark := netlink.Nest(b, setExpr)
+	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
+	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
+	return netlink.End(netlink.End(b, data), mark)
 }
 
 func (s set) flags() uint32 {

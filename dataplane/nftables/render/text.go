@@ -83,6 +83,9 @@ func (s set) text(d *dialect, elements []string) string {
 	if s.ranges {
 		out.WriteString("\t\tflags interval\n")
 	}
+	if s.counts {
+		out.WriteString("\t\tcounter\n")
+	}
 	if len(elements) > 0 {
 		fmt.Fprintf(&out, "\t\telements = { %s }\n", strings.Join(elements, ",\n\t\t\t     "))
 	}

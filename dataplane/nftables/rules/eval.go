@@ -59,6 +59,8 @@ func (w *walk) eval(e Expr, s *state, r *registers) (result, error) {
 		return w.lookup(e, r)
 	case *Verdict:
 		return result{verdict: e}, nil
+	case *Counter:
+		return result{}, nil
 	case *Dynset:
 		return result{}, nil // no rule of ours looks up what the same packet has added or removed
 	default:

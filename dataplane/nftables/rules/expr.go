@@ -82,6 +82,8 @@ type (
 	Reset struct{}
 	// Offload adds the connection to a flowtable.
 	Offload struct{ Flowtable string }
+	// Counter counts the packets that reach it. What it has counted is no part of the rule.
+	Counter struct{}
 	// Unknown is an expression that none of the others describes, with its attributes as they were found.
 	Unknown struct{ Name, Attrs string }
 )
@@ -117,6 +119,8 @@ func candidates(name string) []Expr {
 		return []Expr{&Reject{}, &Reset{}}
 	case "flow_offload":
 		return []Expr{&Offload{}}
+	case "counter":
+		return []Expr{&Counter{}}
 	}
 	return nil
 }
@@ -141,6 +145,7 @@ func (*Masquerade) name() string   { return "masq" }
 func (*Reject) name() string       { return "reject" }
 func (*Reset) name() string        { return "reject" }
 func (*Offload) name() string      { return "flow_offload" }
+func (*Counter) name() string      { return "counter" }
 func (e *Unknown) name() string    { return e.Name }
 
 // Attributes that package unix does not name.
@@ -283,5 +288,11 @@ func (e *Reject) attrs(c *codec) {
 func (*Reset) attrs(c *codec) { c.constant(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST) }
 
 func (e *Offload) attrs(c *codec) { c.text(flowTable, &e.Flowtable) }
+
+func (*Counter) attrs(c *codec) {
+	for _, kind := range []uint16{unix.NFTA_COUNTER_BYTES, unix.NFTA_COUNTER_PACKETS, unix.NFTA_COUNTER_PAD} {
+		c.take(kind)
+	}
+}
 
 func (e *Unknown) attrs(c *codec) { c.b = append(c.b, e.Attrs...) }

@@ -130,6 +130,9 @@ func (p *printer) action(e Expr) error {
 	case *Reset:
 		p.say("reject with tcp reset")
 		return nil
+	case *Counter:
+		p.say("counter")
+		return nil
 	case *Offload:
 		p.say("flow add @%s", e.Flowtable)
 		return nil
@@ -181,8 +184,10 @@ func (p *printer) load(e Expr) error {
 func (p *printer) payload(e *Load) operand {
 	addr := operand{compared: func(o *operand, not, value string) (string, bool) { return p.addrText(o, not, value) }}
 	switch {
+	case e.Base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && e.Offset == 0 && e.Size == 2:
+		return operand{text: "th sport", compared: portText}
 	case e.Base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && e.Offset == 2 && e.Size == 2:
-		return operand{text: "th dport"}
+		return operand{text: "th dport", compared: portText}
 	case e.Base == unix.NFT_PAYLOAD_NETWORK_HEADER && int(e.Offset) == p.h.Daddr:
 		addr.text = p.h.Name + " daddr"
 	case e.Base == unix.NFT_PAYLOAD_NETWORK_HEADER && int(e.Offset) == p.h.Saddr:
@@ -239,6 +244,13 @@ func numberText(o *operand, not, value string) (string, bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s %s%d", o.text, not, binary.NativeEndian.Uint32([]byte(value))), true
+}
+
+func portText(o *operand, not, value string) (string, bool) {
+	if len(value) != 2 || o.mask != "" {
+		return "", false
+	}
+	return fmt.Sprintf("%s %s%d", o.text, not, binary.BigEndian.Uint16([]byte(value))), true
 }
 
 func localText(o *operand, not, value string) (string, bool) {
@@ -368,10 +380,11 @@ func (e *Verdict) Text() string {
 // Text prints where the chain is called. The priority is a number because some versions of nft reject names such
 // as dstnat on the output hook.
 func (h *Base) Text() string {
-	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.hookName(), h.Priority)
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.HookName(), h.Priority)
 }
 
-func (h *Base) hookName() string {
+// HookName returns nft's name of the hook.
+func (h *Base) HookName() string {
 	names := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
 	if int(h.Hook) < len(names) {
 		return names[h.Hook]

@@ -95,7 +95,7 @@ type Step struct {
 }
 
 // Hook returns the name of the hook at which the kernel called the rule.
-func (s *Step) Hook() string { return s.Base.hookName() }
+func (s *Step) Hook() string { return s.Base.HookName() }
 
 // state is a packet on its way. Two ways that lead to the same state are one from there on.
 type state struct {

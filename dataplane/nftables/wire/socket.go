@@ -64,9 +64,13 @@ func (s *Socket) Commit(t *Transaction) ([]*Rejection, error) {
 	}
 	t.seal()
 	var rejections []*Rejection
-	err := s.Exchange(t.buf, func(at int, a netlink.Answer) {
+	err := s.ExchangeEcho(t.buf, func(at int, a netlink.Answer) {
 		if a.Errno != 0 {
 			rejections = append(rejections, t.rejection(at, a))
+		}
+	}, func(m netlink.Message) {
+		if echo, ok := m.Netfilter(unix.NFNL_SUBSYS_NFTABLES); ok {
+			t.Echo(echo)
 		}
 	})
 	if len(rejections) > 0 && errors.Is(err, netlink.ErrUnanswered) {

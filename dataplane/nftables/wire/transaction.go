@@ -22,6 +22,8 @@ type Transaction struct {
 	starts []int
 	notes  []note
 	sealed bool
+	// echo receives what the kernel says about the messages with NLM_F_ECHO; nil for no one.
+	echo func(Message)
 }
 
 // note says what is found from an offset on.
@@ -70,6 +72,17 @@ func (t *Transaction) Begin(kind, flags uint16) {
 	t.starts = append(t.starts, len(t.buf))
 	t.buf, t.message = netlink.BeginNetfilter(t.buf, unix.NFNL_SUBSYS_NFTABLES, kind, flags, t.family)
 	netlink.SetSeq(t.buf[t.message:], seq)
+}
+
+// Listen sets who receives what the kernel has done for the messages with NLM_F_ECHO, if the transaction
+// lands. What it receives is valid during the call.
+func (t *Transaction) Listen(echo func(Message)) { t.echo = echo }
+
+// Echo passes a message on. It is exported for those who answer in the kernel's stead.
+func (t *Transaction) Echo(m Message) {
+	if t.echo != nil {
+		t.echo(m)
+	}
 }
 
 // End closes the open message, if any.

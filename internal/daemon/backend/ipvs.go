@@ -15,6 +15,7 @@ import (
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -124,9 +125,20 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 // Close closes the sockets of both.
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
-// IPVSTraffic returns what the kernel has counted, by virtual server.
-func IPVSTraffic(ctx context.Context) (map[service.Frontend]ipvswire.Stats, error) {
-	return ipvswire.Traffic(ctx)
+// IPVSTraffic returns what the kernel has counted, by virtual server, or nothing if it cannot be read. Node ports
+// have each address of the node.
+func IPVSTraffic(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
+	counted, err := ipvswire.Traffic(ctx)
+	if err != nil {
+		return all
+	}
+	for _, family := range service.Families {
+		all[family] = &traffic.Reading{Bytes: true, Frontends: make(map[service.Frontend]traffic.At)}
+	}
+	for f, c := range counted {
+		all[service.FamilyOf(f.Addr)].Frontends[f] = traffic.At{Counts: c}
+	}
+	return all
 }
 
 // IPVSOwnership is what IPVS mode has in iptables, Sluice's or kube-proxy's.

@@ -72,13 +72,12 @@ func strictARP(advice string) []parameter {
 	return []parameter{{"net/ipv4/conf/all/arp_ignore", "1", advice}, {"net/ipv4/conf/all/arp_announce", "2", advice}}
 }
 
-// RestoreARP restores what strictARP names, for a configuration that does not set it.
-func RestoreARP(files sysctl.Files) ([]sysctl.Restored, error) {
-	var paths []string
+// ARP returns the sysctls that strictARP names, to restore for a configuration that does not set them.
+func ARP() (paths []string) {
 	for _, p := range strictARP("") {
 		paths = append(paths, p.path)
 	}
-	return files.Restore(paths...)
+	return paths
 }
 
 // ensure sets the parameters that differ, and calls changed for each.

@@ -13,6 +13,7 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -22,6 +23,10 @@ import (
 type NFTablesOptions struct {
 	// MasqueradeBit is the packet mark bit that requests source NAT, 0 to 31.
 	MasqueradeBit uint
+	// CountEndpoints counts new connections by endpoint as well.
+	CountEndpoints bool
+	// Tallies are those of the process; nil for new ones.
+	Tallies *Tallies
 	// LocalPorts lets node ports of a family answer on 127.0.0.1 or ::1 too.
 	LocalPorts service.PerFamily[bool]
 	// Sockets of a former mode are used before new ones are opened on localhost; nil for none.
@@ -39,6 +44,9 @@ type NFTablesOptions struct {
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	starts := nftkernel.NewStarts()
+	if o.Tallies == nil {
+		o.Tallies = NewTallies()
+	}
 	domains, err := eachFamily[*nftkernel.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
 		probe := HasNFTables
 		if o.DryRun {
@@ -95,14 +103,40 @@ func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesO
 		Name:     name,
 		Family:   family,
 		Pace:     aggregator.Pace{Audit: auditPause},
-		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit}),
+		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit, CountEndpoints: o.CountEndpoints}),
 		Writer: nftkernel.NewWriter(family, nftkernel.WriterConfig{
-			Starts: starts,
+			Starts: starts, Tally: o.Tallies[family],
 			Progress: func(landed, all int) {
 				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
 			},
 		}),
 	}
+}
+
+// Tallies have what the writers of nftables mode have counted in each family. They go on when another server
+// of the process takes over.
+type Tallies service.PerFamily[*nftkernel.Tally]
+
+// NewTallies returns tallies that begin now.
+func NewTallies() *Tallies {
+	t := &Tallies{}
+	for _, family := range service.Families {
+		t[family] = nftkernel.NewTally()
+	}
+	return t
+}
+
+// NFTablesTraffic returns what was counted in the domains of nftables mode. In a family that cannot be read
+// it is nil.
+func NFTablesTraffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily[*traffic.Reading]) {
+	for _, d := range domains {
+		if w, counts := d.Writer.(*nftkernel.Writer); counts {
+			if reading, err := w.Traffic(ctx); err == nil {
+				all[d.Family] = &reading
+			}
+		}
+	}
+	return all
 }
 
 // CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls

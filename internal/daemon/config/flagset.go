@@ -71,6 +71,8 @@ func (f *Flags) bindRules() {
 	f.text(&f.hostname, "hostname-override", "hostnameOverride", "name of this node in the API; empty means the host's name")
 	f.number(k.IPTables.MasqueradeBit, "iptables-masquerade-bit", "iptables.masqueradeBit",
 		"bit of the packet mark that requests source NAT (0 to 31), in all modes except nftables")
+	f.flag(&f.sluice.Traffic.Endpoints, "sluice-traffic-endpoints", sluicePrefix+"traffic.endpoints",
+		"count new connections by endpoint, in addition to by Service (nftables mode)")
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"make node ports respond on 127.0.0.1 (iptables mode), or on 127.0.0.1 and ::1 (userspace mode)")
@@ -201,6 +203,12 @@ func (f *Flags) bindConntrack() {
 	f.flag(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", "conntrack.tcpBeLiberal", "treat TCP packets outside the window as valid")
 	f.duration(&c.UDPTimeout.Duration, "conntrack-udp-timeout", "conntrack.udpTimeout", "timeout of unanswered UDP flows; 0 leaves it unchanged")
 	f.duration(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", "timeout of answered UDP flows; 0 leaves it unchanged")
+}
+
+// bindTraffic adds the flag about the traffic to Services.
+func (f *Flags) bindTraffic() {
+	f.flag(&f.sluice.Traffic.Accounting, "sluice-traffic-accounting", sluicePrefix+"traffic.accounting",
+		"count packets and bytes of each connection in the kernel, and add them up by Service, endpoint and client (all modes except userspace)")
 }
 
 // bindKlog adds the flags about logs that all Kubernetes components have.

@@ -39,6 +39,7 @@ type SluiceConfiguration struct {
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
+	Traffic   TrafficConfiguration   `json:"traffic"`
 	UI        UIConfiguration        `json:"ui"`
 	State     StateConfiguration     `json:"state"`
 }
@@ -186,6 +187,16 @@ type ConntrackConfiguration struct {
 	// BatchWindow is how long a change waits for others that the same sweep can handle.
 	// Default: 20 ms.
 	BatchWindow metav1.Duration `json:"batchWindow"`
+}
+
+// TrafficConfiguration is about what is known of the traffic to Services.
+type TrafficConfiguration struct {
+	// Accounting makes the kernel count packets and bytes of each connection (net.netfilter.nf_conntrack_acct), and
+	// reads these counters every 15 s, or less often if that takes more than 2 % of the time. Default: false.
+	Accounting bool `json:"accounting"`
+	// Endpoints counts new connections by endpoint, in nftables mode. By Service they are always counted.
+	// Default: false.
+	Endpoints bool `json:"endpoints"`
 }
 
 // MetricsConfiguration is about metrics.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -21,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -56,6 +58,10 @@ type Inspection struct {
 	Forwarders *backend.Forwarders
 	// Offload moves connections into a flowtable; nil if the configuration does not ask for it.
 	Offload *backend.Offload
+	// Traffic watches the connection table; nil in userspace mode.
+	Traffic *conntrack.Traffic
+	// Usage remembers the traffic of the last minutes.
+	Usage *usage.Recorder
 	// Started is when the process began.
 	Started time.Time
 }
@@ -103,6 +109,13 @@ func (i *Inspection) Status() inspect.Status {
 	if i.Offload != nil {
 		now := i.Offload.State()
 		made.Offload = &inspect.Offload{Devices: now.Devices, Problem: now.Problem}
+	}
+	if i.Traffic != nil {
+		if p := i.Traffic.Pressure(); !p.At.IsZero() {
+			made.Conntrack = &inspect.Conntrack{
+				Entries: p.Entries, Limit: p.Limit, Dropped: p.Dropped, EarlyDropped: p.EarlyDropped, LastDrop: utc(p.LastDrop),
+			}
+		}
 	}
 	for _, f := range report.Findings {
 		// Without a cluster there is no Node that could be eligible for anything.

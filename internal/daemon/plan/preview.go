@@ -89,9 +89,10 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 	// A start that probes the kernel at this moment would not be read as it is.
 	release := peer.Turn(ctx, setup.TurnMax)
 	var err error
-	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, log)
+	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, nil, log)
 	release()
 	if err == nil {
+		o.PrepareAccounting(p.backend.Mode, files, zap.NewNop())
 		err = p.learn(ctx, dir)
 	}
 	if err != nil {

@@ -106,8 +106,9 @@ func (p *preflight) node(ctx context.Context) {
 	conntrackErr := p.options.PrepareConntrack(files, zap.NewNop())
 	modeErr := errors.New("not tried without CAP_NET_ADMIN")
 	if p.privileged {
-		if p.backend, modeErr = setup.NewBackend(ctx, p.options, files, &backend.Forwarders{}, log); modeErr == nil {
+		if p.backend, modeErr = setup.NewBackend(ctx, p.options, files, &backend.Forwarders{}, nil, log); modeErr == nil {
 			modeErr = p.backend.Close()
+			p.options.PrepareAccounting(p.backend.Mode, files, log)
 		}
 	}
 	p.mode(modeErr, said.warnings)

@@ -36,8 +36,10 @@ type Backend struct {
 }
 
 // NewBackend builds the requested backend, or chooses one if none is requested. The caller closes it,
-// also after an error.
-func NewBackend(ctx context.Context, o *Options, files sysctl.Files, forwarders *backend.Forwarders, log *zap.Logger) (b *Backend, err error) {
+// also after an error. tallies are nil for a process that writes nothing.
+func NewBackend(
+	ctx context.Context, o *Options, files sysctl.Files, forwarders *backend.Forwarders, tallies *backend.Tallies, log *zap.Logger,
+) (b *Backend, err error) {
 	b = &Backend{}
 	if o.KubeProxy.Mode == config.ModeBest {
 		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
@@ -46,7 +48,7 @@ func NewBackend(ctx context.Context, o *Options, files sysctl.Files, forwarders 
 		NFTables: func(whole bool) ([]proxy.Domain, error) {
 			b.Variant = "" // iptables may have been tried
 			options := o.nftables(log)
-			options.Whole, options.Sockets = whole, forwarders.Sockets
+			options.Whole, options.Sockets, options.Tallies = whole, forwarders.Sockets, tallies
 			return backend.NFTables(ctx, options)
 		},
 		IPTables: func() (domains []proxy.Domain, err error) {

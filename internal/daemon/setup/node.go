@@ -61,6 +61,26 @@ func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
 	return nil
 }
 
+// accounting is the sysctl of traffic.accounting.
+const accounting = "net/netfilter/nf_conntrack_acct"
+
+// PrepareAccounting makes the kernel count packets and bytes of connections if the configuration says so, and
+// otherwise restores the value from before a configuration that did. The proxy serves without.
+func (o *Options) PrepareAccounting(mode config.Mode, files sysctl.Files, log *zap.Logger) {
+	if !o.Sluice.Traffic.Accounting || mode == config.ModeUserspace {
+		restored(log, files, accounting)
+		return
+	}
+	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (traffic.accounting: false)"
+	changed, err := files.Optional().Ensure(accounting, "1", advice)
+	switch {
+	case err != nil:
+		log.Warn("cannot count packets and bytes of connections", zap.Error(err))
+	case changed && !files.Planning():
+		log.Info("sysctl value changed", zap.String("name", "net.netfilter.nf_conntrack_acct"), zap.String("to", "1"))
+	}
+}
+
 // SetARP sets what userspace mode needs. It serves without, too.
 func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
 	if err := backend.SetUserspace(o.userspace(files, log)); err != nil {
@@ -74,7 +94,12 @@ func (o *Options) RestoreARP(mode config.Mode, files sysctl.Files, log *zap.Logg
 	if mode == config.ModeUserspace && !o.Sluice.Userspace.AnswerARP || mode == config.ModeIPVS && o.KubeProxy.IPVS.StrictARP {
 		return
 	}
-	done, err := backend.RestoreARP(files)
+	restored(log, files, backend.ARP()...)
+}
+
+// restored restores sysctls that a former configuration has set, and logs that.
+func restored(log *zap.Logger, files sysctl.Files, sysctls ...string) {
+	done, err := files.Restore(sysctls...)
 	for _, d := range done {
 		if d.Kept != "" {
 			log.Info("sysctl value kept; another process set it", zap.String("name", d.Name), zap.String("value", d.Kept))
@@ -83,7 +108,7 @@ func (o *Options) RestoreARP(mode config.Mode, files sysctl.Files, log *zap.Logg
 		}
 	}
 	if err != nil {
-		log.Warn("failed to restore sysctl values set by another mode", zap.Error(err))
+		log.Warn("failed to restore sysctl values of a previous configuration", zap.Error(err))
 	}
 }
 
@@ -110,6 +135,7 @@ func Initialize(ctx context.Context, o *Options) error {
 	if err := o.PrepareConntrack(files, log.Logger); err != nil {
 		return err
 	}
+	o.PrepareAccounting(o.KubeProxy.Mode, files, log.Logger)
 	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
 	// addresses must not be opened in vain.
 	_, _, err = backend.Build(o.KubeProxy.Mode, nil, backend.Builders{

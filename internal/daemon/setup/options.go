@@ -110,7 +110,7 @@ func (o *Options) Addresses() service.AddressPolicy {
 
 func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
 	return backend.NFTablesOptions{
-		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
+		MasqueradeBit: o.MasqueradeBit(), CountEndpoints: o.Sluice.Traffic.Endpoints, LocalPorts: o.ForwardsLocalhost(),
 		DryRun: o.Dry != nil, Log: log,
 	}
 }

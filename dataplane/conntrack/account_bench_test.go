@@ -1,0 +1,59 @@
+package conntrack
+
+import (
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings, without
+// the kernel's part.
+func BenchmarkReading(b *testing.B) {
+	ports, table := traffic.Ports{}, make([]Connection, rememberedMax)
+	for i := range 5000 {
+		at := service.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80}
+		ports[at] = traffic.Port{Service: service.Key{Namespace: "ns", Name: at.Addr.String()}}
+	}
+	for i := range table {
+		c := webFlow(uint32(i+1), "192.0.2.1", 1000)
+		c.From = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i % 30_000 >> 8), byte(i % 30_000)}), uint16(i))
+		c.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i % 5000 >> 8), byte(i % 5000)}), 80)
+		table[i] = c
+	}
+	for _, continuous := range []bool{false, true} {
+		b.Run(map[bool]string{false: "single", true: "continuous"}[continuous], func(b *testing.B) {
+			a := newAccount(continuous)
+			a.readAll(time.Now(), ports, table...)
+			for b.Loop() {
+				a.readAll(time.Now(), ports, table...)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(table)), "ns/entry")
+		})
+	}
+}
+
+// TestMemoryOfAFullAccount: about 32 MiB are kept for the largest number of connections that it remembers.
+func TestMemoryOfAFullAccount(t *testing.T) {
+	a, table := newAccount(true), make([]Connection, rememberedMax+10)
+	for i := range table {
+		table[i] = webFlow(uint32(i+1), "192.0.2.1", 1000)
+	}
+	kept := func() uint64 {
+		var now runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&now)
+		return now.HeapAlloc
+	}
+	before := kept()
+	a.readAll(time.Now(), webPorts(), table...)
+	after := kept()
+	t.Logf("%d KiB", (after-before)>>10)
+	if after-before > 40<<20 || len(a.last) != rememberedMax {
+		t.Errorf("%d KiB for %d connections", (after-before)>>10, len(a.last))
+	}
+	runtime.KeepAlive(table)
+}

@@ -1,0 +1,77 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
+)
+
+// Usage is how full the kernel's connection table is, and what its CPUs have counted.
+type Usage struct {
+	// Entries are those of the network namespace. Limit is what each namespace may have; 0 means no limit.
+	Entries, Limit uint64
+	// The totals are those of the namespace since it exists, each the sum of a 32-bit number of each CPU.
+	//
+	// InsertFailed are entries that lost a race against another one for the same packets, Dropped are packets that
+	// got no entry, because the table was full or because of such a race. EarlyDropped are unanswered
+	// connections that were deleted to make room, and ClashResolved races that cost no packet.
+	InsertFailed, Dropped, EarlyDropped, ClashResolved uint64
+}
+
+const (
+	messageUsage = 5 // IPCTNL_MSG_CT_GET_STATS
+	attrEntries  = 1 // CTA_STATS_GLOBAL_ENTRIES
+	attrLimit    = 2 // CTA_STATS_GLOBAL_MAX_ENTRIES, Linux 4.18
+
+	attrInsertFailed = 9  // CTA_STATS_INSERT_FAILED
+	attrDropped      = 10 // CTA_STATS_DROP
+	attrEarlyDropped = 11 // CTA_STATS_EARLY_DROP
+	attrClash        = 14 // CTA_STATS_CLASH_RESOLVE, Linux 5.10
+)
+
+// readUsage reads the usage over a netlink socket. It takes microseconds for each CPU, however many entries there are.
+func readUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
+	n := netfilter{inside: inside}
+	socket, err := n.open()
+	if err != nil {
+		return u, err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	request := func(kind, flags uint16, each func(attrs []byte)) {
+		if err != nil {
+			return
+		}
+		message, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, kind, flags, unix.AF_UNSPEC)
+		err = socket.Ask(ctx, netlink.Finish(message, mark), func(m netlink.Message) error {
+			if answer, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); ok {
+				each(answer.Attrs)
+			}
+			return nil
+		})
+	}
+	request(messageUsage, unix.NLM_F_ACK, func(attrs []byte) {
+		u.Entries, u.Limit = uint64(netlink.Find(attrs, attrEntries).Uint32()), uint64(netlink.Find(attrs, attrLimit).Uint32())
+	})
+	request(messageStatistics, unix.NLM_F_DUMP, func(attrs []byte) {
+		for attr := range netlink.Attrs(attrs) {
+			switch n := uint64(attr.Uint32()); attr.Type {
+			case attrInsertFailed:
+				u.InsertFailed += n
+			case attrDropped:
+				u.Dropped += n
+			case attrEarlyDropped:
+				u.EarlyDropped += n
+			case attrClash:
+				u.ClashResolved += n
+			}
+		}
+	})
+	if err != nil {
+		return u, fmt.Errorf("read the usage of the connection table: %w", err)
+	}
+	return u, nil
+}

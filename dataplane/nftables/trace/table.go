@@ -1,0 +1,213 @@
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// tablePrefix begins the names of the temporary tables. The number of the socket follows, so that several
+// traces can run at the same time.
+const tablePrefix = "sluice-trace-"
+
+// The attributes and the flag of a table that belongs to a socket; package unix does not name them.
+const (
+	tableUserData = 6 // NFTA_TABLE_USERDATA
+	tableOwned    = 2 // NFT_TABLE_F_OWNER, Linux 5.12
+)
+
+// The own chains of each hook are before and behind all others. At prerouting and output, the first chain selects
+// packets of the flow, and two more chains select replies and recognize new connections. The other chains
+// only show how far a packet got, and with which addresses.
+const (
+	first   = "-first"
+	replies = "-replies"
+	begun   = "-new"
+	last    = "-last"
+
+	// repliesPriority is directly behind connection tracking.
+	repliesPriority = -199
+	begunPriority   = repliesPriority + 1
+	// lastPriority is directly before the confirmation of connections.
+	lastPriority = math.MaxInt32 - 1
+)
+
+// The limit of each selecting rule.
+const (
+	packetsPerSecond = 10
+	packetsBurst     = 5
+)
+
+// table is the temporary table.
+type table struct {
+	socket  *wire.Socket
+	family  service.Family
+	name    string
+	replies bool
+	// bases are the chains by name.
+	bases map[string]rules.Base
+}
+
+// addTable adds the table in one transaction.
+func addTable(flow Flow, withReplies bool) (*table, error) {
+	socket, err := wire.Open()
+	if err != nil {
+		return nil, err
+	}
+	t := &table{
+		socket: socket, family: service.FamilyOf(flow.To.Addr()), replies: withReplies,
+		name: fmt.Sprint(tablePrefix, socket.Port()), bases: map[string]rules.Base{},
+	}
+	tx := wire.NewTransaction(t.header().Protocol)
+	tx.Begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	tx.Text(unix.NFTA_TABLE_NAME, t.name)
+	tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned)
+	tx.Add(func(b []byte) []byte {
+		return rules.AppendComment(b, tableUserData, "temporary table of sluice trace")
+	})
+	for _, c := range t.chains(flow) {
+		t.bases[c.Name] = *c.Base
+		t.addChain(tx, c)
+	}
+	err = t.commit(tx)
+	if r, ok := errors.AsType[*wire.Rejection](err); ok && r.Kind == unix.NFT_MSG_NEWTABLE {
+		err = fmt.Errorf("the kernel does not delete a table with its process (requires Linux 5.12): %w", err)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("add a table for the trace: %w", err), socket.Close())
+	}
+	return t, nil
+}
+
+func (t *table) header() *rules.Header { return &rules.Headers[t.family] }
+
+// chains returns all chains. Those of prerouting and output select packets.
+func (t *table) chains(flow Flow) []rules.Chain {
+	var all []rules.Chain
+	add := func(hook uint32, suffix string, priority int32, selected []rules.Rule) {
+		base := &rules.Base{Kind: "filter", Hook: hook, Priority: priority}
+		all = append(all, rules.Chain{Name: base.HookName() + suffix, Base: base, Rules: selected})
+	}
+	for hook := range uint32(unix.NF_INET_NUMHOOKS) {
+		var selected []rules.Rule
+		begins := hook == unix.NF_INET_PRE_ROUTING || hook == unix.NF_INET_LOCAL_OUT
+		if begins {
+			selected = []rules.Rule{{Exprs: append(t.original(flow), mark()...)}}
+		}
+		add(hook, first, math.MinInt32, selected)
+		if begins && t.replies {
+			add(hook, replies, repliesPriority, []rules.Rule{{Exprs: append(t.reply(flow), mark()...)}})
+			add(hook, begun, begunPriority, []rules.Rule{{Exprs: append(t.original(flow), newConnection()...)}})
+		}
+		add(hook, last, lastPriority, nil)
+	}
+	return all
+}
+
+// original matches packets from the client.
+func (t *table) original(flow Flow) []rules.Expr {
+	h := t.header()
+	load := func(base uint32, offset, size int) rules.Expr {
+		return &rules.Load{To: unix.NFT_REG_1, Base: base, Offset: uint32(offset), Size: uint32(size)}
+	}
+	exprs := equal(&rules.Meta{To: unix.NFT_REG_1, Key: unix.NFT_META_L4PROTO}, flow.Protocol.Number())
+	exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Saddr, h.AddrBytes), flow.From.Addr().AsSlice()...)...)
+	exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Daddr, h.AddrBytes), flow.To.Addr().AsSlice()...)...)
+	if flow.From.Port() != 0 {
+		exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2), port(flow.From)...)...)
+	}
+	return append(exprs, equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), port(flow.To)...)...)
+}
+
+// reply matches packets of the connections that packets from the client began, in the other direction. That
+// includes ICMP errors.
+func (t *table) reply(flow Flow) []rules.Expr {
+	daddr := t.header().OriginalDaddr
+	original := func(key uint32) rules.Expr { return &rules.ConnOriginal{To: unix.NFT_REG_1, Key: key} }
+	exprs := equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_DIRECTION}, 1) // IP_CT_DIR_REPLY
+	exprs = append(exprs, equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_PROTOCOL}, flow.Protocol.Number())...)
+	exprs = append(exprs, equal(original(daddr-1), flow.From.Addr().AsSlice()...)...) // NFT_CT_SRC_IP, NFT_CT_SRC_IP6
+	exprs = append(exprs, equal(original(daddr), flow.To.Addr().AsSlice()...)...)
+	if flow.From.Port() != 0 {
+		exprs = append(exprs, equal(original(unix.NFT_CT_PROTO_SRC), port(flow.From)...)...)
+	}
+	return append(exprs, equal(original(unix.NFT_CT_PROTO_DST), port(flow.To)...)...)
+}
+
+// newConnection matches packets that begin a connection.
+func newConnection() []rules.Expr {
+	const state = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
+	return equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATE}, binary.NativeEndian.AppendUint32(nil, state)...)
+}
+
+func equal(load rules.Expr, value ...byte) []rules.Expr {
+	return []rules.Expr{load, &rules.Compare{From: unix.NFT_REG_1, Op: unix.NFT_CMP_EQ, Value: string(value)}}
+}
+
+func port(of netip.AddrPort) []byte { return []byte{byte(of.Port() >> 8), byte(of.Port())} }
+
+// mark makes the kernel trace a packet, within the limit. No rule of the proxy has these expressions, so
+// package rules does not describe them.
+func mark() []rules.Expr {
+	limit := netlink.AppendUint64(nil, unix.NFTA_LIMIT_RATE, packetsPerSecond)
+	limit = netlink.AppendUint64(limit, unix.NFTA_LIMIT_UNIT, 1)
+	limit = netlink.AppendUint32(limit, unix.NFTA_LIMIT_BURST, packetsBurst)
+	one := netlink.AppendUint32(nil, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1)
+	one, data := netlink.Nest(one, unix.NFTA_IMMEDIATE_DATA)
+	one = netlink.End(netlink.AppendBytes(one, unix.NFTA_DATA_VALUE, []byte{1}), data)
+	return []rules.Expr{
+		&rules.Unknown{Name: "limit", Attrs: string(limit)}, &rules.Unknown{Name: "immediate", Attrs: string(one)},
+		&rules.SetMeta{From: unix.NFT_REG_1, Key: unix.NFT_META_NFTRACE},
+	}
+}
+
+func (t *table) addChain(tx *wire.Transaction, c rules.Chain) {
+	base, list := rules.Parts(c.Encode())
+	tx.Begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	tx.Text(unix.NFTA_CHAIN_TABLE, t.name)
+	tx.Text(unix.NFTA_CHAIN_NAME, c.Name)
+	tx.Raw(string(base))
+	for _, r := range list {
+		tx.Begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		tx.Text(unix.NFTA_RULE_TABLE, t.name)
+		tx.Text(unix.NFTA_RULE_CHAIN, c.Name)
+		tx.Raw(string(r))
+	}
+}
+
+// unmark deletes the rules that select packets.
+func (t *table) unmark() error {
+	tx := wire.NewTransaction(t.header().Protocol)
+	tx.Begin(unix.NFT_MSG_DELRULE, 0)
+	tx.Text(unix.NFTA_RULE_TABLE, t.name)
+	return t.commit(tx)
+}
+
+// remove closes the socket, and so the kernel deletes the table.
+func (t *table) remove() error { return t.socket.Close() }
+
+func (t *table) commit(tx *wire.Transaction) error {
+	rejections, err := t.socket.Commit(tx)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
+	}
+	return err
+}
+
+// has reports whether a chain is in the table.
+func (t *table) has(at place) bool { return at.family == t.header().Protocol && at.table == t.name }
+
+// marks reports whether the message is about a rule that selected a packet.
+func (t *table) marks(e *event) bool {
+	return t.has(e.at) && e.kind == kindRule && !strings.HasSuffix(e.at.chain, begun)
+}

@@ -1,0 +1,151 @@
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/trace"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+var flow = trace.Flow{From: netip.MustParseAddrPort("127.0.0.1:0"), To: netip.MustParseAddrPort("127.0.0.1:5000"), Protocol: service.UDP}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record traces a flow while send runs.
+func record(t *testing.T, node *netns.Namespace, flow trace.Flow, send func()) (r *trace.Record) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	var sending sync.WaitGroup
+	check(t, node.Do(func() (err error) {
+		r, err = trace.Run(ctx, flow, func() {
+			sending.Go(func() {
+				send()
+				stop()
+			})
+		})
+		return err
+	}))
+	sending.Wait()
+	return r
+}
+
+// datagrams sends datagrams from separate sockets on the loopback interface.
+func datagrams(t *testing.T, node *netns.Namespace, count int, pause time.Duration) {
+	for range count {
+		conn, err := node.DialFrom(t.Context(), "udp", netip.AddrPortFrom(flow.From.Addr(), 0), flow.To.String())
+		if err == nil {
+			_, err = conn.Write([]byte("?"))
+			err = errors.Join(err, conn.Close())
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+func listen(t *testing.T, node *netns.Namespace) net.PacketConn {
+	t.Helper()
+	socket, err := node.ListenPacket("udp", flow.To.String())
+	check(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+	return socket
+}
+
+// TestKernelLoopback follows one datagram out of the node and in again. A node without address translation gets
+// no connection tracking.
+func TestKernelLoopback(t *testing.T) {
+	node := netnstest.New(t, "node")
+	listen(t, node)
+	r := record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	if len(r.Packets) != 2 || r.Lost || r.Full || r.Replies {
+		t.Fatalf("record %+v", r)
+	}
+	out, in := r.Packets[0], r.Packets[1]
+	if out.Hook != "postrouting" || !out.Passed || out.Out != "lo" || in.Hook != "input" || !in.Passed || in.In != "lo" || out.First != in.First {
+		t.Errorf("out %+v\nin %+v", out, in)
+	}
+	if count, err := node.ReadSysctl("net.netfilter.nf_conntrack_count"); err != nil || strings.TrimSpace(count) != "0" {
+		t.Errorf("tracked connections: %q, %v", count, err)
+	}
+}
+
+// TestKernelTranslatedLoopback: the chain of the node that drops a translated packet is found behind the
+// loopback interface.
+func TestKernelTranslatedLoopback(t *testing.T) {
+	node := netnstest.New(t, "node")
+	load := exec.Command("nft", "-f", "-")
+	load.Stdin = strings.NewReader(`table ip translate {
+	chain output {
+		type nat hook output priority -100; policy accept;
+		udp dport 5000 dnat to 127.0.0.1:5001
+	}
+	chain input {
+		type filter hook input priority 0; policy accept;
+		udp dport 5001 drop
+	}
+}`)
+	if out, err := node.Output(load); err != nil {
+		t.Fatalf("%v: %s (Debian package nftables)", err, out)
+	}
+	r := record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	if len(r.Packets) != 2 || !r.Replies || !r.Packets[0].New {
+		t.Fatalf("record %+v", r)
+	}
+	steps := r.Packets[1].Steps
+	if to := r.Packets[1].First.To.String(); to != "127.0.0.1:5001" || len(steps) != 1 || steps[0] != (trace.Step{
+		Hook: "input", Table: "ip translate", Chain: "input", Rule: 1, Handle: steps[0].Handle, Verdict: "drop", Text: "meta l4proto udp th dport 5001 drop",
+	}) {
+		t.Errorf("to %s: %+v", to, steps)
+	}
+}
+
+// TestKernelLimits: a flood is traced at the allowed rate, and a long trace ends at its limit.
+func TestKernelLimits(t *testing.T) {
+	node := netnstest.New(t, "node")
+	listen(t, node)
+	r := record(t, node, flow, func() { datagrams(t, node, 500, 0) })
+	if most := 2 * (6 + 10*int(r.Duration/time.Second+1)); len(r.Packets) < 8 || len(r.Packets) > most {
+		t.Errorf("%d packets in %v, want at most %d", len(r.Packets), r.Duration, most)
+	}
+	r = record(t, node, flow, func() { datagrams(t, node, 240, 25*time.Millisecond) })
+	if !r.Full || len(r.Packets) < 95 || len(r.Packets) > 130 {
+		t.Errorf("%d packets in %v, full %v", len(r.Packets), r.Duration, r.Full)
+	}
+}
+
+// TestKernelSeveralTraces: traces of one node do not disturb each other, and leave no table.
+func TestKernelSeveralTraces(t *testing.T) {
+	node := netnstest.New(t, "node")
+	listen(t, node)
+	var inner *trace.Record
+	outer := record(t, node, flow, func() {
+		inner = record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	})
+	for _, r := range []*trace.Record{outer, inner} {
+		if len(r.Packets) != 2 || len(r.Packets[0].Steps) != 0 {
+			t.Errorf("packets: %+v", r.Packets)
+		}
+	}
+	list, err := node.Output(exec.Command("nft", "list", "tables"))
+	if err != nil || strings.TrimSpace(string(list)) != "" {
+		t.Errorf("tables: %s, %v", list, err)
+	}
+}

@@ -1,0 +1,209 @@
+package inspection
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/usage"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// flowsAge is how old the open connections in an answer may be.
+const flowsAge = 5 * time.Second
+
+// Totals returns what Services and endpoints were used for in all, for a usage.Recorder.
+func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
+	ctx, cancel := context.WithTimeout(ctx, trackedTime)
+	defer cancel()
+	totals, _, err := i.Metrics.Amounts(ctx)
+	if err != nil || !i.accounts() {
+		return totals, err
+	}
+	flows, err := i.Traffic.Flows(ctx, usage.Step)
+	if err != nil {
+		return nil, err
+	}
+	if flows.Since.IsZero() {
+		return totals, nil
+	}
+	for key, of := range flows.Services {
+		totals.Add(usage.Of{Service: key}, traffic.At{Counts: of.Counts})
+		for endpoint, carried := range of.Endpoints {
+			totals.Add(usage.Of{Service: key, Endpoint: endpoint}, traffic.At{Counts: carried.Counts})
+		}
+	}
+	return totals, nil
+}
+
+// accounts reports whether bytes come from the kernel's connection table.
+func (i *Inspection) accounts() bool {
+	return i.Traffic != nil && i.Options.Sluice.Traffic.Accounting && i.Backend.Mode != config.ModeIPVS
+}
+
+// counted returns what this mode counts for Services or endpoints.
+func (i *Inspection) counted(kind string) inspect.TopCounted {
+	mode := i.Backend.Mode
+	c := inspect.TopCounted{
+		Connections: mode != config.ModeIPTables, Refused: i.Metrics.CountsRefusals(), Open: true,
+		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),
+	}
+	if kind == "endpoints" {
+		c.Connections = mode == config.ModeUserspace || mode == config.ModeNFTables && i.Options.Sluice.Traffic.Endpoints
+		c.Refused, c.Bytes = false, mode == config.ModeUserspace || i.accounts()
+	}
+	return c
+}
+
+// Top returns the Services, endpoints or clients of a query, unsorted.
+func (i *Inspection) Top(ctx context.Context, q inspect.TopQuery) (*inspect.TopList, error) {
+	if q.Kind == "clients" {
+		return i.topClients(ctx, &q)
+	}
+	used, err := i.Usage.Since(ctx, time.Now().Add(-q.Since))
+	if err != nil {
+		return nil, err
+	}
+	open, err := i.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	items := map[usage.Of]inspect.TopItem{}
+	item := func(of usage.Of) (inspect.TopItem, bool) {
+		made := items[of]
+		made.Namespace, made.Name = of.Service.Namespace, of.Service.Name
+		if of.Endpoint.IsValid() {
+			made.Endpoint = of.Endpoint.String()
+		}
+		return made, (q.Kind == "endpoints") == of.Endpoint.IsValid() && q.Wants(made.Namespace, made.Name)
+	}
+	for of, at := range used.Amounts {
+		if made, wanted := item(of); wanted {
+			made.Connections, made.Refused, made.BytesIn, made.BytesOut = at.Connections, at.Refused.Total(), at.BytesIn, at.BytesOut
+			items[of] = made
+		}
+	}
+	for of, n := range open {
+		if made, wanted := item(of); wanted && n > 0 {
+			made.Open = n
+			items[of] = made
+		}
+	}
+	return &inspect.TopList{From: used.From.UTC(), Counted: i.counted(q.Kind), Items: slices.Collect(maps.Values(items))}, nil
+}
+
+// open returns the open connections by Service and endpoint.
+func (i *Inspection) open(ctx context.Context) (map[usage.Of]uint64, error) {
+	if i.Traffic == nil {
+		_, open, err := i.Metrics.Amounts(ctx)
+		return open, err
+	}
+	flows, err := i.Traffic.Flows(ctx, flowsAge)
+	if err != nil {
+		return nil, err
+	}
+	open := map[usage.Of]uint64{}
+	for key, of := range flows.Services {
+		open[usage.Of{Service: key}] = of.Open
+		for endpoint, carried := range of.Endpoints {
+			open[usage.Of{Service: key, Endpoint: endpoint}] = carried.Open
+		}
+	}
+	return open, nil
+}
+
+// client is a client of a Service.
+type client struct {
+	of      service.Key
+	address netip.Addr
+}
+
+// topClients returns clients with their open connections, and with what these have carried: in userspace mode since
+// they began, in the other modes since the reading of the connection table before the last one.
+func (i *Inspection) topClients(ctx context.Context, q *inspect.TopQuery) (*inspect.TopList, error) {
+	if q.By != "bytes" && q.By != "open" && q.By != inspect.TopSortKeys[0] {
+		return nil, errors.New("clients are counted by open connections and bytes")
+	}
+	list := &inspect.TopList{Counted: inspect.TopCounted{Open: true}}
+	clients := map[client]inspect.TopItem{}
+	add := func(of service.Key, address netip.Addr, carried traffic.Carried) {
+		if !q.Wants(of.Namespace, of.Name) || carried.Open == 0 && carried.Bytes() == 0 {
+			return // of closed connections
+		}
+		made := clients[client{of, address}]
+		made.Namespace, made.Name, made.Client = of.Namespace, of.Name, address.String()
+		made.Open, made.BytesIn, made.BytesOut = made.Open+carried.Open, made.BytesIn+carried.BytesIn, made.BytesOut+carried.BytesOut
+		clients[client{of, address}] = made
+	}
+	var err error
+	if i.Traffic == nil {
+		list.Counted.Bytes, list.From = true, i.Started.UTC()
+		i.relayedClients(add)
+	} else {
+		err = i.trackedClients(ctx, list, add)
+	}
+	list.Items = slices.Collect(maps.Values(clients))
+	return list, err
+}
+
+// relayedClients adds the clients of the connections that this process forwards.
+func (i *Inspection) relayedClients(add func(service.Key, netip.Addr, traffic.Carried)) {
+	for above, more := uint64(0), true; more; {
+		var found []*userspace.Open
+		found, more = i.Forwarders.Registry().Connections(above, inspect.ConnectionsMax, func(*userspace.Open) bool { return true })
+		for _, o := range found {
+			add(o.Port.Service, o.Client.Addr(), traffic.Carried{Open: 1, Counts: traffic.Counts{BytesIn: o.ToTargets.Load(), BytesOut: o.ToClients.Load()}})
+			above = o.Number
+		}
+	}
+}
+
+// trackedClients adds the clients of the kernel's connection table with the most connections and bytes.
+func (i *Inspection) trackedClients(ctx context.Context, list *inspect.TopList, add func(service.Key, netip.Addr, traffic.Carried)) error {
+	flows, err := i.Traffic.Flows(ctx, flowsAge)
+	if err != nil {
+		return err
+	}
+	if list.From = flows.Began.UTC(); !flows.Previous.IsZero() {
+		list.From = flows.Previous.UTC()
+	}
+	list.Counted.Bytes = i.accounts() && !flows.Previous.IsZero()
+	for key, of := range flows.Services {
+		for _, r := range of.ByConnections {
+			add(key, r.Key, traffic.Carried{Open: r.Seen.Open})
+		}
+		for _, r := range of.ByBytes {
+			add(key, r.Key, traffic.Carried{Counts: r.Seen.Counts})
+		}
+	}
+	return nil
+}
+
+// History returns the traffic of the last 15 minutes.
+func (i *Inspection) History(ctx context.Context, of *service.Key) (*inspect.History, error) {
+	steps, err := i.Usage.Steps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := &inspect.History{Counted: i.counted("services")}
+	made.Counted.Open = false
+	for _, s := range steps {
+		var sum traffic.At
+		for used, at := range s.Amounts {
+			if !used.Endpoint.IsValid() && (of == nil || used.Service == *of) {
+				sum = sum.Plus(at)
+			}
+		}
+		made.Steps = append(made.Steps, inspect.HistoryStep{
+			From: s.From.UTC(), To: s.To.UTC(), Connections: sum.Connections, Refused: sum.Refused.Total(), BytesIn: sum.BytesIn, BytesOut: sum.BytesOut,
+		})
+	}
+	return made, nil
+}

@@ -1,0 +1,77 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/observe/usage"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// ErrUnread means that the counts of at least one family cannot be read.
+var ErrUnread = errors.New("the kernel does not return its counts")
+
+// Amounts returns the totals of all Services and endpoints, and in userspace mode their open connections. It reads
+// the kernel and takes time for each Service, so it is never called for a change. A mode that counts nothing
+// has no amounts. Any goroutine may call it.
+func (m *Metrics) Amounts(ctx context.Context) (totals usage.Amounts, open map[usage.Of]uint64, err error) {
+	totals = usage.Amounts{}
+	if m.owners != nil {
+		readings := m.readings(ctx)
+		for _, d := range m.config.Domains {
+			if !d.Auxiliary && readings[d.Family] == nil {
+				return nil, nil, ErrUnread
+			}
+		}
+		for _, sums := range m.owners.sum(readings) {
+			for key, c := range sums {
+				addAmounts(totals, key, c)
+			}
+		}
+	}
+	if m.config.Relayed == nil {
+		return totals, nil, nil
+	}
+	open = map[usage.Of]uint64{}
+	for _, row := range m.records.copy(func(key service.Key) bool { return key != service.Node }) {
+		for _, of := range m.config.Relayed(row.key) {
+			if of == nil {
+				continue
+			}
+			addAmounts(totals, row.key, of.counted())
+			open[usage.Of{Service: row.key}] += of.Open
+			for endpoint, e := range of.Endpoints {
+				open[usage.Of{Service: row.key, Endpoint: endpoint}] += e.Open
+			}
+		}
+	}
+	return totals, open, nil
+}
+
+func addAmounts(to usage.Amounts, key service.Key, c *counted) {
+	to.Add(usage.Of{Service: key}, c.At)
+	for endpoint, counts := range c.endpoints {
+		to.Add(usage.Of{Service: key, Endpoint: endpoint}, traffic.At{Counts: counts})
+	}
+}
+
+// CountsRefusals reports whether this mode counts refused packets.
+func (m *Metrics) CountsRefusals() bool { return len(refusals[m.config.Mode]) > 0 }
+
+var (
+	usedDesc = prometheus.NewDesc("sluice_connections_total",
+		"New connections and flows to all Services since the process began (all modes except iptables).", nil, nil)
+	usedRefusedDesc = prometheus.NewDesc("sluice_refused_total",
+		"Refused packets (nftables mode) or clients (userspace mode) of all Services since the process began, by reason.", []string{"reason"}, nil)
+)
+
+func (m *Metrics) collectUsed(to chan<- prometheus.Metric) {
+	used := m.config.Used()
+	send(to, usedDesc, prometheus.CounterValue, float64(used.Connections))
+	for _, reason := range refusals[m.config.Mode] {
+		send(to, usedRefusedDesc, prometheus.CounterValue, float64(used.Refused[reason]), reason.String())
+	}
+}
