@@ -12,12 +12,27 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
+// fill gives an element its children. Those that stay equal are not replaced, so that a click or a marked text in
+// them survives.
+export function fill(box, ...children) {
+  const made = [...el("div", {}, ...children).childNodes];
+  made.forEach((child, i) => {
+    const before = box.childNodes[i];
+    if (!before) box.append(child);
+    else if (!before.isEqualNode(child)) before.replaceWith(child);
+  });
+  while (box.childNodes.length > made.length) box.lastChild.remove();
+}
+
 // table makes a table of headings and rows of cells. A cell is a text or an element.
 export function table(headings, rows) {
   return el("table", {},
     el("thead", {}, el("tr", {}, ...headings.map((h) => el("th", {scope: "col"}, h)))),
-    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c) =>
-      c instanceof HTMLTableCellElement ? c : el("td", {}, c))))));
+    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c, i) => {
+      const cell = c instanceof HTMLTableCellElement ? c : el("td", {}, c);
+      cell.dataset.heading = headings[i]; // for narrow screens, which show no head
+      return cell;
+    })))));
 }
 
 // state shows a state as a coloured word.
@@ -45,5 +60,6 @@ export function age(moment, now) {
   return `${Math.floor(s / 86400)} d`;
 }
 
+// ports lists the ports of a Service, with their names.
 export const ports = (s) => (s.ports ?? []).map((p) =>
-  `${p.port}${p.nodePort ? ":" + p.nodePort : ""}/${p.protocol}`).join(" ");
+  `${p.port}${p.nodePort ? ":" + p.nodePort : ""}/${p.protocol}${p.name ? ` ${p.name}` : ""}`).join(", ");
