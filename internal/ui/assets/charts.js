@@ -41,9 +41,11 @@ export function bar(share) {
   return made;
 }
 
-// trafficCharts are the charts of a history, of what is counted.
+// trafficCharts are the charts of a history, of what is counted, or a note.
 export function trafficCharts(history) {
+  if (history.note) return [el("p", {class: "dim"}, history.note)];
   const {connections, refused, bytes} = history.counted;
+  if (!connections && !refused && !bytes) return [el("p", {class: "dim"}, "This mode counts open connections only.")];
   return [connections && chart("New connections per second", rates(history, "connections")),
     refused && chart("Refused packets per second", rates(history, "refused"), {kind: history.steps.some((s) => s.refused) ? "bad" : ""}),
     bytes && chart("Bytes per second", rates(history, "bytesIn", "bytesOut"), {unit: "B"})].filter(Boolean);

@@ -78,7 +78,7 @@ const note = (text) => el("p", {class: "dim"}, text);
 function history() {
   const h = traffic.history;
   if (!h) return [];
-  return [el("h3", {}, "Traffic"), h.note ? note(h.note) : el("div", {class: "cards"}, ...trafficCharts(h))];
+  return [el("h3", {}, "Traffic"), el("div", {class: "cards"}, ...trafficCharts(h))];
 }
 
 // shares returns what to say about the traffic of an endpoint, and the heading; null if nothing is counted.

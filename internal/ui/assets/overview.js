@@ -77,9 +77,9 @@ const pause = 15000;
 async function loadTraffic() {
   if (Date.now() - traffic.at < pause) return;
   traffic.at = Date.now();
-  // The second answer has what the first one has read.
-  traffic.top = await measured("top/services?since=15m&limit=8", traffic.top);
   traffic.history = await measured("history", traffic.history);
+  const c = traffic.history.counted ?? {}, by = c.connections ? "connections" : c.bytes ? "bytes" : "open";
+  traffic.top = await measured(`top/services?since=15m&limit=8&by=${by}`, traffic.top);
   if (traffic.history.steps?.some((s) => s.refused)) {
     traffic.refused = await measured("top/services?since=15m&limit=8&by=refused", traffic.refused);
   }
@@ -95,8 +95,7 @@ function drawTraffic() {
     c?.bytes && ["Bytes", (i) => short(i.bytesIn + i.bytesOut)], c?.refused && ["Refused", (i) => short(i.refused)]].filter(Boolean);
   const busiest = (title, list, of = columns(list?.counted)) => list?.items?.length ? card("top", title,
     table(["Service", ...of.map(([name]) => name)], list.items.map((i) => [link(i), ...of.map(([, value]) => value(i))]))) : null;
-  fill($("traffic"), ...[history.note ? line(el("span", {class: "dim"}, history.note)) : null,
-    ...(history.steps ? trafficCharts(history).map((c) => el("div", {class: "card"}, c)) : []),
+  fill($("traffic"), ...[...trafficCharts(history).map((c) => el("div", {class: "card"}, c)),
     busiest("Busiest Services", top), busiest("Most refusals", {...refused, items: refused?.items?.filter((i) => i.refused)})].filter(Boolean));
 }
 
