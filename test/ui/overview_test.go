@@ -60,7 +60,10 @@ func (s *stand) click(selector string) {
 // traffic makes connections to a Service and to one without endpoints, and finds them on the page.
 func traffic(s *stand) {
 	namespace, name := nameOf(busy)
+	s.press("/", namespace+"/"+name)
 	s.endpoints(busy, namespace, name, 3)
+	s.holds("three endpoints", text(row(namespace+"/"+name)+" > :nth-child(4)")+" === '3 (2)'")
+	s.press(kb.Escape, kb.Escape)
 	server, err := net.Listen("tcp", ":8080")
 	if err != nil {
 		s.Fatal(err)
@@ -83,7 +86,7 @@ func traffic(s *stand) {
 		defer conn.Close()
 	}
 	for range 5 {
-		if conn, err := net.DialTimeout("tcp", clusterIP(idle)+":80", 5*time.Second); err == nil {
+		if conn, err := net.DialTimeout("tcp", clusterIP(idle)+":80", 200*time.Millisecond); err == nil {
 			conn.Close()
 			s.Fatal("a Service without endpoints accepts a connection")
 		}
@@ -94,10 +97,10 @@ func traffic(s *stand) {
 	s.holds("the share of each endpoint", "[...document.querySelectorAll('#detail .share')].filter((e) => parseInt(e.innerText) > 0).length >= 2")
 	s.holds("the client", detail+".includes('TOP CLIENTS') && "+detail+fmt.Sprintf(".includes(%q)", clientAddress))
 	s.holds("open connections", "[...document.querySelectorAll('#detail tr')].filter((r) => r.innerText.includes('ESTABLISHED')).length >= 20")
+	s.picture("service")
 	s.holds("the panel is updated while the form has the focus", "(document.querySelector('#detail input[name=from]').focus(), true)")
 	s.endpoints(busy, namespace, name, 4)
 	s.holds("a new endpoint", detail+".includes('10.244.44.4:8080') && document.activeElement?.name === 'from'")
-	s.picture("service")
 	s.press(kb.Escape, kb.Escape, kb.Escape)
 
 	s.press("1")
@@ -130,7 +133,7 @@ func overview(s *stand) {
 	s.press("1")
 	activity := text("#activity")
 	s.holds("the last repair and its cause", activity+".includes('changed by nft (process ')")
-	for _, part := range []string{"p50 ", "From receipt to kernel", "in the queue", "Lag of endpoint changes: p50", "Last audit", nodeName, "nftables mode"} {
+	for _, part := range []string{"p50 ", "From receipt to kernel", "in the queue", "Lag of endpoint changes: p50", "Every domain was audited", nodeName, "nftables mode"} {
 		s.holds(part, fmt.Sprintf("%s.includes(%q)", activity, part))
 	}
 	s.holds("changes of the last minutes", "[...document.querySelectorAll('[data-card=changes] .chart')].some((c) => !c.innerText.includes('max. 0'))")
@@ -170,6 +173,7 @@ func narrow(s *stand) {
 	s.press("/", namespace+"/"+name, kb.Enter)
 	s.holds("a timeline that can be read", "document.querySelector('#detail .steps')?.getBoundingClientRect().width >= 250")
 	s.holds("it has headings", "getComputedStyle(document.querySelector('#detail td[data-heading=Kind]'), '::before').content !== 'none'")
+	s.holds("the timeline is in sight", "(document.querySelector('#detail .legend').previousElementSibling.scrollIntoView(), true)")
 	fits("the Service", "narrow-service")
 	s.press(kb.Escape, kb.Escape, kb.Escape)
 	s.resize(1280, 800)

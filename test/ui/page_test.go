@@ -105,6 +105,7 @@ func (s *stand) picture(name string) {
 func TestPage(t *testing.T) {
 	s := newStand(t, services)
 	s.listen()
+	s.resize(1280, 800)
 	s.do(chromedp.Navigate(page))
 	s.holds("all Services are there", fmt.Sprintf("%s === '%d'", text("#count"), services))
 	s.holds("all are applied", fmt.Sprintf("%s === '%d'", text("#tiles [data-state=applied] b"), services))

@@ -36,8 +36,8 @@ export const rates = (history, ...fields) => history.steps.map((s) => [(Date.par
 
 // bar shows a share from 0 to 1.
 export function bar(share) {
-  const made = el("span", {class: "share", title: `${(100 * share).toFixed(1)} %`}, el("i"), `${Math.round(100 * share)} %`);
-  made.firstChild.style.width = `${3 * share}em`;
+  const made = el("span", {class: "share", title: `${(100 * share).toFixed(1)} %`}, el("b", {}, `${Math.round(100 * share)} %`), el("i"));
+  made.lastChild.style.width = `${3 * share}em`;
   return made;
 }
 

@@ -12,14 +12,16 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
-// fill gives an element its children. Those that stay equal are not replaced, so that a click or a marked text in
-// them survives.
+// fill gives an element its children. Elements without a difference stay, so that a click, the focus or a marked text
+// in them survives. Their listeners stay as well: what has listeners of its content is not filled.
 export function fill(box, ...children) {
   const made = [...el("div", {}, ...children).childNodes];
   made.forEach((child, i) => {
     const before = box.childNodes[i];
     if (!before) box.append(child);
-    else if (!before.isEqualNode(child)) before.replaceWith(child);
+    else if (before.isEqualNode(child)) return;
+    else if (before instanceof Element && before.cloneNode().isEqualNode(child.cloneNode())) fill(before, ...child.childNodes);
+    else before.replaceWith(child);
   });
   while (box.childNodes.length > made.length) box.lastChild.remove();
 }

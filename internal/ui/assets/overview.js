@@ -28,6 +28,7 @@ function tile(name, n) {
 }
 
 const card = (name, title, ...parts) => el("div", {class: "card", "data-card": name}, el("h3", {}, title), ...parts);
+const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const line = (...parts) => el("p", {}, ...parts);
 const both = (r) => r.p50Micros ? `p50 ${micros(r.p50Micros)}, p99 ${micros(r.p99Micros)}` : "none in 15 minutes";
 
@@ -48,10 +49,10 @@ function queue(s) {
 function repair(s) {
   const r = s.activity.lastRepair, read = (s.domains ?? []).map((d) => d.lastAudit).filter(Boolean).sort()[0];
   return card("repair", "Repairs", r ? line(el("b", {class: "wait"}, `${age(r.at, s.now)} ago`), ` in ${r.domain}: `,
-    `${r.objects} objects of ${r.services} Services, changed by `, el("b", {}, r.by || "an unknown process"))
+    `${many(r.objects, "object")}${r.services ? ` of ${many(r.services, "Service")}` : ""}, changed by `, el("b", {}, r.by || "an unknown process"))
     : line("No other process changed the rules since startup."),
   r ? line(el("span", {class: "mono dim"}, (r.examples ?? []).join("; "))) : null,
-  read ? line(el("span", {class: "dim"}, `Last audit ${age(read, s.now)} ago.`)) : null);
+  read ? line(el("span", {class: "dim"}, `Every domain was audited in the last ${age(read, s.now)}.`)) : null);
 }
 
 function api(s) {
