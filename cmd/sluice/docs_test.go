@@ -68,6 +68,7 @@ var pages = []followedPage{
 	{page: "docs/metrics.md", bench: nodeBench},
 	{page: "docs/plan.md", bench: emptyBench},
 	{page: "docs/trace.md", bench: nodeBench},
+	{page: "docs/traffic.md", bench: nodeBench},
 }
 
 // TestPages follows each page as a reader does, from the first command to the last.

@@ -34,9 +34,18 @@ func (w *Writer) ReadAhead(ctx context.Context) {
 
 // Read returns all objects in the table, in no order, and none if there is no table.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	objects, err := w.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s table %s: %w", w.d.Family, render.TableName, err)
+	}
+	w.config.Tally.adopt(len(objects) > 0)
+	return objects, nil
+}
+
+func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	socket, err := w.open()
 	if err != nil {
-		return nil, w.readError(err)
+		return nil, err
 	}
 	r := w.reader(socket)
 	if a := w.ahead; a != nil {
@@ -47,16 +56,5 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 			return a.objects, nil
 		}
 	}
-	objects, err := r.all(ctx)
-	if err != nil {
-		return nil, w.readError(err)
-	}
-	if len(objects) == 0 {
-		w.config.Tally.reset()
-	}
-	return objects, nil
-}
-
-func (w *Writer) readError(err error) error {
-	return fmt.Errorf("read the %s table %s: %w", w.d.Family, render.TableName, err)
+	return r.all(ctx)
 }

@@ -37,15 +37,20 @@ type echo struct {
 // the socket, and the answer with them. So it is asked for none if they might not.
 func (p *plan) counting(tally *Tally, part []operation, socket Socket) *counting {
 	c := &counting{tally: tally, sets: make(map[string]bool), misses: p.recounts}
+	container, counts := "", false // of the last element
 	for _, o := range part {
 		id := p.changes[o.number].ID
 		set, isElement := render.SetOf(id.Container)
-		switch {
-		case isElement && o.step != stepGoWithSet && render.CountedIn(set) != render.CountsNothing:
-			c.sets[set] = true
-			if o.step == stepDeleteElement {
-				c.deleted++
+		if id.Container != container {
+			container, counts = id.Container, isElement && render.CountedIn(set) != render.CountsNothing
+			if counts {
+				c.sets[set] = true
 			}
+		}
+		switch {
+		case counts && o.step == stepDeleteElement:
+			c.deleted++
+		case counts:
 		case o.step == stepDeleteSet && render.CountedIn(id.Name) != render.CountsNothing:
 			c.ended = append(c.ended, id.Name)
 			c.misses = c.misses || !render.IsShared(id.Name) && p.keeps(p.changes[o.number].Owner)

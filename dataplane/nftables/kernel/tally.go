@@ -22,6 +22,8 @@ type Tally struct {
 	sets  map[string]*setTally
 	// size is the number of carried counts.
 	size int
+	// adopted is set once a writer of the process has read the table.
+	adopted bool
 }
 
 // setTally is what is carried of one set.
@@ -41,11 +43,15 @@ const carriedMax = 100_000
 // NewTally returns a tally that begins now.
 func NewTally() *Tally { return &Tally{since: time.Now(), sets: make(map[string]*setTally)} }
 
-// reset drops everything: the table is not there.
-func (t *Tally) reset() {
+// adopt is called after each reading of the table by a writer. Before the first one, another process may have
+// written and carried counts. Without a table, there is nothing that what is carried belongs to.
+func (t *Tally) adopt(found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop()
+	if !found || !t.adopted {
+		t.drop()
+	}
+	t.adopted = true
 }
 
 func (t *Tally) drop() {

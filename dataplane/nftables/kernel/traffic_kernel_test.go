@@ -127,7 +127,7 @@ func (c *counted) open(count int, from netip.Addr, f service.Frontend, each traf
 	}
 	c.datagrams(count, from, netip.AddrPortFrom(to, f.Port))
 	for range count {
-		c.want[f] = traffic.At{Counts: c.want[f].Plus(each.Counts), Refused: c.want[f].Refused.Plus(each.Refused)}
+		c.want[f] = c.want[f].Plus(each)
 	}
 }
 

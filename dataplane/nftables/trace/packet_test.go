@@ -197,8 +197,8 @@ func TestRulesOfIptables(t *testing.T) {
 	counter := &rules.Unknown{Name: "counter"}
 	lists := ruleLists{}
 	for want, exprs := range map[string][]rules.Expr{
-		`jump KUBE-SERVICES comment "portals"`: {extend("match", "comment", "portals\x00\x00"), counter, &rules.Verdict{Code: rules.Jump, Chain: "KUBE-SERVICES"}},
-		`(match conntrack, target REJECT, …)`:  {&rules.Meta{To: 1, Key: unix.NFT_META_L4PROTO}, extend("match", "conntrack", "x"), counter, extend("target", "REJECT", "")},
+		`counter jump KUBE-SERVICES comment "portals"`: {extend("match", "comment", "portals\x00\x00"), counter, &rules.Verdict{Code: rules.Jump, Chain: "KUBE-SERVICES"}},
+		`(match conntrack, target REJECT, …)`:          {&rules.Meta{To: 1, Key: unix.NFT_META_L4PROTO}, extend("match", "conntrack", "x"), counter, extend("target", "REJECT", "")},
 	} {
 		r := rules.Rule{Exprs: exprs}
 		attrs := r.Encode(nil)

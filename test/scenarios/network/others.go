@@ -192,7 +192,7 @@ var (
 	untouchedChain = regexp.MustCompile(`^:[A-Z]+ ACCEPT `)
 	counters       = regexp.MustCompile(` \[\d+:\d+\]$`)
 	// proxysTable matches the tables of a proxy, and those which iptables-save lists.
-	proxysTable = regexp.MustCompile(`^table ip6? (kube-proxy|sluice\S*|raw|mangle|nat|filter|security) \{`)
+	proxysTable = regexp.MustCompile(`^table (ip6? (kube-proxy|sluice\S*|raw|mangle|nat|filter|security)|inet sluice\S*) \{`)
 )
 
 // otherRules lists everything that is not a proxy's: what iptables-save prints, without counters and

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -75,6 +76,10 @@ add table ip kube-proxy { flags owner; }
 add table ip6 kube-proxy { flags owner; }
 `
 
+// ownedTable matches a table of the proxy's rules that a process owns. The table with a flowtable, which the
+// proxy owns, is another one.
+var ownedTable = regexp.MustCompile(`(?m)^table ip6? kube-proxy \{.*\n(\tcomment .*\n)?\tflags owner$`)
+
 // Seize starts a process that owns the proxy's tables in nf_tables, so that the kernel refuses the
 // proxy's writes until the returned Closer is closed. The proxy's rules are gone meanwhile, and the
 // kernel removes the tables with their owner.
@@ -95,7 +100,7 @@ func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 	const wait, pause = 5 * time.Second, 20 * time.Millisecond
 	for deadline := time.Now().Add(wait); ; time.Sleep(pause) {
 		listing, err := w.Run(ctx, "nft", "list", "ruleset")
-		if err == nil && strings.Count(listing, "flags owner") == 2 {
+		if err == nil && len(ownedTable.FindAllString(listing, -1)) == 2 {
 			return s, nil
 		}
 		if time.Now().After(deadline) {

@@ -90,8 +90,10 @@ func blocksOf(listing string) []block {
 	for line := range strings.Lines(listing) {
 		line = strings.TrimRight(line, "\n")
 		text := strings.TrimLeft(line, "\t")
+		depth := len(line) - len(text)
+		text, _, _ = strings.Cut(text, " # progname ") // behind the name of a table that a process owns
 		opened, opens := strings.CutSuffix(text, " {")
-		switch depth := len(line) - len(text); {
+		switch {
 		case text == "" || text == "}":
 		case depth == 0 && opens:
 			table, family = len(all), strings.Fields(opened)[1]

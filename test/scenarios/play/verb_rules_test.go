@@ -26,6 +26,9 @@ table ip6 kube-proxy {
 	chain empty {
 	}
 }
+table inet sluice-offload { # progname sluice
+	flags owner
+}
 `
 
 func TestBlocksOfAListing(t *testing.T) {
@@ -38,6 +41,7 @@ func TestBlocksOfAListing(t *testing.T) {
 		{"ip chain services", "ip daddr { 10.0.0.1 } drop"},
 		{"table ip6 kube-proxy", ""},
 		{"ip6 chain empty", ""},
+		{"table inet sluice-offload", "flags owner"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
