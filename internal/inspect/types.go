@@ -60,6 +60,7 @@ type Status struct {
 	Services int      `json:"services"`
 	Actors   Actors   `json:"actors"`
 	Domains  []Domain `json:"domains"`
+	Activity Activity `json:"activity"`
 	// Healthy is what /healthz answers by: no change has waited too long in any family.
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
@@ -141,6 +142,8 @@ type Domain struct {
 	// Batches counts the batches since the start, failed ones included.
 	Batches   uint64    `json:"batches"`
 	LastWrite time.Time `json:"lastWrite,omitzero"`
+	// LastAudit is when the kernel state was last read and compared.
+	LastAudit time.Time `json:"lastAudit,omitzero"`
 	// Failures counts the writes that have failed since the last one that landed.
 	Failures  int    `json:"failures"`
 	LastError string `json:"lastError,omitempty"`

@@ -1,5 +1,5 @@
-// Package ui serves the page about a running proxy: its Services, one Service's timeline and
-// endpoints, the queues of the pipeline, and what is in quarantine. The page is read-only, embedded
+// Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's
+// timeline, endpoints and clients, the queues of the pipeline, and its problems. The page is read-only, embedded
 // in the program, and requests data from this server only. Its data is that of package inspect; see
 // docs/web-ui.md.
 package ui
@@ -38,7 +38,8 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	mux.Handle("GET "+prefix+pathChanges, newFeed(source))
 	questions := http.StripPrefix(prefix, api)
 	// What the page asks, and nothing more: an archive, for one, is for the local socket only.
-	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, inspect.PathExplain} {
+	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, inspect.PathExplain,
+		inspect.PathTop, inspect.PathHistory, inspect.PathConnections} {
 		mux.Handle("GET "+prefix+question, questions)
 	}
 	mux.Handle("GET "+prefix+"/", http.NotFoundHandler())

@@ -34,6 +34,8 @@ type domain struct {
 	// opened is when the gate opened, landed when something was last found or written in the kernel
 	// as wanted. Both are in nanoseconds since 1970, and 0 before that.
 	opened, landed atomic.Int64
+	// read is when an audit last succeeded, in the same form.
+	read atomic.Int64
 	// taken is the number of slice changes that the source had seen when a batch last landed, or
 	// when nothing was pending.
 	taken atomic.Uint64
@@ -89,6 +91,7 @@ func (m *Metrics) Aggregator(event aggregator.Event) {
 		m.in(e.Domain, func(d *domain) { d.opened.Store(time.Now().UnixNano()) })
 	case aggregator.RepairBegan:
 		m.in(e.Domain, func(d *domain) { d.repairs.Inc() })
+		m.repairBegan(&e)
 	case aggregator.Repaired:
 		m.in(e.Domain, func(d *domain) { d.repairSeconds.Observe(e.Took.Seconds()) })
 	case aggregator.Quarantined:
@@ -161,6 +164,7 @@ func (d *domain) applied(e aggregator.Applied) {
 		m.kube.networkProgramming.WithLabelValues(d.family).Observe(triggered.Seconds())
 	}
 	if e.Key != service.Node {
+		m.countRecent(&e, triggered, received)
 		m.records.update(e.Key, func(r *record) {
 			r.applied(e.At, e.Revision, triggered, received)
 			r.note(change)
@@ -188,6 +192,7 @@ func (d *domain) audited(e aggregator.AuditDone) {
 		d.audits.WithLabelValues(auditFailed).Inc()
 		return
 	}
+	d.read.Store(time.Now().UnixNano())
 	if !d.Auxiliary && d.metrics.config.Mode == modeIPTables {
 		d.countRead(e.Objects)
 	}

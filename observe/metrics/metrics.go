@@ -146,6 +146,9 @@ type Metrics struct {
 	sources atomic.Pointer[sources]
 	// unserved counts service ports whose policy finds no local endpoint.
 	unserved service.PerFamily[unservedCounts]
+	// changes and lag have the last 15 minutes, repaired the last repair.
+	changes, lag recent
+	repaired     atomic.Pointer[Repair]
 }
 
 // sources are read at each scrape.

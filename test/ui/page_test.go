@@ -105,15 +105,17 @@ func (s *stand) picture(name string) {
 func TestPage(t *testing.T) {
 	s := newStand(t, services)
 	s.listen()
+	s.resize(1280, 800)
 	s.do(chromedp.Navigate(page))
 	s.holds("all Services are there", fmt.Sprintf("%s === '%d'", text("#count"), services))
-	s.holds("all are applied", text("#domains .card")+" === '' && "+text("#rows")+".includes('applied')")
+	s.holds("all are applied", fmt.Sprintf("%s === '%d'", text("#tiles [data-state=applied] b"), services))
 	for _, step := range []struct {
 		name string
 		run  func(*stand)
 	}{
 		{"search", searching}, {"keyboard", keyboard}, {"open", opening}, {"change", changing}, {"hostile names", hostile},
-		{"quarantine", quarantine}, {"pipeline", pipeline}, {"scroll", scrolling}, {"dark", dark}, {"lost and found", deleting},
+		{"quarantine", quarantine}, {"pipeline", pipeline}, {"scroll", scrolling}, {"filters", filtering}, {"traffic", traffic}, {"dark", dark},
+		{"narrow", narrow}, {"lost and found", deleting}, {"overview", overview},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			began := time.Now()
@@ -196,9 +198,11 @@ func keyboard(s *stand) {
 	s.holds("help", "document.querySelector('#help').open")
 	s.press(kb.Escape)
 	s.holds("no help", "!document.querySelector('#help').open")
-	s.press("2")
+	s.press("3")
 	s.holds("pipeline", "!document.querySelector('#pipeline').hidden")
 	s.press("1")
+	s.holds("overview", "!document.querySelector('#overview').hidden")
+	s.press("2")
 	s.holds("services", "!document.querySelector('#services').hidden")
 }
 
@@ -265,7 +269,8 @@ func quarantine(s *stand) {
 	s.press("/", key)
 	s.holds("the list says it", text(row(key))+".includes('quarantined')")
 	s.holds("the tab says it", "Number("+text("#problem-count")+") >= 1")
-	s.press(kb.Escape, "3")
+	s.holds("the badge, too", text("#health")+".startsWith('degraded') && document.querySelector('#health').classList.contains('wait')")
+	s.press(kb.Escape, "4")
 	s.holds("with the reason", text("#quarantine")+".includes('"+key+"') && "+text("#quarantine")+".includes('port 30080 on 127.0.0.1 is held by')")
 	s.picture("problems")
 	s.do(chromedp.Click(chromedp.CSS("#quarantine a")))
@@ -277,7 +282,7 @@ func quarantine(s *stand) {
 
 // pipeline shows the domains with their queues, which move.
 func pipeline(s *stand) {
-	s.press("2")
+	s.press("3")
 	s.holds("the domains", text("#domains")+".includes('nftables/IPv4') && "+text("#domains")+".includes('applied')")
 	batches := `Number([...document.querySelectorAll('[data-domain="nftables/IPv4"] .fact')].find((f) => f.innerText.endsWith('batches')).querySelector('b').innerText)`
 	before := value[int](s, batches)
@@ -287,7 +292,7 @@ func pipeline(s *stand) {
 	}
 	s.holds("batches are counted", fmt.Sprintf("%s > %d", batches, before))
 	s.picture("pipeline")
-	s.press("1")
+	s.press("2")
 }
 
 // scrolling through 10,000 Services keeps the document small and each frame short.

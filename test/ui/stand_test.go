@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,8 +31,12 @@ const inside = "SLUICE_UI_INSIDE"
 // TestMain runs the tests in namespaces of their own, whose processes end with them.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
-		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-			log.Fatalf("%v: %s", err, out)
+		// All endpoints are on this host.
+		for _, words := range []string{"link set lo up", "address add " + clientAddress + "/32 dev lo", "route add local 10.244.0.0/16 dev lo",
+			"route add 10.96.0.0/16 dev lo src " + clientAddress} {
+			if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+				log.Fatalf("ip %s: %v: %s", words, err, out)
+			}
 		}
 		os.Exit(m.Run())
 	}
@@ -55,6 +60,8 @@ const (
 	page     = "http://" + address + "/ui/"
 	// heldPort is a node port that another program of the host holds on localhost.
 	heldPort = 30080
+	// clientAddress is that of connections to Services.
+	clientAddress = "10.244.9.9"
 )
 
 // stand is a cluster, the proxy on its node, and a browser.

@@ -93,7 +93,7 @@ func (i *Inspection) Status() inspect.Status {
 		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
 		Feed:     inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
 		Services: max(0, i.Proxy.Services()), Healthy: report.Healthy(),
-		Domains: []inspect.Domain{}, Findings: []inspect.Finding{},
+		Domains: []inspect.Domain{}, Findings: []inspect.Finding{}, Activity: i.activity(),
 	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
 	for _, r := range i.Feed.Resources() {
@@ -134,6 +134,19 @@ func (i *Inspection) Status() inspect.Status {
 	return made
 }
 
+// activity returns what the proxy did in the last 15 minutes.
+func (i *Inspection) activity() inspect.Activity {
+	of := func(r metrics.Recent) inspect.Recent {
+		return inspect.Recent{StepSeconds: int(metrics.RecentStep.Seconds()), Counts: r.Counts, PerSecond: r.PerSecond,
+			P50Micros: r.P50.Microseconds(), P99Micros: r.P99.Microseconds()}
+	}
+	made := inspect.Activity{Changes: of(i.Metrics.Changes()), Lag: of(i.Metrics.Lag())}
+	if r := i.Metrics.LastRepair(); r != nil {
+		made.LastRepair = &inspect.Repair{At: utc(r.At), Domain: r.Domain, By: r.By, Objects: r.Objects, Services: r.Services, Examples: r.Examples}
+	}
+	return made
+}
+
 // domain returns the state of the domain at a position.
 func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
 	d, l := &i.Backend.Domains[n], &status.Ledger
@@ -142,7 +155,7 @@ func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
 		Open: status.Open, Missing: status.Missing,
 		Held: len(status.Quarantined), Pending: l.Pending, Queue: status.Waiting,
 		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
-		Batches: status.Batches, LastWrite: utc(status.LastWrite),
+		Batches: status.Batches, LastWrite: utc(status.LastWrite), LastAudit: utc(i.Metrics.Audited(status.Domain)),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	made.Applied = max(0, l.Keys-1-made.Pending-made.Held) // without the node's own account

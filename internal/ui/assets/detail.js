@@ -1,15 +1,21 @@
-// One Service: how it stands, its endpoints with the rule that decided, its timeline.
-import {$, el, table, state, micros, age, ports} from "./dom.js";
-import {question, model} from "./model.js";
+// One Service: its state, its traffic, its endpoints with the rule that decided, and its timeline.
+import {$, el, fill, table, state, micros, age, ports} from "./dom.js";
+import {question, measured, model} from "./model.js";
+import {bar, short, trafficCharts} from "./charts.js";
 
 let shown = "", asked = 0;
+const trafficPause = 15000, flowsMax = 20, clientsMax = 10;
+let known = {}, traffic = {}; // the last answers about the Service in view
 const explained = {key: "", answer: null, from: "", to: ""};
 
 export const current = () => shown;
 
 // show opens a Service, or closes the panel without a key.
 export async function show(key) {
-  if (shown !== key) $("detail").replaceChildren();
+  if (shown !== key) {
+    $("detail").replaceChildren();
+    traffic = {key, at: 0};
+  }
   shown = key;
   $("detail").hidden = !key;
   if (key) await load();
@@ -23,31 +29,90 @@ export async function load() {
   const [service, endpoints] = await Promise.all([`services/${namespace}/${name}`, `services/${namespace}/${name}/endpoints`]
     .map((path) => question(path).catch((error) => ({error: error.message, status: error.status}))));
   if (turn !== asked || key !== shown) return;
-  if (busy()) return;
-  draw(key, service, endpoints);
+  known = {service, endpoints};
+  draw(key);
+  if (!service.error && Date.now() - traffic.at > trafficPause) loadTraffic(key, namespace, name); // nothing waits for it
 }
 
-// busy reports whether somebody types into the panel, or marks a text of it to copy.
+// loadTraffic asks for the traffic of the Service in view, one question at a time.
+async function loadTraffic(key, namespace, name) {
+  const of = `namespace=${namespace}&name=${name}`, mine = traffic;
+  mine.at = Date.now();
+  for (const [part, path] of Object.entries({
+    endpoints: `top/endpoints?${of}&since=15m&limit=1000`, history: `history?${of}`,
+    clients: `top/clients?${of}&since=15m&limit=${clientsMax}&by=open`, flows: `connections?${of}&limit=${flowsMax}`,
+  })) {
+    mine[part] = await measured(path, mine[part]);
+    if (key !== shown) return;
+  }
+  draw(key);
+}
+
+// busy reports whether a text of the panel is marked, to be copied.
 function busy() {
   const marked = getSelection();
-  return Boolean(document.activeElement?.closest("#detail form")) ||
-    Boolean(marked && !marked.isCollapsed && $("detail").contains(marked.anchorNode));
+  return Boolean(marked && !marked.isCollapsed && $("detail").contains(marked.anchorNode));
 }
 
-function draw(key, s, endpoints) {
-  const close = el("button", {title: "Close (esc)", id: "detail-close"}, "✕");
-  close.addEventListener("click", () => { location.hash = ""; });
-  const parts = [el("header", {}, el("h2", {}, key), s.state ? el("span", {class: "badge"}, state(s.state)) : null, close)];
+// draw draws everything but the form, which stays as it is while it is filled in.
+function draw(key) {
+  if (busy()) return;
+  const {service: s, endpoints} = known, panel = $("detail");
+  const before = [el("header", {}, el("h2", {}, key), s.state ? el("span", {class: "badge"}, state(s.state)) : null,
+    el("button", {title: "Close (esc)", id: "detail-close"}, "✕"))];
   if (s.error) {
-    parts.push(el("p", {class: "note"}, model.services.has(key) ? s.error : `The Service was removed: ${s.error}`));
-  } else {
-    parts.push(...facts(s), ...domains(s), ...frontends(s), ...timeline(s), ...choice(endpoints), ...explain(key, s), ...objects(s));
+    before.push(el("p", {class: "note"}, model.services.has(key) ? s.error : `The Service was removed: ${s.error}`));
+    panel.replaceChildren(el("div", {}, ...before));
+    return;
   }
-  const top = $("detail").scrollTop;
-  const open = new Set([...$("detail").querySelectorAll("details[open]")].map((d) => d.dataset.name));
-  $("detail").replaceChildren(...parts);
-  for (const d of $("detail").querySelectorAll("details")) d.open = open.has(d.dataset.name);
-  $("detail").scrollTop = top;
+  before.push(...facts(s), ...domains(s), ...frontends(s), ...history(), ...choice(endpoints), ...clients(), ...flows(s), ...timeline(s));
+  if (panel.children.length !== 3) panel.replaceChildren(el("div"), el("div", {}, ...explain(key, s)), el("div"));
+  const open = new Set([...panel.querySelectorAll("details[open]")].map((d) => d.dataset.name));
+  fill(panel.firstChild, ...before);
+  fill(panel.lastChild, ...objects(s));
+  for (const d of panel.querySelectorAll("details")) d.open = open.has(d.dataset.name);
+}
+
+const note = (text) => el("p", {class: "dim"}, text);
+
+function history() {
+  const h = traffic.history;
+  if (!h) return [];
+  return [el("h3", {}, "Traffic"), el("div", {class: "cards"}, ...trafficCharts(h))];
+}
+
+// shares returns what to say about the traffic of an endpoint, and the heading; null if nothing is counted.
+function shares(endpoints) {
+  const {counted, items} = traffic.endpoints ?? {};
+  if (!counted) return null;
+  const [field, heading] = counted.connections ? ["connections", "Share of connections"] : ["open", "Share of open connections"];
+  const of = new Map((items ?? []).map((i) => [i.endpoint, i[field]]));
+  const sum = endpoints.reduce((n, e) => n + (of.get(e.address) ?? 0), 0);
+  return {heading, of: (e) => (sum ? el("span", {}, bar((of.get(e.address) ?? 0) / sum), ` ${short(of.get(e.address) ?? 0)}`) : "–")};
+}
+
+function clients() {
+  const c = traffic.clients;
+  if (!c) return [];
+  const made = [el("h3", {}, "Top clients")];
+  if (c.note || !c.items.length) return [...made, note(c.note || "No client has an open connection.")];
+  return [...made, table(["Client", "Open", ...(c.counted.bytes ? ["Bytes in", "Bytes out"] : [])], c.items.map((i) =>
+    [el("td", {class: "mono"}, i.client), short(i.open), ...(c.counted.bytes ? [short(i.bytesIn), short(i.bytesOut)] : [])])),
+  c.omitted ? note(`and ${c.omitted} more`) : null].filter(Boolean);
+}
+
+// flows lists open connections.
+function flows(s) {
+  const f = traffic.flows;
+  if (!f) return [];
+  const made = [el("h3", {}, "Open connections")];
+  if (f.note || !f.items.length) return [...made, note(f.note || "No connection is open.")];
+  const counted = f.items.some((c) => c.toEndpoint || c.toClient);
+  return [...made, table(["Client", "Frontend", "Endpoint", "State", "Age", ...(counted ? ["Bytes"] : [])], f.items.map((c) => [
+    ...[c.client, c.frontend, c.endpoint].map((at) => el("td", {class: "mono"}, at)),
+    c.tracked?.offloaded ? "offloaded" : c.tracked?.state || c.protocol, age(c.began, s.now),
+    ...(counted ? [short(c.toEndpoint + c.toClient)] : [])])),
+  f.continue ? note(`The first ${f.items.length} are shown.`) : null].filter(Boolean);
 }
 
 function facts(s) {
@@ -99,7 +164,7 @@ function timeline(s) {
   made.push(table(["Ago", "Domain", "Cause", "Endpoints", "Took", "", "Batch"], s.timeline.map((c) => [
     age(c.received, s.now), c.domain, (c.causes ?? []).join(" "), c.endpoints,
     el("span", {class: c.outcome === "applied" ? null : "bad"}, c.outcome === "applied" ? micros(c.doneMicros) : c.outcome),
-    steps(c), c.batch || "–"])));
+    el("td", {class: "whole"}, steps(c)), c.batch || "–"])));
   return made;
 }
 
@@ -110,10 +175,12 @@ function choice(list) {
   for (const p of list.ports ?? []) {
     made.push(el("p", {class: "dim"}, `${p.family} ${p.port}/${p.protocol}${p.name ? " " + p.name : ""}. `,
       p.internal ? `Inside: ${p.internal.rule} (${p.internal.chosen}). ` : "", p.external ? `Outside: ${p.external.rule} (${p.external.chosen}).` : ""));
-    made.push(table(["Address", "Node", "State", "Inside", "Outside"], (p.endpoints ?? []).map((e) => [
-      el("td", {class: "mono"}, e.address), `${e.node ?? "–"}${e.local ? " (here)" : ""}${e.zone ? ` · ${e.zone}` : ""}`,
+    const share = shares(p.endpoints ?? []);
+    made.push(table(["Address", ...(share ? [share.heading] : []), "Node", "State", "Inside", "Outside"], (p.endpoints ?? []).map((e) => [
+      el("td", {class: "mono"}, e.address), ...(share ? [share.of(e)] : []), `${e.node ?? "–"}${e.local ? " (here)" : ""}${e.zone ? ` · ${e.zone}` : ""}`,
       [e.ready && "ready", e.serving && !e.ready && "serving", e.terminating && "terminating", !e.serving && "not serving"].filter(Boolean).join(" "),
       decision(e.internal), decision(e.external)])));
+    if (traffic.endpoints?.note) made.push(note(traffic.endpoints.note));
     if (p.omitted) made.push(el("p", {class: "dim"}, `and ${p.omitted} more`));
   }
   return made;

@@ -12,12 +12,29 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
+// fill gives an element its children. Elements without a difference stay, so that a click, the focus or a marked text
+// in them survives. Their listeners stay as well: what has listeners of its content is not filled.
+export function fill(box, ...children) {
+  const made = [...el("div", {}, ...children).childNodes];
+  made.forEach((child, i) => {
+    const before = box.childNodes[i];
+    if (!before) box.append(child);
+    else if (before.isEqualNode(child)) return;
+    else if (before instanceof Element && before.cloneNode().isEqualNode(child.cloneNode())) fill(before, ...child.childNodes);
+    else before.replaceWith(child);
+  });
+  while (box.childNodes.length > made.length) box.lastChild.remove();
+}
+
 // table makes a table of headings and rows of cells. A cell is a text or an element.
 export function table(headings, rows) {
   return el("table", {},
     el("thead", {}, el("tr", {}, ...headings.map((h) => el("th", {scope: "col"}, h)))),
-    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c) =>
-      c instanceof HTMLTableCellElement ? c : el("td", {}, c))))));
+    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c, i) => {
+      const cell = c instanceof HTMLTableCellElement ? c : el("td", {}, c);
+      cell.dataset.heading = headings[i]; // for narrow screens, which show no head
+      return cell;
+    })))));
 }
 
 // state shows a state as a coloured word.
@@ -45,5 +62,6 @@ export function age(moment, now) {
   return `${Math.floor(s / 86400)} d`;
 }
 
+// ports lists the ports of a Service, with their names.
 export const ports = (s) => (s.ports ?? []).map((p) =>
-  `${p.port}${p.nodePort ? ":" + p.nodePort : ""}/${p.protocol}`).join(" ");
+  `${p.port}${p.nodePort ? ":" + p.nodePort : ""}/${p.protocol}${p.name ? ` ${p.name}` : ""}`).join(", ");

@@ -1,17 +1,18 @@
 // The list of Services. Only the rows in sight are in the document, however many there are, and
 // they are used again while the list scrolls.
-import {$, el, age, micros, ports} from "./dom.js";
-import {model, select} from "./model.js";
+import {$, el, fill, age, micros, ports} from "./dom.js";
+import {model, parse, select} from "./model.js";
 
-const height = 28, spare = 6;
+let height = 28; // of a row, as the style sheet has it
+const spare = 6;
 const columns = [
-  ["key", "Service"], ["address", "Cluster IP"], ["ports", "Ports"], ["endpoints", "Endpoints"],
+  ["key", "Service"], ["address", "Cluster IP"], ["ports", "Ports"], ["endpoints", "Endpoints (local)"],
   ["state", "State"], ["changes", "Changes"], ["latency", "Latency"], ["changed", "Changed"],
 ];
 
 export const list = {rows: [], picked: -1, sort: {by: "key", down: false}, open: () => {}};
 const pool = []; // the elements in use
-let flash = new Set();
+let flash = new Set(), words = [];
 
 export function prepare() {
   for (const [by, title] of columns) {
@@ -22,16 +23,15 @@ export function prepare() {
     });
     $("columns").append(el("span", {class: numeric(by)}, button));
   }
-  $("state").append(el("option", {value: ""}, "any state"),
-    ...["applied", "pending", "shadowed", "quarantined", "restarting", "parked", "too large"].map((s) => el("option", {value: s}, s)));
   $("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
   new ResizeObserver(() => {
+    height = parseInt(getComputedStyle($("list")).getPropertyValue("--row"), 10) || 28;
+    $("rows").style.height = `${list.rows.length * height}px`;
     // The headings are as wide as the rows, beside which there may be a scroll bar.
     $("columns").style.setProperty("--bar", `${$("list").offsetWidth - $("list").clientWidth}px`);
     draw();
   }).observe($("list"));
   $("search").addEventListener("input", () => refresh(true));
-  $("state").addEventListener("change", () => refresh(true));
   $("rows").addEventListener("click", (e) => {
     const row = e.target.closest(".row");
     if (row) { pick(Number(row.dataset.at)); list.open(list.rows[list.picked].key); }
@@ -43,8 +43,9 @@ const numeric = (by) => (["endpoints", "changes", "latency", "changed"].includes
 // refresh selects and sorts again. The picked Service stays picked.
 export function refresh(anew = false, changed = new Set()) {
   const picked = list.rows[list.picked]?.key;
-  const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-  list.rows = select(words, $("state").value, list.sort);
+  const q = parse($("search").value);
+  words = q.words;
+  list.rows = select(q, list.sort);
   list.picked = anew ? (list.rows.length ? 0 : -1) : list.rows.findIndex((r) => r.key === picked);
   if (list.picked < 0 && list.rows.length) list.picked = 0;
   if (anew) $("list").scrollTop = 0;
@@ -54,7 +55,7 @@ export function refresh(anew = false, changed = new Set()) {
     else button.removeAttribute("aria-sort");
   }
   const all = model.services.size;
-  $("matches").textContent = list.rows.length === all ? "" : `${list.rows.length} of ${all}`;
+  $("matches").textContent = $("search").value.trim() ? `${list.rows.length} of ${all}` : "";
   $("count").textContent = all || "";
   $("empty").hidden = list.rows.length > 0;
   $("empty").textContent = all ? "No Service matches." : "No Services yet.";
@@ -78,14 +79,34 @@ function draw() {
   }
   while (pool.length > last - first) pool.pop().remove();
   // An element keeps its row while that is in sight.
-  for (let at = first; at < last; at++) fill(pool[at % pool.length], at);
+  for (let at = first; at < last; at++) show(pool[at % pool.length], at);
   const picked = list.picked >= first && list.picked < last ? `row-${list.picked}` : "";
   $("list").setAttribute("aria-activedescendant", picked);
 }
 
 function set(node, text) { if (node.textContent !== text) node.textContent = text; }
 
-function fill(element, at) {
+// found sets a text in which the words of the search are marked.
+function found(node, text, words) {
+  if (!words.length) {
+    if (node.childElementCount) node.replaceChildren();
+    set(node, text);
+    return;
+  }
+  const lower = text.toLowerCase(), parts = [];
+  let at = 0;
+  for (;;) {
+    const [start, end] = words.map((w) => [lower.indexOf(w, at), w.length]).filter(([i]) => i >= 0)
+      .reduce((a, [i, n]) => (i < a[0] || i === a[0] && i + n > a[1] ? [i, i + n] : a), [text.length, text.length]);
+    if (start > at) parts.push(text.slice(at, start));
+    if (start === text.length) break;
+    parts.push(el("mark", {}, text.slice(start, end)));
+    at = end;
+  }
+  fill(node, ...parts);
+}
+
+function show(element, at) {
   const row = list.rows[at], cells = element.children;
   element.id = `row-${at}`;
   element.dataset.at = at;
@@ -100,10 +121,10 @@ function fill(element, at) {
     element.classList.add("changed");
   } else if (element.dataset.shown !== row.key) element.classList.remove("changed");
   element.dataset.shown = row.key;
-  set(cells[0].children[0], `${row.namespace}/`);
-  set(cells[0].children[1], row.name);
-  set(cells[1], (row.clusterIPs ?? []).join(" "));
-  set(cells[2], ports(row));
+  found(cells[0].children[0], `${row.namespace}/`, words);
+  found(cells[0].children[1], row.name, words);
+  found(cells[1], (row.clusterIPs ?? []).join(" "), words);
+  found(cells[2], ports(row), words.filter((w) => !/\D/.test(w)));
   set(cells[3], row.localEndpoints ? `${row.endpoints} (${row.localEndpoints})` : `${row.endpoints}`);
   cells[3].title = `${row.endpoints} endpoints, ${row.localEndpoints} of them on this node`;
   set(cells[4], row.state);

@@ -2,6 +2,7 @@
 import {$, age} from "./dom.js";
 import {model, update} from "./model.js";
 import {list, prepare, refresh, pick} from "./list.js";
+import {drawOverview} from "./overview.js";
 import {sample, drawPipeline, drawProblems, problems} from "./views.js";
 import {show, load, current} from "./detail.js";
 
@@ -19,6 +20,7 @@ function view(name) {
 
 function drawViews() {
   if (!model.status) return;
+  if (!$("overview").hidden) drawOverview();
   if (!$("pipeline").hidden) drawPipeline();
   if (!$("problems").hidden) drawProblems();
 }
@@ -35,15 +37,16 @@ function verdict(s) {
 
 function drawStatus() {
   const s = model.status;
-  $("where").textContent = `${s.node} · ${s.mode} · ${s.version} · up ${age(s.started, s.now)}`;
+  $("node").textContent = $("node").title = s.node;
+  $("where").textContent = `${s.mode} · ${s.version} · up ${age(s.started, s.now)}`;
   const [text, kind, why] = verdict(s);
   $("health").textContent = text;
   $("health").className = `badge ${kind}`;
   $("health").title = why;
   const n = problems();
   $("problem-count").textContent = n || "";
-  $("problem-count").className = n ? "bad" : "";
-  document.title = `${n ? `(${n}) ` : ""}Sluice ${s.node}`;
+  $("problem-count").className = kind;
+  document.title = `${n ? `(${n}) ` : ""}${s.node} · Sluice`;
 }
 
 async function tick() {
@@ -66,7 +69,8 @@ async function tick() {
     $("fresh").textContent = `cannot reach the proxy (${error.message}); retrying`;
     $("fresh").className = "stale";
     $("health").textContent = "no answer";
-    $("health").className = "badge bad";
+    $("health").className = "badge dim";
+    $("health").title = "";
     document.documentElement.classList.add("old");
   }
   document.documentElement.dataset.revision = model.revision;
@@ -74,12 +78,25 @@ async function tick() {
   timer = setTimeout(tick, Math.min(pauseMax, pause * 2 ** Math.max(0, failures - 1)));
 }
 
+// The fragment is #?SEARCH, or #/NAMESPACE/NAME for an open Service.
 function route() {
-  const key = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+  const query = /^#\?(.*)$/.exec(location.hash);
+  if (query) {
+    $("search").value = decodeURIComponent(query[1]);
+    refresh(true);
+    view("services");
+  }
+  const key = query ? "" : decodeURIComponent(location.hash.replace(/^#\/?/, ""));
   if (key && $("services").hidden) view("services");
   const at = list.rows.findIndex((r) => r.key === key);
   if (at >= 0) pick(at);
   show(key);
+}
+
+// searched puts the search into the fragment, unless a Service is open.
+function searched() {
+  const text = $("search").value.trim();
+  if (!current()) history.replaceState(null, "", text ? `#?${encodeURIComponent(text)}` : "#");
 }
 
 const open = (key) => { location.hash = `#/${key.split("/").map(encodeURIComponent).join("/")}`; };
@@ -93,23 +110,37 @@ function theme(next) {
 }
 const nextTheme = () => theme(themes[(themes.indexOf(document.documentElement.dataset.theme ?? "") + 1) % themes.length]);
 
+// go picks a row of the list, which it shows.
+function go(at) {
+  view("services");
+  pick(at);
+}
+
 const keys = {
   "/": () => { view("services"); $("search").focus(); $("search").select(); },
-  j: () => pick(list.picked + 1), ArrowDown: () => pick(list.picked + 1),
-  k: () => pick(list.picked - 1), ArrowUp: () => pick(list.picked - 1),
-  g: () => pick(0), G: () => pick(list.rows.length - 1),
-  PageDown: () => pick(list.picked + 20), PageUp: () => pick(list.picked - 20),
-  Enter: () => { if (list.rows[list.picked]) open(list.rows[list.picked].key); },
+  j: () => go(list.picked + 1), k: () => go(list.picked - 1), g: () => go(0), G: () => go(list.rows.length - 1),
   "?": () => $("help").showModal(),
-  1: () => view("services"), 2: () => view("pipeline"), 3: () => view("problems"),
+  1: () => view("overview"), 2: () => view("services"), 3: () => view("pipeline"), 4: () => view("problems"),
   t: nextTheme,
 };
+// listKeys have another meaning in the other views.
+const listKeys = {
+  ArrowDown: () => pick(list.picked + 1), ArrowUp: () => pick(list.picked - 1),
+  PageDown: () => pick(list.picked + 20), PageUp: () => pick(list.picked - 20),
+  Enter: () => { if (list.rows[list.picked]) open(list.rows[list.picked].key); },
+};
+
+// close closes the open Service.
+function close() {
+  show("");
+  searched();
+}
 
 function escape() {
   if (document.activeElement?.closest("input, select")) { document.activeElement.blur(); $("list").focus(); return; }
-  if (current()) { location.hash = ""; show(""); return; }
+  if (current()) { close(); return; }
   $("search").value = "";
-  $("state").value = "";
+  searched();
   refresh();
 }
 
@@ -119,7 +150,7 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select"), searching = event.target === $("search");
   if (typing && !(searching && ["Enter", "ArrowDown", "ArrowUp"].includes(event.key))) return;
   if (event.key === "Enter" && event.target.closest("button, a, summary")) return;
-  const act = keys[event.key];
+  const act = keys[event.key] ?? ($("services").hidden ? null : listKeys[event.key]);
   if (!act) return;
   event.preventDefault();
   if (searching) $("list").focus();
@@ -133,6 +164,12 @@ $("theme").addEventListener("click", nextTheme);
 $("help-button").addEventListener("click", () => $("help").showModal());
 $("help-close").addEventListener("click", () => $("help").close());
 for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => view(tab.dataset.view));
+$("search").addEventListener("input", searched);
+$("detail").addEventListener("click", (event) => { if (event.target.id === "detail-close") close(); });
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (link?.hash && link.hash === location.hash) route(); // the fragment does not change
+});
 window.addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", tick);
 tick().then(route);

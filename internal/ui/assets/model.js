@@ -9,9 +9,11 @@ export const model = {
   revision: 0,
 };
 
-// question asks the server. An error says what it said.
-export async function question(path) {
-  const answer = await fetch(`${api}/${path}`, {cache: "no-store"});
+const patience = 25000, updatePatience = 10000;
+
+// question asks the server. An error says what it said. A server that hangs is an error.
+export async function question(path, timeout = patience) {
+  const answer = await fetch(`${api}/${path}`, {cache: "no-store", signal: AbortSignal.timeout(timeout)});
   const text = await answer.text();
   let made;
   try { made = JSON.parse(text); } catch { made = {error: text.trim()}; }
@@ -23,12 +25,32 @@ export async function question(path) {
   return made;
 }
 
+// measured asks for traffic. What this mode does not count becomes a note; after another error the earlier answer
+// stays.
+export async function measured(path, before) {
+  try { return await question(path); }
+  catch (error) { return before && error.status !== 404 ? before : {note: error.message}; }
+}
+
+// states are those that a search takes, the most common first. The last one is about endpoints.
+export const states = {
+  applied: {text: "applied", kind: "good"}, pending: {text: "pending", kind: "wait"}, shadowed: {text: "shadowed", kind: "wait"},
+  quarantined: {text: "quarantined", kind: "bad"}, restarting: {text: "restarting", kind: "wait"}, parked: {text: "parked", kind: "bad"},
+  "too-large": {text: "too large", kind: "bad"}, "no-endpoints": {text: "without endpoints", kind: "wait"},
+};
+
+// statesOf returns the states of a row, as a search names them. The endpoints of a pending one are not known.
+export function statesOf(row) {
+  const state = row.state.replaceAll(" ", "-");
+  return row.endpoints || state === "pending" ? [state] : [state, "no-endpoints"];
+}
+
 export const keyOf = (s) => `${s.namespace}/${s.name}`;
 
 // update asks for what has changed. It returns the keys that did, and whether everything is new.
 export async function update() {
   const since = new URLSearchParams({epoch: model.epoch, since: model.revision});
-  const answer = await question(`changes?${since}`);
+  const answer = await question(`changes?${since}`, updatePatience);
   const changed = new Set();
   if (answer.full) {
     for (const key of model.services.keys()) changed.add(key);
@@ -37,8 +59,7 @@ export async function update() {
   for (const row of answer.items) {
     const key = keyOf(row);
     row.key = key;
-    row.text = `${key} ${(row.clusterIPs ?? []).join(" ")} ${(row.ports ?? []).map((p) =>
-      `${p.port} ${p.nodePort ?? ""} ${p.protocol} ${p.name ?? ""}`).join(" ")}`.toLowerCase();
+    row.text = `${key} ${(row.clusterIPs ?? []).join(" ")} ${(row.ports ?? []).map((p) => `${p.port} ${p.nodePort || ""}`).join(" ")}`.toLowerCase();
     model.services.set(key, row);
     changed.add(key);
   }
@@ -52,13 +73,28 @@ export async function update() {
   return {changed, full: answer.full};
 }
 
-// select returns the rows that have every word and the state, sorted.
-export function select(words, wanted, sort) {
-  const found = [];
-  for (const row of model.services.values()) {
-    if (wanted && row.state !== wanted) continue;
-    if (words.every((w) => row.text.includes(w))) found.push(row);
+// parse reads a search. Words with ns:, port: or state: are filters; the others are parts of names, addresses and
+// numbers of ports.
+export function parse(text) {
+  const q = {words: [], ns: [], port: [], state: []};
+  for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const [, kind, value] = /^(ns|port|state):(.*)$/.exec(word) ?? [];
+    if (!kind) q.words.push(word);
+    else if (value) q[kind].push(value);
   }
+  return q;
+}
+
+// matches reports whether a row has every word, and one value of each filter. The start of a state suffices.
+const matches = (row, q) => (!q.ns.length || q.ns.includes(row.namespace)) &&
+  (!q.port.length || (row.ports ?? []).some((p) => q.port.some((v) => v === String(p.port) || v === String(p.nodePort) || v === p.name))) &&
+  (!q.state.length || statesOf(row).some((s) => q.state.some((v) => s.startsWith(v)))) &&
+  q.words.every((w) => row.text.includes(w));
+
+// select returns the rows that a parsed search finds, sorted.
+export function select(q, sort) {
+  const found = [];
+  for (const row of model.services.values()) if (matches(row, q)) found.push(row);
   const by = orders[sort.by], sign = sort.down ? -1 : 1;
   // Keys are compared by their code units, which is fast and the server's order.
   return found.sort((a, b) => sign * by(a, b) || (a.key < b.key ? -1 : 1));

@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+)
+
+func TestRecentQuantilesAndRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(7 * time.Second) // within a step
+		var r recent
+		if empty := r.read(time.Now()); empty.P50 != 0 || empty.PerSecond != 0 || len(empty.Counts) != RecentSteps {
+			t.Errorf("%+v", empty)
+		}
+		for range 980 {
+			r.add(time.Now(), 400*time.Microsecond)
+		}
+		for range 20 {
+			r.add(time.Now(), 30*time.Millisecond)
+		}
+		r.add(time.Now(), time.Hour) // beyond the last bucket
+		near := func(got, want time.Duration) bool { return got > want*9/10 && got < want*11/10 }
+		got := r.read(time.Now())
+		if !near(got.P50, 400*time.Microsecond) || !near(got.P99, 30*time.Millisecond) || got.Counts[RecentSteps-1] != 1001 {
+			t.Errorf("%+v", got)
+		}
+		if want := 1001 / (time.Minute + 7*time.Second).Seconds(); got.PerSecond < want*0.999 || got.PerSecond > want*1.001 {
+			t.Errorf("%v per second, want %v", got.PerSecond, want)
+		}
+		time.Sleep(5 * RecentStep)
+		if got := r.read(time.Now()); got.PerSecond != 0 || got.Counts[RecentSteps-6] != 1001 {
+			t.Errorf("after five steps: %+v", got)
+		}
+		time.Sleep((RecentSteps - 5) * RecentStep)
+		if got := r.read(time.Now()); got.P50 != 0 {
+			t.Errorf("after 15 minutes: %+v", got)
+		}
+		r.add(time.Now(), time.Millisecond) // the place of the old step
+		if got := r.read(time.Now()); got.Counts[RecentSteps-1] != 1 || !near(got.P99, time.Millisecond) {
+			t.Errorf("an old step counts: %+v", got)
+		}
+	})
+}
+
+func TestRecentChangesAndLag(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		if c := w.Changes(); c.P99 != 0 {
+			t.Errorf("startup counts: %+v", c)
+		}
+		if at := w.Audited(domain4); at.IsZero() || !w.Audited("other").IsZero() {
+			t.Errorf("audited %v", at)
+		}
+		s := slice4(1, 0, 1)
+		s.Trigger = time.Now().Add(-3 * time.Second)
+		w.cache.SetSlice(s)
+		w.settle()
+		if c, lag := w.Changes(), w.Lag(); c.P50 == 0 || c.P50 > time.Second || lag.P50 < 2700*time.Millisecond || lag.P50 > 3300*time.Millisecond {
+			t.Errorf("changes %+v, lag %+v", c, lag)
+		}
+	})
+}
+
+func TestLastRepair(t *testing.T) {
+	m := listedMetrics(t, 1)
+	if r := m.LastRepair(); r != nil {
+		t.Errorf("%+v", r)
+	}
+	m.Aggregator(aggregator.RepairBegan{Domain: domain4, Undone: ledger.Undone{Missing: 2, Unwanted: 1, Services: 1},
+		Examples: []string{"missing: x"}, By: dataplane.ForeignProcess{PID: 7, Command: "nft"}})
+	if r := m.LastRepair(); r == nil || r.By != "nft (process 7)" || r.Objects != 3 || r.Services != 1 || time.Since(r.At) > time.Minute {
+		t.Errorf("%+v", r)
+	}
+}
