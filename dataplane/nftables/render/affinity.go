@@ -69,19 +69,20 @@ func (p *portDraft) renderAffinity() {
 		}
 	}
 	if p.port.ExternallyAccessible() && p.port.HasAny {
-		p.ownExternal(p.externalTargets(false))
-		if nodePort := p.externalTargets(true); p.port.NodePort != 0 && nodePort.limited {
+		addresses, nodePort := p.externalTargets(false), p.externalTargets(true)
+		p.ownExternal(addresses)
+		if p.port.NodePort != 0 && nodePort.chain(p.base) != addresses.chain(p.base) {
 			p.ownExternal(nodePort)
 		}
 	}
 }
 
 // externalTargets are those of the port with affinity. All its external frontends share a chain, unless it
-// is limited: then that of the node port counts by another key.
+// is limited: source ranges are not about the node port, which counts by another key.
 func (p *portDraft) externalTargets(nodePort bool) externalTargets {
 	t := externalTargets{
 		policyLocal: p.port.ExternalLocal, nodePort: nodePort,
-		limited: p.reachesNone() || len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
+		limited: p.reachesNone() || !nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
 	}
 	if len(p.port.Cluster) > 0 {
 		t.cluster = prefixServiceChain + p.base
