@@ -90,7 +90,7 @@ test-minors: test-packages ## run end-to-end tests with the API servers of other
 
 # make test-ui IMAGES=docs/images (updates the screenshots)
 test-ui: packages ## test the web UI in Chromium with 10,000 Services
-	$(call install,chromium python3 util-linux)
+	$(call install,chromium nftables python3 util-linux)
 	CGO_ENABLED=0 go build -o bin/sluice-ui ./cmd/sluice
 	cd test/ui && SLUICE=$(CURDIR)/bin/sluice-ui SLUICE_UI_IMAGES=$(if $(IMAGES),$(abspath $(IMAGES))) go test -count=1 -timeout 10m -v ./...
 
