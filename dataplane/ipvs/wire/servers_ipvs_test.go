@@ -14,6 +14,7 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -206,7 +207,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-func (w *serverWorld) traffic() (stats map[service.Frontend]Stats, err error) {
+func (w *serverWorld) traffic() (stats map[service.Frontend]traffic.Counts, err error) {
 	w.Helper()
 	err = w.node.Do(func() error {
 		stats, err = Traffic(w.Context())
@@ -218,7 +219,7 @@ func (w *serverWorld) traffic() (stats map[service.Frontend]Stats, err error) {
 // awaitStats waits for the kernel to sum up what one connection has made it count.
 func (w *serverWorld) awaitStats(f service.Frontend) {
 	w.Helper()
-	counted := func(s Stats) bool {
+	counted := func(s traffic.Counts) bool {
 		return s.Connections == 1 && s.PacketsIn >= 2 && s.PacketsOut >= 1 && s.BytesIn >= 80 && s.BytesOut >= 40
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
