@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,16 +31,20 @@ const topRefresh = 2 * time.Second
 
 func topKindCommand(kind, short string, aliases ...string) *cobra.Command {
 	var flags clientFlags
-	q := inspect.TopQuery{Kind: kind}
+	q, keys, ofPeriod := inspect.TopQuery{Kind: kind}, inspect.TopSortKeys(kind), kind != "clients"
+	period, example := " in a period of\nup to 15 minutes", " --since 5m"
+	if !ofPeriod {
+		period, example = "", ""
+	}
 	var all, watch bool
 	cmd := &cobra.Command{
 		Use:     kind + " [NAMESPACE/NAME]",
 		Aliases: aliases,
 		Short:   short,
-		Long: short + ` in a period of up to
-15 minutes: new connections, refused packets, bytes in each direction, and the number of
-open connections now. A column shows "-" if this mode or configuration does not count it.`,
-		Example: "  sluice top " + kind + " --since 5m\n  sluice top " + kind + " -n shop --by " + inspect.TopSortKeys[1],
+		Long: short + period + `:
+new connections, refused packets, bytes in each direction, and the number of open
+connections now. A column shows "-" if this mode or configuration does not count it.`,
+		Example: "  sluice top " + kind + example + "\n  sluice top " + kind + " -n shop --by " + keys[1],
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()
 			if err == nil && len(args) > 0 {
@@ -57,14 +62,16 @@ open connections now. A column shows "-" if this mode or configuration does not 
 	flags.bind(cmd, "wide")
 	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces (default)")
-	cmd.Flags().StringVar(&q.By, "by", inspect.TopSortKeys[0], "sort by "+list(inspect.TopSortKeys)+", the largest first")
-	cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
+	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+list(keys)+", the largest first")
+	if ofPeriod {
+		cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
+	}
 	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again every "+topRefresh.String())
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.ValidArgsFunction = flags.completeService
 	flags.completeFlag(cmd, "namespace", completeNamespaces)
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(inspect.TopSortKeys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
 
@@ -75,7 +82,7 @@ func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery, watch 
 		if err != nil {
 			return err
 		}
-		return flags.print(cmd.OutOrStdout(), found, found.Print)
+		return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, flags.output == "wide") })
 	}
 	for {
 		if err := show(cmd.Context()); err != nil || !watch {

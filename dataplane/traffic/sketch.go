@@ -8,7 +8,7 @@ import (
 // Sketch finds the keys with the largest sums of a stream in bounded memory, with the algorithm Space-Saving
 // (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, 2005).
 // Each of its slots counts for one key. If no slot is free, a new key takes the slot with the smallest sum,
-// and inherits that sum, which is then the largest possible error of its own.
+// and inherits that sum, which is then its largest possible error.
 //
 // With n slots and a total W of all weights, Sum-Error <= true sum <= Sum and Error <= W/n for each ranked
 // key, and each key with a true sum above W/n is ranked. Everything is exact for up to n keys.

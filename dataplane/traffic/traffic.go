@@ -1,6 +1,6 @@
 // Package traffic has the types for what a backend counts: new connections, refusals, packets and
 // bytes, by frontend and by endpoint. They are the same in all modes, and plain values: a reading
-// belongs to whoever asked for it.
+// belongs to its caller.
 package traffic
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Counts are totals that only grow, as long as Reading.Since stays the same. What a backend does not
-// count is 0; Reading.Bytes tells whether it counts packets and bytes.
+// Counts are totals that only grow, as long as Reading.Since stays the same. Fields that a backend does
+// not count are 0; Reading.Bytes is set if it counts packets and bytes.
 type Counts struct {
 	// Connections are new connections: connections of TCP and SCTP, flows of UDP.
 	Connections uint64

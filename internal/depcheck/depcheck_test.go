@@ -65,7 +65,7 @@ var layers = []layer{
 	{pkg: "dataplane/conntrack", may: []string{"dataplane/traffic", "mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "an observer of applied rules with a separate netlink socket; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service", "source"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/state", may: []string{"service"}, why: "plain types, for those who fill and those who show them"},
-	{pkg: "observe/usage", may: []string{"dataplane/traffic", "service"}, why: "differences of totals; it knows nobody who counts"},
+	{pkg: "observe/usage", may: []string{"dataplane/traffic", "service"}, why: "differences of totals; it knows no backend"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "observe/web", "service", "source", "supervisor"}, why: "judges by values and events; no backend"},
 	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "dataplane/conntrack", "dataplane", "dataplane/traffic", "observe/health", "observe/state", "observe/usage", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
 	{pkg: "observe/web", may: []string{"internal/host/holder"}, why: "HTTP servers and pages; what they show is given as handlers and functions"},

@@ -11,13 +11,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // TopKinds are the kinds of items that a TopList contains.
 var TopKinds = []string{"services", "endpoints", "clients"}
 
-// TopSortKeys are the columns that a TopList is sorted by; the first one is the default.
-var TopSortKeys = []string{"connections", "bytes", "refused", "open"}
+// TopSortKeys returns the columns that a list of a kind can be sorted by; the first one is the default.
+func TopSortKeys(kind string) []string {
+	if kind == "clients" {
+		return []string{"open", "bytes"} // no more is known of them
+	}
+	return []string{"connections", "bytes", "refused", "open"}
+}
 
 const (
 	// TopDefault and TopMax are the number of items of a list by default and at most.
@@ -71,18 +78,20 @@ type TopQuery struct {
 	Kind            string
 	Namespace, Name string // what is empty selects all
 	By              string // one of TopSortKeys
-	Since           time.Duration
-	Limit           int
+	// Since is the length of the period. It does not apply to clients.
+	Since time.Duration
+	Limit int
 }
 
 // Check returns an error that names the wrong field. It sets defaults.
 func (q *TopQuery) Check() error {
-	q.By, q.Since, q.Limit = cmp.Or(q.By, TopSortKeys[0]), cmp.Or(q.Since, TopSinceDefault), cmp.Or(q.Limit, TopDefault)
+	keys := TopSortKeys(q.Kind)
+	q.By, q.Since, q.Limit = cmp.Or(q.By, keys[0]), cmp.Or(q.Since, TopSinceDefault), cmp.Or(q.Limit, TopDefault)
 	switch {
 	case !slices.Contains(TopKinds, q.Kind):
 		return fmt.Errorf("kind %q: must be %s", q.Kind, strings.Join(TopKinds, ", "))
-	case !slices.Contains(TopSortKeys, q.By):
-		return fmt.Errorf("by %q: must be %s", q.By, strings.Join(TopSortKeys, ", "))
+	case !slices.Contains(keys, q.By):
+		return fmt.Errorf("by %q: must be %s", q.By, strings.Join(keys, ", "))
 	case q.Since < 0 || q.Since > TopSinceMax:
 		return fmt.Errorf("since %s: must be at most %s", q.Since, TopSinceMax)
 	case q.Limit < 0 || q.Limit > TopMax:
@@ -151,8 +160,8 @@ func (c *Client) Top(ctx context.Context, q *TopQuery) (*TopList, error) {
 	return get[TopList](ctx, c, strings.Replace(PathTop, "{kind}", url.PathEscape(q.Kind), 1), q.values())
 }
 
-// Print prints a table.
-func (l *TopList) Print(to io.Writer) error {
+// Print prints a table. A wide one has exact numbers of bytes.
+func (l *TopList) Print(to io.Writer, wide bool) error {
 	heads := []string{"NAMESPACE", "NAME"}
 	switch l.Kind {
 	case "endpoints":
@@ -162,6 +171,10 @@ func (l *TopList) Print(to io.Writer) error {
 	}
 	t := newTable(to, append(heads, "CONNECTIONS", "REFUSED", "BYTES IN", "BYTES OUT", "OPEN")...)
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	amount := size
+	if wide {
+		amount = number
+	}
 	for i := range l.Items {
 		item := &l.Items[i]
 		cells := []string{item.Namespace, item.Name}
@@ -169,7 +182,7 @@ func (l *TopList) Print(to io.Writer) error {
 			cells = append(cells, item.Endpoint+item.Client)
 		}
 		t.row(append(cells, counted(number(item.Connections), l.Counted.Connections), counted(number(item.Refused), l.Counted.Refused),
-			counted(size(item.BytesIn), l.Counted.Bytes), counted(size(item.BytesOut), l.Counted.Bytes), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
+			counted(amount(item.BytesIn), l.Counted.Bytes), counted(amount(item.BytesOut), l.Counted.Bytes), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -188,4 +201,39 @@ func counted(text string, is bool) string {
 		return ""
 	}
 	return text
+}
+
+// History has the traffic of the last 15 minutes, of all Services together or of one, the oldest step first.
+type History struct {
+	APIVersion string        `json:"apiVersion"`
+	Now        time.Time     `json:"now"`
+	Counted    TopCounted    `json:"counted"`
+	Steps      []HistoryStep `json:"steps"`
+}
+
+// HistoryStep has what was counted between two times. Its fields are those of TopItem.
+type HistoryStep struct {
+	From        time.Time `json:"from"`
+	To          time.Time `json:"to"`
+	Connections uint64    `json:"connections"`
+	Refused     uint64    `json:"refused"`
+	BytesIn     uint64    `json:"bytesIn"`
+	BytesOut    uint64    `json:"bytesOut"`
+}
+
+// history answers for the Service that the parameters namespace and name name, or for all.
+func (h *handler) history(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var of *service.Key
+	if key := (service.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.URL.Query().Get("name")}); key.Name != "" {
+		of = &key
+	}
+	made, err := h.source.History(r.Context(), of)
+	if err != nil {
+		return nil, failure{http.StatusNotFound, err.Error()}
+	}
+	if made.Steps == nil {
+		made.Steps = []HistoryStep{}
+	}
+	made.APIVersion, made.Now = Version, time.Now().UTC()
+	return made, nil
 }

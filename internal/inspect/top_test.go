@@ -31,6 +31,7 @@ func TestTop(t *testing.T) {
 	for want, q := range map[string]TopQuery{
 		`kind "pods": must be services`:      {Kind: "pods"},
 		`by "age": must be connections`:      {Kind: "services", By: "age"},
+		`by "refused": must be open, bytes`:  {Kind: "clients", By: "refused"},
 		"since 16m0s: must be at most 15m0s": {Kind: "services", Since: 16 * time.Minute},
 		"limit 1001: must be from 1 to 1000": {Kind: "services", Limit: 1001},
 	} {
@@ -60,7 +61,7 @@ func TestTopTable(t *testing.T) {
 		{Namespace: "shop", Name: "web", Endpoint: "10.244.1.21:8080", Connections: 1200, BytesIn: 12_000_000, BytesOut: 7, Refused: 5, Open: 5},
 	}}
 	var text strings.Builder
-	if err := l.Print(&text); err != nil {
+	if err := l.Print(&text, false); err != nil {
 		t.Fatal(err)
 	}
 	const want = "NAMESPACE   NAME   ENDPOINT           CONNECTIONS   REFUSED   BYTES IN   BYTES OUT   OPEN\n" +
@@ -68,5 +69,8 @@ func TestTopTable(t *testing.T) {
 		"\nin the last 60s; 3 more omitted\n"
 	if text.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
+	}
+	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), " 12000000 ") {
+		t.Errorf("the wide table is\n%s", text.String())
 	}
 }

@@ -77,7 +77,7 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
-	// Used returns what all Services together were used for since the process began, usually Recorder.Sum. It is
+	// Used returns what all Services together were used for since the server began, usually Recorder.Sum. It is
 	// called at each scrape. Nil if nothing is counted.
 	Used func() traffic.At
 	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.

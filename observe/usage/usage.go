@@ -30,8 +30,11 @@ const (
 	Step = 15 * time.Second
 	// Kept is how long differences are kept.
 	Kept = 15 * time.Minute
-	// share bounds the time that readings take: the pause after one is at least share times as long.
+	// share bounds the time that readings take, for questions as well: the pause after one is at least
+	// share times as long.
 	share = 50
+	// patience is how long a question waits for the end of that pause. Otherwise, the last reading answers it.
+	patience = 5 * time.Second
 	// amountsMax bounds the differences, about 160 bytes each. The oldest ones go first.
 	amountsMax = 200_000
 )
@@ -51,6 +54,9 @@ type Recorder struct {
 	kept   int // amounts in steps
 	totals Amounts
 	at     time.Time // of totals; zero before the first reading
+	// rest is the earliest time of the next reading, failed the error of the last one.
+	rest   time.Time
+	failed error
 }
 
 // Used is how Services were used between two readings.
@@ -61,8 +67,8 @@ type Used struct {
 
 // ask is a question for what was used since a time. A zero time asks for the steps.
 type ask struct {
-	since time.Time
-	reply chan<- answer
+	since, asked time.Time
+	reply        chan<- answer
 }
 
 type answer struct {
@@ -92,17 +98,21 @@ func (r *Recorder) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			began := time.Now()
-			_ = r.step(ctx) // the next reading has the difference; whoever asks gets the error
-			timer.Reset(max(Step, share*time.Since(began)))
+			if wait := time.Until(r.rest); wait > 0 { // for a question, there was a reading
+				timer.Reset(wait)
+				continue
+			}
+			r.step(ctx)
+			timer.Reset(max(Step, time.Until(r.rest)))
 		case a := <-r.asks:
-			a.reply <- r.answer(ctx, a.since)
+			a.reply <- r.answer(ctx, &a)
 		}
 	}
 }
 
-// Since returns how Services were used since a time, up to now. From is later than asked if less is
-// known. It takes a reading. Any goroutine may call it while Run runs.
+// Since returns how Services were used since a time, up to the last reading. From is later than asked if less
+// is known. It takes a reading, unless the last one took so long that the next one has to wait for more than
+// 5 s. Any goroutine may call it while Run runs.
 func (r *Recorder) Since(ctx context.Context, since time.Time) (Used, error) {
 	a := r.ask(ctx, since)
 	return a.used, a.err
@@ -118,7 +128,7 @@ func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
 func (r *Recorder) ask(ctx context.Context, since time.Time) answer {
 	reply := make(chan answer, 1)
 	select {
-	case r.asks <- ask{since, reply}:
+	case r.asks <- ask{since, time.Now(), reply}:
 	case <-ctx.Done():
 		return answer{err: ctx.Err()}
 	case <-r.done:
@@ -134,28 +144,39 @@ func (r *Recorder) ask(ctx context.Context, since time.Time) answer {
 	}
 }
 
-func (r *Recorder) answer(ctx context.Context, since time.Time) answer {
-	if since.IsZero() {
+func (r *Recorder) answer(ctx context.Context, a *ask) answer {
+	if a.since.IsZero() {
 		return answer{steps: append([]Used(nil), r.steps...)}
 	}
-	if err := r.step(ctx); err != nil {
-		return answer{err: err}
+	if wait := time.Until(r.rest); wait <= patience && !r.at.After(a.asked) {
+		select {
+		case <-ctx.Done():
+			return answer{err: ctx.Err()}
+		case <-time.After(wait):
+		}
+		r.step(ctx)
+	}
+	if r.failed != nil {
+		return answer{err: r.failed}
 	}
 	used := Used{From: r.at, To: r.at, Amounts: Amounts{}}
-	for i := len(r.steps) - 1; i >= 0 && r.steps[i].To.After(since); i-- {
+	for i := len(r.steps) - 1; i >= 0 && r.steps[i].To.After(a.since); i-- {
 		used.From = r.steps[i].From
 		used.Amounts.add(r.steps[i].Amounts)
 	}
 	return answer{used: used}
 }
 
-// step takes a reading and keeps the difference to the one before.
-func (r *Recorder) step(ctx context.Context) error {
-	totals, err := r.read(ctx)
-	if err != nil {
-		return err
-	}
+// step takes a reading and keeps the difference to the one before. After a failed reading, the next one has the
+// difference.
+func (r *Recorder) step(ctx context.Context) {
+	began := time.Now()
+	var totals Amounts
+	totals, r.failed = r.read(ctx)
 	now := time.Now()
+	if r.rest = now.Add(share * now.Sub(began)); r.failed != nil {
+		return
+	}
 	if !r.at.IsZero() {
 		used := Used{From: r.at, To: now, Amounts: totals.less(r.totals)}
 		sum := r.Sum()
@@ -168,7 +189,6 @@ func (r *Recorder) step(ctx context.Context) error {
 		r.keep(used)
 	}
 	r.totals, r.at = totals, now
-	return nil
 }
 
 // keep adds a difference, to the last one if that is short: a client that asks often adds no steps.

@@ -25,6 +25,8 @@ type backend struct {
 	mu     sync.Mutex
 	totals Amounts
 	err    error
+	takes  time.Duration // a reading
+	reads  int
 }
 
 func (b *backend) set(of Of, total uint64) {
@@ -39,9 +41,14 @@ func (b *backend) fail(err error) {
 	b.err = err
 }
 
-func (b *backend) read(context.Context) (Amounts, error) {
+func (b *backend) read(ctx context.Context) (Amounts, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(b.takes):
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.reads++
 	copied := Amounts{}
 	copied.add(b.totals)
 	return copied, b.err
@@ -161,6 +168,24 @@ func TestQuestionsAddNoSteps(t *testing.T) {
 		}
 		if steps, _ := r.Steps(ctx); len(steps) > 11 {
 			t.Errorf("%d steps in %v, want one per %v", len(steps), 10*Step, Step)
+		}
+	})
+}
+
+// Readings of a second take at most 2 % of the time, however often clients ask.
+func TestQuestionsDoNotHurryReadings(t *testing.T) {
+	b := &backend{totals: Amounts{}, takes: time.Second}
+	recording(t, b, func(ctx context.Context, r *Recorder) {
+		for range 10 * share {
+			if _, err := r.Since(ctx, time.Now().Add(-Kept)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if most := 12; b.reads > most {
+			t.Errorf("%d readings, want at most %d", b.reads, most)
 		}
 	})
 }

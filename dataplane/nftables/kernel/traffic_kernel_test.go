@@ -111,7 +111,7 @@ func (c *counted) nodePort(n int) service.Frontend {
 	return service.Frontend{Port: uint16(30000 + n), Protocol: service.UDP}
 }
 
-// What becomes of connections.
+// The outcomes of connections.
 var (
 	connected  = traffic.At{Counts: traffic.Counts{Connections: 1}}
 	noEndpoint = traffic.At{Refused: traffic.Refusals{traffic.NoEndpoints: 1}}

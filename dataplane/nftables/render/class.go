@@ -157,7 +157,7 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 	}
 }
 
-// goOn counts, if nothing else does, and goes to a chain that serves whatever comes.
+// goOn counts, if nothing else does, and goes to a chain that serves every packet.
 func (t externalTargets) goOn(out *chain, begin func() *rule, to, comment string) {
 	admitted, key := t.admitted()
 	if t.limited {

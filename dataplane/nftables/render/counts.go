@@ -100,8 +100,8 @@ type Count struct {
 	Frontend service.Frontend
 	// Endpoint is valid in sets of endpoints.
 	Endpoint netip.AddrPort
-	// Port stands for a service port with affinity: that of the endpoint, or that which the frontend leads
-	// to. It is empty without affinity.
+	// Port identifies a service port with affinity: the one of the endpoint, or the target of the frontend. It is
+	// empty without affinity.
 	Port    string
 	Packets uint64
 }

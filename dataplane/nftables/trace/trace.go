@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Flow selects packets. A port of From that is 0 stands for any port.
+// Flow selects packets. Port 0 of From selects all ports.
 type Flow struct {
 	From, To netip.AddrPort
 	Protocol service.Protocol

@@ -2,7 +2,6 @@ package inspection
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -128,9 +127,6 @@ type client struct {
 // topClients returns clients with their open connections, and with what these have carried: in userspace mode since
 // they began, in the other modes since the reading of the connection table before the last one.
 func (i *Inspection) topClients(ctx context.Context, q *inspect.TopQuery) (*inspect.TopList, error) {
-	if q.By != "bytes" && q.By != "open" && q.By != inspect.TopSortKeys[0] {
-		return nil, errors.New("clients are counted by open connections and bytes")
-	}
 	list := &inspect.TopList{Counted: inspect.TopCounted{Open: true}}
 	clients := map[client]inspect.TopItem{}
 	add := func(of service.Key, address netip.Addr, carried traffic.Carried) {
