@@ -31,6 +31,9 @@
 // proxies then stay, stopped, and each of them also has a room in which a policy engine has its chains.
 // The table has the instructions of the node: those beyond an exchange over a direct link.
 //
+// With -node, each build of Sluice runs while connections stay open, and while others are opened and closed at a
+// rate. The table has the CPU time and memory of the process, and the growth of the kernel's memory.
+//
 // # Cases
 //
 //	established-*    a request and its answer, 64 bytes each, on an open TCP connection
@@ -84,9 +87,25 @@ func main() {
 	stored := flag.String("show", "",
 		"measure nothing, print the results in these files, which were made with -output json")
 	file := flag.String("record", "", "with -instructions: store the result in this file, for the performance page")
+	node := flag.Bool("node", false, "measure what a running proxy costs the node, for each build of Sluice")
+	var load nodeLoad
+	flag.IntVar(&load.open, "open", 10000, "with -node: open connections")
+	flag.IntVar(&load.perSecond, "per-second", 1000, "with -node: connections that are opened and closed in a second")
+	flag.DurationVar(&load.rest, "rest", time.Minute, "with -node: time without new connections")
+	flag.DurationVar(&load.busy, "busy", time.Minute, "with -node: time with new connections")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
-	rig.Main("packets", func(ctx context.Context) error { return run(ctx, parse, *output, *stored, *file) })
+	rig.Main("packets", func(ctx context.Context) error {
+		if !*node {
+			return run(ctx, parse, *output, *stored, *file)
+		}
+		o, err := parse()
+		if err != nil {
+			return err
+		}
+		costs, err := o.measureNodes(ctx, load)
+		return errors.Join(err, rig.Report(costs, *output, func(out io.Writer) error { return showNodes(out, costs, o.families) }))
+	})
 }
 
 func run(ctx context.Context, parse func() (options, error), output, stored, file string) error {

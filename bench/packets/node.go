@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/bench/rig"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// nodeLoad is the traffic while -node measures a running proxy.
+type nodeLoad struct {
+	// open connections stay open. perSecond connections are opened and closed.
+	open, perSecond int
+	// rest is the time without new connections, and busy the time with them.
+	rest, busy time.Duration
+}
+
+// nodeCost is what a running proxy costs a node.
+type nodeCost struct {
+	Variant             string
+	Services, Endpoints int
+	// Open connections existed, and PerSecond were opened and closed.
+	Open      int
+	PerSecond float64
+	// RestCPU and BusyCPU are milliseconds of CPU time of the process per second, without and with new
+	// connections. BusyNode is that of the whole machine, with what opens the connections.
+	RestCPU, BusyCPU, BusyNode float64
+	// Resident and Peak are those of the process, Kernel is by how much the kernel's memory for objects and for
+	// counters (Slab, Percpu) has grown, in MiB.
+	Resident, Peak, Kernel float64
+}
+
+// measureNodes measures each variant of Sluice with each number of Services, in nftables mode and one family.
+func (o options) measureNodes(ctx context.Context, load nodeLoad) (costs []nodeCost, err error) {
+	err = rig.InFolder("packets", func(dir string) error {
+		for _, services := range o.services {
+			for _, v := range o.variants {
+				if !v.isSluice() {
+					continue
+				}
+				folder := filepath.Join(dir, fmt.Sprintf("%s-%d", v.name, services))
+				if err := os.Mkdir(folder, 0o755); err != nil {
+					return err
+				}
+				cost, err := o.measureNode(ctx, v, cluster{services, o.endpoints, o.families[:1]}, load, folder)
+				if err != nil {
+					return fmt.Errorf("%s: %w", v.name, err)
+				}
+				costs = append(costs, cost)
+			}
+		}
+		return nil
+	})
+	return costs, err
+}
+
+func (o options) measureNode(ctx context.Context, v variant, c cluster, load nodeLoad, dir string) (cost nodeCost, err error) {
+	r, err := newRoom()
+	if err != nil {
+		return cost, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	cost = nodeCost{Variant: v.name, Services: c.services, Endpoints: c.endpoints, Open: load.open}
+	before := kernelMiB()
+	err = v.runProxy(ctx, r, nftables, c, dir, func(process *netns.Daemon) error {
+		failure := r.client.Do(func() error { return cost.measure(ctx, process.PID(), r.servers[c.families[0]], c, load, before) })
+		return errors.Join(failure, process.Kill())
+	})
+	return cost, err
+}
+
+// kernelMiB is the memory that elements of sets and their counters are in.
+func kernelMiB() float64 {
+	const info = "/proc/meminfo"
+	return float64(rig.KiB(info, "Slab")+rig.KiB(info, "Percpu")) / 1024
+}
+
+// measure measures in the namespace of the client.
+func (cost *nodeCost) measure(ctx context.Context, pid int, s server, c cluster, load nodeLoad, before float64) error {
+	rig.Progress("%s: at rest", cost.Variant)
+	watch := rig.WatchMemory(pid)
+	defer watch.Close()
+	targets := toClusterIPs(plain)(c, c.families[0])
+	if err := s.drain(); err != nil {
+		return err
+	}
+	open, err := s.openMany(targets, load.open)
+	defer closeAll(open...)
+	if err != nil {
+		return err
+	}
+	cost.Kernel = kernelMiB() - before
+	used := func(lasting time.Duration, run func() error) (process, node float64, err error) {
+		first, err := rig.Used(pid)
+		if err != nil {
+			return 0, 0, err
+		}
+		machine, began := rig.Busy(), time.Now()
+		if err := run(); err != nil {
+			return 0, 0, err
+		}
+		last, err := rig.Used(pid)
+		perSecond := func(d time.Duration) float64 { return float64(d.Milliseconds()) / time.Since(began).Seconds() }
+		return perSecond(last.Minus(first).Sum()), perSecond(rig.Busy() - machine), err
+	}
+	if cost.RestCPU, _, err = used(load.rest, func() error { rig.Sleep(ctx, load.rest); return ctx.Err() }); err != nil {
+		return err
+	}
+	rig.Progress("%s: %d connections per second", cost.Variant, load.perSecond)
+	count, began := 0, time.Now()
+	cost.BusyCPU, cost.BusyNode, err = used(load.busy, func() error {
+		count, err = s.openAndClose(ctx, targets, load)
+		return err
+	})
+	cost.PerSecond = float64(count) / time.Since(began).Seconds()
+	cost.Resident, cost.Peak = rig.MiB(pid, rig.Resident), watch.Take()
+	return err
+}
+
+// openMany opens connections, evenly to all targets, and returns both ends of each.
+func (s server) openMany(targets []target, count int) (ends []int, err error) {
+	for i := range count {
+		client, err := dial(targets[i%len(targets)].raw, unix.SOCK_STREAM)
+		if err != nil {
+			return ends, fmt.Errorf("open connection %d: %w", i, err)
+		}
+		ends = append(ends, client)
+		peer, err := accept(s.listener)
+		if err != nil {
+			return ends, fmt.Errorf("accept connection %d: %w", i, err)
+		}
+		ends = append(ends, peer)
+	}
+	return ends, nil
+}
+
+// openAndClose opens and closes connections at a rate for a while.
+func (s server) openAndClose(ctx context.Context, targets []target, load nodeLoad) (count int, err error) {
+	on := connections{&scene{server: s, targets: targets}}
+	for began := time.Now(); time.Since(began) < load.busy && ctx.Err() == nil; {
+		if early := time.Duration(count)*time.Second/time.Duration(load.perSecond) - time.Since(began); early > 0 {
+			rig.Sleep(ctx, early)
+		}
+		n, err := on.turn()
+		if err != nil {
+			return count, err
+		}
+		count += n
+	}
+	return count, ctx.Err()
+}
+
+// showNodes prints a table.
+func showNodes(out io.Writer, costs []nodeCost, families []service.Family) error {
+	t := rig.Table{Head: []string{
+		families[0].String(), "Services", "open", "new/s", "CPU at rest, ms/s", "CPU, ms/s", "machine, ms/s", "resident, MiB", "peak, MiB", "kernel, MiB",
+	}}
+	for _, c := range costs {
+		t.Add(c.Variant, fmt.Sprintf("%d × %d", c.Services, c.Endpoints), fmt.Sprint(c.Open), fmt.Sprintf("%.0f", c.PerSecond),
+			fmt.Sprintf("%.1f", c.RestCPU), fmt.Sprintf("%.1f", c.BusyCPU), fmt.Sprintf("%.0f", c.BusyNode),
+			fmt.Sprintf("%.1f", c.Resident), fmt.Sprintf("%.1f", c.Peak), fmt.Sprintf("%.1f", c.Kernel))
+	}
+	return t.Print(out)
+}
