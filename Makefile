@@ -158,6 +158,13 @@ bench: ## measure latency from watch event to commit, cold start and memory (roo
 bench-packets: test-packages build bin/e2e-kubeproxy ## measure the cost of a packet with Sluice, kube-proxy and no rules
 	cd bench && $(GO) run ./packets -realtime $(ARGS)
 
+# make bench-node ARGS='-services 1000 -busy 10s'
+bench-node: build ## measure what it costs a node to see the traffic, with 10,000 Services
+	@cd bench && $(GO) run ./packets -node -kube-proxy '' -bare=false -services 10000 -families ipv4 $(node-variants) $(ARGS)
+
+node-variants = -sluice "default=../bin/sluice,endpoints=../bin/sluice --sluice-traffic-endpoints,\
+bytes=../bin/sluice --sluice-traffic-accounting,all=../bin/sluice --sluice-traffic-endpoints --sluice-traffic-accounting"
+
 # make bench-instructions JSON=bench/results/instructions.json ARGS='-rounds 1'
 bench-instructions: test-packages ## count the instructions of a packet with and without offload, in a virtual machine
 	hack/bench-instructions '$(JSON)' $(ARGS)
@@ -186,7 +193,7 @@ soak: build bin/e2e-apiserver ## run one process under changes and faults; its r
 performance-page: ## generate docs/performance.md and its plots from bench/results
 	cd bench && $(GO) run ./page
 
-# make performance-record KIND=packets|reaction FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
+# make performance-record KIND=packets|reaction|node FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
 performance-record: ## store a benchmark result for the performance page
 	cd bench && $(GO) run ./page -record '$(KIND)' -command '$(COMMAND)' -o 'results/$(NAME).json' <'$(abspath $(FROM))'
 

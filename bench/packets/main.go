@@ -60,6 +60,7 @@ import (
 	"strings"
 	"time"
 
+	benchresult "github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -89,7 +90,7 @@ func main() {
 	file := flag.String("record", "", "with -instructions: store the result in this file, for the performance page")
 	node := flag.Bool("node", false, "measure what a running proxy costs the node, for each build of Sluice")
 	var load nodeLoad
-	flag.IntVar(&load.open, "open", 10000, "with -node: open connections")
+	flag.IntVar(&load.open, "open", 9000, "with -node: open connections")
 	flag.IntVar(&load.perSecond, "per-second", 1000, "with -node: connections that are opened and closed in a second")
 	flag.DurationVar(&load.rest, "rest", time.Minute, "with -node: time without new connections")
 	flag.DurationVar(&load.busy, "busy", time.Minute, "with -node: time with new connections")
@@ -104,7 +105,7 @@ func main() {
 			return err
 		}
 		costs, err := o.measureNodes(ctx, load)
-		return errors.Join(err, rig.Report(costs, *output, func(out io.Writer) error { return showNodes(out, costs, o.families) }))
+		return errors.Join(err, rig.Report(costs, *output, func(out io.Writer) error { return benchresult.NodeTable(costs).Print(out) }))
 	})
 }
 

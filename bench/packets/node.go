@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	benchresult "github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // nodeLoad is the traffic while -node measures a running proxy.
@@ -24,23 +23,8 @@ type nodeLoad struct {
 	rest, busy time.Duration
 }
 
-// nodeCost is what a running proxy costs a node.
-type nodeCost struct {
-	Variant             string
-	Services, Endpoints int
-	// Open connections existed, and PerSecond were opened and closed.
-	Open      int
-	PerSecond float64
-	// RestCPU and BusyCPU are milliseconds of CPU time of the process per second, without and with new
-	// connections. BusyNode is that of the whole machine, with what opens the connections.
-	RestCPU, BusyCPU, BusyNode float64
-	// Resident and Peak are those of the process, Kernel is by how much the kernel's memory for objects and for
-	// counters (Slab, Percpu) has grown, in MiB.
-	Resident, Peak, Kernel float64
-}
-
 // measureNodes measures each variant of Sluice with each number of Services, in nftables mode and one family.
-func (o options) measureNodes(ctx context.Context, load nodeLoad) (costs []nodeCost, err error) {
+func (o options) measureNodes(ctx context.Context, load nodeLoad) (costs []benchresult.NodeCost, err error) {
 	err = rig.InFolder("packets", func(dir string) error {
 		for _, services := range o.services {
 			for _, v := range o.variants {
@@ -63,16 +47,16 @@ func (o options) measureNodes(ctx context.Context, load nodeLoad) (costs []nodeC
 	return costs, err
 }
 
-func (o options) measureNode(ctx context.Context, v variant, c cluster, load nodeLoad, dir string) (cost nodeCost, err error) {
+func (o options) measureNode(ctx context.Context, v variant, c cluster, load nodeLoad, dir string) (cost benchresult.NodeCost, err error) {
 	r, err := newRoom()
 	if err != nil {
 		return cost, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	cost = nodeCost{Variant: v.name, Services: c.services, Endpoints: c.endpoints, Open: load.open}
+	cost = benchresult.NodeCost{Variant: v.name, Services: c.services, Endpoints: c.endpoints, Open: load.open}
 	before := kernelMiB()
 	err = v.runProxy(ctx, r, nftables, c, dir, func(process *netns.Daemon) error {
-		failure := r.client.Do(func() error { return cost.measure(ctx, process.PID(), r.servers[c.families[0]], c, load, before) })
+		failure := r.client.Do(func() error { return load.measure(ctx, &cost, process.PID(), r.servers[c.families[0]], c, before) })
 		return errors.Join(failure, process.Kill())
 	})
 	return cost, err
@@ -85,7 +69,7 @@ func kernelMiB() float64 {
 }
 
 // measure measures in the namespace of the client.
-func (cost *nodeCost) measure(ctx context.Context, pid int, s server, c cluster, load nodeLoad, before float64) error {
+func (load nodeLoad) measure(ctx context.Context, cost *benchresult.NodeCost, pid int, s server, c cluster, before float64) error {
 	rig.Progress("%s: at rest", cost.Variant)
 	watch := rig.WatchMemory(pid)
 	defer watch.Close()
@@ -157,17 +141,4 @@ func (s server) openAndClose(ctx context.Context, targets []target, load nodeLoa
 		count += n
 	}
 	return count, ctx.Err()
-}
-
-// showNodes prints a table.
-func showNodes(out io.Writer, costs []nodeCost, families []service.Family) error {
-	t := rig.Table{Head: []string{
-		families[0].String(), "Services", "open", "new/s", "CPU at rest, ms/s", "CPU, ms/s", "machine, ms/s", "resident, MiB", "peak, MiB", "kernel, MiB",
-	}}
-	for _, c := range costs {
-		t.Add(c.Variant, fmt.Sprintf("%d × %d", c.Services, c.Endpoints), fmt.Sprint(c.Open), fmt.Sprintf("%.0f", c.PerSecond),
-			fmt.Sprintf("%.1f", c.RestCPU), fmt.Sprintf("%.1f", c.BusyCPU), fmt.Sprintf("%.0f", c.BusyNode),
-			fmt.Sprintf("%.1f", c.Resident), fmt.Sprintf("%.1f", c.Peak), fmt.Sprintf("%.1f", c.Kernel))
-	}
-	return t.Print(out)
 }

@@ -24,7 +24,7 @@ import (
 func main() {
 	results := flag.String("results", "results", "folder with the files to write about")
 	docs := flag.String("docs", "../docs", "folder of performance.md and images")
-	record := flag.String("record", "", "store what is on standard input as a result of this kind: compare, reaction or packets")
+	record := flag.String("record", "", "store what is on standard input as a result of this kind: compare, reaction, packets or node")
 	command := flag.String("command", "", "with -record: what to type to repeat the measurement")
 	out := flag.String("o", "", "with -record: the file to write")
 	flag.Parse()

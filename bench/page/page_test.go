@@ -115,6 +115,7 @@ func TestRender(t *testing.T) {
 			{"Case":"established-pod","Variant":"direct link","Instructions":22000},
 			{"Case":"established-cluster-ip","Variant":"sluice","Instructions":32000},
 			{"Case":"established-cluster-ip","Variant":"sluice with offload","Instructions":27000}]}`,
+		"node": `[{"Variant":"all","Services":10000,"Endpoints":10,"Open":9000,"PerSecond":1000,"RestCPU":12.5,"Resident":168.25}]`,
 		"soak": `{"Services":10000,"Seconds":3600,"Checks":[{"What":"lost","First":"0","Last":"5","Allowed":"none"}]}`,
 	} {
 		if err := (&result.Record{Kind: name, Data: []byte(data)}).Write(filepath.Join(dir, name+".json")); err != nil {
@@ -128,6 +129,7 @@ func TestRender(t *testing.T) {
 	for _, want := range []string{
 		"| API write to first answer, p50 | sluice | **20.0 ms** | ≤ 10.0 ms |", "|  | kube-proxy | not within 60.0 s | ≥ 300 × at 5,000 |",
 		"## Cost of a packet in instructions\n", "| sluice | 10,000 |", "| sluice with offload | **5,000** |",
+		"## Cost of seeing the traffic\n", "| all | 10000 × 10 | 9000 | 1000 | 1.25 % | 0.00 % | 0.00 % | 168.2 MiB |",
 		"| connections lost | sluice | **2 of 1,234** | 0 |", "| iptables: replaced, 1/s | 1,000 | 0.10 ms | p99 0.20 ms |  |",
 		"| tcp | 1,000 | **0.951–0.951 ×** | 29.0 µs | ≤ 0.94, missed 1 of 1 |", "| 60 min, lost | 10,000 | **5** | first 0 | none |",
 	} {

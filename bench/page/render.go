@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
 // The pages, the report and the pictures, which begin with imagePrefix, are in docs.
@@ -33,6 +34,8 @@ type page struct {
 	// Instructions are counted by bench/packets.
 	Instructions []*result.Instructions
 	Fleets       []*result.Fleet
+	// Nodes are costs of a running proxy, by bench/packets.
+	Nodes []result.NodeCost
 
 	files map[string]string
 }
@@ -53,6 +56,8 @@ func (p *page) add(r *result.Record) (err error) {
 		p.Soaks, err = decode(r.Data, p.Soaks)
 	case "instructions":
 		p.Instructions, err = decode(r.Data, p.Instructions)
+	case "node":
+		err = json.Unmarshal(r.Data, &p.Nodes)
 	case "fleet":
 		p.Fleets, err = decode(r.Data, p.Fleets)
 	default:
@@ -150,3 +155,6 @@ func (p *page) Sources() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// Seeing has what it costs to see the traffic.
+func (p *page) Seeing() rig.Table { return result.NodeTable(p.Nodes) }
