@@ -65,8 +65,8 @@ type Config struct {
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
-	// has no address, or each address of the node. It is called for each answer about Services,
-	// concurrently. Nil if the kernel does not count.
+	// has no address, or each address of the node. It is called for answers about Services, in at most 2 % of
+	// the time, and by Amounts, concurrently. Nil if the kernel does not count.
 	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
@@ -141,6 +141,9 @@ type Metrics struct {
 	records  *records
 	// owners is nil if the kernel does not count.
 	owners *owners
+	// lastReading answers while the next reading may not begin, or takes place: reading is true then.
+	lastReading atomic.Pointer[pacedReading]
+	reading     atomic.Bool
 	// began is when this process began to count. What was caused earlier is not measured.
 	began   time.Time
 	sources atomic.Pointer[sources]

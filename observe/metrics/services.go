@@ -132,7 +132,7 @@ type answer struct {
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{reasons: refusals[m.config.Mode], readings: m.readings(ctx)}, m.Lookup()
+	a, look := &answer{reasons: refusals[m.config.Mode], readings: m.pacedReadings(ctx)}, m.Lookup()
 	if m.owners != nil {
 		a.counted = m.owners.sum(a.readings)
 	}
