@@ -114,5 +114,13 @@ func (l *Listener) receive(wait bool, each func(Message), lost func()) error {
 	return nil
 }
 
+// Send sends a request. Its answer is among the messages.
+func (l *Listener) Send(request []byte) (err error) {
+	failed := l.raw.Control(func(fd uintptr) {
+		err = unix.Sendto(int(fd), request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	})
+	return errors.Join(failed, err)
+}
+
 // Close ends listening.
 func (l *Listener) Close() error { return l.file.Close() }

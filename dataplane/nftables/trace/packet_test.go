@@ -8,13 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables/owned"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // ownTable is the table of a trace with its chains, which is not in a kernel.
 func ownTable() *table {
-	t := &table{name: "own", replies: true, bases: map[string]rules.Base{}}
+	t := &table{Table: &owned.Table{Name: "own"}, replies: true, bases: map[string]rules.Base{}}
 	flow := Flow{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:80")}
 	for _, c := range t.chains(flow) {
 		t.bases[c.Name] = *c.Base

@@ -2,14 +2,13 @@ package trace
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables/owned"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -19,12 +18,6 @@ import (
 // tablePrefix begins the names of the temporary tables. The number of the socket follows, so that several
 // traces can run at the same time.
 const tablePrefix = "sluice-trace-"
-
-// The attributes and the flag of a table that belongs to a socket; package unix does not name them.
-const (
-	tableUserData = 6 // NFTA_TABLE_USERDATA
-	tableOwned    = 2 // NFT_TABLE_F_OWNER, Linux 5.12
-)
 
 // The own chains of each hook are before and behind all others. At prerouting and output, the first chain selects
 // packets of the flow, and two more chains select replies and recognize new connections. The other chains
@@ -50,43 +43,23 @@ const (
 
 // table is the temporary table.
 type table struct {
-	socket  *wire.Socket
+	*owned.Table
 	family  service.Family
-	name    string
 	replies bool
 	// bases are the chains by name.
 	bases map[string]rules.Base
 }
 
 // addTable adds the table in one transaction.
-func addTable(flow Flow, withReplies bool) (*table, error) {
-	socket, err := wire.Open()
-	if err != nil {
-		return nil, err
-	}
-	t := &table{
-		socket: socket, family: service.FamilyOf(flow.To.Addr()), replies: withReplies,
-		name: fmt.Sprint(tablePrefix, socket.Port()), bases: map[string]rules.Base{},
-	}
-	tx := wire.NewTransaction(t.header().Protocol)
-	tx.Begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	tx.Text(unix.NFTA_TABLE_NAME, t.name)
-	tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned)
-	tx.Add(func(b []byte) []byte {
-		return rules.AppendComment(b, tableUserData, "temporary table of sluice trace")
+func addTable(flow Flow, withReplies bool) (_ *table, err error) {
+	t := &table{family: service.FamilyOf(flow.To.Addr()), replies: withReplies, bases: map[string]rules.Base{}}
+	t.Table, err = owned.Add(t.family, tablePrefix, "temporary table of sluice trace", func(added *owned.Table, tx *wire.Transaction) {
+		for _, c := range t.chains(flow) {
+			t.bases[c.Name] = *c.Base
+			added.AddChain(tx, c)
+		}
 	})
-	for _, c := range t.chains(flow) {
-		t.bases[c.Name] = *c.Base
-		t.addChain(tx, c)
-	}
-	err = t.commit(tx)
-	if r, ok := errors.AsType[*wire.Rejection](err); ok && r.Kind == unix.NFT_MSG_NEWTABLE {
-		err = fmt.Errorf("the kernel does not delete a table with its process (requires Linux 5.12): %w", err)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("add a table for the trace: %w", err), socket.Close())
-	}
-	return t, nil
+	return t, err
 }
 
 func (t *table) header() *rules.Header { return &rules.Headers[t.family] }
@@ -171,41 +144,16 @@ func mark() []rules.Expr {
 	}
 }
 
-func (t *table) addChain(tx *wire.Transaction, c rules.Chain) {
-	base, list := rules.Parts(c.Encode())
-	tx.Begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-	tx.Text(unix.NFTA_CHAIN_TABLE, t.name)
-	tx.Text(unix.NFTA_CHAIN_NAME, c.Name)
-	tx.Raw(string(base))
-	for _, r := range list {
-		tx.Begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-		tx.Text(unix.NFTA_RULE_TABLE, t.name)
-		tx.Text(unix.NFTA_RULE_CHAIN, c.Name)
-		tx.Raw(string(r))
-	}
-}
-
 // unmark deletes the rules that select packets.
 func (t *table) unmark() error {
 	tx := wire.NewTransaction(t.header().Protocol)
 	tx.Begin(unix.NFT_MSG_DELRULE, 0)
-	tx.Text(unix.NFTA_RULE_TABLE, t.name)
-	return t.commit(tx)
-}
-
-// remove closes the socket, and so the kernel deletes the table.
-func (t *table) remove() error { return t.socket.Close() }
-
-func (t *table) commit(tx *wire.Transaction) error {
-	rejections, err := t.socket.Commit(tx)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	return err
+	tx.Text(unix.NFTA_RULE_TABLE, t.Name)
+	return t.Commit(tx)
 }
 
 // has reports whether a chain is in the table.
-func (t *table) has(at place) bool { return at.family == t.header().Protocol && at.table == t.name }
+func (t *table) has(at place) bool { return at.family == t.header().Protocol && at.table == t.Name }
 
 // marks reports whether the message is about a rule that selected a packet.
 func (t *table) marks(e *event) bool {

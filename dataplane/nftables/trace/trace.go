@@ -79,7 +79,7 @@ func Run(ctx context.Context, flow Flow, ready func()) (_ *Record, err error) {
 	began := time.Now()
 	ready()
 	c := capture{own: own}
-	err = errors.Join(c.run(ctx, listener), own.remove())
+	err = errors.Join(c.run(ctx, listener), own.Close())
 	if err != nil {
 		return nil, err
 	}
