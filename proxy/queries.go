@@ -27,6 +27,11 @@ func (p *Proxy) Keys() []service.Key { return p.cache.Keys() }
 // Snapshot returns what the source has said about a Service.
 func (p *Proxy) Snapshot(key service.Key) service.Snapshot { return p.cache.Snapshot(key) }
 
+// Owner returns the Service that has a frontend, which has no address for a node port.
+func (p *Proxy) Owner(family service.Family, f service.Frontend) (service.Key, bool) {
+	return p.cache.Owner(family, f)
+}
+
 // Account returns what a domain's ledger records of a key; see aggregator.Aggregator.Account.
 func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error) {
 	a, err := p.aggregator(domain)

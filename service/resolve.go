@@ -20,7 +20,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		return view
 	}
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
-	view.Scheduling, view.ProxyProtocol = spec.Scheduling, spec.ProxyProtocol
+	view.Scheduling, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.ProxyProtocol, spec.FlowLog
 	var s selection
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)

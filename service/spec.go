@@ -41,6 +41,8 @@ type Spec struct {
 	Scheduling Scheduling
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
+	// FlowLog asks for records of the connections.
+	FlowLog bool
 	// Denied are the frontends that another Service has, sorted by frontend. They are not served.
 	// source.Cache sets them: they follow from all Services.
 	Denied PerFamily[[]Denial]
@@ -67,7 +69,8 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.HealthCheckNodePort == other.HealthCheckNodePort &&
 		s.AffinitySeconds == other.AffinitySeconds &&
 		s.Scheduling == other.Scheduling &&
-		s.ProxyProtocol == other.ProxyProtocol
+		s.ProxyProtocol == other.ProxyProtocol &&
+		s.FlowLog == other.FlowLog
 }
 
 // Port is one element of spec.ports, the unit of programming. Within a Service

@@ -23,6 +23,8 @@ type View struct {
 	Scheduling Scheduling
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
+	// FlowLog asks for records of the connections.
+	FlowLog bool
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
 	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
@@ -43,7 +45,7 @@ func (v *View) Equal(other *View) bool {
 	return v.Key == other.Key &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
-		v.ProxyProtocol == other.ProxyProtocol &&
+		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog &&
 		v.ReadyLocal == other.ReadyLocal
 }
 

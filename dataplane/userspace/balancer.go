@@ -259,11 +259,9 @@ func (b *balancer) Connected(c *relay.Connection) (ended func()) {
 
 func (b *balancer) ended(k *served, o *Open) {
 	b.registry.ended(o)
+	b.registry.done(&Done{Port: o.Port, Client: o.Client.Addr(), Connection: o.Connection})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.table.Log {
-		b.registry.log.put(o)
-	}
 	k.ended()
 	delete(k.cuts, o.Connection)
 	if k.gone {
@@ -296,6 +294,7 @@ func (b *balancer) Budget() *relay.Budget { return b.port.share.budget(b.protoco
 // Refused counts a rejected client, and reports a limit that it met.
 func (b *balancer) Refused(client netip.Addr, why relay.Refusal) {
 	b.port.refuse(why)
+	b.registry.done(&Done{Port: b.port.id, Client: client, Refused: why})
 	switch why {
 	case relay.ClientFull, relay.PartFull, relay.TotalFull, relay.Replaced:
 		b.registry.atBound(b.port, b.protocol, client)

@@ -26,7 +26,7 @@ const never = time.Hour
 func here(work func()) { work() }
 
 // balance returns a balancer of a Service port.
-func balance(t *Table) *balancer { return balanceFor(NewRegistry(Bounds{}, nil), portID, t, never) }
+func balance(t *Table) *balancer { return balanceFor(NewRegistry(Bounds{}), portID, t, never) }
 
 var portID = PortID{Service: service.Key{Namespace: "ns", Name: "web"}, Name: "http"}
 
@@ -143,7 +143,7 @@ func TestAffinityIsBounded(t *testing.T) {
 // TestConnectionsDrain until the deadline; an endpoint that is back keeps them.
 func TestConnectionsDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := balanceFor(NewRegistry(Bounds{}, nil), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
+		x := balanceFor(NewRegistry(Bounds{}), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		cut := map[netip.AddrPort]*atomic.Int32{a: {}, b: {}}
 		var ended []func()
 		for _, e := range []netip.AddrPort{a, a, b} {

@@ -27,7 +27,7 @@ func eachBounded(t *testing.T, protocol service.Protocol, bounds userspace.Bound
 		t.Run(family.String(), func(t *testing.T) {
 			w := &bounded{said: make(chan userspace.Full, 100)}
 			bounds.Full = func(f userspace.Full) { w.said <- f }
-			w.world = newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(bounds, nil)})
+			w.world = newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(bounds)})
 			w.backend(0)
 			a := addresses[family]
 			w.write(w.want(addressOf(a.cluster)), w.want(addressOf(a.other)))
@@ -205,7 +205,7 @@ func TestKernelClientsAreBounded(t *testing.T) {
 func TestKernelListenersAreBounded(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 1}, nil)})
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 1})})
 			w.backend(0)
 			first, second := listenerOf(service.TCP, w.cluster(80), w.to(0)...), w.want(listenerOf(service.TCP, w.cluster(81), w.to(0)...))
 			second.Owner = service.Key{Namespace: "ns1", Name: "beyond"}
@@ -229,7 +229,7 @@ func TestKernelListenersAreBounded(t *testing.T) {
 func TestKernelListenersOfAServiceAreBounded(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 8}, nil)})
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 8})})
 			w.backend(0)
 			listener := func(of string, port uint16) *dataplane.Object {
 				return listenerOf(service.TCP, w.cluster(port), append([]string{"of ns1/" + of}, w.to(0)...)...)

@@ -37,7 +37,7 @@ func TestBoundsAreSaidOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := netip.MustParseAddr("192.0.2.1")
 		var said []Full
-		r := NewRegistry(Bounds{Connections: 1, Full: func(f Full) { said = append(said, f) }}, nil)
+		r := NewRegistry(Bounds{Connections: 1, Full: func(f Full) { said = append(said, f) }})
 		web, db := r.hold(PortID{Service: service.Key{Namespace: "ns1", Name: "web"}}), r.hold(PortID{Service: service.Key{Namespace: "ns1", Name: "db"}})
 		meet := func(p *port, times int) {
 			for range times {

@@ -23,7 +23,7 @@ func TestKernelForbiddenEndpointsAreNotDialed(t *testing.T) {
 					t.Errorf("denied for %v", p)
 				}
 				denied <- err
-			}}, nil)}
+			}})}
 			config.Relay.MayDial = func(target netip.Addr) error {
 				if target == forbidden {
 					return errForbidden

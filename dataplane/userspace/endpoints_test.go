@@ -53,7 +53,7 @@ func TestADatagramCostsTheSameWithManyEndpoints(t *testing.T) {
 	client := netip.MustParseAddr("192.0.2.1")
 	times := growth(t, func(endpoints []service.Endpoint) func() {
 		table := &Table{To: addrPorts(endpoints)}
-		b := newBalancer(NewRegistry(Bounds{}, nil), PortID{}, table, service.UDP, time.Minute, func(func()) {})
+		b := newBalancer(NewRegistry(Bounds{}), PortID{}, table, service.UDP, time.Minute, func(func()) {})
 		return func() {
 			for range 1000 {
 				if !b.Keeps(client, table.To[len(table.To)-1]) {
@@ -72,7 +72,7 @@ func TestSessionsStay(t *testing.T) {
 	at := netip.MustParseAddrPort
 	to, nearTo, kept, gone := at("10.0.0.1:53"), at("10.0.0.2:53"), at("10.0.0.3:53"), at("10.0.0.4:53")
 	near, far, denied := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.3.1")
-	b := newBalancer(NewRegistry(Bounds{}, nil), PortID{}, &Table{
+	b := newBalancer(NewRegistry(Bounds{}), PortID{}, &Table{
 		Allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Near: []netip.Prefix{single(near)},
 		To: []netip.AddrPort{to}, NearTo: []netip.AddrPort{nearTo}, Kept: []netip.AddrPort{kept},
 	}, service.UDP, time.Minute, func(func()) {})

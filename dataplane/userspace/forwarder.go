@@ -66,7 +66,7 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 		config.DrainDeadline = drainDeadlineDefault
 	}
 	if config.Registry == nil {
-		config.Registry = NewRegistry(Bounds{}, nil)
+		config.Registry = NewRegistry(Bounds{})
 	}
 	config.Relay.Places = &config.Registry.places
 	f := &Forwarder{

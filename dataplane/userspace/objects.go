@@ -85,9 +85,8 @@ type Table struct {
 	Port    string
 	// LeastConnections says to balance by the number of open connections.
 	LeastConnections bool
-	// ProxyProtocol says to tell endpoints of the client, over TCP, and Log to put connections that
-	// have ended into the access log.
-	ProxyProtocol, Log bool
+	// ProxyProtocol says to tell endpoints of the client, over TCP.
+	ProxyProtocol bool
 	// Affinity is how many seconds a client stays with its endpoint after its last connection;
 	// 0 for none.
 	Affinity int
@@ -106,7 +105,6 @@ const (
 	wordOf       = "of"
 	wordBalance  = "balance"
 	wordProxy    = "proxy-protocol"
-	wordLog      = "log"
 	wordAffinity = "affinity"
 	wordAllow    = "allow"
 	wordNear     = "near"
@@ -115,17 +113,16 @@ const (
 	wordKept     = "keep"
 )
 
-// The only values of wordBalance, wordProxy and wordLog.
+// The only values of wordBalance and wordProxy.
 const (
 	leastConnections = "leastConnections"
 	proxyVersion     = "v2"
-	logEnds          = "ends"
 )
 
 // switches are the lines that are there or not.
 func (t *Table) switches() []setting {
 	return []setting{
-		{wordBalance, leastConnections, &t.LeastConnections}, {wordProxy, proxyVersion, &t.ProxyProtocol}, {wordLog, logEnds, &t.Log},
+		{wordBalance, leastConnections, &t.LeastConnections}, {wordProxy, proxyVersion, &t.ProxyProtocol},
 	}
 }
 

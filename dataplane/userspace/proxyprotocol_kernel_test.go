@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,28 +85,40 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 	})
 }
 
-// TestKernelEndsAreLogged if the listener says so.
-func TestKernelEndsAreLogged(t *testing.T) {
+// TestKernelDone: a watch is told of each connection that ends, and of each client that is refused.
+func TestKernelDone(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			var lines []userspace.Ended
-			log := userspace.NewAccessLog(func(e userspace.Ended) { lines = append(lines, e) }, func(uint64) {})
-			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{}, log)})
+			var mu sync.Mutex
+			var all []userspace.Done
+			registry := userspace.NewRegistry(userspace.Bounds{})
+			w := newWorld(t, family, userspace.Config{Registry: registry})
 			w.backend(0)
 			w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(0)...)...)))
 			w.names(w.client, "tcp", w.cluster(80), 3)
 			w.eventually("they have ended", func() bool { return w.traffic().Open == 0 })
-			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb, "log ends"}, w.to(0)...)...)))
+			registry.Watch(func(d *userspace.Done) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, *d)
+			})
 			w.names(w.client, "tcp", w.cluster(80), 4)
-			w.eventually("they have ended", func() bool { return w.traffic().Open == 0 })
-			log.Close()
-			if len(lines) != 4 {
-				w.Fatalf("%d lines, want 4", len(lines))
+			count := func() int {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(all)
 			}
-			for _, e := range lines {
-				if e.Port.Service != webKey || e.Client.Addr() != addresses[w.family].client || e.Target != w.endpoint(0) ||
-					e.Place.At != w.cluster(80) || e.ToClients.Load() == 0 || e.Took <= 0 {
-					w.Errorf("logged %+v", e)
+			w.eventually("they have ended", func() bool { return count() == 4 })
+			registry.Watch(nil)
+			w.names(w.client, "tcp", w.cluster(80), 1)
+			w.eventually("it has ended", func() bool { return w.traffic().Open == 0 })
+			if count() != 4 {
+				w.Fatalf("%d calls, want 4", count())
+			}
+			for _, d := range all {
+				if d.Port.Service != webKey || d.Connection.Client.Addr() != addresses[w.family].client || d.Client != d.Connection.Client.Addr() ||
+					d.Target != w.endpoint(0) || d.Place.At != w.cluster(80) || d.ToClients.Load() == 0 {
+					w.Errorf("told %+v", d)
 				}
 			}
 		})

@@ -3,6 +3,7 @@ package userspace
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,8 @@ import (
 type Registry struct {
 	mu       sync.Mutex
 	services map[service.Key]*share
-	log      *AccessLog
+	// watch is told of what has ended; see Watch.
+	watch atomic.Pointer[func(*Done)]
 	*total
 	// places are where the forwarders listen.
 	places relay.Places
@@ -49,9 +51,34 @@ type Open struct {
 	Port   PortID
 }
 
-// NewRegistry returns a registry. The log, which may be nil, gets connections that have ended.
-func NewRegistry(bounds Bounds, log *AccessLog) *Registry {
-	r := &Registry{services: make(map[service.Key]*share), log: log, total: newTotal(bounds)}
+// Done is a connection or session that has ended, or a client that was refused.
+type Done struct {
+	Port   PortID
+	Client netip.Addr
+	// Connection is nil for a client that was refused, and Refused says why.
+	*relay.Connection
+	Refused relay.Refusal
+}
+
+// Watch makes the registry call a function for each connection that ends and each client that is refused; nil ends that.
+// The function must not block.
+func (r *Registry) Watch(each func(*Done)) {
+	if each == nil {
+		r.watch.Store(nil)
+		return
+	}
+	r.watch.Store(&each)
+}
+
+func (r *Registry) done(d *Done) {
+	if each := r.watch.Load(); each != nil {
+		(*each)(d)
+	}
+}
+
+// NewRegistry returns a registry.
+func NewRegistry(bounds Bounds) *Registry {
+	r := &Registry{services: make(map[service.Key]*share), total: newTotal(bounds)}
 	for i := range r.open {
 		r.open[i].byNumber = make(map[uint64]*Open)
 	}

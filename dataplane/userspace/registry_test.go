@@ -17,7 +17,7 @@ import (
 
 // TestLeastConnections: the next client goes where the fewest are, over all frontends of the port.
 func TestLeastConnections(t *testing.T) {
-	r := NewRegistry(Bounds{}, nil)
+	r := NewRegistry(Bounds{})
 	table := &Table{LeastConnections: true, To: []netip.AddrPort{a, b, c}}
 	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
 	ends := map[netip.AddrPort]func(){}
@@ -47,7 +47,7 @@ func TestLeastConnections(t *testing.T) {
 // TestAffinityIsThatOfTheServicePort: a client has the same endpoint at every frontend, and another
 // one at another port.
 func TestAffinityIsThatOfTheServicePort(t *testing.T) {
-	r := NewRegistry(Bounds{}, nil)
+	r := NewRegistry(Bounds{})
 	table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 	id := portID
 	id.Name = "other"
@@ -74,7 +74,7 @@ func TestAffinityIsThatOfTheServicePort(t *testing.T) {
 // is forgotten with the last connection.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry(Bounds{}, nil)
+		r := NewRegistry(Bounds{})
 		x := balanceFor(r, portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		expect := func(when string, want Tally, endpoints int) {
 			t.Helper()
@@ -147,7 +147,7 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 // TestDeadListenersLeaveTheirSlot to the one that is opened in their place, and hold no Service port
 // once that has gone.
 func TestDeadListenersLeaveTheirSlot(t *testing.T) {
-	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1}, nil)})
+	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1})})
 	defer f.Close()
 	id := listeners.ID(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")})
 	write := func(after *dataplane.Object) {
@@ -177,7 +177,7 @@ func TestDeadListenersLeaveTheirSlot(t *testing.T) {
 
 // TestPagesOfConnections are in order, whole and bounded.
 func TestPagesOfConnections(t *testing.T) {
-	r := NewRegistry(Bounds{}, nil)
+	r := NewRegistry(Bounds{})
 	for range 10 {
 		r.opened(&relay.Connection{}, portID)
 	}

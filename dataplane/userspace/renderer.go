@@ -38,8 +38,6 @@ type Renderer struct {
 type Settings struct {
 	// LeastConnections says to balance by the number of open connections, not in turn.
 	LeastConnections bool
-	// AccessLog says to log connections that have ended.
-	AccessLog bool
 	// Guarded says that writers of addresses have a guard.
 	Guarded bool
 	// HealthPort is the TCP port of the node's health server, which load balancers ask at their own
@@ -158,7 +156,7 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	}
 	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
-	t.LeastConnections, t.Log = d.settings.LeastConnections, d.settings.AccessLog
+	t.LeastConnections = d.settings.LeastConnections
 	has := t.roles()
 	for _, e := range p.Serving { // of UDP alone
 		if has[e.AddrPort] == 0 {

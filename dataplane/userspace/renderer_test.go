@@ -90,7 +90,7 @@ func TestRenderer(t *testing.T) {
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 				view.Ports[family] = []service.PortView{port}
 				view.ProxyProtocol = strings.HasPrefix(name, "proxy-protocol")
-				settings := Settings{LeastConnections: name == "settings", AccessLog: name == "settings", Guarded: name != "all"}
+				settings := Settings{LeastConnections: name == "settings", Guarded: name != "all"}
 				if name == "all" || name == "health-port" {
 					view.HealthCheckNodePort = 31000
 				}

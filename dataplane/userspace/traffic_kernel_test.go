@@ -65,7 +65,7 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 func TestKernelRefusalsAreCounted(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Connections: 4, ConnectionsPerClient: 4}, nil)})
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Connections: 4, ConnectionsPerClient: 4})})
 			w.backend(0)
 			w.write(w.want(addressOf(addresses[w.family].cluster)))
 			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(1, 0)...)...)))

@@ -82,7 +82,7 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 	}
 	w.registry = config.Registry
 	if w.registry == nil {
-		w.registry = userspace.NewRegistry(userspace.Bounds{}, nil)
+		w.registry = userspace.NewRegistry(userspace.Bounds{})
 		config.Registry = w.registry
 	}
 	config.Relay.Inside = w.node.Do

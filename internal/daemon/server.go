@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -41,6 +42,7 @@ type server struct {
 	cleaner *conntrack.Cleaner
 	// traffic watches the connection table; nil in userspace mode.
 	traffic *conntrack.Traffic
+	flows   *flows.Hub
 	// offload is nil if the configuration does not ask for it.
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
@@ -117,7 +119,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, recorder, seen); err != nil {
 		return err
 	}
-	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}}
+	s.flows = s.newFlows()
+	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}}
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
@@ -142,7 +145,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
 		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
 	}
-	s.answers.Usage = recorder
+	s.answers.Usage, s.answers.Flows = recorder, s.flows
 	s.http = s.servers()
 	return nil
 }
@@ -239,6 +242,7 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.traffic != nil {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
+	group.Go(func() error { return s.recordFlows(ctx) })
 	if s.offload != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}

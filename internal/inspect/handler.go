@@ -35,6 +35,9 @@ type Source interface {
 	Top(ctx context.Context, q TopQuery) (*TopList, error)
 	// History returns the traffic of the last 15 minutes of a Service, or of all if of is nil.
 	History(ctx context.Context, of *service.Key) (*History, error)
+	// Observe calls each with nil once no record is missed, and then with each record, until the context ends or each
+	// fails.
+	Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) error) error
 	// Explain says what becomes of a connection.
 	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
@@ -68,6 +71,7 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathConnections, h.connections)
 	h.handle(PathTop, h.ready(h.top))
 	h.handle(PathHistory, h.ready(h.history))
+	h.handle(PathFlows, h.flows)
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
 	h.handle(PathDump, h.dump)
@@ -133,17 +137,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerVersion, h.version)
 	w.Header().Set(headerAPI, Version)
 	w.Header().Set("Cache-Control", "no-store")
+	_, pattern := h.mux.Handler(r)
+	if pattern == "" {
+		fail(w, http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path))
+		return
+	}
+	if pattern == "GET "+PathFlows { // a stream, of which the source bounds the number
+		h.mux.ServeHTTP(w, r)
+		return
+	}
 	select {
 	case h.places <- struct{}{}:
 		defer func() { <-h.places }()
 	default:
 		w.Header().Set("Retry-After", "1")
 		fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d questions are being answered already; try again", requestsMax))
-		return
-	}
-	_, pattern := h.mux.Handler(r)
-	if pattern == "" {
-		fail(w, http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path))
 		return
 	}
 	limit := answerTime

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
@@ -96,6 +97,19 @@ func (s *stand) Top(_ context.Context, q TopQuery) (*TopList, error) {
 		}
 	}
 	return l, nil
+}
+
+func (s *stand) Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) error) error {
+	if q.Name == "unknown" {
+		return errors.New("no records")
+	}
+	err := each(nil)
+	for n := range 2 {
+		e := &FlowEvent{Flow: traffic.Flow{Verdict: q.Verdicts[n], Namespace: q.Namespace, Name: q.Name, Client: netip.AddrPortFrom(q.Client.Addr(), 1000)}}
+		err = errors.Join(err, each(e))
+	}
+	<-ctx.Done()
+	return err
 }
 
 func (s *stand) History(_ context.Context, of *service.Key) (*History, error) {

@@ -25,6 +25,7 @@ const (
 	PathEndpoints   = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
 	PathConnections = "/" + Version + "/connections"                           // ConnectionList
 	PathTop         = "/" + Version + "/top/{kind}"                            // TopList
+	PathFlows       = "/" + Version + "/flows"                                 // lines of FlowEvent
 	PathHistory     = "/" + Version + "/history"                               // History
 	PathNames       = "/" + Version + "/names"                                 // Names
 	PathExplain     = "/" + Version + "/explain"                               // explain.Answer

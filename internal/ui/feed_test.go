@@ -51,6 +51,9 @@ func (f *fake) Connections(uint64, int, func(*inspect.Connection) bool) ([]inspe
 }
 func (f *fake) Explain(context.Context, explain.Flow) (*explain.Answer, error)  { return nil, nil }
 func (f *fake) Top(context.Context, inspect.TopQuery) (*inspect.TopList, error) { return nil, nil }
+func (f *fake) Observe(context.Context, inspect.FlowQuery, func(*inspect.FlowEvent) error) error {
+	return nil
+}
 func (f *fake) History(context.Context, *service.Key) (*inspect.History, error) { return nil, nil }
 
 func (f *fake) fill(count int) {

@@ -48,6 +48,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          p.scheduling(n, object.Annotations),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
+		FlowLog:             flowLog(n, object.Annotations),
 	}, n.warnings
 }
 
@@ -395,6 +396,23 @@ func proxyProtocol(n *notes, annotations map[string]string) bool {
 		return false
 	}
 	return true
+}
+
+// annotationFlowLog is the annotation by which a Service asks for records of its connections.
+const annotationFlowLog = "sluice.dev/flow-log"
+
+func flowLog(n *notes, annotations map[string]string) bool {
+	text, asked := annotations[annotationFlowLog]
+	switch strings.TrimSpace(text) {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	if asked {
+		n.add(annotation(annotationFlowLog), "connections are not logged", "%q: must be true or false", text)
+	}
+	return false
 }
 
 // annotation is the path of an annotation:

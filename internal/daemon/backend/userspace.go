@@ -32,9 +32,8 @@ type Forwarders struct {
 
 	mu     sync.Mutex
 	byName map[string]*userspace.Forwarder
-	// registry and access are those of all of them; nil if there are none.
+	// registry is that of all of them; nil if there are none.
 	registry *userspace.Registry
-	access   *userspace.AccessLog
 }
 
 // of returns the forwarder of a domain, and makes it if there is none.
@@ -51,8 +50,7 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 		}
 		bounds.Denied = sayDenied(log)
 		f.byName = make(map[string]*userspace.Forwarder)
-		f.access = accessLog(log)
-		f.registry = userspace.NewRegistry(bounds, f.access)
+		f.registry = userspace.NewRegistry(bounds)
 	}
 	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Registry: f.registry, Relay: relay.Config{
 		Sockets: f.Sockets, MayDial: f.MayDial,
@@ -103,17 +101,6 @@ func sayDenied(log *zap.Logger) func(userspace.PortID, *relay.DeniedError) {
 		log.Warn("endpoint address is not allowed; not connecting to it", zap.Stringer("service", port.Service), zap.String("port", port.Name),
 			zap.Stringer("endpoint", denied.Target), zap.Error(denied.Err), zap.Duration("repeatAfter", time.Minute))
 	}
-}
-
-// accessLog returns a log for connections that have ended. Listeners say whether theirs belong there.
-func accessLog(log *zap.Logger) *userspace.AccessLog {
-	return userspace.NewAccessLog(func(e userspace.Ended) {
-		log.Info("connection ended", zap.Stringer("service", e.Port.Service), zap.String("port", e.Port.Name),
-			zap.Stringer("client", e.Client), zap.Stringer("frontend", e.Place), zap.Stringer("endpoint", e.Target),
-			zap.Uint64("toEndpoint", e.ToTargets.Load()), zap.Uint64("toClient", e.ToClients.Load()), zap.Duration("took", e.Took))
-	}, func(connections uint64) {
-		log.Warn("access log rate limit exceeded; entries were dropped", zap.Uint64("connections", connections))
-	})
 }
 
 // Registry returns what the forwarders share; nil if there are none.
@@ -179,22 +166,19 @@ func (f *Forwarders) Busy() (clients int64) {
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, access: f.access}
-	f.byName, f.registry, f.access = nil, nil, nil
+	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry}
+	f.byName, f.registry = nil, nil
 	return taken
 }
 
 // Close ends all forwarders with their connections.
 func (f *Forwarders) Close() {
 	f.mu.Lock()
-	all, access := f.byName, f.access
-	f.byName, f.registry, f.access = nil, nil, nil
+	all := f.byName
+	f.byName, f.registry = nil, nil
 	f.mu.Unlock()
 	for _, one := range all {
 		one.Close()
-	}
-	if access != nil {
-		access.Close()
 	}
 }
 

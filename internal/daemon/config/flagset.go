@@ -209,6 +209,10 @@ func (f *Flags) bindConntrack() {
 func (f *Flags) bindTraffic() {
 	f.flag(&f.sluice.Traffic.Accounting, "sluice-traffic-accounting", sluicePrefix+"traffic.accounting",
 		"count packets and bytes of each connection in the kernel, and add them up by Service, endpoint and client (all modes except userspace)")
+	f.text(&f.sluice.Traffic.FlowLog, "sluice-traffic-flow-log", sluicePrefix+"traffic.flowLog",
+		"connections in the flow log: off, annotated (of Services with the annotation sluice.dev/flow-log) or all")
+	f.text(&f.sluice.Traffic.FlowLogFile, "sluice-traffic-flow-log-file", sluicePrefix+"traffic.flowLogFile",
+		"file of the flow log; standard output if empty")
 }
 
 // bindKlog adds the flags about logs that all Kubernetes components have.

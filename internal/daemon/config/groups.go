@@ -38,7 +38,7 @@ var headings = []heading{
 		"sluice-backoff-min", "sluice-backoff-max", "sluice-message-deadline"}},
 	{"Connection tracking", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
-		"sluice-conntrack-batch-window", "sluice-traffic-accounting"}},
+		"sluice-conntrack-batch-window", "sluice-traffic-accounting", "sluice-traffic-flow-log", "sluice-traffic-flow-log-file"}},
 	{"Health, metrics and inspection", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "profiling",
 		"show-hidden-metrics-for-version", "sluice-metrics-services-max", "sluice-metrics-hosts", "sluice-ui", "socket", "sluice-socket"}},
 	{"Logs", []string{"v", "log-level", "log-format", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},

@@ -197,7 +197,19 @@ type TrafficConfiguration struct {
 	// Endpoints counts new connections by endpoint, in nftables mode. By Service they are always counted.
 	// Default: false.
 	Endpoints bool `json:"endpoints"`
+	// FlowLog says which connections get a line of JSON in the flow log: FlowLogOff, FlowLogAnnotated (those of Services
+	// with the annotation sluice.dev/flow-log) or FlowLogAll. Default: FlowLogOff.
+	FlowLog string `json:"flowLog"`
+	// FlowLogFile is the file of the flow log; empty means standard output. Default: empty.
+	FlowLogFile string `json:"flowLogFile"`
 }
+
+// Values of TrafficConfiguration.FlowLog.
+const (
+	FlowLogOff       = "off"
+	FlowLogAnnotated = "annotated"
+	FlowLogAll       = "all"
+)
 
 // MetricsConfiguration is about metrics.
 type MetricsConfiguration struct {
@@ -258,6 +270,7 @@ func (s *SluiceConfiguration) setDefaults() {
 	setText(&s.IPTables.Variant, "auto")
 	setText(&s.NFTables.Offload, OffloadOff)
 	setText(&s.Userspace.Balancing, BalanceRoundRobin)
+	setText(&s.Traffic.FlowLog, FlowLogOff)
 	setText(&s.State.Dir, "/run/sluice")
 }
 
@@ -295,6 +308,7 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "log.format", s.Log.Format, "text, json, console or auto", "", FormatText, FormatJSON, FormatConsole, FormatAuto)
 	oneOf(found, "iptables.variant", s.IPTables.Variant, "auto, legacy or nft", "auto", "legacy", "nft")
 	oneOf(found, "nftables.offload", s.NFTables.Offload, OffloadOff+" or "+OffloadTCP, OffloadOff, OffloadTCP)
+	oneOf(found, "traffic.flowLog", s.Traffic.FlowLog, "off, annotated or all", FlowLogOff, FlowLogAnnotated, FlowLogAll)
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
 	c.checkPace(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -60,6 +61,8 @@ type Inspection struct {
 	Offload *backend.Offload
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
+	// Flows has records of connections.
+	Flows *flows.Hub
 	// Usage remembers the traffic of the last minutes.
 	Usage *usage.Recorder
 	// Started is when the process began.

@@ -13,7 +13,8 @@ const idKey = "id"
 
 // ids are the IDs of all messages that Sluice logs at WARN or ERROR. docs/logs.md explains them.
 var ids = map[string]string{
-	"access log rate limit exceeded; entries were dropped":                                              "access-log-dropped",
+	"cannot record all connections; retrying":                                                           "flows-unrecorded",
+	"cannot write the flow log; retrying":                                                               "flow-log-failed",
 	"failed to process Service; restarting its actor":                                                   "actor-failed",
 	"actor hung; replaced it":                                                                           "actor-hung",
 	"actor parked after repeated failures":                                                              "actor-parked",

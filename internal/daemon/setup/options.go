@@ -137,7 +137,7 @@ func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.Userspa
 	u := &o.Sluice.Userspace
 	return backend.UserspaceOptions{
 		Settings: userspace.Settings{
-			LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog, HealthPort: o.HealthPort(),
+			LeastConnections: u.Balancing == config.BalanceLeastConnections, HealthPort: o.HealthPort(),
 		},
 		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
 	}

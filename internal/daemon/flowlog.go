@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/flows"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// newFlows makes what records connections. The proxy comes later, and before the first question.
+func (s *server) newFlows() *flows.Hub {
+	hub := flows.New(flows.Config{
+		Owner:    func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) },
+		Snapshot: func(key service.Key) service.Snapshot { return s.proxy.Snapshot(key) },
+		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
+		Keys:     func() []service.Key { return s.proxy.Keys() },
+		Relayed:  s.backend.Mode == config.ModeUserspace, Accounting: s.options.Sluice.Traffic.Accounting,
+		Failed: func(err error) {
+			if err != nil {
+				s.log.Warn("cannot record all connections; retrying", zap.Error(err))
+			}
+		},
+	})
+	if r := s.life.forwarders.Registry(); r != nil {
+		r.Watch(func(d *userspace.Done) { hub.Put(flowOf(d)) })
+	}
+	return hub
+}
+
+// flowOf makes the record of a connection that this process forwarded, or refused.
+func flowOf(d *userspace.Done) *traffic.Flow {
+	now := time.Now().UTC()
+	flow := &traffic.Flow{
+		Time: now, Verdict: traffic.Refused, Namespace: d.Port.Service.Namespace, Name: d.Port.Service.Name,
+		Protocol: d.Port.Protocol.String(), Client: netip.AddrPortFrom(d.Client, 0),
+	}
+	if d.Connection == nil {
+		flow.Reason, flow.Attempts = reasons[d.Refused].String(), 1
+		return flow
+	}
+	flow.Verdict, flow.Client, flow.Frontend, flow.Endpoint = traffic.Closed, d.Connection.Client, d.Place.At, d.Target
+	flow.Start, flow.End, flow.Counted = d.Began.UTC(), now, true
+	flow.BytesIn, flow.BytesOut = d.ToTargets.Load(), d.ToClients.Load()
+	return flow
+}
+
+// recordFlows records connections once the rules belong to this process, and writes the flow log.
+func (s *server) recordFlows(ctx context.Context) error {
+	select {
+	case <-s.life.owner.mayWrite:
+	case <-ctx.Done():
+		return nil
+	}
+	var logging sync.WaitGroup
+	defer logging.Wait()
+	if t := &s.options.Sluice.Traffic; t.FlowLog != config.FlowLogOff {
+		wanted, err := s.flows.Subscribe(flows.Filter{Logged: t.FlowLog == config.FlowLogAnnotated})
+		if err != nil {
+			return err
+		}
+		log := flows.Log{Path: t.FlowLogFile, Standard: os.Stdout, Failed: func(err error) {
+			s.log.Warn("cannot write the flow log; retrying", zap.Error(err))
+		}}
+		logging.Go(func() { log.Write(ctx, wanted) })
+	}
+	s.flows.Run(ctx)
+	return nil
+}

@@ -1,0 +1,42 @@
+package flows
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// why says what the rules of the proxy do with packets to a frontend that did not become a connection. It resolves the
+// Service, which takes time for each of its endpoints.
+func (h *Hub) why(key service.Key, f service.Frontend, client netip.Addr) (traffic.Verdict, string) {
+	known := h.config.Snapshot(key)
+	view := service.Resolve(key, known.Spec, known.Slices, h.config.Facts())
+	for _, p := range view.Ports[service.FamilyOf(f.Addr)] {
+		nodePort := p.Protocol == f.Protocol && p.NodePort == f.Port && p.Port != f.Port
+		if p.Protocol != f.Protocol || p.Port != f.Port && !nodePort {
+			continue
+		}
+		serves := p.ServesExternal()
+		switch {
+		case f.Addr == p.ClusterIP:
+			serves = p.ServesInternal()
+		case slices.Contains(p.LoadBalancerVIPs, f.Addr) && !allows(p.AllowedSources(), client):
+			return traffic.Dropped, traffic.SourceRange.String()
+		}
+		switch {
+		case serves:
+			return traffic.Dropped, traffic.OtherRules
+		case p.HasAny: // another node may serve the client
+			return traffic.Dropped, traffic.NoEndpoints.String()
+		default:
+			return traffic.Refused, traffic.NoEndpoints.String()
+		}
+	}
+	return traffic.Dropped, traffic.OtherRules
+}
+
+func allows(ranges []netip.Prefix, client netip.Addr) bool {
+	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(client) })
+}

@@ -1,0 +1,158 @@
+package flows
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// begunMax bounds the connections that are remembered, of about 200 bytes each, and pendingMax packets that may
+	// not be served.
+	begunMax, pendingMax = 1 << 16, 1 << 13
+	// patience is how long after its first packet a connection has to exist. Packets that wait for the address of the
+	// next hop take up to a second.
+	patience = 1500 * time.Millisecond
+)
+
+// tuple is how a client names its connection.
+type tuple struct {
+	protocol uint8
+	from, to netip.AddrPort
+}
+
+// frontend returns the destination; false if no Service has such a protocol.
+func (t tuple) frontend() (f service.Frontend, ok bool) {
+	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.Number() == t.protocol {
+			return service.Frontend{Addr: t.to.Addr(), Port: t.to.Port(), Protocol: p}, true
+		}
+	}
+	return f, false
+}
+
+// table has connections that began, and packets that may not have been served.
+type table struct {
+	begun   map[tuple]begun
+	pending map[tuple]pending
+	// blind is until when packets say nothing, because events were lost.
+	blind time.Time
+}
+
+type begun struct {
+	start time.Time
+	// recorded is set once there is a record. ended is when the connection ended.
+	recorded bool
+	ended    time.Time
+}
+
+type pending struct {
+	key      service.Key
+	first    time.Time
+	attempts int
+}
+
+func newTable() table { return table{begun: map[tuple]begun{}, pending: map[tuple]pending{}} }
+
+// forget is for lost events: what is remembered may be wrong.
+func (t *table) forget(now time.Time) {
+	clear(t.begun)
+	clear(t.pending)
+	t.blind = now.Add(patience)
+}
+
+// handle handles one announcement.
+func (w *watcher) handle(a *announced) {
+	t := &w.table
+	known, is := t.begun[a.tuple]
+	switch {
+	case a.packet:
+		w.packet(a, is)
+	case a.event.Kind == conntrack.Began:
+		delete(t.pending, a.tuple)
+		if len(t.begun) >= begunMax && !is {
+			t.forget(a.at)
+			w.missed(1)
+		}
+		t.begun[a.tuple] = begun{start: a.at}
+	case a.event.Kind == conntrack.Changed && !known.recorded:
+		w.closed(a, known.start)
+		t.begun[a.tuple] = begun{start: known.start, recorded: true}
+	case a.event.Kind == conntrack.Ended:
+		// A connection that was closed before anyone listened has no record now.
+		if late := !is && (a.event.State == "TIME_WAIT" || a.event.State == "CLOSE"); !known.recorded && !late {
+			w.closed(a, known.start)
+		}
+		if is {
+			known.recorded, known.ended = true, a.at
+			t.begun[a.tuple] = known
+		}
+	}
+}
+
+func (w *watcher) packet(a *announced, begun bool) {
+	t := &w.table
+	p, is := t.pending[a.tuple]
+	switch {
+	case begun || a.at.Before(t.blind):
+	case is:
+		p.attempts++
+		t.pending[a.tuple] = p
+	case len(t.pending) >= pendingMax:
+		w.missed(1)
+	default:
+		t.pending[a.tuple] = pending{a.key, a.at, 1}
+	}
+}
+
+// closed makes the record of a connection.
+func (w *watcher) closed(a *announced, start time.Time) {
+	e := &a.event
+	flow := a.flow(traffic.Closed)
+	flow.Start, flow.End, flow.Counted = start, a.at, e.Accounted
+	flow.PacketsIn, flow.PacketsOut, flow.BytesIn, flow.BytesOut = e.Carried.PacketsIn, e.Carried.PacketsOut, e.Carried.BytesIn, e.Carried.BytesOut
+	if e.Answerer != e.To {
+		flow.Endpoint = e.Answerer
+	}
+	switch {
+	case e.Replied:
+	case e.State == "CLOSE":
+		flow.Reason = traffic.EndpointRefused
+	default:
+		flow.Reason = traffic.Unanswered
+	}
+	w.Put(&flow)
+}
+
+func (a *announced) flow(verdict traffic.Verdict) traffic.Flow {
+	f, _ := a.tuple.frontend()
+	return traffic.Flow{
+		Time: a.at.UTC(), Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name,
+		Protocol: f.Protocol.String(), Client: a.tuple.from, Frontend: a.tuple.to,
+	}
+}
+
+// unserved makes records of packets after which no connection began, and forgets connections that have ended.
+func (w *watcher) unserved(now time.Time) {
+	t := &w.table
+	for of, p := range t.pending {
+		if now.Sub(p.first) < patience {
+			continue
+		}
+		delete(t.pending, of)
+		a := announced{tuple: of, key: p.key, at: now}
+		f, _ := of.frontend()
+		verdict, reason := w.why(p.key, f, of.from.Addr())
+		flow := a.flow(verdict)
+		flow.Reason, flow.Start, flow.Attempts = reason, p.first.UTC(), p.attempts
+		w.Put(&flow)
+	}
+	for of, b := range t.begun {
+		if !b.ended.IsZero() && now.Sub(b.ended) > patience {
+			delete(t.begun, of)
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package flows
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/sample"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// announcedMax bounds the announcements that wait for the hub. Then the kernel's buffer fills, and counts what it drops.
+	announcedMax = 8192
+	// look is the pause between two looks for packets that were not served.
+	look = 250 * time.Millisecond
+	// portion is the number of frontends that are added at a time.
+	portion = 1000
+)
+
+// watcher watches the kernel. Its goroutine owns it.
+type watcher struct {
+	*Hub
+	sampler *sample.Sampler // nil if there is none
+	// sampled are the frontends of each Service in the sampler, and holders the number of Services with each.
+	sampled service.PerFamily[map[service.Key][]service.Frontend]
+	holders service.PerFamily[map[service.Frontend]int]
+	table   table
+	// generation is that of the subscriptions that the sampler knows.
+	generation int
+}
+
+// announced is what the kernel announced of a connection or a packet to a Service that somebody wants.
+type announced struct {
+	tuple tuple
+	key   service.Key
+	// packet says that this is a packet; otherwise it is an event.
+	packet bool
+	event  conntrack.TableEvent
+	at     time.Time
+}
+
+// watch makes records until nobody wants any.
+func (h *Hub) watch(ctx context.Context) (err error) {
+	if text, failed := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); failed == nil && strings.TrimSpace(string(text)) == "0" {
+		return ErrNoEvents
+	}
+	events, err := conntrack.ListenToEvents()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, events.Close()) }()
+	w := &watcher{Hub: h, table: newTable(), generation: -1}
+	for _, family := range service.Families {
+		w.sampled[family], w.holders[family] = map[service.Key][]service.Frontend{}, map[service.Frontend]int{}
+	}
+	if w.sampler, err = sample.Open(); err != nil {
+		w.sampler = nil
+		h.config.Failed(errorWithout{err})
+	} else {
+		defer func() { err = errors.Join(err, w.sampler.Close()) }()
+	}
+	if err := w.begin(); err != nil {
+		return err
+	}
+	defer w.end()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	heard := make(chan announced, announcedMax)
+	lost := make(chan struct{}, 1)
+	loses := func() {
+		select {
+		case lost <- struct{}{}:
+		default:
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return events.Run(ctx, func(e *conntrack.TableEvent) { h.hear(ctx, events, e, heard) }, loses)
+	})
+	if w.sampler != nil {
+		group.Go(func() error { return w.sampler.Run(ctx, func(p sample.Packet) { h.see(ctx, p, heard) }, loses) })
+	}
+	group.Go(func() error {
+		defer stop()
+		return w.run(ctx, heard, lost)
+	})
+	if err = group.Wait(); errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// errorWithout is a failure that leaves the records of connections.
+type errorWithout struct{ error }
+
+func (e errorWithout) Error() string {
+	return "refused and dropped connections are not recorded: " + e.error.Error()
+}
+func (e errorWithout) Unwrap() error { return e.error }
+
+// begin fills the sampler.
+func (w *watcher) begin() error {
+	w.mu.Lock()
+	w.watching = true
+	w.mu.Unlock()
+	return w.renew()
+}
+
+// renew gives the sampler what the subscriptions want now, if they have changed.
+func (w *watcher) renew() error {
+	w.mu.Lock()
+	generation, all := w.Hub.generation, slices.Clone(w.subscriptions)
+	w.mu.Unlock()
+	keys := w.news()
+	if generation != w.generation {
+		keys = w.config.Keys()
+	}
+	if err := w.follow(keys); err != nil {
+		return err
+	}
+	w.generation = generation
+	for _, s := range all {
+		select {
+		case <-s.ready:
+		default:
+			close(s.ready)
+		}
+	}
+	return nil
+}
+
+func (w *watcher) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watching = false
+	clear(w.changed)
+}
+
+// run handles announcements while somebody wants records.
+func (w *watcher) run(ctx context.Context, heard <-chan announced, lost <-chan struct{}) error {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-heard:
+			w.handle(&a)
+		case <-lost:
+			w.table.forget(time.Now())
+			w.missed(1)
+		case <-ticker.C:
+			w.unserved(time.Now())
+		case <-w.wake:
+			if !w.needed() {
+				return nil
+			}
+			if err := w.renew(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// news returns the Services that have changed.
+func (h *Hub) news() (keys []service.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key := range h.changed {
+		keys = append(keys, key)
+	}
+	clear(h.changed)
+	return keys
+}
+
+// follow gives the sampler the frontends of Services that somebody wants.
+func (w *watcher) follow(keys []service.Key) error {
+	if w.sampler == nil {
+		return nil
+	}
+	for _, family := range service.Families {
+		var add, remove []service.Frontend
+		for i, key := range keys {
+			var now []service.Frontend
+			if w.wants(key) {
+				now = frontends(family, w.config.Snapshot(key).Spec)
+			}
+			// Those that stay are held once more for a moment, so that nothing is removed and added.
+			for _, f := range now {
+				if w.holders[family][f]++; w.holders[family][f] == 1 {
+					add = append(add, f)
+				}
+			}
+			for _, f := range w.sampled[family][key] {
+				if w.holders[family][f]--; w.holders[family][f] == 0 {
+					delete(w.holders[family], f)
+					remove = append(remove, f)
+				}
+			}
+			if w.sampled[family][key] = now; now == nil {
+				delete(w.sampled[family], key)
+			}
+			if last := i == len(keys)-1; len(add)+len(remove) >= portion || last && len(add)+len(remove) > 0 {
+				if err := w.sampler.Set(family, add, remove); err != nil {
+					return err
+				}
+				add, remove = nil, nil
+			}
+		}
+	}
+	return nil
+}
+
+// frontends returns those that a Service has in a family, each once.
+func frontends(of service.Family, spec *service.Spec) (all []service.Frontend) {
+	seen := map[service.Frontend]bool{}
+	spec.Claims(func(family service.Family, f service.Frontend, _ service.ClaimKind) {
+		if _, denied := spec.DeniedBy(family, f); family == of && !denied && !seen[f] {
+			seen[f], all = true, append(all, f)
+		}
+	})
+	return all
+}
+
+// hear passes events on about connections that somebody wants. It runs in the goroutine of the events.
+func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.TableEvent, to chan<- announced) {
+	closing := e.State == "TIME_WAIT" || e.State == "CLOSE"
+	if e.Kind == conntrack.Changed && !closing {
+		return
+	}
+	a := announced{tuple: tuple{e.Protocol, e.From, e.To}, event: *e, at: time.Now()}
+	var ok bool
+	if a.key, ok = h.owner(e.Family, a.tuple); !ok {
+		return
+	}
+	if e.Kind == conntrack.Changed && h.config.Accounting {
+		if now, there := events.Read(ctx, e); there {
+			a.event.Accounted, a.event.Carried = now.Accounted, now.Carried
+		}
+	}
+	send(ctx, to, a)
+}
+
+// see passes packets on that somebody wants. It runs in the goroutine of the sampler.
+func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- announced) {
+	a := announced{tuple: tuple{p.Protocol, p.From, p.To}, packet: true, at: time.Now()}
+	var ok bool
+	if a.key, ok = h.owner(service.FamilyOf(p.To.Addr()), a.tuple); ok {
+		send(ctx, to, a)
+	}
+}
+
+func send(ctx context.Context, to chan<- announced, a announced) {
+	select {
+	case to <- a:
+	case <-ctx.Done():
+	}
+}
+
+// owner returns the Service that a connection asks for, if somebody wants it.
+func (h *Hub) owner(family service.Family, t tuple) (service.Key, bool) {
+	f, ok := t.frontend()
+	if !ok {
+		return service.Key{}, false
+	}
+	key, ok := h.config.Owner(family, f)
+	if !ok {
+		f.Addr = service.Frontend{}.Addr
+		key, ok = h.config.Owner(family, f)
+	}
+	return key, ok && h.wants(key)
+}
