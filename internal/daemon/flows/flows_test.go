@@ -1,0 +1,266 @@
+package flows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var (
+	web    = service.Key{Namespace: "shop", Name: "web"}
+	client = netip.MustParseAddrPort("10.9.0.1:4000")
+	server = netip.MustParseAddrPort("10.0.0.1:80")
+	pod    = netip.MustParseAddrPort("10.1.0.1:8080")
+)
+
+// testHub has Services of a map.
+func testHub(specs map[service.Key]service.Snapshot) *Hub {
+	return New(Config{
+		Owner:    func(service.Family, service.Frontend) (service.Key, bool) { return web, true },
+		Snapshot: func(key service.Key) service.Snapshot { return specs[key] },
+		Facts:    func() *service.NodeFacts { return &service.NodeFacts{} },
+		Keys:     func() []service.Key { return nil }, Failed: func(error) {}, Relayed: true,
+	})
+}
+
+func subscribe(t *testing.T, h *Hub, f Filter) *Subscription {
+	t.Helper()
+	s, err := h.Subscribe(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// take returns what waits, as one text for each record.
+func take(s *Subscription) (all []string) {
+	for len(s.C) > 0 {
+		f := <-s.C
+		all = append(all, strings.TrimSpace(fmt.Sprintln(f.Verdict, f.Client, f.Frontend, f.Endpoint.IsValid(), f.Start.IsZero(), f.BytesIn, f.Reason)))
+	}
+	return all
+}
+
+// TestRecords: one record for each connection, whatever the kernel announces of it.
+func TestRecords(t *testing.T) {
+	type step struct {
+		kind    conntrack.EventKind
+		packet  bool
+		state   string
+		replied bool
+		bytes   uint64
+		after   time.Duration
+		lost    bool
+		// wait says that nothing is announced.
+		wait bool
+	}
+	for name, c := range map[string]struct {
+		steps []step
+		want  []string
+	}{
+		"closed, with counters at the close": {
+			[]step{{packet: true}, {kind: conntrack.Began}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true, bytes: 9}, {kind: conntrack.Ended, state: "TIME_WAIT", replied: true, bytes: 9}},
+			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 9"},
+		},
+		"ended without a close": {
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 7"},
+		},
+		"began before": {
+			[]step{{kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true true 7"},
+		},
+		"closed before": {[]step{{kind: conntrack.Ended, state: "TIME_WAIT", replied: true}}, nil},
+		"the same ports again": {
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true}, {kind: conntrack.Ended, replied: true},
+				{kind: conntrack.Began}, {kind: conntrack.Changed, state: "CLOSE", replied: true, bytes: 1}},
+			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0", "closed 10.9.0.1:4000 10.0.0.1:80 true false 1"},
+		},
+		"refused by the endpoint": {
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, state: "CLOSE"}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0 endpoint-refused"},
+		},
+		"unanswered": {
+			[]step{{kind: conntrack.Began}, {packet: true}, {packet: true, after: 3 * time.Second}, {kind: conntrack.Ended, state: "SYN_SENT"}},
+			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0 unanswered"},
+		},
+		"vanished": {
+			[]step{{packet: true}, {packet: true, after: time.Second}, {wait: true, after: patience}}, []string{"dropped 10.9.0.1:4000 10.0.0.1:80 false false 0 other-rules"},
+		},
+		"the packet is heard of late": {
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true}, {packet: true}, {wait: true, after: 2 * patience}},
+			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0"},
+		},
+		"events were lost": {[]step{{packet: true}, {lost: true}, {packet: true}, {wait: true, after: 2 * patience}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := testHub(nil)
+			s := subscribe(t, h, Filter{})
+			w := &watcher{Hub: h, table: newTable()}
+			now := time.Unix(1000, 0)
+			for _, step := range c.steps {
+				now = now.Add(step.after)
+				a := announced{tuple: tuple{6, client, server}, key: web, packet: step.packet, at: now}
+				a.event.Kind, a.event.State, a.event.Replied = step.kind, step.state, step.replied
+				a.event.From, a.event.To, a.event.Answerer = client, server, pod
+				a.event.Accounted, a.event.Carried = true, traffic.Counts{BytesIn: step.bytes}
+				switch {
+				case step.lost:
+					w.table.forget(now)
+				case step.wait:
+				default:
+					w.handle(&a)
+				}
+				w.unserved(now)
+			}
+			if got := take(s); strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("records %q, want %q", got, c.want)
+			}
+			w.unserved(now.Add(time.Hour))
+			if n := len(w.table.pending); n > 0 {
+				t.Errorf("%d packets still wait", n)
+			}
+		})
+	}
+}
+
+// TestWhy compares the reasons with what the rules do.
+func TestWhy(t *testing.T) {
+	addr := netip.MustParseAddr
+	spec := &service.Spec{
+		Key: web, ClusterIPs: service.PerFamily[netip.Addr]{addr("10.0.0.1")}, ExternalLocal: true,
+		Ports:            []service.Port{{Name: "a", Protocol: service.TCP, Port: 80, NodePort: 30080}},
+		LoadBalancerVIPs: service.PerFamily[[]netip.Addr]{{addr("192.0.2.1")}},
+		SourceRanges:     service.PerFamily[[]netip.Prefix]{{netip.MustParsePrefix("10.9.0.0/16")}},
+	}
+	remote := &service.Slice{
+		Name: "s", Service: web, Family: service.IPv4, Ports: []service.SlicePort{{Name: "a", Protocol: service.TCP, Port: 8080}},
+	}
+	remote.Endpoints = append(remote.Endpoints, service.SliceEndpoint{Addr: pod.Addr(), Ready: true, Serving: true})
+	at := func(a string, port uint16) service.Frontend {
+		return service.Frontend{Addr: addr(a), Port: port, Protocol: service.TCP}
+	}
+	for _, c := range []struct {
+		slices  []*service.Slice
+		f       service.Frontend
+		client  string
+		verdict traffic.Verdict
+		reason  string
+	}{
+		{nil, at("10.0.0.1", 80), "10.9.0.1", traffic.Refused, "no-endpoints"},
+		{nil, at("198.51.100.1", 30080), "10.9.0.1", traffic.Refused, "no-endpoints"},
+		{[]*service.Slice{remote}, at("10.0.0.1", 80), "10.9.0.1", traffic.Dropped, "other-rules"},
+		{[]*service.Slice{remote}, at("192.0.2.1", 80), "10.9.0.1", traffic.Dropped, "no-endpoints"},
+		{[]*service.Slice{remote}, at("192.0.2.1", 80), "10.8.0.1", traffic.Dropped, "source-range"},
+		{[]*service.Slice{remote}, at("10.0.0.1", 81), "10.9.0.1", traffic.Dropped, "other-rules"},
+	} {
+		h := testHub(map[service.Key]service.Snapshot{web: {Spec: spec, Slices: c.slices}})
+		if verdict, reason := h.why(web, c.f, addr(c.client)); verdict != c.verdict || reason != c.reason {
+			t.Errorf("%v from %s with %d slices: %s %s, want %s %s", c.f, c.client, len(c.slices), verdict, reason, c.verdict, c.reason)
+		}
+	}
+}
+
+// TestSubscriptions: each gets what it wants, a full one loses records, and their number is bounded.
+func TestSubscriptions(t *testing.T) {
+	h := testHub(nil)
+	all := subscribe(t, h, Filter{})
+	refused := subscribe(t, h, Filter{Verdicts: []traffic.Verdict{traffic.Refused}})
+	logged := subscribe(t, h, Filter{Logged: true})
+	other := subscribe(t, h, Filter{Namespace: "other"})
+	near := subscribe(t, h, Filter{Client: netip.MustParsePrefix("10.9.0.0/24")})
+	put := func(v traffic.Verdict, from string) {
+		h.Put(&traffic.Flow{Verdict: v, Namespace: web.Namespace, Name: web.Name, Client: netip.MustParseAddrPort(from)})
+	}
+	put(traffic.Closed, "10.9.0.1:1")
+	h.Programmed(t.Context(), service.IPv4, service.View{Key: web, FlowLog: true})
+	put(traffic.Refused, "10.9.1.1:1")
+	h.Programmed(t.Context(), service.IPv4, service.View{Key: web})
+	put(traffic.Dropped, "10.9.1.1:1")
+	for i, want := range []int{3, 1, 1, 0, 1} {
+		if s := []*Subscription{all, refused, logged, other, near}[i]; len(take(s)) != want || s.Lost() != 0 {
+			t.Errorf("subscription %d: want %d records", i, want)
+		}
+	}
+	for range queueMax + 5 {
+		put(traffic.Closed, "10.8.0.1:1")
+	}
+	if len(all.C) != queueMax || all.Lost() != 5 || all.Lost() != 0 || near.Lost() != 0 || h.Lost() != 5 {
+		t.Errorf("%d records wait, %d were lost", len(all.C), h.Lost())
+	}
+	for range subscribersMax - 5 {
+		subscribe(t, h, Filter{})
+	}
+	if _, err := h.Subscribe(Filter{}); err == nil {
+		t.Error("one too many")
+	}
+	near.Close()
+	subscribe(t, h, Filter{})
+	h.fail(errors.New("broken"))
+	all.Close()
+	if _, err := h.Subscribe(Filter{}); err == nil || err.Error() != "broken" {
+		t.Errorf("subscribed: %v", err)
+	}
+}
+
+// TestLog: lines are limited for each Service, what is omitted is told, and a file that was moved is made again.
+func TestLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "flows.log")
+	synctest.Test(t, func(t *testing.T) {
+		h := testHub(nil)
+		s, err := h.Subscribe(Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		l := &Log{Path: path, Failed: func(err error) { t.Error(err) }}
+		done := make(chan struct{})
+		go func() { l.Write(ctx, s); close(done) }()
+		put := func(name string, count int) {
+			for range count {
+				h.Put(&traffic.Flow{Verdict: traffic.Closed, Namespace: "shop", Name: name, Client: client})
+			}
+		}
+		put("loud", serviceMax+20)
+		put("web", 5)
+		time.Sleep(1500 * time.Millisecond)
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		put("web", 3)
+		time.Sleep(time.Second)
+		stop()
+		<-done
+	})
+	counts := map[string]int{}
+	for _, file := range []string{path + ".1", path} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var f struct {
+				traffic.Flow
+				Omitted int
+			}
+			if err := json.Unmarshal([]byte(line), &f); err != nil {
+				t.Errorf("%q: %v", line, err)
+			}
+			counts[filepath.Ext(file)+f.Name] += 1 + f.Omitted
+		}
+	}
+	if want := (map[string]int{".1loud": serviceMax, ".1web": 5, ".1": 21, ".logweb": 3}); fmt.Sprint(counts) != fmt.Sprint(want) {
+		t.Errorf("lines %v, want %v", counts, want)
+	}
+}
