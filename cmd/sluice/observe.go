@@ -22,6 +22,7 @@ func observeCommand() *cobra.Command {
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "observe [NAMESPACE/NAME]",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Show connections to Services as they end or are refused",
 		Long: `Show each connection to a Service of this node when it ends, and connections that are
 refused or dropped, with the reason. Other programs' rules count as well.

@@ -62,8 +62,10 @@ func (s *server) recordFlows(ctx context.Context) error {
 	}
 	var logging sync.WaitGroup
 	defer logging.Wait()
-	if t := &s.options.Sluice.Traffic; t.FlowLog != config.FlowLogOff {
-		wanted, err := s.flows.Subscribe(flows.Filter{Logged: t.FlowLog == config.FlowLogAnnotated})
+	t := &s.options.Sluice.Traffic
+	all := t.FlowLog == config.FlowLogAll || s.backend.Mode == config.ModeUserspace && s.options.Sluice.Userspace.AccessLog
+	if all || t.FlowLog == config.FlowLogAnnotated {
+		wanted, err := s.flows.Subscribe(flows.Filter{Logged: !all})
 		if err != nil {
 			return err
 		}

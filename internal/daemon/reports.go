@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -37,6 +38,7 @@ type reports struct {
 	warnings *observe.Warnings
 	// repeated keeps failures that repeat from filling the log.
 	repeated observe.Incidents
+	flows    *flows.Hub
 	// stopping is when the server was told to stop; nil before.
 	stopping atomic.Pointer[time.Time]
 }
@@ -111,7 +113,7 @@ func (r *reports) conntrack(e conntrack.Event) {
 
 // dropped counts the reports that have been dropped.
 func (r *reports) dropped() metrics.Dropped {
-	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped()}
+	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped(), Flows: r.flows.Lost()}
 }
 
 // stop records that the server was told to stop.

@@ -120,6 +120,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	s.flows = s.newFlows()
+	s.reports.flows = s.flows
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}}
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{

@@ -10,6 +10,8 @@ type Dropped struct {
 	Warnings uint64
 	// Lines are lines of the log.
 	Lines uint64
+	// Flows are records of connections.
+	Flows uint64
 }
 
 var eventsDroppedDesc = prometheus.NewDesc("sluice_events_dropped_total",
@@ -21,9 +23,13 @@ var warningsDroppedDesc = prometheus.NewDesc("sluice_warnings_dropped_total",
 var linesDroppedDesc = prometheus.NewDesc("sluice_log_lines_dropped_total",
 	"Log lines that were not written because the reader was too slow.", nil, nil)
 
+var flowsDroppedDesc = prometheus.NewDesc("sluice_flows_dropped_total",
+	"Records of connections that a flow log or an observer did not get: at least as many are missing.", nil, nil)
+
 func (m *Metrics) collectDropped(to chan<- prometheus.Metric) {
 	dropped := m.config.Dropped()
 	sendTotal(to, eventsDroppedDesc, float64(dropped.Events), m.began)
 	sendTotal(to, warningsDroppedDesc, float64(dropped.Warnings), m.began)
 	sendTotal(to, linesDroppedDesc, float64(dropped.Lines), m.began)
+	sendTotal(to, flowsDroppedDesc, float64(dropped.Flows), m.began)
 }

@@ -168,7 +168,7 @@ func (f *Flags) bindUserspace() {
 	u, p := &f.sluice.Userspace, sluicePrefix+"userspace."
 	f.text(&u.Balancing, "sluice-userspace-balancing", p+"balancing",
 		"selection of the endpoint for a new client: "+BalanceRoundRobin+" or "+BalanceLeastConnections+" (userspace mode)")
-	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "log a line for each connection when it ends (userspace mode)")
+	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "old name of traffic.flowLog: all (userspace mode)")
 	f.flag(&u.ExposeHostPorts, "sluice-userspace-expose-host-ports", p+"exposeHostPorts",
 		"start even if the kernel lacks nf_tables and host processes are reachable at Service addresses (userspace mode)")
 	f.flag(&u.AnswerARP, "sluice-userspace-answer-arp", p+"answerARP",

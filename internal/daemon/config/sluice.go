@@ -155,7 +155,7 @@ type UserspaceConfiguration struct {
 	// Balancing says which endpoint the next client gets: roundRobin, or leastConnections
 	// for the one with the fewest open connections. Default: roundRobin.
 	Balancing string `json:"balancing"`
-	// AccessLog logs a line for each connection that has ended. Default: false.
+	// AccessLog is the old name of traffic.flowLog: all. Default: false.
 	AccessLog bool `json:"accessLog"`
 	// ExposeHostPorts starts the mode on a kernel without nf_tables, where programs of the host that listen
 	// on all addresses answer at addresses of Services. Default: false.
