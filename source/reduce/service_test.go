@@ -517,6 +517,22 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
+func TestFlowLog(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, " true ": true, "false": false, "": false, "yes": false} {
+		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationFlowLog: value}
+		}))
+		if spec.FlowLog != want {
+			t.Errorf("%q: got %t, want %t", value, spec.FlowLog, want)
+		}
+		if value == "" || value == "yes" {
+			checkWarnings(t, warnings, "Service ns1/svc1", "metadata.annotations[sluice.dev/flow-log]")
+		} else {
+			checkWarnings(t, warnings, "Service ns1/svc1")
+		}
+	}
+}
+
 func TestProxyProtocol(t *testing.T) {
 	for value, want := range map[string]bool{"v2": true, " v2 ": true, "": false, "v1": false, "true": false} {
 		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
