@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
+	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -41,6 +43,8 @@ type server struct {
 	cleaner *conntrack.Cleaner
 	// traffic watches the connection table; nil in userspace mode.
 	traffic *conntrack.Traffic
+	// selfTest is nil if the configuration does not ask for it, and in modes without it.
+	selfTest *selftest.Test
 	// offload is nil if the configuration does not ask for it.
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
@@ -113,8 +117,14 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			Changed: func(p conntrack.Pressure) { s.reports.pressed(&p) }, Failed: func(err error) { s.reports.tableRead(err) },
 		})
 	}
+	if s.node.SelfTest != (service.SelfTest{}) {
+		s.selfTest = selftest.New(selftest.Config{
+			Families: seen.families(), Ports: s.node.SelfTest, Moved: func(to service.SelfTest) { s.proxy.MoveSelfTest(to) },
+			Right: seen.right, Interval: cmp.Or(s.options.SelfTestInterval, selftest.Interval), Log: s.log,
+		})
+	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, recorder, seen); err != nil {
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen); err != nil {
 		return err
 	}
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}}
@@ -140,7 +150,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
-		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
+		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
 	s.answers.Usage = recorder
 	s.http = s.servers()
@@ -239,6 +249,9 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.traffic != nil {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
+	if s.selfTest != nil {
+		group.Go(func() error { return s.testRules(ctx) })
+	}
 	if s.offload != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}
@@ -280,6 +293,16 @@ func (s *server) watchTraffic(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// testRules tests the rules once they belong to this process: the former one holds the ports until then.
+func (s *server) testRules(ctx context.Context) error {
+	select {
+	case <-s.life.owner.mayWrite:
+		s.selfTest.Run(ctx, s.proxy.FirstSync())
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // afterFirstSync runs what is not urgent, once the first rules are applied.

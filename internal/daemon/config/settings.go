@@ -69,6 +69,9 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
 	s.LocalhostNodePorts = (backend == ModeIPTables || backend == ModeUserspace) && *k.IPTables.LocalhostNodePorts &&
 		servesLoopback(s.NodePortPrimary, s.NodePortRanges)
+	if *c.Sluice.SelfTest.Enabled && (backend == ModeNFTables || backend == ModeIPTables) {
+		s.SelfTest = service.PreferredSelfTest
+	}
 	return s, nil
 }
 
