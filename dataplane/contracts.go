@@ -31,6 +31,9 @@ type Renderer interface {
 
 // RenderNode renders everything that belongs to no Service of the API: the scaffold and the self-test.
 func RenderNode(ctx context.Context, r Renderer, facts *service.NodeFacts) []Object {
+	if facts.SelfTest == (service.SelfTest{}) {
+		return r.Node(facts)
+	}
 	return append(r.Node(facts), r.Service(ctx, facts.SelfTestView(), facts)...)
 }
 

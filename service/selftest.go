@@ -16,13 +16,10 @@ var SelfTestKey = Key{Name: "self-test"}
 // Loopback is the address of each family that only this node reaches.
 var Loopback = PerFamily[netip.Addr]{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
-// SelfTestView returns the self-test as a Service; without one, the view has no ports. The frontend is an external
-// IP: ClusterIPs also get rules about all other ports of the address.
+// SelfTestView returns the self-test as a Service. The frontend is an external IP: ClusterIPs also get rules about all
+// other ports of the address.
 func (f *NodeFacts) SelfTestView() *View {
 	v := &View{Key: SelfTestKey}
-	if f.SelfTest == (SelfTest{}) {
-		return v
-	}
 	for _, family := range Families {
 		v.Ports[family] = []PortView{{
 			Port: f.SelfTest.Frontend, ExternalIPs: []netip.Addr{Loopback[family]}, HasAny: true,

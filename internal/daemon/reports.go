@@ -71,7 +71,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	config := metricsConfig(o, b, life, used)
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
-		config.Pressure = t.Pressure
+		config.Pressure, config.Flows = t.Pressure, t.Last
 	}
 	if test != nil {
 		config.SelfTest = func() (all service.PerFamily[metrics.SelfTest]) {

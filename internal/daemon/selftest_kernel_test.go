@@ -98,7 +98,9 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 			t.Errorf("%s: findings %+v", mode, found)
 		}
 		tool(t, "nft add rule inet other out tcp dport 10271 drop")
-		status = awaitTests(t, client, mode+", without any connection", func(r *inspect.SelfTest) bool { return strings.HasPrefix(r.Problem, "this node cannot connect to itself") })
+		status = awaitTests(t, client, mode+", without any connection", func(r *inspect.SelfTest) bool {
+			return strings.HasPrefix(r.Problem, "this node cannot connect to itself")
+		})
 		tool(t, "nft delete table inet other")
 		if status = awaitTests(t, client, mode+", without the table", passed); len(dataplaneFindings(status)) > 0 {
 			t.Errorf("%s: findings %+v", mode, status.Findings)

@@ -107,6 +107,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.node, err = s.options.NodeSettings(s.backend.Mode); err != nil {
 		return err
 	}
+	s.node.SelfTest = s.options.SelfTest(s.backend.Mode)
 	seen := &view{name: s.node.Name, domains: s.backend.Domains}
 	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
 		s.offload = &backend.Offload{Mode: s.backend.Mode, Log: s.log}

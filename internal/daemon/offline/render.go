@@ -99,7 +99,6 @@ func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, e
 	if err != nil {
 		return nil, err
 	}
-	settings.SelfTest = service.SelfTest{} // no process listens
 	cache, err := manifest.Load(dir, settings.Name, o.Objects(func(w service.Warning) { observe.LogWarning(log.Logger, w) }))
 	if err != nil {
 		return nil, err

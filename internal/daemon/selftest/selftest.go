@@ -110,7 +110,7 @@ func (t *Test) Run(ctx context.Context, applied <-chan struct{}) {
 			continue // the rules follow
 		}
 		for _, family := range t.config.Families {
-			if t.sockets[family] != nil {
+			if t.sockets[family] != nil && serves(family) {
 				t.test(ctx, family)
 			}
 		}
@@ -190,5 +190,6 @@ func (r *Result) Problem() string {
 	if r.Direct != nil {
 		return fmt.Sprintf("this node cannot connect to itself, with or without rules: %v; %s: %v", r.Err, r.Endpoint, r.Direct)
 	}
-	return fmt.Sprintf("packets to %s do not arrive at %s although the rules are applied: %v", r.Frontend, r.Endpoint, r.Err)
+	return fmt.Sprintf("packets to %s do not arrive at %s although the rules are applied: %v; run: sluice trace --from %s --to %s --for 70s",
+		r.Frontend, r.Endpoint, r.Err, r.Frontend.Addr(), r.Frontend)
 }

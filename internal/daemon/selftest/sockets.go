@@ -107,6 +107,16 @@ func freePorts() (ports service.SelfTest) {
 	return ports
 }
 
+// serves reports whether this node has the family: the kernel cannot masquerade packets to 127.0.0.1 on a node without
+// another IPv4 address (nf_nat_masquerade_ipv4), and drops them.
+func serves(family service.Family) bool {
+	own, err := net.InterfaceAddrs()
+	return err == nil && (family == service.IPv6 || slices.ContainsFunc(own, func(a net.Addr) bool {
+		prefix, ok := a.(*net.IPNet)
+		return ok && prefix.IP.To4() != nil && prefix.IP.IsGlobalUnicast()
+	}))
+}
+
 // answer sends the word to every client on this node. It reads nothing, so no client delays another one.
 func (t *Test) answer(l net.Listener) {
 	for {
