@@ -121,7 +121,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.node.SelfTest != (service.SelfTest{}) {
 		s.selfTest = selftest.New(selftest.Config{
 			Families: seen.families(), Ports: s.node.SelfTest, Moved: func(to service.SelfTest) { s.proxy.MoveSelfTest(to) },
-			Right: seen.right, Interval: cmp.Or(s.options.SelfTestInterval, selftest.Interval), Log: s.log,
+			NodePort: func(port uint16) bool { return s.proxy.NodePort(port) },
+			Right:    seen.right, Interval: cmp.Or(s.options.SelfTestInterval, selftest.Interval), Log: s.log,
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
@@ -251,7 +252,7 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
 	if s.selfTest != nil {
-		group.Go(func() error { return s.testRules(ctx) })
+		group.Go(func() error { s.afterFirstSync(ctx, s.selfTest.Run); return nil })
 	}
 	if s.offload != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
@@ -294,16 +295,6 @@ func (s *server) watchTraffic(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// testRules tests the rules once they belong to this process: the former one holds the ports until then.
-func (s *server) testRules(ctx context.Context) error {
-	select {
-	case <-s.life.owner.mayWrite:
-		s.selfTest.Run(ctx, s.proxy.FirstSync())
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // afterFirstSync runs what is not urgent, once the first rules are applied.

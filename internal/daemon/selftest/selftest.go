@@ -35,10 +35,11 @@ const (
 type Config struct {
 	// Families are those with rules.
 	Families []service.Family
-	// Ports are those that the rules have. Moved is called when another process holds one of them, with the ports
-	// that the rules need instead.
-	Ports service.SelfTest
-	Moved func(service.SelfTest)
+	// Ports are those that the rules have. Moved is called when another process holds one of them, or one of them is a
+	// NodePort of a Service, with the ports that the rules need instead.
+	Ports    service.SelfTest
+	Moved    func(service.SelfTest)
+	NodePort func(uint16) bool
 	// Right reports whether the kernel has the rules of a family, as far as the proxy knows.
 	Right func(service.Family) bool
 	// Interval is the time between two tests.
@@ -91,15 +92,11 @@ func (t *Test) Results() (none service.PerFamily[Result]) {
 	return t.results
 }
 
-// Run tests the rules until the context ends. It takes its ports immediately, and tests once applied is closed.
-func (t *Test) Run(ctx context.Context, applied <-chan struct{}) {
+// Run tests the rules until the context ends. They must be applied, so Services have their node ports on localhost
+// first, and the process that served before has closed its sockets.
+func (t *Test) Run(ctx context.Context) {
 	defer t.close()
 	t.open()
-	select {
-	case <-applied:
-	case <-ctx.Done():
-		return
-	}
 	for wait := min(settleMax, t.config.Interval); ; wait = t.config.Interval {
 		select {
 		case <-time.After(wait):

@@ -25,8 +25,8 @@ type sockets struct {
 // movesMax bounds the ports that are attempted.
 const movesMax = 10
 
-// open opens the sockets of each family that the node has. If another process holds a port, it moves to other ports in
-// all families, and reports true.
+// open opens the sockets of each family that the node has. If another process or a Service has a port, it moves to other
+// ports in all families, and reports true.
 func (t *Test) open() (moved bool) {
 	for range movesMax {
 		if t.openAll() {
@@ -41,8 +41,11 @@ func (t *Test) open() (moved bool) {
 	return moved
 }
 
-// openAll opens what is not open. It reports false if another process holds a port.
+// openAll opens what is not open. It reports false if another process or a Service has a port.
 func (t *Test) openAll() bool {
+	if t.config.NodePort(t.ports.Frontend) || t.config.NodePort(t.ports.Endpoint) {
+		return false
+	}
 	for _, family := range t.config.Families {
 		if t.sockets[family] != nil {
 			continue
