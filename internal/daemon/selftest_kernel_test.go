@@ -96,8 +96,9 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 		return
 	}
 	addAddress(t)
-	for mode, verdict := range map[string]string{"nftables": "drop", "iptables": "reject with tcp reset"} {
-		client, stop := serveDemo(t, "--proxy-mode", mode)
+	const reset = "reject with tcp reset"
+	for mode, verdict := range map[string]string{"nftables": "drop", "iptables": reset, "iptables --sluice-iptables-variant legacy": reset} {
+		client, stop := serveDemo(t, append([]string{"--proxy-mode"}, strings.Fields(mode)...)...)
 		status := awaitTests(t, client, mode, passed)
 		if len(dataplaneFindings(status)) > 0 || status.Services != 2 {
 			t.Errorf("%s: %d Services, findings %+v", mode, status.Services, status.Findings)
@@ -108,11 +109,11 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 		status = awaitTests(t, client, mode+", with a table that drops", func(r *inspect.SelfTest) bool { return !r.Passed })
 		found := dataplaneFindings(status)
 		if len(found) != 2 || found[0].About != "IPv4" || !strings.HasPrefix(found[0].Problem,
-			"packets to 127.0.0.1:10270 do not arrive at 127.0.0.1:10271 although the rules are applied: ") || status.Healthy == false {
+			"packets to 127.0.0.1:10270 do not arrive at 127.0.0.1:10271 although the rules are applied: ") || !status.Healthy {
 			t.Errorf("%s: findings %+v", mode, found)
 		}
-		tool(t, "nft add rule inet other out tcp dport 10271 reject with tcp reset")
-		status = awaitTests(t, client, mode+", without any connection", func(r *inspect.SelfTest) bool {
+		tool(t, "nft add rule inet other out tcp dport 10271 "+reset)
+		awaitTests(t, client, mode+", without any connection", func(r *inspect.SelfTest) bool {
 			return strings.HasPrefix(r.Problem, "this node cannot connect to itself")
 		})
 		tool(t, "nft delete table inet other")
