@@ -109,6 +109,8 @@ func (t *Test) Run(ctx context.Context) {
 		for _, family := range t.config.Families {
 			if t.sockets[family] != nil && serves(family) {
 				t.test(ctx, family)
+			} else {
+				t.record(family, Result{})
 			}
 		}
 	}
@@ -135,13 +137,13 @@ func (t *Test) test(ctx context.Context, family service.Family) {
 	if r.Err != nil {
 		r.Direct, r.Right = t.connect(ctx, r.Endpoint), t.config.Right(family)
 	}
-	if ctx.Err() == nil {
+	if r.At = time.Now(); ctx.Err() == nil {
 		t.record(family, r)
 	}
 }
 
+// record replaces the result of a family; the zero Result is for a family that the node does not have any more.
 func (t *Test) record(family service.Family, r Result) {
-	r.At = time.Now()
 	t.mu.Lock()
 	before := t.results[family]
 	if r.Err != nil {
@@ -153,9 +155,9 @@ func (t *Test) record(family service.Family, r Result) {
 	t.mu.Unlock()
 	switch {
 	case r.Err != nil && before.Err == nil:
-		t.config.Log.Warn("self-test failed", zap.Stringer("family", family), zap.Stringer("frontend", r.Frontend),
+		t.config.Log.Warn("self-test failed; connections through the rules do not arrive", zap.Stringer("family", family), zap.Stringer("frontend", r.Frontend),
 			zap.Stringer("endpoint", r.Endpoint), zap.Error(r.Err), zap.NamedError("direct", r.Direct), zap.Bool("rulesApplied", r.Right))
-	case r.Err == nil && before.Err != nil:
+	case r.Err == nil && before.Err != nil && !r.At.IsZero():
 		t.config.Log.Info("self-test passed again", zap.Stringer("family", family), zap.Duration("after", r.At.Sub(before.Since)))
 	}
 }

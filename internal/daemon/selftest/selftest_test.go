@@ -46,7 +46,7 @@ func TestClientsOfOtherHostsGetNoAnswer(t *testing.T) {
 
 // TestPortsAreHeldTogether: with one of them in use, none is open, and both are free again.
 func TestPortsAreHeldTogether(t *testing.T) {
-	ports := freePorts()
+	ports := otherPorts()
 	addr := service.Loopback[service.IPv4]
 	for range 2 {
 		first, err := open(addr, ports)

@@ -1,8 +1,8 @@
 package selftest
 
 import (
-	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,7 +33,7 @@ func (t *Test) open() (moved bool) {
 			break
 		}
 		t.close()
-		t.ports, moved = freePorts(), true
+		t.ports, moved = otherPorts(), true
 	}
 	if moved {
 		t.config.Moved(t.ports)
@@ -97,17 +97,10 @@ func hold(at netip.AddrPort) (fd int, err error) {
 	return fd, nil
 }
 
-// freePorts returns two ports that are free now.
-func freePorts() (ports service.SelfTest) {
-	for _, port := range []*uint16{&ports.Frontend, &ports.Endpoint} {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			continue
-		}
-		defer l.Close() //nolint:errcheck // it was not used
-		*port = netip.MustParseAddrPort(l.Addr().String()).Port()
-	}
-	return ports
+// otherPorts returns two ports of the range for dynamic use (RFC 6335). They may be in use.
+func otherPorts() service.SelfTest {
+	port := 49152 + 2*rand.N[uint16](8192)
+	return service.SelfTest{Frontend: port, Endpoint: port + 1}
 }
 
 // serves reports whether this node has the family: the kernel cannot masquerade packets to 127.0.0.1 on a node without
