@@ -177,7 +177,7 @@ func (a *actor) submit(ctx context.Context, i int) bool {
 	a.tell()
 	var objects []dataplane.Object
 	if view == nil {
-		objects = output.Renderer.Node(facts)
+		objects = dataplane.RenderNode(ctx, output.Renderer, facts)
 	} else {
 		objects = output.Renderer.Service(ctx, view, facts)
 	}

@@ -29,6 +29,14 @@ type Renderer interface {
 	Naming() Naming
 }
 
+// RenderNode renders everything that belongs to no Service of the API: the scaffold and the self-test.
+func RenderNode(ctx context.Context, r Renderer, facts *service.NodeFacts) []Object {
+	if facts.SelfTest == (service.SelfTest{}) {
+		return r.Node(facts)
+	}
+	return append(r.Node(facts), r.Service(ctx, facts.SelfTestView(), facts)...)
+}
+
 // Naming reads what a backend put into the identities of its objects: the core knows no
 // container by name. All methods are pure, and as cheap as a map look-up: the ledger
 // calls them for each claim that changes.

@@ -53,6 +53,8 @@ type NodeSettings struct {
 	HostAddresses bool
 	// Address, when valid, overrides the node IP of its family.
 	Address netip.Addr
+	// SelfTest are the first ports of the self-test; zero without one. See Proxy.MoveSelfTest.
+	SelfTest service.SelfTest
 }
 
 func (s NodeSettings) validate() error {
@@ -163,7 +165,7 @@ func (f *facts) combine() *service.NodeFacts {
 func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
 	cidrs []netip.Prefix, servers []netip.Addr) *service.NodeFacts {
 	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll,
-		LocalhostNodePorts: s.LocalhostNodePorts, ExternalIPsInServiceCIDR: s.ExternalIPsInServiceCIDR}
+		LocalhostNodePorts: s.LocalhostNodePorts, ExternalIPsInServiceCIDR: s.ExternalIPsInServiceCIDR, SelfTest: s.SelfTest}
 	if node != nil {
 		n.Zone = node.Zone
 		for _, a := range node.Addresses {

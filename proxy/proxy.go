@@ -270,6 +270,12 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 
 func (p *Proxy) serverAddresses(all []netip.Addr) { p.changeFacts(func(f *facts) { f.servers = all }) }
 
+// MoveSelfTest renders the self-test at other ports. Every Service is rendered again, so it is for ports that
+// another process holds.
+func (p *Proxy) MoveSelfTest(to service.SelfTest) {
+	p.changeFacts(func(f *facts) { f.settings.SelfTest = to })
+}
+
 // changeFacts may be called by several goroutines at the same time, so the announcement
 // carries no facts: the actors read those that are applied then.
 func (p *Proxy) changeFacts(change func(*facts)) {

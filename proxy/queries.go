@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -23,6 +24,15 @@ func (p *Proxy) Synced() time.Time {
 
 // Keys returns the keys of all Services, sorted. It walks all of them.
 func (p *Proxy) Keys() []service.Key { return p.cache.Keys() }
+
+// NodePort reports whether a Service has a TCP node port.
+func (p *Proxy) NodePort(port uint16) bool {
+	f := service.Frontend{Port: port, Protocol: service.TCP}
+	return slices.ContainsFunc(service.Families[:], func(family service.Family) bool {
+		_, has := p.cache.Owner(family, f)
+		return has
+	})
+}
 
 // Snapshot returns what the source has said about a Service.
 func (p *Proxy) Snapshot(key service.Key) service.Snapshot { return p.cache.Snapshot(key) }

@@ -32,6 +32,8 @@ type NodeFacts struct {
 	Servers PerFamily[[]netip.Addr]
 	// ExternalIPsInServiceCIDR serves external IPs inside ServiceCIDRs, which are ignored otherwise.
 	ExternalIPsInServiceCIDR bool
+	// SelfTest is the node's self-test; zero without one.
+	SelfTest SelfTest
 }
 
 // MayBind reports whether an external IP or a load balancer's may become a local address of this node: not
@@ -111,7 +113,7 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
 		f.MasqueradeAll == other.MasqueradeAll &&
 		f.LocalhostNodePorts == other.LocalhostNodePorts &&
-		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR
+		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest
 }
 
 // NodeObject is what the API said about this node, reduced to what a proxy

@@ -175,7 +175,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 // everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
-	run := n.sluice("run", append(n.running, "--log-format", "json")...)
+	run := n.sluice("run", append(n.running, "--log-format", "json", "--sluice-self-test=false")...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
 	check(n.T, n.network.Node().Start(run))

@@ -46,7 +46,9 @@ const (
 type Traffic struct {
 	config   TrafficConfig
 	pressure atomic.Pointer[Pressure]
-	asked    chan question
+	// last is newest, for other goroutines; nil unless Continuous.
+	last  atomic.Pointer[traffic.Flows]
+	asked chan question
 
 	// Only Run uses what follows.
 	account *account
@@ -85,6 +87,10 @@ func NewTraffic(config TrafficConfig) *Traffic {
 
 // Pressure returns the state of the connection table as of the last look, which is every 2 s. It does not block.
 func (t *Traffic) Pressure() Pressure { return *t.pressure.Load() }
+
+// Last returns the last continuous reading; nil before the first one, after one that failed, and unless Continuous. It
+// does not block.
+func (t *Traffic) Last() *traffic.Flows { return t.last.Load() }
 
 // Flows returns the connections to Services as of at most age ago. It reads the table for that if necessary, but
 // readings take at most 2 % of the time: if the next one may not begin yet, the flows are as old as the last one. It
@@ -178,6 +184,9 @@ func (t *Traffic) read(ctx context.Context) (err error) {
 	defer cancel()
 	began := time.Now()
 	defer func() {
+		if t.config.Continuous {
+			t.last.Store(t.newest)
+		}
 		now := time.Now()
 		t.rest = now.Add(time.Duration(float64(now.Sub(began)) * (1/t.config.share - 1)))
 	}()

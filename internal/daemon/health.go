@@ -9,15 +9,17 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// otherFindings returns the findings about other programs on this node, about manifests, about the offload and
-// about the connection table.
-func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload, t *conntrack.Traffic) []health.Finding {
-	all := slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload))
+// otherFindings returns the findings about other programs on this node, about manifests, about the offload, about
+// the self-test and about the connection table.
+func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic) []health.Finding {
+	all := slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload), testFindings(test))
 	if t != nil {
 		p := t.Pressure()
 		all = append(all, pressureFindings(&p)...)
@@ -35,6 +37,17 @@ func offloadFindings(o *backend.Offload) []health.Finding {
 		return nil
 	}
 	return []health.Finding{{Kind: health.NotOffloaded, Since: now.Since, Problem: now.Problem}}
+}
+
+// testFindings returns a finding for each family whose self-test failed although the rules are applied. If they are
+// not, other findings say so.
+func testFindings(t *selftest.Test) (all []health.Finding) {
+	for family, r := range t.Results() {
+		if r.Err != nil && r.Right {
+			all = append(all, health.Finding{Kind: health.Dataplane, About: service.Family(family).String(), Since: r.Since, Problem: r.Problem()})
+		}
+	}
+	return all
 }
 
 // manifestFindings returns a finding about the manifests that are rejected, with the first problem.

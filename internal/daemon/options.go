@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"time"
+
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
@@ -18,4 +20,6 @@ type Options struct {
 	Lab *Lab
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.
 	WithoutCluster bool
+	// SelfTestInterval is the time between two self-tests; 0 for the default.
+	SelfTestInterval time.Duration
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
+	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
@@ -45,7 +47,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, t *conntrack.Traffic, used *usage.Recorder, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic, used *usage.Recorder, seen *view) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -61,7 +63,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	r.monitor = health.NewMonitor(health.Config{
 		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
 		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
-		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload, t) },
+		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload, test, t) },
 	})
 	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
 	if healthAddress(o, from) != "" {
@@ -71,7 +73,15 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	config := metricsConfig(o, b, life, used)
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
-		config.Pressure = t.Pressure
+		config.Pressure, config.Flows = t.Pressure, t.Last
+	}
+	if test != nil {
+		config.SelfTest = func() (all service.PerFamily[metrics.SelfTest]) {
+			for family, r := range test.Results() {
+				all[family] = metrics.SelfTest{Done: !r.At.IsZero(), Passed: r.Err == nil, Took: r.Took}
+			}
+			return all
+		}
 	}
 	r.metrics, err = metrics.New(config)
 	return r, err
@@ -153,6 +163,26 @@ func (v *view) node() *service.NodeObject {
 		return p.Node()
 	}
 	return nil
+}
+
+// families returns the families with rules.
+func (v *view) families() (all []service.Family) {
+	for _, d := range v.domains {
+		if !d.Auxiliary && !slices.Contains(all, d.Family) {
+			all = append(all, d.Family)
+		}
+	}
+	return all
+}
+
+// right reports whether the kernel has the rules of a family, as far as the proxy knows.
+func (v *view) right(family service.Family) bool {
+	for _, d := range v.status() {
+		if d.Family == family && !d.Auxiliary && !d.Right(time.Now()) {
+			return false
+		}
+	}
+	return true
 }
 
 // nodePorts returns the addresses on which node ports of a family answer now.

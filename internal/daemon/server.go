@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -19,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
+	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -43,6 +45,8 @@ type server struct {
 	// traffic watches the connection table; nil in userspace mode.
 	traffic *conntrack.Traffic
 	flows   *flows.Hub
+	// selfTest is nil if the configuration does not ask for it, and in modes without it.
+	selfTest *selftest.Test
 	// offload is nil if the configuration does not ask for it.
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
@@ -105,6 +109,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.node, err = s.options.NodeSettings(s.backend.Mode); err != nil {
 		return err
 	}
+	s.node.SelfTest = s.options.SelfTest(s.backend.Mode)
 	seen := &view{name: s.node.Name, domains: s.backend.Domains}
 	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
 		s.offload = &backend.Offload{Mode: s.backend.Mode, Log: s.log}
@@ -115,8 +120,15 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			Changed: func(p conntrack.Pressure) { s.reports.pressed(&p) }, Failed: func(err error) { s.reports.tableRead(err) },
 		})
 	}
+	if s.node.SelfTest != (service.SelfTest{}) {
+		s.selfTest = selftest.New(selftest.Config{
+			Families: seen.families(), Ports: s.node.SelfTest, Moved: func(to service.SelfTest) { s.proxy.MoveSelfTest(to) },
+			NodePort: func(port uint16) bool { return s.proxy.NodePort(port) },
+			Right:    seen.right, Interval: cmp.Or(s.options.SelfTestInterval, selftest.Interval), Log: s.log,
+		})
+	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.traffic, recorder, seen); err != nil {
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen); err != nil {
 		return err
 	}
 	s.flows = s.newFlows()
@@ -144,7 +156,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.current.Load, Node: s.node.Name,
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
-		Forwarders: s.life.forwarders, Offload: s.offload, Traffic: s.traffic, Started: started,
+		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
 	s.answers.Usage, s.answers.Flows = recorder, s.flows
 	s.http = s.servers()
@@ -244,6 +256,9 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
 	group.Go(func() error { return s.recordFlows(ctx) })
+	if s.selfTest != nil {
+		group.Go(func() error { s.afterFirstSync(ctx, s.selfTest.Run); return nil })
+	}
 	if s.offload != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}

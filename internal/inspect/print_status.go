@@ -21,6 +21,9 @@ func (s *Status) Print(to io.Writer) error {
 	if s.Offload != nil {
 		t.row("Offload:", s.Offload.text())
 	}
+	if len(s.SelfTest) > 0 {
+		t.row("Self-test:", s.selfTest())
+	}
 	if s.Conntrack != nil {
 		t.row("Conntrack:", s.Conntrack.text(s.Now))
 	}
@@ -56,6 +59,20 @@ func (o *Offload) text() string {
 		text += "; " + oneLine(o.Problem)
 	}
 	return text
+}
+
+// selfTest shows the result of each family.
+func (s *Status) selfTest() string {
+	var all []string
+	for i := range s.SelfTest {
+		t := &s.SelfTest[i]
+		what := "passed"
+		if !t.Passed {
+			what = "FAILED"
+		}
+		all = append(all, fmt.Sprintf("%s %s %s ago", t.Family, what, age(s.Now, t.At)))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (c *Conntrack) text(now time.Time) string {

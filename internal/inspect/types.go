@@ -55,6 +55,8 @@ type Status struct {
 	Feed       Feed   `json:"feed"`
 	// Offload is nil if the configuration does not ask for it.
 	Offload *Offload `json:"offload,omitempty"`
+	// SelfTest has the last result of each family that was tested.
+	SelfTest []SelfTest `json:"selfTest,omitempty"`
 	// Conntrack is nil in userspace mode, and before the connection table was read.
 	Conntrack *Conntrack `json:"conntrack,omitempty"`
 	// Services is the number of Services with an actor.
@@ -72,6 +74,17 @@ type Offload struct {
 	// Devices is the number of devices between which they do.
 	Devices int `json:"devices"`
 	// Problem says why they do not, or not on all devices.
+	Problem string `json:"problem,omitempty"`
+}
+
+// SelfTest is the result of the last self-test of a family.
+type SelfTest struct {
+	Family string    `json:"family"`
+	At     time.Time `json:"at"`
+	Passed bool      `json:"passed"`
+	// Micros is the duration of a connection that succeeded.
+	Micros int64 `json:"micros,omitempty"`
+	// Problem is empty if it passed.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -43,7 +43,7 @@ func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
 	views iter.Seq[*service.View], facts *service.NodeFacts) *ledger.Ledger {
 	book := ledger.New(layout, renderer.Naming(), nil)
-	book.Want(dataplane.NewFragment(service.Node, renderer.Node(facts)))
+	book.Want(dataplane.NewFragment(service.Node, dataplane.RenderNode(context.Background(), renderer, facts)))
 	for view := range views {
 		book.Want(dataplane.NewFragment(view.Key, renderer.Service(context.Background(), view, facts)))
 	}

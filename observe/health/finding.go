@@ -116,6 +116,7 @@ const (
 	AddressTaken     Kind = "address-taken" // another program has an address of this one
 	AuditFailing     Kind = "audit-failing" // the kernel's rules cannot be read back
 	Drift            Kind = "drift"         // another program has changed our rules
+	Dataplane        Kind = "dataplane"     // packets do not arrive although the rules are right
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
 	Quarantined      Kind = "quarantined"
@@ -177,6 +178,10 @@ var guide = []struct {
 	{Drift, true, "another process changed this proxy's rules",
 		"Find the process and configure it to leave Sluice's tables alone: a firewall manager, " +
 			"nft flush ruleset, or kube-proxy. Sluice restored the rules."},
+	{Dataplane, false, "packets do not arrive where the rules send them",
+		"Services may be unreachable from this node. Find the rule that drops or redirects the packets with sluice " +
+			"trace and the addresses in the finding: it is usually in a table of another process. If the node cannot " +
+			"connect to itself, check the loopback interface and the connection table (sluice status)."},
 	{Quarantined, true, "rules of these Services are rejected or cannot be written",
 		"These Services keep their previous rules; other Services are not affected. Fix the " +
 			"Service according to the reason. Sluice retries when the Service changes and after " +

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -72,6 +73,15 @@ type DomainStatus struct {
 	// Auxiliary domains hold something besides the kernel's rules. Their problems are reported and
 	// make no node unhealthy.
 	Auxiliary bool
+}
+
+// Right reports whether the kernel has what is wanted at a time, as far as the proxy knows: nothing waits for long, and
+// the rules of the node itself are not rejected. Quarantined Services do not count.
+func (d *DomainStatus) Right(now time.Time) bool {
+	s := &d.Status
+	node := func(q aggregator.QuarantinedKey) bool { return q.Key == service.Node }
+	return s.Open && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
+		(s.OldestPending.IsZero() || now.Sub(s.OldestPending) < lateAfter)
 }
 
 // failing reports whether the last write failed, other than by the rejection of one Service.

@@ -92,6 +92,13 @@ func everything(t *testing.T, mode string) *Metrics {
 		used = nil
 	}
 	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
+	tested := func() (all service.PerFamily[SelfTest]) {
+		all[service.IPv4] = SelfTest{Done: true, Passed: true, Took: time.Millisecond}
+		return all
+	}
+	if mode != modeIPTables && mode != modeNFTables {
+		tested = nil
+	}
 	var relayed func() Relay
 	if mode == modeUserspace {
 		pressure = nil
@@ -100,7 +107,7 @@ func everything(t *testing.T, mode string) *Metrics {
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}

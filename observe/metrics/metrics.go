@@ -80,6 +80,11 @@ type Config struct {
 	// Used returns what all Services together were used for since the server began, usually Recorder.Sum. It is
 	// called at each scrape. Nil if nothing is counted.
 	Used func() traffic.At
+	// Flows returns the last reading of the connection table; nil if there is none, or an old one only. It is called
+	// for each answer about Services. Nil if the table is not read continuously.
+	Flows func() *traffic.Flows
+	// SelfTest returns the results of the last self-tests. Nil if there are none in this mode.
+	SelfTest func() service.PerFamily[SelfTest]
 	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
 	Pressure func() conntrack.Pressure
 	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
@@ -190,6 +195,9 @@ func New(config Config) (*Metrics, error) {
 	}
 	if config.Used != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
+	}
+	if config.SelfTest != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{selfTestPassedDesc, selfTestTookDesc}, m.collectSelfTest})
 	}
 	if config.Pressure != nil {
 		registry.MustRegister(collector{pressureDescs(), m.collectPressure})

@@ -51,16 +51,31 @@ type Relay struct {
 // labelEndpoint is the address and port of an endpoint.
 const labelEndpoint = "endpoint"
 
-// relayMetrics exist in userspace mode.
+// relayMetrics exist in userspace mode, and those of open connections also while the connection table is read
+// continuously.
 var relayMetrics = []serviceMetric{
-	serviceGauge("sluice_service_open_connections", "Open connections and UDP sessions.",
-		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) }), labelFamily),
+	serviceGauge("sluice_service_open_connections", "Open connections and UDP sessions (userspace mode, and the other modes with traffic.accounting).",
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) })(a, r, sample)
+			a.eachTracked(r, func(family string, open map[netip.AddrPort]uint64) {
+				var sum uint64
+				for _, n := range open {
+					sum += n
+				}
+				sample(float64(sum), family)
+			})
+		}, labelFamily),
 	serviceCounter("sluice_service_connect_failures_total", "Failed connection attempts to endpoints: refused or timed out.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
 	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts followed by an attempt at another endpoint.",
 		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
-	serviceGauge("sluice_service_endpoint_open_connections", "Open connections and UDP sessions by endpoint.",
-		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) }), labelFamily, labelEndpoint),
+	serviceGauge("sluice_service_endpoint_open_connections", "Open connections and UDP sessions by endpoint (userspace mode, and the other modes with traffic.accounting).",
+		func(a *answer, r *state.Record, sample sampleFunc) {
+			endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) })(a, r, sample)
+			a.eachTracked(r, func(family string, open map[netip.AddrPort]uint64) {
+				eachEndpoint(open, func(endpoint string, n uint64) { sample(float64(n), family, endpoint) })
+			})
+		}, labelFamily, labelEndpoint),
 	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes by endpoint and direction (in, out).",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) {
 			sample(float64(e.BytesIn), "in")
@@ -68,6 +83,27 @@ var relayMetrics = []serviceMetric{
 		}), labelFamily, labelEndpoint, "direction"),
 	serviceCounter("sluice_service_endpoint_connect_failures_total", "Failed connection attempts by endpoint.",
 		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Failures)) }), labelFamily, labelEndpoint),
+}
+
+// eachTracked visits the open connections of a Service by endpoint, in each family that serves it, as of the last
+// reading of the connection table.
+func (a *answer) eachTracked(r *state.Record, visit func(family string, open map[netip.AddrPort]uint64)) {
+	if a.flows == nil {
+		return
+	}
+	var open service.PerFamily[map[netip.AddrPort]uint64]
+	for at, e := range a.flows.Services[r.Key].Endpoints {
+		family := service.FamilyOf(at.Addr())
+		if open[family] == nil {
+			open[family] = map[netip.AddrPort]uint64{}
+		}
+		open[family][at] = e.Open
+	}
+	for _, family := range service.Families {
+		if r.Families[family].Served {
+			visit(family.String(), open[family])
+		}
+	}
 }
 
 // relayedOf visits what was passed on for a Service, in each family in which that is known.

@@ -51,3 +51,25 @@ func TestRelayedIsShown(t *testing.T) {
 		})
 	})
 }
+
+// TestTrackedConnectionsAreShown: those of the last reading, by Service and endpoint; 0 in a family that is served and
+// has none; nothing without a reading.
+func TestTrackedConnectionsAreShown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSpec(spec(2))
+		w.prime()
+		const endpoint, family = `endpoint="10.0.0.7:80"`, `ip_family="IPv4"`
+		key := spec(1).Key
+		endpoints := map[netip.AddrPort]traffic.Carried{netip.MustParseAddrPort("10.0.0.7:80"): {Open: 2, Closed: 5}, netip.MustParseAddrPort("10.0.0.8:80"): {Open: 1}}
+		flows := &traffic.Flows{Services: map[service.Key]traffic.ServiceFlows{key: {Endpoints: endpoints}}}
+		w.config.Flows = func() *traffic.Flows { return flows }
+		askText(t, w.Metrics, "").expect(t, samples{
+			sampleOf(1, "sluice_service_open_connections", family):                    3,
+			sampleOf(1, "sluice_service_endpoint_open_connections", endpoint, family): 2,
+			sampleOf(2, "sluice_service_open_connections", family):                    0,
+		})
+		flows = nil
+		askText(t, w.Metrics, "").expect(t, samples{sampleOf(1, "sluice_service_open_connections", family): absent})
+	})
+}

@@ -129,6 +129,8 @@ type answer struct {
 	readings service.PerFamily[*traffic.Reading]
 	counted  service.PerFamily[map[service.Key]*counted]
 	relayed  map[service.Key]service.PerFamily[*Relayed]
+	// flows is nil if the connection table is not read continuously.
+	flows *traffic.Flows
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
@@ -142,6 +144,9 @@ func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 		a.records[i] = look.record(&rows[i])
 	}
 	a.relayed = m.relayedFor(a.records)
+	if m.config.Flows != nil {
+		a.flows = m.config.Flows()
+	}
 	return a
 }
 

@@ -41,7 +41,7 @@ func catalogue(t *testing.T) map[string][]string {
 		}
 	}
 	for _, name := range matches(regexp.MustCompile("(?m)^\\| `(sluice_service_\\w+)` \\|"), read(t, "docs/metrics.md")) {
-		all[name] = []string{"namespace", "name", "reason", "domain", "ip_family", "kind", "state", "direction"}
+		all[name] = []string{"namespace", "name", "reason", "domain", "ip_family", "kind", "state", "direction", "endpoint"}
 	}
 	recorded, _ := rules(t)
 	for _, r := range recorded {
@@ -132,6 +132,9 @@ func TestQueriesAskForWhatIsExported(t *testing.T) {
 	for _, query := range queries {
 		have := map[string]bool{}
 		parser.Inspect(parse(t, query), func(node parser.Node, _ []parser.Node) error {
+			if call, ok := node.(*parser.Call); ok && call.Func.Name == "label_replace" {
+				have[call.Args[1].(*parser.StringLiteral).Val] = true
+			}
 			selector, ok := node.(*parser.VectorSelector)
 			if !ok {
 				return nil

@@ -121,7 +121,13 @@ func scrape(t *testing.T) string {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		printed, err := exec.Command(sluice, "dump", "--file", archive).CombinedOutput()
 		if err == nil {
-			return metricsIn(t, archive)
+			// The first self-test ends 5 s after the start.
+			if text := metricsIn(t, archive); strings.Contains(text, "sluice_selftest_duration_seconds{") {
+				return text
+			}
+			if err := os.Remove(archive); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("sluice dump: %v\n%s", err, printed)

@@ -205,8 +205,10 @@ func (f *Flags) bindConntrack() {
 	f.duration(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", "timeout of answered UDP flows; 0 leaves it unchanged")
 }
 
-// bindTraffic adds the flag about the traffic to Services.
+// bindTraffic adds the flags about the traffic to Services.
 func (f *Flags) bindTraffic() {
+	f.flag(f.sluice.SelfTest.Enabled, "sluice-self-test", sluicePrefix+"selfTest.enabled",
+		"connect to a frontend on loopback addresses every minute, to check that packets follow the rules (nftables and iptables modes)")
 	f.flag(&f.sluice.Traffic.Accounting, "sluice-traffic-accounting", sluicePrefix+"traffic.accounting",
 		"count packets and bytes of each connection in the kernel, and add them up by Service, endpoint and client (all modes except userspace)")
 	f.text(&f.sluice.Traffic.FlowLog, "sluice-traffic-flow-log", sluicePrefix+"traffic.flowLog",

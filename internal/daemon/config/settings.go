@@ -72,6 +72,14 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	return s, nil
 }
 
+// SelfTest returns the first ports of the self-test of a process that serves; none without one.
+func (c *Config) SelfTest(backend Mode) service.SelfTest {
+	if *c.Sluice.SelfTest.Enabled && (backend == ModeNFTables || backend == ModeIPTables) {
+		return service.PreferredSelfTest
+	}
+	return service.SelfTest{}
+}
+
 // nodePorts returns the addresses on which node ports respond: the node's own addresses, those in
 // some ranges, or both; without either, all addresses.
 func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {

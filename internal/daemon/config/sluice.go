@@ -40,6 +40,7 @@ type SluiceConfiguration struct {
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
 	Traffic   TrafficConfiguration   `json:"traffic"`
+	SelfTest  SelfTestConfiguration  `json:"selfTest"`
 	UI        UIConfiguration        `json:"ui"`
 	State     StateConfiguration     `json:"state"`
 }
@@ -211,6 +212,13 @@ const (
 	FlowLogAll       = "all"
 )
 
+// SelfTestConfiguration is about the test of the rules with packets; see docs/health.md.
+type SelfTestConfiguration struct {
+	// Enabled makes the proxy connect to a frontend on loopback addresses every minute, in nftables and iptables
+	// modes. Default: true.
+	Enabled *bool `json:"enabled"`
+}
+
 // MetricsConfiguration is about metrics.
 type MetricsConfiguration struct {
 	// ServicesMax is the maximum number of Services with their own metrics at
@@ -255,6 +263,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		setDuration(d.field, d.value)
 	}
 	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
+	setPointer(&s.SelfTest.Enabled, true)
 	if s.Actors.ObjectsMax == 0 {
 		s.Actors.ObjectsMax = 50_000
 	}
@@ -288,6 +297,7 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.Pace.AuditInterval = clone(s.Pace.AuditInterval)
 	c.Start.NodeWait = clone(s.Start.NodeWait)
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
+	c.SelfTest.Enabled = clone(s.SelfTest.Enabled)
 	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
 	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)
 	c.Metrics.Hosts = slices.Clone(s.Metrics.Hosts)

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
+	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -59,6 +60,8 @@ type Inspection struct {
 	Forwarders *backend.Forwarders
 	// Offload moves connections into a flowtable; nil if the configuration does not ask for it.
 	Offload *backend.Offload
+	// SelfTest tests the rules; nil if the configuration does not ask for it, and in modes without it.
+	SelfTest *selftest.Test
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
 	// Flows has records of connections.
@@ -119,6 +122,16 @@ func (i *Inspection) Status() inspect.Status {
 				Entries: p.Entries, Limit: p.Limit, Dropped: p.Dropped, EarlyDropped: p.EarlyDropped, LastDrop: utc(p.LastDrop),
 			}
 		}
+	}
+	for family, r := range i.SelfTest.Results() {
+		if r.At.IsZero() {
+			continue
+		}
+		test := inspect.SelfTest{Family: service.Family(family).String(), At: r.At.UTC(), Passed: r.Err == nil, Micros: r.Took.Microseconds()}
+		if r.Err != nil {
+			test.Problem = r.Problem()
+		}
+		made.SelfTest = append(made.SelfTest, test)
 	}
 	for _, f := range report.Findings {
 		// Without a cluster there is no Node that could be eligible for anything.

@@ -66,6 +66,7 @@ var ids = map[string]string{
 	"rules changed repeatedly by another process; delaying repair":                                      "rules-fought",
 	"failed to start part of the sandbox network":                                                       "sandbox-incomplete",
 	"failed to tear down the sandbox network":                                                           "sandbox-teardown-failed",
+	"self-test failed; connections through the rules do not arrive":                                     "self-test-failed",
 	"Service quarantined: rules rejected":                                                               "service-rejected",
 	"Service address conflict; another Service owns the address":                                        "service-shadowed",
 	"Service object limit exceeded; keeping its previous rules":                                         "service-too-large",

@@ -1,0 +1,61 @@
+package selftest
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestOnlyTheOwnAnswerCounts: an answer of another process is a failure, and so is one without an end.
+func TestOnlyTheOwnAnswerCounts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // the test ends
+	at := netip.MustParseAddrPort(l.Addr().String())
+	own := New(Config{})
+	go own.answer(l)
+	if err := own.connect(t.Context(), at); err != nil {
+		t.Errorf("its own answer: %v", err)
+	}
+	if err := New(Config{}).connect(t.Context(), at); err == nil || !strings.HasSuffix(err.Error(), ": another process answered") {
+		t.Errorf("an answer of another process: %v", err)
+	}
+}
+
+func TestClientsOfOtherHostsGetNoAnswer(t *testing.T) {
+	for text, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.77:1": false, "[2001:db8::77]:1": false} {
+		if got := onThisNode(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got != want {
+			t.Errorf("%s is on this node: %t", text, got)
+		}
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		if !onThisNode(&net.TCPAddr{IP: a.(*net.IPNet).IP}) {
+			t.Errorf("%v is not on this node", a)
+		}
+	}
+}
+
+// TestPortsAreHeldTogether: with one of them in use, none is open, and both are free again.
+func TestPortsAreHeldTogether(t *testing.T) {
+	ports := otherPorts()
+	addr := service.Loopback[service.IPv4]
+	for range 2 {
+		first, err := open(addr, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, err := open(addr, ports); err == nil {
+			t.Errorf("opened twice: %+v", second)
+		}
+		(&Test{sockets: service.PerFamily[*sockets]{service.IPv4: first}}).close()
+	}
+}
