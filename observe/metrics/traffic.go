@@ -161,6 +161,7 @@ func (a *answer) eachCounted(key service.Key, visit func(family string, c *count
 // refusals are the reasons that the backends of a mode count.
 var refusals = map[string][]traffic.Reason{
 	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},
+	modeIPTables:  {traffic.NoEndpoints, traffic.SourceRange},
 	modeUserspace: {traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
 }
 
@@ -196,6 +197,8 @@ func (a *answer) collectReadings(to chan<- prometheus.Metric) {
 		}
 		name := service.Family(family).String()
 		send(to, countedSinceDesc, prometheus.GaugeValue, float64(r.Since.UnixNano())/float64(time.Second), name)
-		send(to, unallocatedDesc, prometheus.CounterValue, float64(r.Unallocated), name)
+		if a.mode == modeNFTables {
+			send(to, unallocatedDesc, prometheus.CounterValue, float64(r.Unallocated), name)
+		}
 	}
 }

@@ -51,11 +51,11 @@ func (i *Inspection) accounts() bool {
 func (i *Inspection) counted(kind string) inspect.TopCounted {
 	mode := i.Backend.Mode
 	c := inspect.TopCounted{
-		Connections: mode != config.ModeIPTables, Refused: i.Metrics.CountsRefusals(), Open: true,
+		Connections: true, Refused: i.Metrics.CountsRefusals(), Open: true,
 		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),
 	}
 	if kind == "endpoints" {
-		c.Connections = mode == config.ModeUserspace || mode == config.ModeNFTables && i.Options.Sluice.Traffic.Endpoints
+		c.Connections = mode == config.ModeUserspace || mode == config.ModeIPTables || mode == config.ModeNFTables && i.Options.Sluice.Traffic.Endpoints
 		c.Refused, c.Bytes = false, mode == config.ModeUserspace || i.accounts()
 	}
 	return c
