@@ -50,7 +50,7 @@ func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Rec
 		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
 		c.Traffic = counts
 	case config.ModeIPVS:
-		c.Traffic = backend.IPVSTraffic
+		c.Traffic = backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
 	case config.ModeUserspace:
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
 	case config.ModeIPTables:

@@ -55,8 +55,9 @@ func (i *Inspection) counted(kind string) inspect.TopCounted {
 		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),
 	}
 	if kind == "endpoints" {
-		c.Connections = mode == config.ModeUserspace || mode == config.ModeIPTables || mode == config.ModeNFTables && i.Options.Sluice.Traffic.Endpoints
-		c.Refused, c.Bytes = false, mode == config.ModeUserspace || i.accounts()
+		c.Connections = mode == config.ModeUserspace || mode == config.ModeIPTables || i.Options.Sluice.Traffic.Endpoints
+		c.Refused = false
+		c.Bytes = c.Bytes && (mode != config.ModeIPVS || i.Options.Sluice.Traffic.Endpoints)
 	}
 	return c
 }
