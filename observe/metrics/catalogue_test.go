@@ -88,9 +88,6 @@ func everything(t *testing.T, mode string) *Metrics {
 		}
 	}
 	used := func() traffic.At { return traffic.At{} }
-	if mode == modeIPTables {
-		used = nil
-	}
 	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
 	var relayed func() Relay
 	if mode == modeUserspace {
