@@ -54,8 +54,8 @@ type chainTally struct {
 	carried, last map[place]uint64
 }
 
-// carriedMax bounds the places that are carried. A node whose counters no one reads can reach it.
-const carriedMax = 100_000
+// carriedMax bounds what a tally remembers, about 100 bytes each. A node whose counters no one reads can reach it.
+const carriedMax = 300_000
 
 func newTally() *tally {
 	return &tally{chains: make(map[dataplane.ID]*chainTally), ports: make(map[string]service.Frontend)}
@@ -106,7 +106,7 @@ func (t *tally) commit(generation uint32, touched bool, rules []deleted) {
 			t.carry(c, at, d.packets)
 		}
 	}
-	if t.size+len(t.ports)+len(t.chains) > 3*carriedMax {
+	if t.size+len(t.ports)+len(t.chains) > carriedMax {
 		t.drop()
 	}
 }
@@ -124,10 +124,8 @@ func (t *tally) drop() {
 		t.since = time.Now()
 	}
 	clear(t.ports)
+	clear(t.chains)
 	t.size = 0
-	for _, c := range t.chains {
-		clear(c.carried)
-	}
 }
 
 // rewriting is called before a write of the legacy variant changes chains.

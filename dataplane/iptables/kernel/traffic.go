@@ -35,8 +35,7 @@ func (w *Writer) Traffic(ctx context.Context) (traffic.Reading, error) {
 	case <-ctx.Done():
 		return traffic.Reading{}, context.Cause(ctx)
 	}
-	m := &meter{tally: w.tally, family: netfilterFamily[w.family], live: make(counters), sums: make(counters),
-		ports: make(map[string]service.Frontend), endpoints: make(map[string]netip.AddrPort), served: make(map[service.Frontend]bool)}
+	m := w.newMeter()
 	since, turns := m.tally.began()
 	var err error
 	switch saver, ok := w.tool.(counterSaver); {
@@ -85,6 +84,13 @@ type meter struct {
 	// served are the frontends that are led somewhere or refused, active the endpoints of service ports.
 	served map[service.Frontend]bool
 	active map[string]map[place]bool
+}
+
+func (w *Writer) newMeter() *meter {
+	return &meter{
+		tally: w.tally, family: netfilterFamily[w.family], live: make(counters), sums: make(counters),
+		ports: make(map[string]service.Frontend), endpoints: make(map[string]netip.AddrPort), served: make(map[service.Frontend]bool),
+	}
 }
 
 // note notes what a rule of a chain shows.

@@ -211,7 +211,7 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.F
 			return
 		}
 		w.tally.commit(netlink.GenerationID(m), touched, rules)
-		rules = rules[:0]
+		rules = nil // one transaction may delete very many
 		by := dataplane.ForeignProcess{PID: pid, Command: command}
 		if touched && w.ownWrites.foreign(m.Port, by, time.Now()) {
 			changed(by)
