@@ -54,7 +54,6 @@ type counted struct {
 	// base is the reading that the others are compared with, and what was known then.
 	base    traffic.Reading
 	begun   *counted
-	reached map[netip.AddrPort]uint64
 	endings []func()
 }
 
