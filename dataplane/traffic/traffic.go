@@ -113,11 +113,13 @@ type Pair struct {
 
 // Reading is what a backend has counted in one family.
 type Reading struct {
-	// Since is from when on the counts are complete. It changes when counts were lost.
+	// Since is from when on the counts are complete. It changes when counts were lost. It is zero if counts
+	// are lower bounds.
 	Since time.Time
 	// Bytes is set if packets and bytes are counted.
 	Bytes bool
-	// Frontends without an address are node ports.
+	// Frontends without an address are node ports. In iptables mode, one frontend of a service port has the
+	// connections to all of them.
 	Frontends map[service.Frontend]At
 	// Endpoints is nil if connections are not counted by endpoint.
 	Endpoints map[Pair]Counts

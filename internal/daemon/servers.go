@@ -42,22 +42,19 @@ func (s *server) servers() (all []*web.Server) {
 func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
 		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
-		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
+		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
-	if b.Mode != config.ModeIPTables { // which counts nothing
-		c.Used = used.Sum
-	}
+	counts := func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, b.Domains) }
 	switch b.Mode {
 	case config.ModeNFTables:
 		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
-		c.Traffic = func(ctx context.Context) service.PerFamily[*traffic.Reading] {
-			return backend.NFTablesTraffic(ctx, b.Domains)
-		}
+		c.Traffic = counts
 	case config.ModeIPVS:
-		c.Traffic = backend.IPVSTraffic
+		c.Traffic = backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
 	case config.ModeUserspace:
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
 	case config.ModeIPTables:
+		c.Traffic = counts
 		if _, err := iptkernel.ReadAccounts(); err == nil {
 			c.Accounted = iptkernel.ReadAccounts
 		}

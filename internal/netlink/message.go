@@ -112,6 +112,8 @@ type Netfilter struct {
 	Kind uint16
 	// Family is NFPROTO_IPV4, NFPROTO_IPV6 or another one.
 	Family uint8
+	// Generation is the end of the number of the generation that the kernel listed (nf_tables).
+	Generation uint16
 	// Port is that of Message.
 	Port  uint32
 	Attrs []byte
@@ -123,5 +125,5 @@ func (m Message) Netfilter(subsystem uint16) (Netfilter, bool) {
 	if m.Kind>>8 != subsystem || len(m.Payload) < netfilterBytes {
 		return Netfilter{}, false
 	}
-	return Netfilter{Kind: m.Kind & 0xff, Family: m.Payload[0], Port: m.Port, Attrs: m.Payload[netfilterBytes:]}, true
+	return Netfilter{Kind: m.Kind & 0xff, Family: m.Payload[0], Generation: binary.BigEndian.Uint16(m.Payload[2:]), Port: m.Port, Attrs: m.Payload[netfilterBytes:]}, true
 }

@@ -63,9 +63,9 @@ func (m *Metrics) CountsRefusals() bool { return len(refusals[m.config.Mode]) > 
 
 var (
 	usedDesc = prometheus.NewDesc("sluice_connections_total",
-		"New connections and flows to all Services since the process began or reloaded its configuration (all modes except iptables).", nil, nil)
+		"New connections and flows to all Services since the process began or reloaded its configuration.", nil, nil)
 	usedRefusedDesc = prometheus.NewDesc("sluice_refused_total",
-		"Refused packets (nftables mode) or clients (userspace mode) of all Services since the process began or reloaded its configuration, by reason.", []string{"reason"}, nil)
+		"Refused packets (nftables and iptables mode) or clients (userspace mode) of all Services since the process began or reloaded its configuration, by reason.", []string{"reason"}, nil)
 )
 
 func (m *Metrics) collectUsed(to chan<- prometheus.Metric) {

@@ -88,9 +88,6 @@ func everything(t *testing.T, mode string) *Metrics {
 		}
 	}
 	used := func() traffic.At { return traffic.At{} }
-	if mode == modeIPTables {
-		used = nil
-	}
 	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
 	tested := func() (all service.PerFamily[SelfTest]) {
 		all[service.IPv4] = SelfTest{Done: true, Passed: true, Took: time.Millisecond}

@@ -91,11 +91,11 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Deleted stale conntrack entries.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.FlowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), or see `sluice_services_counted_since_timestamp_seconds` (nftables mode).",
+	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), or see `sluice_services_counted_since_timestamp_seconds` (nftables and iptables mode).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c *counted) { sample(float64(c.Connections), family) })
 		}, labelFamily),
-	serviceCounter("sluice_service_refused_total", "Refused packets (nftables mode) or clients (userspace mode) by reason.",
+	serviceCounter("sluice_service_refused_total", "Refused packets (nftables and iptables mode) or clients (userspace mode) by reason.",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c *counted) {
 				for _, reason := range a.reasons {
@@ -103,7 +103,7 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 				}
 			})
 		}, labelFamily, "reason"),
-	serviceCounter("sluice_service_endpoint_connections_total", "New connections and flows by endpoint (userspace mode, and nftables mode with traffic.endpoints).",
+	serviceCounter("sluice_service_endpoint_connections_total", "New connections and flows by endpoint (userspace and iptables mode, and nftables and IPVS mode with traffic.endpoints).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c *counted) {
 				eachEndpoint(c.endpoints, func(endpoint string, counts traffic.Counts) { sample(float64(counts.Connections), family, endpoint) })

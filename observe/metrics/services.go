@@ -124,6 +124,7 @@ func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted
 type answer struct {
 	records []state.Record
 	omitted int
+	mode    string
 	// reasons are those that the mode counts.
 	reasons  []traffic.Reason
 	readings service.PerFamily[*traffic.Reading]
@@ -134,7 +135,7 @@ type answer struct {
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{reasons: refusals[m.config.Mode], readings: m.pacedReadings(ctx)}, m.Lookup()
+	a, look := &answer{mode: m.config.Mode, reasons: refusals[m.config.Mode], readings: m.pacedReadings(ctx)}, m.Lookup()
 	if m.owners != nil {
 		a.counted = m.owners.sum(a.readings)
 	}

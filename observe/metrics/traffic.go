@@ -190,6 +190,7 @@ func (a *answer) eachCounted(key service.Key, visit func(family string, c *count
 // refusals are the reasons that the backends of a mode count.
 var refusals = map[string][]traffic.Reason{
 	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},
+	modeIPTables:  {traffic.NoEndpoints, traffic.SourceRange},
 	modeUserspace: {traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
 }
 
@@ -212,7 +213,7 @@ var (
 
 const (
 	countedSinceName = "sluice_services_counted_since_timestamp_seconds"
-	countedSinceHelp = "Time since which the counts of connections and refusals are complete (nftables mode)."
+	countedSinceHelp = "Time since which the counts of connections and refusals are complete (nftables mode, and the nft variant of iptables mode)."
 	unallocatedName  = "sluice_services_unallocated_refused_total"
 	unallocatedHelp  = "Refused packets to ClusterIPs that no Service has (nftables mode)."
 )
@@ -225,6 +226,8 @@ func (a *answer) collectReadings(to chan<- prometheus.Metric) {
 		}
 		name := service.Family(family).String()
 		send(to, countedSinceDesc, prometheus.GaugeValue, float64(r.Since.UnixNano())/float64(time.Second), name)
-		send(to, unallocatedDesc, prometheus.CounterValue, float64(r.Unallocated), name)
+		if a.mode == modeNFTables {
+			send(to, unallocatedDesc, prometheus.CounterValue, float64(r.Unallocated), name)
+		}
 	}
 }

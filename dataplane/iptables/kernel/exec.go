@@ -107,12 +107,21 @@ func (e *Exec) WouldCreate(table render.Table) bool {
 // Save runs iptables-save, which takes no lock. It does not create a table: one that does not
 // exist yet saves as nothing in both variants.
 func (e *Exec) Save(ctx context.Context, table render.Table) ([]byte, error) {
+	return e.save(ctx, table)
+}
+
+// SaveCounters is Save with counters.
+func (e *Exec) SaveCounters(ctx context.Context, table render.Table) ([]byte, error) {
+	return e.save(ctx, table, "-c")
+}
+
+func (e *Exec) save(ctx context.Context, table render.Table, more ...string) ([]byte, error) {
 	if e.programs.variant == Legacy {
 		if exists, err := legacyTableExists(e.family, table); err != nil || !exists {
 			return nil, err
 		}
 	}
-	return e.run(ctx, nil, e.programs.save, "-t", string(table))
+	return e.run(ctx, nil, e.programs.save, append([]string{"-t", string(table)}, more...)...)
 }
 
 // legacyTableExists reads the list of legacy tables in this network namespace. Listing a table

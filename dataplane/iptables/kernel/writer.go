@@ -9,6 +9,7 @@
 //	read.go         what iptables-save prints
 //	ownership.go    what a mode owns
 //	cleanup.go      removes everything that is ours
+//	traffic.go      reads counters; tally.go: those of deleted rules; counter.go: of one rule
 //	watch.go        changes by other programs; watch_sizes.go: in legacy tables
 //	tool.go         the contract of the programs, failures, the lock
 //	exec.go         runs them; programs.go finds them; detect.go chooses the variant
@@ -49,6 +50,9 @@ type Writer struct {
 	// tables are; see Watch.
 	ownWrites *ownWrites
 	sizes     *sizes
+	// tally has what deleted rules counted. reading holds one token during a reading of the counters.
+	tally   *tally
+	reading chan struct{}
 	// afterWrite is called when another program has changed something during a write. It is nil
 	// unless Watch runs.
 	afterWrite atomic.Pointer[func(dataplane.ForeignProcess)]
@@ -84,6 +88,8 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		tool:        tool,
 		config:      config,
 		turn:        make(chan struct{}, 1),
+		tally:       newTally(),
+		reading:     make(chan struct{}, 1),
 		sharedEmpty: make(map[dataplane.ID]bool),
 	}
 	if a, ok := tool.(announcer); ok && a.Announced() {
@@ -132,7 +138,9 @@ func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receip
 		return receipt
 	case w.sizes != nil:
 		w.sizes.look()
+		w.tally.rewriting(batch)
 		receipt := attempt()
+		w.tally.rewritten(batch, &receipt)
 		w.sizes.wrote(batch, &receipt)
 		return receipt
 	default:

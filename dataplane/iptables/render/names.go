@@ -60,12 +60,15 @@ func endpointHash(subject string, protocol service.Protocol, endpoint netip.Addr
 	return hash(endpoint.AppendTo(text))
 }
 
-// hashBytes of a SHA-256 sum make 16 characters of base32.
-const hashBytes = 10
+// hashBytes of a SHA-256 sum make hashChars characters of base32.
+const (
+	hashBytes = 10
+	hashChars = 16
+)
 
 func hash(text []byte) string {
 	sum := sha256.Sum256(text)
-	var b [16]byte
+	var b [hashChars]byte
 	base32.StdEncoding.Encode(b[:], sum[:hashBytes])
 	return string(b[:])
 }

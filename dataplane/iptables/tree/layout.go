@@ -18,7 +18,7 @@
 // Three goals shaped this:
 //
 //  1. The chains are a function of the set of elements, never of the order in which they came: a
-//     restart composes byte for byte what its predecessor did.
+//     restart Composes byte for byte what its predecessor did.
 //  2. Each level divides the number of elements by the fanout, so the depth is bounded by the
 //     logarithm of that number, even for addresses chosen by an attacker. The nft variant allows
 //     16 nested chains (NFT_JUMP_STACK_SIZE, Linux 6.18); windows of fixed bits would need up to
@@ -58,7 +58,7 @@ type Layout struct {
 
 var _ dataplane.Layout = (*Layout)(nil)
 
-// New returns a layout of empty containers. The first Flush composes the root chain of each of
+// New returns a layout of empty containers. The first Flush Composes the root chain of each of
 // them. Names and, within a table, letters are unique.
 func New(family service.Family, containers []Container) *Layout {
 	l := &Layout{
@@ -175,7 +175,7 @@ type chain struct {
 	children []*chain
 }
 
-// flush composes again each chain whose elements or jumps may have changed, and appends those that
+// flush Composes again each chain whose elements or jumps may have changed, and appends those that
 // did to out. It follows dirty nodes down from the root.
 func (t *tree) flush(out []dataplane.Composed) []dataplane.Composed {
 	if !t.dirty {

@@ -41,7 +41,7 @@ func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 // do not belong to a container. It leaves out tail rules, whose names no rule shows.
 func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.Object) {
 	for _, o := range read {
-		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.composes(o.ID) })
+		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.Composes(o.ID) })
 		if at < 0 {
 			others = append(others, o)
 		} else {
@@ -51,9 +51,9 @@ func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplan
 	return elements, others
 }
 
-// composes reports whether a chain is the container's root or has a name that the container gives
+// Composes reports whether a chain is the container's root or has a name that the container gives
 // to chains below it.
-func (c Container) composes(id dataplane.ID) bool {
+func (c Container) Composes(id dataplane.ID) bool {
 	return id.Container == c.Table &&
 		(id.Name == c.Chain || strings.HasPrefix(id.Name, chainPrefix+string(c.Letter)+"-"))
 }
@@ -61,7 +61,7 @@ func (c Container) composes(id dataplane.ID) bool {
 func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dataplane.Object {
 	for line := range strings.SplitSeq(o.Body, "\n") {
 		name, target, ok := t.parse(line)
-		if !ok || t.container.composes(t.container.chainID(target)) {
+		if !ok || t.container.Composes(t.container.chainID(target)) {
 			continue // a jump to a chain below
 		}
 		element := &dataplane.Object{

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -28,6 +29,9 @@ type serverWorld struct {
 	*ServerWriter
 	judge *ipvs.Handle
 	node  *netns.Namespace
+	// reals has the totals of real servers at the last reading.
+	reals map[traffic.Pair]traffic.Counts
+	grown traffic.Grown[traffic.Pair]
 }
 
 func newServerWorld(t testing.TB) *serverWorld {

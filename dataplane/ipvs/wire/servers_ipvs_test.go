@@ -201,37 +201,53 @@ func TestConnectionsAreCounted(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].ActiveConns != 1 || got[0].InactiveConns != 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	w.awaitStats(f)
+	w.awaitStats(f, addr, 1)
 	if err := session.Close(); err != nil {
 		t.Error(err)
+	}
+	w.do(delReal(f, addr)) // its counters go with it, and the totals do not
+	w.do(newReal(f, addr, 1))
+	for n := range uint64(3) {
+		session, err := w.node.Connect(t.Context(), netip.AddrPortFrom(f.Addr, f.Port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.awaitStats(f, addr, n+2); session.Close() != nil {
+			t.Error("the session did not close")
+		}
 	}
 }
 
 func (w *serverWorld) traffic() (stats map[service.Frontend]traffic.Counts, err error) {
 	w.Helper()
 	err = w.node.Do(func() error {
-		stats, err = Traffic(w.Context())
+		var reals map[traffic.Pair]traffic.Counts
+		stats, reals, err = Traffic(w.Context(), true)
+		w.reals = w.grown.Add(reals)
 		return err
 	})
 	return stats, err
 }
 
-// awaitStats waits for the kernel to sum up what one connection has made it count.
-func (w *serverWorld) awaitStats(f service.Frontend) {
+// awaitStats waits for the kernel to sum up what connections have made a virtual server and its only real server
+// count.
+func (w *serverWorld) awaitStats(f service.Frontend, addr netip.AddrPort, connections uint64) {
 	w.Helper()
 	counted := func(s traffic.Counts) bool {
-		return s.Connections == 1 && s.PacketsIn >= 2 && s.PacketsOut >= 1 && s.BytesIn >= 80 && s.BytesOut >= 40
+		n := connections
+		return s.Connections == n && s.PacketsIn >= 2*n && s.PacketsOut >= n && s.BytesIn >= 80*n && s.BytesOut >= 40*n
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		stats, err := w.traffic()
 		if err != nil {
 			w.Fatal(err)
 		}
-		if counted(stats[f]) {
+		real := w.reals[traffic.Pair{Frontend: f, Endpoint: addr}]
+		if counted(stats[f]) && counted(real) {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.Fatalf("counted %+v", stats[f])
+			w.Fatalf("counted %+v, and for the real server %+v", stats[f], real)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Attributes of the counters (IPVS_SVC_ATTR_STATS…, IPVS_STATS_ATTR_…).
+// Attributes of the counters (IPVS_SVC_ATTR_STATS…, which are those of real servers as well, IPVS_STATS_ATTR_…).
 const (
 	serviceStats   = 10
 	serviceStats64 = 12
@@ -25,37 +26,67 @@ const (
 	statsBytesOut    = 5
 )
 
-// getService is IPVS_CMD_GET_SERVICE.
-const getService = 4
+// getService and getDestination are IPVS_CMD_GET_SERVICE and IPVS_CMD_GET_DEST.
+const (
+	getService     = 4
+	getDestination = 8
+)
 
-// Traffic returns what the kernel has counted since each virtual server was made, from one list. It sums its
-// counters up every two seconds, and not at all while the sysctl net.ipv4.vs.run_estimation is 0.
+// Traffic returns what the kernel has counted since each virtual server was made, from one list, and with
+// endpoints since each real server was made, from one list per virtual server. It sums its counters up every two
+// seconds, and not at all while the sysctl net.ipv4.vs.run_estimation is 0.
 //
 // It opens a separate socket, so that a reader of metrics never delays the service. It reads the
 // answer itself because moby/ipvs has connections and packets with 32 bits only.
-func Traffic(ctx context.Context) (map[service.Frontend]traffic.Counts, error) {
+func Traffic(ctx context.Context, endpoints bool) (map[service.Frontend]traffic.Counts, map[traffic.Pair]traffic.Counts, error) {
 	family, err := lookUp(familyName)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_GENERIC})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	request, mark := netlink.Begin(nil, family, unix.NLM_F_DUMP)
-	request = netlink.Finish(append(request, genericHeader(getService)...), mark)
-	stats := map[service.Frontend]traffic.Counts{}
-	err = socket.Ask(ctx, request, func(m netlink.Message) error {
-		attrs := netlink.Find(m.Payload[min(4, len(m.Payload)):], commandService).Data
+	ask := func(command Verb, attrs []byte, kind uint16, each func(attrs []byte)) error {
+		request, mark := netlink.Begin(nil, family, unix.NLM_F_DUMP)
+		request = netlink.Finish(append(append(request, genericHeader(command)...), attrs...), mark)
+		return socket.Ask(ctx, request, func(m netlink.Message) error {
+			each(netlink.Find(m.Payload[min(4, len(m.Payload)):], kind).Data)
+			return nil
+		})
+	}
+	servers, reals := map[service.Frontend]traffic.Counts{}, map[traffic.Pair]traffic.Counts{}
+	err = ask(getService, nil, commandService, func(attrs []byte) {
 		if frontend, ok := parseFrontend(attrs); ok {
-			stats[frontend] = parseStats(attrs)
+			servers[frontend] = parseStats(attrs)
 		}
-		return nil
 	})
-	if err := errors.Join(err, socket.Close()); err != nil {
-		return nil, fmt.Errorf("read the counters of virtual servers: %w", err)
+	for f := range servers {
+		if !endpoints || err != nil {
+			break
+		}
+		err = ask(getDestination, appendService(nil, Service{Frontend: f}, false), commandDestination, func(attrs []byte) {
+			if at := parseReal(f, attrs); at.IsValid() {
+				reals[traffic.Pair{Frontend: f, Endpoint: at}] = parseStats(attrs)
+			}
+		})
+		if errors.Is(err, unix.ESRCH) { // it went in the meantime
+			err = nil
+		}
 	}
-	return stats, nil
+	if err := errors.Join(err, socket.Close()); err != nil {
+		return nil, nil, fmt.Errorf("read the counters of virtual servers: %w", err)
+	}
+	return servers, reals, nil
+}
+
+// parseReal reads what identifies a real server, which has the family of its virtual server.
+func parseReal(f service.Frontend, attrs []byte) netip.AddrPort {
+	address := netlink.Find(attrs, destinationAddress).Data
+	if f.Addr.Is4() && len(address) > 4 {
+		address = address[:4]
+	}
+	return netip.AddrPortFrom(netlink.Attr{Data: address}.Addr(), netlink.Find(attrs, destinationPort).Uint16())
 }
 
 // parseFrontend reads what identifies a virtual server. It returns false for one that has
@@ -82,7 +113,7 @@ func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 	return f, ok && f.Addr.IsValid()
 }
 
-// parseStats reads the counters of a virtual server: the wide ones (Linux 4.1), or else
+// parseStats reads the counters of a virtual or real server: the wide ones (Linux 4.1), or else
 // the narrow ones.
 func parseStats(attrs []byte) traffic.Counts {
 	nested := netlink.Find(attrs, serviceStats64).Data

@@ -125,20 +125,37 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 // Close closes the sockets of both.
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
-// IPVSTraffic returns what the kernel has counted, by virtual server, or nothing if it cannot be read. Node ports
-// have each address of the node.
-func IPVSTraffic(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
-	counted, err := ipvswire.Traffic(ctx)
-	if err != nil {
+// IPVSTraffic makes a function that returns what the kernel has counted by virtual server, and with endpoints by
+// real server; nothing if it cannot be read. Node ports have each address of the node. It may be called
+// concurrently.
+func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffic.Reading] {
+	var grown traffic.Grown[traffic.Pair]
+	turn := make(chan struct{}, 1)
+	return func(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return all
+		}
+		servers, reals, err := ipvswire.Traffic(ctx, endpoints)
+		if err != nil {
+			return all
+		}
+		for _, family := range service.Families {
+			all[family] = &traffic.Reading{Bytes: true, Frontends: make(map[service.Frontend]traffic.At)}
+			if endpoints {
+				all[family].Endpoints = make(map[traffic.Pair]traffic.Counts)
+			}
+		}
+		for f, c := range servers {
+			all[service.FamilyOf(f.Addr)].Frontends[f] = traffic.At{Counts: c}
+		}
+		for pair, c := range grown.Add(reals) { // a real server that comes back counts from 0
+			all[service.FamilyOf(pair.Frontend.Addr)].Endpoints[pair] = c
+		}
 		return all
 	}
-	for _, family := range service.Families {
-		all[family] = &traffic.Reading{Bytes: true, Frontends: make(map[service.Frontend]traffic.At)}
-	}
-	for f, c := range counted {
-		all[service.FamilyOf(f.Addr)].Frontends[f] = traffic.At{Counts: c}
-	}
-	return all
 }
 
 // IPVSOwnership is what IPVS mode has in iptables, Sluice's or kube-proxy's.

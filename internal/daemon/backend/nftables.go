@@ -126,14 +126,18 @@ func NewTallies() *Tallies {
 	return t
 }
 
-// NFTablesTraffic returns what was counted in the domains of nftables mode. In a family that cannot be read
-// it is nil.
-func NFTablesTraffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily[*traffic.Reading]) {
+// Traffic returns what the kernel counted in the domains of nftables or iptables mode. In a family that cannot
+// be read it is nil.
+func Traffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily[*traffic.Reading]) {
 	for _, d := range domains {
-		if w, counts := d.Writer.(*nftkernel.Writer); counts {
-			if reading, err := w.Traffic(ctx); err == nil {
-				all[d.Family] = &reading
-			}
+		w, counts := d.Writer.(interface {
+			Traffic(ctx context.Context) (traffic.Reading, error)
+		})
+		if !counts {
+			continue
+		}
+		if reading, err := w.Traffic(ctx); err == nil {
+			all[d.Family] = &reading
 		}
 	}
 	return all

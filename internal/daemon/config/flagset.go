@@ -72,7 +72,7 @@ func (f *Flags) bindRules() {
 	f.number(k.IPTables.MasqueradeBit, "iptables-masquerade-bit", "iptables.masqueradeBit",
 		"bit of the packet mark that requests source NAT (0 to 31), in all modes except nftables")
 	f.flag(&f.sluice.Traffic.Endpoints, "sluice-traffic-endpoints", sluicePrefix+"traffic.endpoints",
-		"count new connections by endpoint, in addition to by Service (nftables mode)")
+		"count new connections by endpoint, in addition to by Service (nftables and IPVS modes; iptables and userspace modes always do)")
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"make node ports respond on 127.0.0.1 (iptables mode), or on 127.0.0.1 and ::1 (userspace mode)")

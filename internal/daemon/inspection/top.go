@@ -51,12 +51,13 @@ func (i *Inspection) accounts() bool {
 func (i *Inspection) counted(kind string) inspect.TopCounted {
 	mode := i.Backend.Mode
 	c := inspect.TopCounted{
-		Connections: mode != config.ModeIPTables, Refused: i.Metrics.CountsRefusals(), Open: true,
+		Connections: true, Refused: i.Metrics.CountsRefusals(), Open: true,
 		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),
 	}
 	if kind == "endpoints" {
-		c.Connections = mode == config.ModeUserspace || mode == config.ModeNFTables && i.Options.Sluice.Traffic.Endpoints
-		c.Refused, c.Bytes = false, mode == config.ModeUserspace || i.accounts()
+		c.Connections = mode == config.ModeUserspace || mode == config.ModeIPTables || i.Options.Sluice.Traffic.Endpoints
+		c.Refused = false
+		c.Bytes = c.Bytes && (mode != config.ModeIPVS || i.Options.Sluice.Traffic.Endpoints)
 	}
 	return c
 }

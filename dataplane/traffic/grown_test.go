@@ -1,0 +1,29 @@
+package traffic
+
+import (
+	"strconv"
+	"testing"
+)
+
+// TestGrownOnlyGrows: totals go on when counters begin again, or are missing for a while.
+func TestGrownOnlyGrows(t *testing.T) {
+	var g Grown[string]
+	for i, step := range []struct{ read, want uint64 }{{5, 5}, {8, 8}, {2, 10}, {2, 10}, {9, 17}, {0, 17}, {1, 18}} {
+		got := g.Add(map[string]Counts{"a": {Connections: step.read}, "b": {Connections: 1}})
+		if got["a"].Connections != step.want || got["b"].Connections != 1 {
+			t.Errorf("step %d: got %v, want %d", i, got, step.want)
+		}
+	}
+	if got := g.Add(nil); len(got) != 0 {
+		t.Errorf("got %v of what has gone", got)
+	}
+	if got := g.Add(map[string]Counts{"a": {Connections: 3}}); got["a"].Connections != 21 {
+		t.Errorf("got %v, want 21", got)
+	}
+	for i := range grownMax + 2 { // what has gone is forgotten in the end
+		g.carried[strconv.Itoa(i)] = Counts{Connections: 1}
+	}
+	if got := g.Add(map[string]Counts{"a": {Connections: 3}}); got["a"].Connections != 21 || len(g.carried) != 1 {
+		t.Errorf("got %v, and %d are carried", got, len(g.carried))
+	}
+}

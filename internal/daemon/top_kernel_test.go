@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// TestTopInIPTablesMode: connections to a Service and its endpoints, and refused packets, in both variants.
+func TestTopInIPTablesMode(t *testing.T) {
+	for _, variant := range []string{"nft", "legacy"} {
+		t.Run(variant, func(t *testing.T) {
+			if !netnstest.Rerun(t) {
+				topInIPTablesMode(t, variant)
+			}
+		})
+	}
+}
+
+func topInIPTablesMode(t *testing.T, variant string) {
+	out, err := exec.Command("sh", "-c", "ip link set lo up && ip address add 10.1.0.1 dev lo && ip route add default dev lo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	dir := t.TempDir()
+	check(t, os.CopyFS(filepath.Join(dir, "demo"), os.DirFS("../../examples/demo")))
+	check(t, os.WriteFile(filepath.Join(dir, "demo", "empty.yaml"), []byte(`apiVersion: v1
+kind: Service
+metadata: {name: empty, namespace: demo}
+spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, protocol: UDP}]}
+`), 0o600))
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
+	check(t, flags.Parse([]string{
+		"--proxy-mode", "iptables", "--sluice-iptables-variant", variant, "--hostname-override", "demo", "--log-level", "error",
+		"--sluice-state-dir", filepath.Join(dir, "state"),
+	}))
+	check(t, o.Load())
+	applied := make(chan config.Mode, 10)
+	o.FirstSync = func(m config.Mode) { applied <- m }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o, feed.Manifests(filepath.Join(dir, "demo"))) }()
+	defer func() { cancel(); check(t, <-ended) }()
+	select {
+	case <-applied:
+	case err := <-ended:
+		ended <- err
+		t.Fatal(err)
+	}
+	socket := inspect.NewClient(filepath.Join(dir, "state", "sluice.sock"))
+	top := func(kind string) (list *inspect.TopList, sums map[string]inspect.TopItem) {
+		sums = map[string]inspect.TopItem{}
+		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			var err error
+			if list, err = socket.Top(ctx, &inspect.TopQuery{Kind: kind, Since: time.Minute}); err == nil {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+		for _, item := range list.Items {
+			sum := sums[item.Name]
+			sum.Connections, sum.Refused = sum.Connections+item.Connections, sum.Refused+item.Refused
+			sums[item.Name] = sum
+		}
+		return list, sums
+	}
+	top("services")
+	const connections = 20
+	for range connections {
+		for _, to := range []string{"172.30.0.53:53", "172.30.0.99:80"} {
+			c, err := net.Dial("udp", to)
+			check(t, err)
+			_, _ = c.Write([]byte("x")) // what is refused is an error
+			check(t, c.Close())
+		}
+	}
+	list, of := top("services")
+	if of["dns"].Connections != connections || of["empty"].Refused != connections || of["empty"].Connections != 0 || !list.Counted.Connections || !list.Counted.Refused {
+		t.Errorf("Services: %+v", list)
+	}
+	list, of = top("endpoints")
+	if of["dns"].Connections != connections || len(list.Items) < 2 || !list.Counted.Connections || list.Counted.Refused {
+		t.Errorf("endpoints: %+v", list)
+	}
+}
