@@ -205,6 +205,9 @@ var flagCases = []flagCase{
 		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
 	{name: "sluice-self-test", def: "true", set: "false", field: "SluiceConfiguration.selfTest.enabled", want: "false", precedence: wins},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
+	{name: "sluice-traffic-flow-log", def: "off", set: "all", field: "SluiceConfiguration.traffic.flowLog", want: "all", precedence: wins,
+		wrong: map[string]string{"some": `--sluice-traffic-flow-log "some": must be off, annotated or all`}},
+	{name: "sluice-traffic-flow-log-file", set: "/var/log/flows.log", field: "SluiceConfiguration.traffic.flowLogFile", want: "/var/log/flows.log", precedence: wins},
 	{name: "sluice-traffic-endpoints", def: "false", set: "true", field: "SluiceConfiguration.traffic.endpoints", want: "true", precedence: wins},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
@@ -334,7 +337,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 36, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 38, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 15, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
