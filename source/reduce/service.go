@@ -47,6 +47,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		HealthCheckNodePort: healthCheckNodePort(n, spec),
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          p.scheduling(n, object.Annotations),
+		Balancing:           p.balancing(n, object),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 	}, n.warnings
 }
@@ -395,6 +396,31 @@ func proxyProtocol(n *notes, annotations map[string]string) bool {
 		return false
 	}
 	return true
+}
+
+// annotationBalancing is the annotation by which a Service chooses how its connections are balanced; see
+// docs/balancing.md.
+const annotationBalancing = "sluice.dev/balancing"
+
+func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
+	const isRandom = "endpoints are chosen at random"
+	name, asked := object.Annotations[annotationBalancing]
+	if !asked {
+		return service.Random
+	}
+	by, known := service.ParseBalancing(strings.TrimSpace(name))
+	switch {
+	case !known:
+		n.add(annotation(annotationBalancing), isRandom, "unknown algorithm %q; must be one of %s", name, strings.Join(service.Balancings(), ", "))
+	case by == service.Random:
+	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
+		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
+		return service.Random
+	case p.RandomOnly:
+		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
+		return service.Random
+	}
+	return by
 }
 
 // annotation is the path of an annotation:

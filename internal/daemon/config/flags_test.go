@@ -203,6 +203,8 @@ var flagCases = []flagCase{
 		"-1": `--sluice-metrics-services-max -1: must be 0 or more`}},
 	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, precedence: wins,
 		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
+	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
+		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
 	{name: "sluice-traffic-endpoints", def: "false", set: "true", field: "SluiceConfiguration.traffic.endpoints", want: "true", precedence: wins},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
@@ -333,7 +335,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 35, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 36, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 15, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {

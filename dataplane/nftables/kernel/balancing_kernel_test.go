@@ -1,0 +1,262 @@
+package kernel_test
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// sources returns distinct addresses of the loopback interface.
+func sources(count int) []netip.Addr {
+	all := make([]netip.Addr, count)
+	for i := range all {
+		all[i] = netip.AddrFrom4([4]byte{127, byte(1 + i>>16), byte(i >> 8), byte(i)})
+	}
+	return all
+}
+
+// balanced serves the Service with an algorithm.
+func (b *backends) balanced(by service.Balancing) {
+	b.view.Balancing = by
+	b.serve(b.view)
+	b.commit()
+}
+
+// chosen sends a datagram from each client, in rounds that fit into receive buffers, and returns the backend of each one and
+// the port that it used.
+func (b *backends) chosen(from []netip.AddrPort, send sender) (at []int, ports []uint16) {
+	b.Helper()
+	at, ports = make([]int, len(from)), make([]uint16, len(from))
+	round := 50 * len(b.sockets)
+	for begin := 0; begin < len(from); begin += round {
+		part := from[begin:min(begin+round, len(from))]
+		waiting := map[uint32]bool{}
+		check(b, b.node.Do(func() error {
+			for i, client := range part {
+				waiting[uint32(begin+i)] = true
+				port, err := send(client, uint32(begin+i))
+				if err != nil {
+					return err
+				}
+				ports[begin+i] = port
+			}
+			return nil
+		}))
+		buf := make([]byte, 16)
+		for began := time.Now(); len(waiting) > 0; {
+			for n, socket := range b.sockets {
+				for {
+					check(b, socket.SetReadDeadline(time.Now().Add(50*time.Microsecond)))
+					if _, _, err := socket.ReadFrom(buf); err != nil {
+						break
+					}
+					i := binary.BigEndian.Uint32(buf)
+					if !waiting[i] {
+						b.Fatalf("a datagram of client %d", i)
+					}
+					at[i] = n
+					delete(waiting, i)
+				}
+			}
+			if time.Since(began) > 5*time.Second {
+				b.Fatalf("%d of %d datagrams did not come", len(waiting), len(part))
+			}
+		}
+	}
+	return at, ports
+}
+
+// sender sends a datagram with a number from an address, and from its port unless that is 0. It returns the port.
+type sender func(client netip.AddrPort, number uint32) (port uint16, err error)
+
+// connecting is a sender with a socket for each datagram.
+func connecting(client netip.AddrPort, number uint32) (port uint16, err error) {
+	conn, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(client), net.UDPAddrFromAddrPort(packetFrontend))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	_, err = conn.Write(binary.BigEndian.AppendUint32(nil, number))
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), err
+}
+
+// oneSocket returns a sender that needs one socket, for clients that differ in their addresses.
+func (b *backends) oneSocket() sender {
+	socket, err := b.node.ListenPacket("udp4", "0.0.0.0:0")
+	check(b, err)
+	b.Cleanup(func() { check(b, socket.Close()) })
+	return func(client netip.AddrPort, number uint32) (uint16, error) {
+		source := unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: client.Addr().As4()})
+		_, _, err := socket.(*net.UDPConn).WriteMsgUDPAddrPort(binary.BigEndian.AppendUint32(nil, number), source, packetFrontend)
+		return 0, err
+	}
+}
+
+func anyPorts(addrs []netip.Addr) []netip.AddrPort {
+	all := make([]netip.AddrPort, len(addrs))
+	for i, a := range addrs {
+		all[i] = netip.AddrPortFrom(a, 0)
+	}
+	return all
+}
+
+// TestNodesAgreeOnTheEndpointOfAClient sends from 100,000 clients through two nodes. Each client reaches the same endpoint,
+// which is the one that package slots predicts. The second node starts with other endpoints.
+func TestNodesAgreeOnTheEndpointOfAClient(t *testing.T) {
+	const count = 100_000
+	from := sources(count)
+	const endpoints, seed = 10, 4711
+	var first []int
+	for node := range 2 {
+		b := newBackends(t, endpoints)
+		b.renderer = render.NewRenderer(service.IPv4, render.Options{MasqueradeBit: 14, Seed: seed})
+		port := &b.view.Ports[service.IPv4][0]
+		all := port.Cluster
+		if node == 1 {
+			port.Cluster = all[3:7]
+			b.balanced(service.ConnectionHash)
+			port.Cluster = all
+		}
+		b.balanced(service.SourceHash)
+		at, _ := b.chosen(anyPorts(from), b.oneSocket())
+		if node == 0 {
+			first = at
+		}
+		table := slots.Table(all, true)
+		counts := make([]int, endpoints)
+		for i, n := range at {
+			counts[n]++
+			if n != first[i] || n != table[slots.Slot(netip.AddrPortFrom(from[i], 0), len(table), seed)] {
+				t.Fatalf("node %d sends %v to endpoint %d, the first node to %d; predicted %d", node, from[i], n, first[i],
+					table[slots.Slot(netip.AddrPortFrom(from[i], 0), len(table), seed)])
+			}
+		}
+		t.Logf("node %d: clients by endpoint %v", node, counts)
+		for _, n := range counts {
+			if n < count/endpoints*8/10 || n > count/endpoints*12/10 {
+				t.Errorf("%d of %d clients at one of %d endpoints", n, count, endpoints)
+			}
+		}
+	}
+}
+
+// TestConnectionHashSpreadsAClient: the port counts as well, as package slots predicts.
+func TestConnectionHashSpreadsAClient(t *testing.T) {
+	b := newBackends(t, 7)
+	b.balanced(service.ConnectionHash)
+	client := netip.MustParseAddr("127.0.0.1")
+	at, ports := b.chosen(anyPorts(slices.Repeat([]netip.Addr{client}, 3000)), connecting)
+	table := slots.Table(b.view.Ports[service.IPv4][0].Cluster, true)
+	counts := make([]int, 7)
+	for i, n := range at {
+		counts[n]++
+		if want := table[slots.Slot(netip.AddrPortFrom(client, ports[i]), len(table), 0)]; n != want {
+			t.Fatalf("port %d went to endpoint %d, want %d", ports[i], n, want)
+		}
+	}
+	t.Log(counts)
+	if slices.Min(counts) < 300 {
+		t.Errorf("connections of one client by endpoint: %v", counts)
+	}
+}
+
+// TestRoundRobinTakesTurns, also while another Service has connections in between.
+func TestRoundRobinTakesTurns(t *testing.T) {
+	b := newBackends(t, 5)
+	other := plain(2, 5, 0)
+	other.Ports[service.IPv4][0].Protocol, other.Balancing = service.UDP, service.RoundRobin
+	other.Ports[service.IPv4][0].Cluster = b.view.Ports[service.IPv4][0].Cluster
+	b.serve(other)
+	b.balanced(service.RoundRobin)
+	client := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)}
+	var order []int
+	for i := range 50 {
+		at, _ := b.chosen(client, connecting)
+		order = append(order, at[0])
+		if i >= 5 && order[i] != order[i-5] {
+			t.Fatalf("turns: %v", order)
+		}
+		check(t, b.node.Do(func() error {
+			conn, err := net.Dial("udp4", netip.AddrPortFrom(other.Ports[service.IPv4][0].ClusterIP, 80).String())
+			if err == nil {
+				_, err = conn.Write([]byte("other"))
+			}
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}))
+		b.await(1)
+	}
+	if slices.Sort(order[:5]); !slices.Equal(order[:5], []int{0, 1, 2, 3, 4}) {
+		t.Errorf("the first turns reach %v", order[:5])
+	}
+}
+
+// TestWeightsAreShares, within 1 % of the connections, by each algorithm that does not hash.
+func TestWeightsAreShares(t *testing.T) {
+	for _, by := range []service.Balancing{service.Random, service.RoundRobin} {
+		b := newBackends(t, 3)
+		weights := []uint16{1, 3, 6}
+		for i := range weights {
+			b.view.Ports[service.IPv4][0].Cluster[i].Weight = weights[i]
+		}
+		b.balanced(by)
+		const count = 40_000
+		at, _ := b.chosen(slices.Repeat(anyPorts([]netip.Addr{netip.MustParseAddr("127.0.0.1")}), count), connecting)
+		counts := make([]int, 3)
+		for _, n := range at {
+			counts[n]++
+		}
+		t.Logf("%v: %v", by, counts)
+		for i, n := range counts {
+			if off := n - count*int(weights[i])/10; off > count/100 || off < -count/100 {
+				t.Errorf("%v: %v connections with weights %v", by, counts, weights)
+			}
+		}
+	}
+}
+
+// TestAnotherAlgorithmLosesNothing changes the algorithm and the weights of a Service that clients use.
+func TestAnotherAlgorithmLosesNothing(t *testing.T) {
+	b := newBackends(t, 9)
+	b.balanced(service.ConnectionHash)
+	from := anyPorts(sources(50))
+	port := &b.view.Ports[service.IPv4][0]
+	for round := range 40 {
+		if round%3 == 2 {
+			port.Cluster = slices.Clone(port.Cluster)
+			port.Cluster[round%9].Weight = uint16(round)
+		}
+		b.view.Balancing = service.Balancing(round % len(service.Balancings()))
+		b.serve(b.view)
+		batch := b.ledger.Plan()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.ledger.Settle(batch, b.writer.Write(t.Context(), batch))
+		}()
+		b.chosen(from, connecting) // fails if one gets lost
+		<-done
+		if round%10 == 9 {
+			if drift := b.audit(); drift.Any() {
+				t.Fatalf("%+v", drift)
+			}
+			b.nft("", "list", "table", b.table())
+		}
+	}
+	// At rest, nothing is written.
+	b.serve(b.view)
+	if batch := b.ledger.Plan(); batch != nil && len(batch.Changes) > 0 {
+		t.Errorf("the same Service again writes %d changes", len(batch.Changes))
+	}
+}

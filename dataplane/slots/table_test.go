@@ -1,0 +1,70 @@
+package slots
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// population returns distinct endpoints.
+func population(n int, seed uint64) []service.Endpoint {
+	r := rand.New(rand.NewPCG(seed, 7))
+	all := make([]service.Endpoint, n)
+	base := r.Uint32()
+	for i := range all {
+		addr := base + uint32(i)*uint32(1+seed%5)
+		all[i].AddrPort = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(addr >> 16), byte(addr >> 8), byte(addr)}), 8080)
+	}
+	slices.SortFunc(all, service.Endpoint.Compare)
+	return all
+}
+
+func counts(table []int, n int) []int {
+	c := make([]int, n)
+	for _, e := range table {
+		c[e]++
+	}
+	return c
+}
+
+// TestHashedTableMovesFewClients removes each of a few endpoints. The clients that move are at most those of its
+// share and 2 % of all.
+func TestHashedTableMovesFewClients(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 5, 7, 10, 33, 100, 128, 129, 130, 200, 256, 257, 258, 513, 1000} {
+		extra, worst, largest := 0.0, 0.0, 0.0
+		tries := 0
+		rounds, leaving := 12, 4
+		if n > 300 {
+			rounds, leaving = 1, 2
+		}
+		for seed := range uint64(rounds) {
+			all := population(n, seed)
+			before := Table(all, true)
+			for _, c := range counts(before, n) {
+				largest = max(largest, float64(c*n)/float64(len(before)))
+			}
+			for gone := range min(n, leaving) {
+				gone = gone * n / min(n, leaving)
+				rest := slices.Delete(slices.Clone(all), gone, gone+1)
+				after := Table(rest, true)
+				moved, size := 0, max(len(before), len(after))
+				for s := range size {
+					a, b := before[s*len(before)/size], after[s*len(after)/size]
+					if all[a] != rest[b] {
+						moved++
+					}
+				}
+				more := float64(moved)/float64(size) - 1/float64(n)
+				extra, worst, tries = extra+more, max(worst, more), tries+1
+			}
+		}
+		t.Logf("%4d endpoints, %5d slots: %.2f %% more than their share move, at most %.2f %%; largest part %.2f", n,
+			hashedSize(n), 100*extra/float64(tries), 100*worst, largest)
+		if worst > 0.02 {
+			t.Errorf("%d endpoints: %.2f %% more move than the share", n, 100*worst)
+		}
+	}
+}
