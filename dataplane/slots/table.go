@@ -1,9 +1,11 @@
 package slots
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -19,12 +21,16 @@ const (
 	hashedMin, hashedMax = 1 << 11, 1 << 14
 	// perEndpoint is how many slots a hashed table has for each endpoint, up to hashedMax.
 	perEndpoint = 8
+	// hashedEndpoints is how many endpoints of a Service that hashes are used: those of lowest rank by hash.
+	hashedEndpoints = hashedMax / 4
 	// exactMax is the largest table of another Service whose shares are exact.
 	exactMax = 1 << 10
+	// workMax bounds the slots times the endpoints of a table whose slots choose, except of hashed ones.
+	workMax = 1 << 22
 )
 
 // TableSize returns an upper bound of the number of slots of Table.
-func TableSize(endpoints int) int { return max(hashedSize(endpoints), exactMax) }
+func TableSize(endpoints int) int { return max(hashedSize(endpoints), exactMax, endpoints) }
 
 // hashedSize returns the number of slots of a Service that hashes: a power of two.
 func hashedSize(endpoints int) int {
@@ -45,10 +51,18 @@ func Table(endpoints []service.Endpoint, hashed bool) []int {
 		share := endpoints[i].Share()
 		total += share
 		common = gcd(common, share)
-		f.endpoints[i] = filler{hash: mix(hash(endpoints[i].AddrPort)), share: float64(share)}
+		f.endpoints[i] = filler{hash: mix(hash(endpoints[i].AddrPort)), index: i, share: float64(share)}
 	}
+	slices.SortFunc(f.endpoints, func(a, b filler) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.index, b.index)) })
 	switch {
 	case hashed:
+		if len(f.endpoints) > hashedEndpoints {
+			f.endpoints = f.endpoints[:hashedEndpoints]
+			total = 0
+			for i := range f.endpoints {
+				total += int(f.endpoints[i].share)
+			}
+		}
 		f.table = make([]int, hashedSize(len(endpoints)))
 		f.roomy(float64(total))
 	case total/common <= max(exactMax, len(endpoints)):
@@ -58,7 +72,11 @@ func Table(endpoints []service.Endpoint, hashed bool) []int {
 		f.table = make([]int, hashedSize(len(endpoints)))
 		f.exact(total)
 	}
-	f.fill()
+	if !hashed && len(f.table)*len(f.endpoints) > workMax {
+		f.deal()
+	} else {
+		f.fill()
+	}
 	return f.table
 }
 
@@ -78,6 +96,7 @@ type filling struct {
 // filler is an endpoint and the number of slots that it may still take.
 type filler struct {
 	hash  uint64
+	index int
 	share float64
 	room  int
 }
@@ -123,12 +142,25 @@ func (f *filling) fill() {
 		w := &wishes[0]
 		if e := &f.endpoints[w.endpoint]; e.room > 0 {
 			e.room--
-			f.table[w.slot] = int(w.endpoint)
+			f.table[w.slot] = e.index
 			heap.Pop(&wishes)
 			continue
 		}
 		*w = f.choose(int(w.slot))
 		heap.Fix(&wishes, 0)
+	}
+}
+
+// deal gives the slots to the endpoints in turn.
+func (f *filling) deal() {
+	for s := 0; s < len(f.table); {
+		for i := range f.endpoints {
+			if e := &f.endpoints[i]; e.room > 0 && s < len(f.table) {
+				e.room--
+				f.table[s] = e.index
+				s++
+			}
+		}
 	}
 }
 

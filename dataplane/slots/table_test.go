@@ -1,10 +1,12 @@
 package slots
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -66,5 +68,68 @@ func TestHashedTableMovesFewClients(t *testing.T) {
 		if worst > 0.02 {
 			t.Errorf("%d endpoints: %.2f %% more move than the share", n, 100*worst)
 		}
+	}
+}
+
+// TestExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise within one slot.
+func TestExactShares(t *testing.T) {
+	for _, weights := range [][]uint16{{1, 3, 6}, {2, 6, 12}, {0, 0, 0, 0, 0}, {5}, {100, 100, 1}, {65535, 1}, {1000, 999, 997, 3}} {
+		all := population(len(weights), 1)
+		total := 0
+		for i := range weights {
+			all[i].Weight = weights[i]
+			total += all[i].Share()
+		}
+		table := Table(all, false)
+		exact := true
+		for i, n := range counts(table, len(all)) {
+			want := float64(all[i].Share()*len(table)) / float64(total)
+			exact = exact && float64(n) == want
+			if off := float64(n) - want; off >= 1 || off <= -1 {
+				t.Errorf("weights %v: endpoint %d has %d of %d slots, want %.1f", weights, i, n, len(table), want)
+			}
+		}
+		t.Logf("weights %v: %d slots, exact: %v", weights, len(table), exact)
+	}
+}
+
+// TestTablesAreBounded: hashed tables, and the time that they take.
+func TestTablesAreBounded(t *testing.T) {
+	for _, n := range []int{10, 1000, 4096, 20_000} {
+		all := population(n, 3)
+		for _, hashed := range []bool{true, false} {
+			began := time.Now()
+			table := Table(all, hashed)
+			t.Logf("%d endpoints, hashed %v: %d slots, %v", n, hashed, len(table), time.Since(began))
+			if len(table) > TableSize(n) || hashed && len(table) > hashedMax {
+				t.Errorf("%d endpoints: %d slots", n, len(table))
+			}
+		}
+	}
+}
+
+// TestTableDependsOnTheSetAlone: neither the order of the endpoints nor history matters.
+func TestTableDependsOnTheSetAlone(t *testing.T) {
+	all := population(30, 5)
+	all[3].Weight = 7
+	for _, hashed := range []bool{true, false} {
+		want := Table(all, hashed)
+		other := slices.Clone(all)
+		rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+		for s, e := range Table(other, hashed) {
+			if other[e] != all[want[s]] {
+				t.Fatalf("slot %d has %v and %v", s, other[e], all[want[s]])
+			}
+		}
+	}
+}
+
+// TestJenkinsAtItsEnds: TestNodesAgreeOnTheEndpointOfAClient compares it with the kernel.
+func TestJenkinsAtItsEnds(t *testing.T) {
+	if got := Jenkins(nil, 0); got != 0xdeadbeef {
+		t.Errorf("%#x", got)
+	}
+	if Scale(1<<31, 10) != 5 || Scale(math.MaxUint32, 10) != 9 {
+		t.Error("Scale")
 	}
 }

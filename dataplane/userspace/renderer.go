@@ -38,6 +38,8 @@ type Renderer struct {
 type Settings struct {
 	// LeastConnections says to balance by the number of open connections, not in turn.
 	LeastConnections bool
+	// Seed is what hashes of clients begin with.
+	Seed uint32
 	// AccessLog says to log connections that have ended.
 	AccessLog bool
 	// Guarded says that writers of addresses have a guard.
@@ -78,7 +80,7 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, by: view.Balancing, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
 	for i := range view.Ports[r.family] {
 		if r.part == Addresses {
 			d.addresses(&view.Ports[r.family][i])
@@ -98,6 +100,7 @@ type draft struct {
 	ctx           context.Context
 	service       service.Key
 	proxyProtocol bool
+	by            service.Balancing
 	settings      Settings
 	facts         *service.NodeFacts
 	family        service.Family
@@ -159,6 +162,14 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
 	t.LeastConnections, t.Log = d.settings.LeastConnections, d.settings.AccessLog
+	if t.By = d.by; t.By.Hashes() {
+		t.Seed = d.settings.Seed
+	}
+	for _, e := range p.Reachable() {
+		if e.Share() != 1 {
+			t.setWeight(e.AddrPort, e.Weight)
+		}
+	}
 	has := t.roles()
 	for _, e := range p.Serving { // of UDP alone
 		if has[e.AddrPort] == 0 {

@@ -303,8 +303,7 @@ const (
 	annotationFlags     = "sluice.dev/ipvs-flags"
 )
 
-// Schedulers are the kernel's schedulers that a Policy may allow. No weights are set here, so the
-// weighted ones act like the plain ones.
+// Schedulers are the kernel's schedulers that a Policy may allow.
 var Schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
 
 // hashing are the schedulers that have flags: a port flag and a fallback flag,

@@ -10,9 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // sources returns distinct addresses of the loopback interface.
@@ -258,5 +261,40 @@ func TestAnotherAlgorithmLosesNothing(t *testing.T) {
 	b.serve(b.view)
 	if batch := b.ledger.Plan(); batch != nil && len(batch.Changes) > 0 {
 		t.Errorf("the same Service again writes %d changes", len(batch.Changes))
+	}
+}
+
+// TestBalancedTextAndWriterAgree is TestTextAndWriterAgree for each algorithm, on all kinds of frontends.
+func TestBalancedTextAndWriterAgree(t *testing.T) {
+	for _, family := range service.Families {
+		for _, name := range service.Balancings() {
+			t.Run(family.String()+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				f := writertest.NewFixture(family)
+				spec := f.Variety()[0]
+				spec.Balancing, _ = service.ParseBalancing(name)
+				spec.Ports[0].NodePort = 30080
+				spec.ExternalIPs[family], spec.ExternalLocal = []netip.Addr{f.A}, true
+				heavy := f.Slice(f.B)
+				heavy.Name, heavy.Weight = "heavy", 3
+				written := newWorld(t, family, kernel.WriterConfig{})
+				view := service.Resolve(spec.Key, &spec, []*service.Slice{f.Slice(f.A), heavy}, &written.facts)
+				objects := append(written.renderer.Node(&written.facts), written.renderer.Service(t.Context(), &view, &written.facts)...)
+				written.serve(&view)
+				written.commit()
+				slices.SortStableFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+				objects = slices.CompactFunc(objects, func(a, b dataplane.Object) bool { return a.ID == b.ID })
+				compare(t, written.read(), objects, "what the writer wrote")
+				text, err := render.Text(family, objects)
+				check(t, err)
+				loaded := newWorld(t, family, kernel.WriterConfig{})
+				loaded.nft(text, "-f", "-")
+				compare(t, loaded.read(), objects, "what nft loaded")
+				listed := written.nft("", "list", "table", written.table())
+				if again := loaded.nft("", "list", "table", loaded.table()); sortedLines(again) != sortedLines(listed) {
+					t.Errorf("nft lists what the writer wrote as\n%s\nand what it loaded itself as\n%s", listed, again)
+				}
+			})
+		}
 	}
 }

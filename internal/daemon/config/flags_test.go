@@ -336,7 +336,7 @@ func TestServingFlags(t *testing.T) {
 		words []string
 	}{
 		"serving": {BindServing, 36, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"render":  {BindRender, 15, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"render":  {BindRender, 16, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
