@@ -127,6 +127,8 @@ func specOf(n int, variant uint64) *service.Spec {
 	}
 	if d.percent(25) {
 		s.AffinitySeconds = []int{10, 10800}[d.IntN(2)]
+	} else if d.percent(25) {
+		s.Balancing = service.Balancing(d.IntN(len(service.Balancings())))
 	}
 	return s
 }
@@ -150,6 +152,10 @@ func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 			}
 		}
 	}
+	if d.percent(20) {
+		s.Weight = uint16(1 + d.IntN(5))
+	}
+	s.Drains = d.percent(5)
 	hinted := d.percent(20)
 	for range d.IntN(5) {
 		s.Endpoints = append(s.Endpoints, endpointOf(d, s.Family, hinted))
