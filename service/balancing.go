@@ -45,3 +45,11 @@ func Weighted(endpoints []Endpoint) bool {
 	}
 	return false
 }
+
+// TotalShare returns the sum of the shares of endpoints.
+func TotalShare(endpoints []Endpoint) (total int) {
+	for i := range endpoints {
+		total += endpoints[i].Share()
+	}
+	return total
+}
