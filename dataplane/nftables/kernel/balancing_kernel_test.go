@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -172,6 +173,53 @@ func TestConnectionHashSpreadsAClient(t *testing.T) {
 	}
 }
 
+// TestHashesOverIPv6: keys of 16 and 20 bytes hash as package slots predicts.
+func TestHashesOverIPv6(t *testing.T) {
+	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
+		w := newWorld(t, service.IPv6, kernel.WriterConfig{})
+		clusterIP := netip.MustParseAddrPort("[fd00:172::1]:80")
+		check(t, w.node.AddLinkRoute(netip.MustParsePrefix("fd00:172::/32"), "lo"))
+		port := service.PortView{Name: "http", Protocol: service.UDP, Port: 80, HasAny: true, ClusterIP: clusterIP.Addr()}
+		var sockets []net.PacketConn
+		for i := range byte(4) {
+			at := netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x10, 15: 1 + i}), 8080)
+			check(t, w.node.AddAddress("lo", netip.PrefixFrom(at.Addr(), 128)))
+			socket, err := w.node.ListenPacket("udp6", at.String())
+			check(t, err)
+			t.Cleanup(func() { check(t, socket.Close()) })
+			sockets = append(sockets, socket)
+			port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: at})
+		}
+		w.serve(&service.View{
+			Key: service.Key{Namespace: "ns", Name: "svc6"}, Balancing: by, Ports: service.PerFamily[[]service.PortView]{service.IPv6: {port}},
+		})
+		w.commit()
+		table := slots.Table(port.Cluster, true)
+		for i := range byte(40) {
+			client := netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 14: i, 15: 1})
+			check(t, w.node.AddAddress("lo", netip.PrefixFrom(client, 128)))
+			var from netip.AddrPort
+			check(t, w.node.Do(func() error {
+				conn, err := net.DialUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(client, 0)), net.UDPAddrFromAddrPort(clusterIP))
+				if err != nil {
+					return err
+				}
+				from = conn.LocalAddr().(*net.UDPAddr).AddrPort()
+				_, err = conn.Write([]byte("hello"))
+				return errors.Join(err, conn.Close())
+			}))
+			if by == service.SourceHash {
+				from = netip.AddrPortFrom(client, 0)
+			}
+			at := sockets[table[slots.Slot(from, len(table), 0)]]
+			check(t, at.SetReadDeadline(time.Now().Add(5*time.Second)))
+			if _, _, err := at.ReadFrom(make([]byte, 16)); err != nil {
+				t.Fatalf("%v: %v did not reach the endpoint of its slot: %v", by, from, err)
+			}
+		}
+	}
+}
+
 // TestRoundRobinTakesTurns, also while another Service has connections in between.
 func TestRoundRobinTakesTurns(t *testing.T) {
 	b := newBackends(t, 5)
@@ -297,4 +345,48 @@ func TestBalancedTextAndWriterAgree(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCostOfANewConnection reports what the first datagram of a client costs by each algorithm, in rounds that alternate. Its bound
+// is far above the differences, which are within the noise of a shared machine.
+func TestCostOfANewConnection(t *testing.T) {
+	const rounds, perRound = 9, 4000
+	from := sources(rounds * perRound)
+	costs := map[service.Balancing][]time.Duration{}
+	all := map[service.Balancing]*backends{}
+	for by := range service.Balancing(len(service.Balancings())) {
+		all[by] = newBackends(t, 10)
+		all[by].balanced(by)
+	}
+	for round := range rounds {
+		for by, b := range all {
+			send := b.oneSocket()
+			check(t, b.node.Do(func() error {
+				began := threadTime(t)
+				for i := range perRound {
+					if _, err := send(netip.AddrPortFrom(from[round*perRound+i], 0), uint32(i)); err != nil {
+						return err
+					}
+				}
+				costs[by] = append(costs[by], (threadTime(t)-began)/perRound)
+				return nil
+			}))
+		}
+	}
+	for by, list := range costs {
+		slices.Sort(list)
+		t.Logf("%v: median %v, %v to %v", by, list[rounds/2], list[0], list[rounds-1])
+	}
+	for by, list := range costs {
+		if list[0] > costs[service.Random][0]*3/2 {
+			t.Errorf("%v costs %v, random %v", by, list[0], costs[service.Random][0])
+		}
+	}
+}
+
+// threadTime returns the CPU time of the thread, which the caller has locked.
+func threadTime(t *testing.T) time.Duration {
+	var at unix.Timespec
+	check(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at))
+	return time.Duration(at.Nano())
 }
