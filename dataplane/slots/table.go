@@ -140,7 +140,8 @@ func (f *filling) fill() {
 	heap.Init(&wishes)
 	for len(wishes) > 0 {
 		w := &wishes[0]
-		if e := &f.endpoints[w.endpoint]; e.room > 0 {
+		full := math.IsInf(w.distance, 1) // rounding has left less room than there are slots
+		if e := &f.endpoints[w.endpoint]; e.room > 0 || full {
 			e.room--
 			f.table[w.slot] = e.index
 			heap.Pop(&wishes)

@@ -108,6 +108,27 @@ func TestTablesAreBounded(t *testing.T) {
 	}
 }
 
+// TestAnyWeights: each table is full, and no endpoint exceeds its part by more than the bound.
+func TestAnyWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		all := population(1+r.IntN(60), r.Uint64N(1000))
+		total := 0
+		for i := range all {
+			all[i].Weight = uint16(r.Uint32() >> (16 + r.IntN(16)))
+			total += all[i].Share()
+		}
+		for _, hashed := range []bool{true, false} {
+			table := Table(all, hashed)
+			for i, n := range counts(table, len(all)) {
+				if part := float64(all[i].Share()) / float64(total); float64(n) > float64(len(table))*(part+excess)+2 {
+					t.Errorf("hashed %v: endpoint %d of %d has %d of %d slots, its part is %v", hashed, i, len(all), n, len(table), part)
+				}
+			}
+		}
+	}
+}
+
 // TestTableDependsOnTheSetAlone: neither the order of the endpoints nor history matters.
 func TestTableDependsOnTheSetAlone(t *testing.T) {
 	all := population(30, 5)

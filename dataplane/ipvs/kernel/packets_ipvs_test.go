@@ -247,3 +247,43 @@ func TestKernelDrainer(t *testing.T) {
 		}
 	})
 }
+
+// TestBalancing: weights are shares, and hashes send a client to one endpoint, with each of its connections or with each
+// of its ports.
+func TestBalancing(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		const asked = 80
+		far := func(by service.Balancing, weight uint16) (n int) {
+			p := c.Port()
+			p.Cluster = []service.Endpoint{c.Endpoints(3)[0], c.Endpoints(3)[2]}
+			p.Cluster[1].Weight = weight
+			view := c.View(p)
+			view.Balancing = by
+			renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
+			objects := append(renderer.Node(c.facts), renderer.Service(t.Context(), view, c.facts)...)
+			c.load(dataplane.NewFragment(service.Node, objects).Objects)
+			for range asked {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				answer, err := c.x.Ask(ctx, "tcp", netip.AddrPortFrom(c.ClusterIP, 80))
+				cancel()
+				c.must(err)
+				if answer.Backend == "far" {
+					n++
+				}
+			}
+			return n
+		}
+		if n := far(service.RoundRobin, 3); n != asked*3/4 {
+			t.Errorf("weights 1 and 3: %d of %d at the second", n, asked)
+		}
+		if n := far(service.Random, 1); n != asked/2 {
+			t.Errorf("equal weights in turn: %d of %d at the second", n, asked)
+		}
+		if n := far(service.SourceHash, 1); n != 0 && n != asked {
+			t.Errorf("one client: %d of %d at the second", n, asked)
+		}
+		if n := far(service.ConnectionHash, 1); n < asked/5 || n > asked*4/5 {
+			t.Errorf("one client, by port: %d of %d at the second", n, asked)
+		}
+	})
+}
