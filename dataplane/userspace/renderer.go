@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -68,8 +69,11 @@ func (r *Renderer) Node(*service.NodeFacts) []dataplane.Object {
 // opensPorts reports whether the part has a guard that lets health check ports answer.
 func (r *Renderer) opensPorts() bool { return r.part == Addresses && r.settings.Guarded }
 
-// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints.
+// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints or slots.
 func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
+	if port.FullTable && port.Endpoints > 0 {
+		port.Endpoints = slots.TableSize(port.Endpoints)
+	}
 	if r.part == Addresses {
 		return port.Addresses*(1+port.Endpoints) + port.VIPs*port.Ranges
 	}
