@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Slot returns the slot of a client in a table of a size, as the kernel finds it: by the client's address, and by its port
-// unless that is 0.
+// Slot returns the slot of a client in a table of a size, as the kernel finds it: by the client's address, and by its
+// port unless that is 0.
 func Slot(client netip.AddrPort, size int, seed uint32) int {
 	key := client.Addr().Unmap().AsSlice()
 	if port := client.Port(); port != 0 {

@@ -193,10 +193,10 @@ func (f *filling) choose(slot int) wish {
 	return best
 }
 
-// key returns what a slot hashes. The kernel scales a hash to the number of slots, so the two halves of a slot
-// are slots 2n and 2n+1 of a table of twice the size. When a table doubles, the halves want what the whole one wanted. As
-// endpoints are added, more and more of the second halves get a wish of their own, until the table
-// doubles again. So no number of endpoints moves many clients.
+// key returns what a slot hashes. The kernel scales a hash to the number of slots, so the two halves of a slot are
+// slots 2n and 2n+1 of a table of twice the size. When a table doubles, the halves want what the whole one wanted. As
+// endpoints are added, more and more of the second halves get a wish of their own, until the table doubles again. So
+// no number of endpoints moves many clients.
 func (f *filling) key(slot int) uint64 {
 	size := len(f.table)
 	if size&(size-1) != 0 || size <= hashedMin {

@@ -71,7 +71,8 @@ func TestHashedTableMovesFewClients(t *testing.T) {
 	}
 }
 
-// TestExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise within one slot.
+// TestExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise within one
+// slot.
 func TestExactShares(t *testing.T) {
 	for _, weights := range [][]uint16{{1, 3, 6}, {2, 6, 12}, {0, 0, 0, 0, 0}, {5}, {100, 100, 1}, {65535, 1}, {1000, 999, 997, 3}} {
 		all := population(len(weights), 1)

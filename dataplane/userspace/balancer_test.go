@@ -260,8 +260,8 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 	}
 }
 
-// TestHashesFollowTheKernel: a client gets the endpoint that nftables mode chooses; see package slots. Only endpoints that fail give
-// way to the next ones.
+// TestHashesFollowTheKernel: a client gets the endpoint that nftables mode chooses; see package slots. Only endpoints
+// that fail give way to the next ones.
 func TestHashesFollowTheKernel(t *testing.T) {
 	const seed = 99
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {

@@ -43,8 +43,8 @@ func (p Policy) EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice
 	}, n.warnings
 }
 
-// annotationWeight and annotationCiliumWeight are the annotations with the weight of all endpoints of a slice. The first
-// one counts.
+// annotationWeight and annotationCiliumWeight are the annotations with the weight of all endpoints of a slice. The
+// first one counts.
 const (
 	annotationWeight       = "sluice.dev/weight"
 	annotationCiliumWeight = "service.cilium.io/weight"

@@ -325,8 +325,8 @@ func (w *walker) addressType(a netip.Addr) uint32 {
 	}
 }
 
-// numgen loads a number from offset to offset+modulus-1: a random one, or the next one. Where the turns are is not modelled, so
-// that each number can be the next one.
+// numgen loads a number from offset to offset+modulus-1: a random one, or the next one. Where the turns are is not
+// modelled, so that each number can be the next one.
 type numgen struct {
 	modulus, offset uint32
 	to              int

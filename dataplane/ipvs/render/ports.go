@@ -169,8 +169,8 @@ func (p *portDraft) renderHairpins() {
 	}
 }
 
-// balancers are the schedulers of algorithms. The Maglev tables of mh do not depend on the node, but for the order in which
-// endpoints came.
+// balancers are the schedulers of algorithms. The Maglev tables of mh differ between nodes only as far as the order
+// differs in which endpoints were added.
 var balancers = map[service.Balancing]service.Scheduling{
 	service.RoundRobin:     {Scheduler: "rr"},
 	service.SourceHash:     {Scheduler: "mh"},

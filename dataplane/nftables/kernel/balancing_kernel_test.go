@@ -35,8 +35,8 @@ func (b *backends) balanced(by service.Balancing) {
 	b.commit()
 }
 
-// chosen sends a datagram from each client, in rounds that fit into receive buffers, and returns the backend of each one and
-// the port that it used.
+// chosen sends a datagram from each client, in rounds that fit into receive buffers, and returns the backend of each
+// one and the port that it used.
 func (b *backends) chosen(from []netip.AddrPort, send sender) (at []int, ports []uint16) {
 	b.Helper()
 	at, ports = make([]int, len(from)), make([]uint16, len(from))
@@ -113,8 +113,8 @@ func anyPorts(addrs []netip.Addr) []netip.AddrPort {
 	return all
 }
 
-// TestNodesAgreeOnTheEndpointOfAClient sends from 100,000 clients through two nodes. Each client reaches the same endpoint,
-// which is the one that package slots predicts. The second node starts with other endpoints.
+// TestNodesAgreeOnTheEndpointOfAClient sends from 100,000 clients through two nodes. Each client reaches the same
+// endpoint, which is the one that package slots predicts. The second node starts with other endpoints.
 func TestNodesAgreeOnTheEndpointOfAClient(t *testing.T) {
 	const count = 100_000
 	from := sources(count)
@@ -350,8 +350,8 @@ func TestBalancedTextAndWriterAgree(t *testing.T) {
 	}
 }
 
-// TestCostOfANewConnection reports what the first datagram of a client costs by each algorithm, in rounds that alternate. Its bound
-// is far above the differences, which are within the noise of a shared machine.
+// TestCostOfANewConnection reports what the first datagram of a client costs by each algorithm, in rounds that
+// alternate. Its bound is far above the differences, which are within the noise of a shared machine.
 func TestCostOfANewConnection(t *testing.T) {
 	const rounds, perRound = 9, 4000
 	from := sources(rounds * perRound)

@@ -44,7 +44,8 @@ type result struct {
 	verdict  *Verdict
 }
 
-// eval runs one expression, except those of which any number can come; see walk.drawn. An error means that the evaluation does not know it.
+// eval runs one expression, except those of which any number can come; see walk.drawn. An error means that the
+// evaluation does not know it.
 func (w *walk) eval(e Expr, s *state, r *registers) (result, error) {
 	switch e := e.(type) {
 	case *Load, *Meta, *Conn, *ConnOriginal, *Fib:
