@@ -31,6 +31,8 @@ const (
 	OtherZoneHint
 	// OtherNode: the policy is Local, and it runs elsewhere.
 	OtherNode
+	// WeightZero: its EndpointSlice has weight 0, and others have another one.
+	WeightZero
 	// Repeated: the same address and port occurs elsewhere, in a better condition or
 	// earlier; only that occurrence counts.
 	Repeated
@@ -51,6 +53,7 @@ var reasonTexts = [...]struct{ name, text string }{
 	OtherNodeHint:          {"other-node-hint", "hinted for other nodes"},
 	OtherZoneHint:          {"other-zone-hint", "hinted for other zones"},
 	OtherNode:              {"other-node", "on another node, and the policy is Local"},
+	WeightZero:             {"weight-zero", "weight 0, so that it drains"},
 	Repeated:               {"repeated", "listed twice; the other entry counts"},
 	NoSuchPort:             {"no-such-port", "its EndpointSlice lists no port of this name and protocol"},
 }

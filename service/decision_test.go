@@ -48,13 +48,13 @@ func checkDecisions(t *testing.T, s scenario, family Family, i int, want *PortVi
 		if want.UsesCluster() {
 			seen[d.ByCluster]++
 			if d.ByCluster.Chosen() {
-				cluster = append(cluster, Endpoint{d.AddrPort, d.Local})
+				cluster = append(cluster, Endpoint{AddrPort: d.AddrPort, Local: d.Local, Weight: d.Slice.Weight})
 			}
 		}
 		if want.UsesLocal() {
 			seen[d.ByLocal]++
 			if d.ByLocal.Chosen() {
-				local = append(local, Endpoint{d.AddrPort, d.Local})
+				local = append(local, Endpoint{AddrPort: d.AddrPort, Local: d.Local, Weight: d.Slice.Weight})
 			}
 		}
 	}

@@ -11,7 +11,12 @@ type Endpoint struct {
 	AddrPort netip.AddrPort
 	// Local reports that it runs on this node.
 	Local bool
+	// Weight is the endpoint's share of new connections, compared with other endpoints; see Share.
+	Weight uint16
 }
+
+// Share returns the weight, which is 1 if none is given.
+func (e Endpoint) Share() int { return max(int(e.Weight), 1) }
 
 // String returns the identity of the endpoint as rule comments show it:
 // "10.0.0.1:80" or "[fd00::1]:80".
@@ -31,6 +36,9 @@ type Slice struct {
 	Ports  []SlicePort
 	// Endpoints have at least one parsable address each.
 	Endpoints []SliceEndpoint
+	// Weight is that of all endpoints of the slice, 0 for none given. Drains says that they have weight 0.
+	Weight uint16
+	Drains bool
 	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time:
 	// the earliest moment at which the change that this slice carries was
 	// caused. Zero when absent or unparsable.
@@ -46,7 +54,7 @@ func (s *Slice) Equal(other *Slice) bool {
 		return s == other
 	}
 	return s.Service == other.Service && s.Name == other.Name &&
-		s.Family == other.Family &&
+		s.Family == other.Family && s.Weight == other.Weight && s.Drains == other.Drains &&
 		slices.Equal(s.Ports, other.Ports) &&
 		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
 }

@@ -28,6 +28,7 @@ func refer(port *PortView, family Family, from []*Slice, node *NodeFacts) expect
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 					Local: where.NodeName == node.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
+					Weight: int(s.Weight), Drains: s.Drains,
 				})
 			}
 		}

@@ -20,7 +20,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		return view
 	}
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
-	view.Scheduling, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.ProxyProtocol, spec.FlowLog
+	view.Scheduling, view.Balancing, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.Balancing, spec.ProxyProtocol, spec.FlowLog
 	var s selection
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)
@@ -80,6 +80,8 @@ type gathering struct {
 	from []*Slice
 	// candidates are sorted as Endpoint.Compare does, without duplicates.
 	candidates []candidate
+	// anyDrains is set if a slice has weight 0.
+	anyDrains bool
 	// indexed says where each port stands in the slices, for a Service with many; nil otherwise.
 	indexed map[portID][]slicePort
 }
@@ -147,6 +149,7 @@ func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName st
 // reset makes room for what is to come.
 func (g *gathering) reset(family Family, port *Port, from []*Slice) {
 	g.from = from
+	g.anyDrains = slices.ContainsFunc(from, func(s *Slice) bool { return s.Drains })
 	count := 0
 	g.each(family, port, from, func(slice int32, _ uint16) { count += len(from[slice].Endpoints) })
 	g.candidates = slices.Grow(g.candidates[:0], count)
@@ -210,13 +213,11 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	if port.UsesCluster() {
 		rule := chooseTopology(&s.gathering, facts)
 		port.Topology = rule
-		s.collect(func(c *candidate) bool { return s.decided(c, false, rule.judge(c, s.endpoint(c).Where(), facts)) })
-		port.Cluster = s.keep()
+		port.Cluster = s.chosen(false, func(c *candidate) Reason { return rule.judge(c, s.endpoint(c).Where(), facts) })
 	}
 	if port.UsesLocal() {
 		enough := s.localStanding()
-		s.collect(func(c *candidate) bool { return s.decided(c, true, judgeLocal(c, enough)) })
-		port.Local = s.keep(port.Cluster)
+		port.Local = s.chosen(true, func(c *candidate) Reason { return judgeLocal(c, enough) }, port.Cluster)
 	}
 	if port.Protocol == UDP {
 		s.collect((*candidate).serving)
@@ -224,12 +225,21 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	}
 }
 
-// decided reports whether a candidate is chosen.
-func (s *selection) decided(c *candidate, local bool, why Reason) bool {
-	if s.trace != nil {
-		s.trace(c, local, why)
-	}
-	return why.Chosen()
+// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others.
+func (s *selection) chosen(local bool, judge func(*candidate) Reason, earlier ...[]Endpoint) []Endpoint {
+	drains := func(c *candidate) bool { return s.from[c.slice].Drains }
+	instead := s.anyDrains && slices.ContainsFunc(s.candidates, func(c candidate) bool { return !drains(&c) && judge(&c).Chosen() })
+	s.collect(func(c *candidate) bool {
+		why := judge(c)
+		if instead && why.Chosen() && drains(c) {
+			why = WeightZero
+		}
+		if s.trace != nil {
+			s.trace(c, local, why)
+		}
+		return why.Chosen()
+	})
+	return s.keep(earlier...)
 }
 
 // localStanding returns the standing that a local endpoint needs for the Local policy:
@@ -252,6 +262,7 @@ func (s *selection) collect(wanted func(*candidate) bool) {
 			s.scratch = append(s.scratch, Endpoint{
 				AddrPort: netip.AddrPortFrom(s.endpoint(c).Addr, c.port),
 				Local:    c.local,
+				Weight:   s.from[c.slice].Weight,
 			})
 		}
 	}

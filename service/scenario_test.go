@@ -76,7 +76,7 @@ func newScenario(c *choices) scenario {
 
 func newScenarioSlice(c *choices, name string) *Slice {
 	family := Family(c.upTo(2))
-	s := &Slice{Service: testKey, Name: name, Family: family}
+	s := &Slice{Service: testKey, Name: name, Family: family, Weight: uint16(c.upTo(3)), Drains: c.upTo(4) == 3}
 	for range c.upTo(4) {
 		s.Ports = append(s.Ports, SlicePort{
 			Name:     fmt.Sprint(oneOf(c, "", "p"), c.upTo(2)),

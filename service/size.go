@@ -1,5 +1,7 @@
 package service
 
+import "slices"
+
 // PortSize is how much one service port asks for in one family. It is counted without
 // resolving anything, so that the count costs little however much is asked for.
 type PortSize struct {
@@ -12,6 +14,8 @@ type PortSize struct {
 	NodePort bool
 	// Endpoints counts all of them, ready or not. One in two slices counts twice.
 	Endpoints int
+	// FullTable is set if the Service asks for an algorithm other than Random, or for weights.
+	FullTable bool
 }
 
 // Sizes calls yield with the size of each service port in a family that the Service has.
@@ -24,9 +28,11 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 	if len(spec.Ports) > portsUnindexed {
 		g.index(from)
 	}
+	fullTable := spec.Balancing != Random || slices.ContainsFunc(from, func(s *Slice) bool { return s.Weight > 1 })
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
 		size := PortSize{
+			FullTable: fullTable,
 			Addresses: 1 + len(spec.ExternalIPs[family]) + len(spec.LoadBalancerVIPs[family]),
 			External:  len(spec.ExternalIPs[family]),
 			VIPs:      len(spec.LoadBalancerVIPs[family]), Ranges: len(spec.SourceRanges[family]),

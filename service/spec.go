@@ -39,6 +39,8 @@ type Spec struct {
 	AffinitySeconds int
 	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
+	// Balancing is how new connections choose their endpoints. It is Random with ClientIP affinity.
+	Balancing Balancing
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
@@ -69,6 +71,7 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.HealthCheckNodePort == other.HealthCheckNodePort &&
 		s.AffinitySeconds == other.AffinitySeconds &&
 		s.Scheduling == other.Scheduling &&
+		s.Balancing == other.Balancing &&
 		s.ProxyProtocol == other.ProxyProtocol &&
 		s.FlowLog == other.FlowLog
 }

@@ -21,6 +21,8 @@ type View struct {
 	HealthCheckNodePort uint16
 	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
+	// Balancing is how new connections choose their endpoints.
+	Balancing Balancing
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
@@ -45,6 +47,7 @@ func (v *View) Equal(other *View) bool {
 	return v.Key == other.Key &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
+		v.Balancing == other.Balancing &&
 		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog &&
 		v.ReadyLocal == other.ReadyLocal
 }

@@ -57,6 +57,7 @@ type followedPage struct {
 
 var pages = []followedPage{
 	{page: "README.md", bench: nodeBench},
+	{page: "docs/balancing.md", bench: nodeBench},
 	{page: "docs/configuration.md", bench: nodeBench},
 	{page: "docs/explain.md", bench: nodeBench},
 	{page: "docs/health.md", bench: nodeBench},

@@ -79,7 +79,7 @@ func newBalancer(t targets, former *balancer) *balancer {
 }
 
 // Targets implements relay.Balancer.
-func (b *balancer) Targets(netip.Addr) []netip.AddrPort {
+func (b *balancer) Targets(netip.AddrPort) []netip.AddrPort {
 	at := b.to[rand.IntN(len(b.to))]
 	if b.affinity == 0 {
 		return []netip.AddrPort{at}

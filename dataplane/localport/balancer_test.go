@@ -16,7 +16,7 @@ var pods = []netip.AddrPort{
 func picked(b *balancer) []netip.AddrPort {
 	var all []netip.AddrPort
 	for range 200 { // one of three stays unseen with a probability of 1e-34
-		all = append(all, b.Targets(netip.Addr{})...)
+		all = append(all, b.Targets(netip.AddrPort{})...)
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
 	return slices.Compact(all)
@@ -58,14 +58,14 @@ func TestBalancerRemembersOneTarget(t *testing.T) {
 		seen := make(map[netip.AddrPort]bool)
 		for range 200 {
 			time.Sleep(61 * time.Second)
-			seen[b.Targets(netip.Addr{})[0]] = true
+			seen[b.Targets(netip.AddrPort{})[0]] = true
 		}
 		if len(seen) != len(pods) {
 			t.Errorf("after pauses picked %v only", seen)
 		}
 		clear(seen)
 		for range 200 {
-			seen[newBalancer(targets{to: pods, affinity: time.Hour}, b).Targets(netip.Addr{})[0]] = true
+			seen[newBalancer(targets{to: pods, affinity: time.Hour}, b).Targets(netip.AddrPort{})[0]] = true
 		}
 		if len(seen) != len(pods) {
 			t.Errorf("with another timeout picked %v only", seen)

@@ -12,7 +12,7 @@ type Balancer interface {
 	Budget() *Budget
 	// Targets returns where to connect a client, in the order to try. Without any, a connection
 	// is reset and a datagram dropped.
-	Targets(client netip.Addr) []netip.AddrPort
+	Targets(client netip.AddrPort) []netip.AddrPort
 	// Keeps reports whether a client's UDP session stays with its target.
 	Keeps(client netip.Addr, target netip.AddrPort) bool
 	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
@@ -32,7 +32,7 @@ type Fixed netip.AddrPort
 
 // Budget implements Balancer, as do the others.
 func (Fixed) Budget() *Budget                                  { return nil }
-func (f Fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.AddrPort{netip.AddrPort(f)} }
+func (f Fixed) Targets(netip.AddrPort) []netip.AddrPort        { return []netip.AddrPort{netip.AddrPort(f)} }
 func (f Fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
 func (Fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
 func (Fixed) Connected(*Connection) (ended func())             { return func() {} }

@@ -88,7 +88,7 @@ type two struct {
 	failed *[]error
 }
 
-func (b two) Targets(netip.Addr) []netip.AddrPort {
+func (b two) Targets(netip.AddrPort) []netip.AddrPort {
 	return []netip.AddrPort{b.first, netip.AddrPort(b.Fixed)}
 }
 func (b two) Failed(_ netip.AddrPort, err error, _ bool) { *b.failed = append(*b.failed, err) }

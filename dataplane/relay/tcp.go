@@ -123,7 +123,7 @@ func addrOf(end net.Addr) netip.AddrPort {
 // connect tries the targets of a client in turn; the connection is nil if none accepts. Each gets
 // its share of the time.
 func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
-	targets := s.balancer().Targets(client.Addr())
+	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
 		s.balancer().Refused(client.Addr(), NoTarget)
 		return nil, netip.AddrPort{}

@@ -119,7 +119,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	if known != nil {
 		known.close()
 	}
-	conn, target := s.connect(from)
+	conn, target := s.connect(netip.AddrPortFrom(from, client.Port()))
 	if conn == nil {
 		return nil
 	}
@@ -141,10 +141,10 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 
 // connect opens a socket to the first target of a client that it can be opened to, nil if there is
 // none.
-func (s *udpServer) connect(client netip.Addr) (*net.UDPConn, netip.AddrPort) {
+func (s *udpServer) connect(client netip.AddrPort) (*net.UDPConn, netip.AddrPort) {
 	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
-		s.balancer().Refused(client, NoTarget)
+		s.balancer().Refused(client.Addr(), NoTarget)
 		return nil, netip.AddrPort{}
 	}
 	for i, target := range targets {
@@ -156,7 +156,7 @@ func (s *udpServer) connect(client netip.Addr) (*net.UDPConn, netip.AddrPort) {
 			s.balancer().Failed(target, err, i < len(targets)-1)
 		}
 	}
-	s.balancer().Refused(client, Unreachable)
+	s.balancer().Refused(client.Addr(), Unreachable)
 	return nil, netip.AddrPort{}
 }
 

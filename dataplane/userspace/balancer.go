@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -35,6 +36,9 @@ type balancer struct {
 	table *Table
 	// roles are those of the table, for UDP alone: they are asked for with each datagram.
 	roles map[netip.AddrPort]roles
+	// turns are the numbers of the table's endpoints in the order of their turns, or by slots of hashes, for clients in
+	// Near and for others. Without it, each endpoint has one turn.
+	turns [2][]int
 	// next is where the search for an endpoint begins, for clients without affinity to one.
 	next uint
 	// known are the endpoints that have had a client here, as long as they are in the table or
@@ -66,14 +70,21 @@ func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Proto
 		registry: registry, port: registry.hold(id), protocol: protocol, drainDeadline: drainDeadline, run: run,
 		next: rand.Uint(), known: make(map[netip.AddrPort]*served), failing: make(map[netip.AddrPort]failing),
 	}
-	b.turnTo(t)
+	b.use(t)
 	return b
 }
 
-// use replaces the table. Endpoints that have left drain; those that are back do not.
+// use replaces the table. One goroutine calls it. Endpoints that have left drain; those that are back do not.
 func (b *balancer) use(t *Table) {
 	b.mu.Lock()
+	former, turns := b.table, b.turns
+	b.mu.Unlock()
+	if former == nil || !former.sharesAlike(t) {
+		turns = [2][]int{t.turns(t.To), t.turns(t.NearTo)} // takes a while for many endpoints
+	}
+	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.turns = turns
 	b.turnTo(t)
 }
 
@@ -149,15 +160,17 @@ func (b *balancer) cut(k *served) {
 	}
 }
 
-// Targets returns the endpoints to try: with affinity first the client's last one, then by round robin
-// or by load.
-func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
+// Targets returns the endpoints to try: with affinity first the client's last one, then by a hash of the client, by
+// round robin or by load.
+func (b *balancer) Targets(from netip.AddrPort) []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := b.table.targets(client)
+	client := from.Addr()
+	all, role := b.table.side(client)
 	if len(all) == 0 {
 		return nil
 	}
+	turns := turns{all, b.turns[role/inNearTo]}
 	now := time.Now()
 	chosen := make([]netip.AddrPort, 0, triesMax)
 	if b.table.Affinity > 0 {
@@ -165,35 +178,65 @@ func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
 			chosen = append(chosen, at)
 		}
 	}
-	first := int(b.next % uint(len(all)))
+	first := int(b.next % uint(turns.len()))
+	hashes := b.table.By.Hashes()
+	if hashes {
+		if b.table.By == service.SourceHash {
+			from = netip.AddrPortFrom(client, 0)
+		}
+		first = slots.Slot(from, turns.len(), b.table.Seed)
+	}
 	var loads []uint64
-	if b.table.LeastConnections {
+	if b.table.LeastConnections && b.table.By == service.Random {
 		loads = b.port.loads(all)
 	}
 	// Endpoints to avoid are a second choice, but a choice.
 	for _, avoided := range [...]bool{false, true} {
 		fits := func(at netip.AddrPort) bool { return b.avoided(at, now) == avoided && !slices.Contains(chosen, at) }
 		for len(chosen) < triesMax {
-			i := pick(all, loads, first, fits)
+			i := pick(turns, loads, first, fits)
 			if i < 0 {
 				break
 			}
-			if len(chosen) == 0 {
+			if len(chosen) == 0 && !hashes {
 				b.next = uint(i) + 1
 			}
-			chosen = append(chosen, all[i])
+			chosen = append(chosen, turns.at(i))
 		}
 	}
 	return chosen
 }
 
-// pick returns which endpoint comes next: the first that fits, or of those that fit, the one with
+// turns are endpoints in the order of turns; nil for that of the endpoints.
+type turns struct {
+	endpoints []netip.AddrPort
+	order     []int
+}
+
+func (t turns) len() int {
+	if t.order == nil {
+		return len(t.endpoints)
+	}
+	return len(t.order)
+}
+
+// endpoint returns the number of the endpoint whose turn it is.
+func (t turns) endpoint(i int) int {
+	if t.order == nil {
+		return i
+	}
+	return t.order[i]
+}
+
+func (t turns) at(i int) netip.AddrPort { return t.endpoints[t.endpoint(i)] }
+
+// pick returns whose turn comes next: that of the first endpoint that fits, or of those that fit, of the one with
 // the least load. It begins at first. Without one it returns a negative number.
-func pick(all []netip.AddrPort, loads []uint64, first int, fits func(netip.AddrPort) bool) int {
+func pick(all turns, loads []uint64, first int, fits func(netip.AddrPort) bool) int {
 	best := -1
-	for i := range all {
-		n := (first + i) % len(all)
-		if best >= 0 && loads[n] >= loads[best] || !fits(all[n]) {
+	for i := range all.len() {
+		n := (first + i) % all.len()
+		if best >= 0 && loads[all.endpoint(n)] >= loads[all.endpoint(best)] || !fits(all.at(n)) {
 			continue
 		}
 		if best = n; loads == nil {

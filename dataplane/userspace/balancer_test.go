@@ -1,6 +1,8 @@
 package userspace
 
 import (
+	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -42,7 +45,7 @@ func (b *balancer) connect(client netip.Addr, to netip.AddrPort, cut func()) (en
 func firsts(x *balancer, client netip.Addr, n int) map[netip.AddrPort]int {
 	got := map[netip.AddrPort]int{}
 	for range n {
-		got[x.Targets(client)[0]]++
+		got[x.Targets(netip.AddrPortFrom(client, 40000))[0]]++
 	}
 	return got
 }
@@ -55,7 +58,7 @@ func TestClientsGoRound(t *testing.T) {
 		}
 	}
 	for range 4 {
-		got := x.Targets(client)
+		got := x.Targets(netip.AddrPortFrom(client, 40000))
 		if len(slices.Compact(slices.SortedFunc(slices.Values(got), netip.AddrPort.Compare))) != triesMax {
 			t.Errorf("to try: %v, want %d", got, triesMax)
 		}
@@ -74,7 +77,7 @@ func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
 		if got := firsts(x, client, 30); got[b] != 15 || got[c] != 15 {
 			t.Errorf("two failures: %v", got)
 		}
-		if got := x.Targets(client); got[2] != a {
+		if got := x.Targets(netip.AddrPortFrom(client, 40000)); got[2] != a {
 			t.Errorf("to try: %v, want %v last", got, a)
 		}
 		x.connect(client, a, nil)()
@@ -91,7 +94,7 @@ func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
 			x.Failed(e, nil, true)
 			x.Failed(e, nil, true)
 		}
-		if got := x.Targets(client); len(got) != 3 {
+		if got := x.Targets(netip.AddrPortFrom(client, 40000)); len(got) != 3 {
 			t.Errorf("all fail: %v", got)
 		}
 	})
@@ -101,7 +104,7 @@ func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 		x := balance(table)
-		had := x.Targets(client)[0]
+		had := x.Targets(netip.AddrPortFrom(client, 40000))[0]
 		defer x.connect(client, had, nil)()
 		time.Sleep(9 * time.Second)
 		if got := firsts(x, client, 30); got[had] != 30 {
@@ -122,7 +125,7 @@ func TestAffinity(t *testing.T) {
 		}
 		x.Failed(had, nil, true)
 		x.Failed(had, nil, true)
-		if got := x.Targets(client); got[0] == had || got[2] != had {
+		if got := x.Targets(netip.AddrPortFrom(client, 40000)); got[0] == had || got[2] != had {
 			t.Errorf("it fails: %v", got)
 		}
 	})
@@ -254,5 +257,46 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 	}
 	if len((&Table{Allowed: many[:250], To: []netip.AddrPort{a}}).filter()) == 0 {
 		t.Error("250 ranges have no filter")
+	}
+}
+
+// TestHashesFollowTheKernel: a client gets the endpoint that nftables mode chooses; see package slots. Only endpoints
+// that fail give way to the next ones.
+func TestHashesFollowTheKernel(t *testing.T) {
+	const seed = 99
+	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
+		table := &Table{By: by, Seed: seed, To: []netip.AddrPort{a, b, c, d}}
+		x, again := balance(table), balance(table)
+		order := slots.Table([]service.Endpoint{{AddrPort: a}, {AddrPort: b}, {AddrPort: c}, {AddrPort: d}}, true)
+		for port := range uint16(200) {
+			from := netip.AddrPortFrom(client, port+1)
+			key := from
+			if by == service.SourceHash {
+				key = netip.AddrPortFrom(client, 0)
+			}
+			want := table.To[order[slots.Slot(key, len(order), seed)]]
+			if got := x.Targets(from); got[0] != want || !slices.Equal(got, again.Targets(from)) {
+				t.Fatalf("%v: %v goes to %v, want %v first", by, from, got, want)
+			}
+		}
+		first := x.Targets(netip.AddrPortFrom(client, 1))
+		for range failuresMax {
+			x.Failed(first[0], errors.New("refused"), true)
+		}
+		if got := x.Targets(netip.AddrPortFrom(client, 1)); got[0] != first[1] {
+			t.Errorf("%v: %v fails, and the client gets %v", by, first, got)
+		}
+	}
+}
+
+// TestWeightsInTurn: turns follow the weights, which a body has.
+func TestWeightsInTurn(t *testing.T) {
+	table := &Table{To: []netip.AddrPort{a, b, c}, Weights: map[netip.AddrPort]uint16{b: 3, c: 6}}
+	parsed, err := parseTable(table.body())
+	if err != nil || !maps.Equal(parsed.Weights, table.Weights) {
+		t.Fatal(parsed, err)
+	}
+	if got := firsts(balance(parsed), client, 100); got[a] != 10 || got[b] != 30 || got[c] != 60 {
+		t.Errorf("%v", got)
 	}
 }

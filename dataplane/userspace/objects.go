@@ -1,8 +1,10 @@
 package userspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -83,7 +86,10 @@ type Table struct {
 	// Service and Port are whose clients they are; the port may have no name.
 	Service service.Key
 	Port    string
-	// LeastConnections says to balance by the number of open connections.
+	// By is the algorithm that the Service asks for, and Seed what hashes begin with.
+	By   service.Balancing
+	Seed uint32
+	// LeastConnections says to balance by the number of open connections, if By is Random.
 	LeastConnections bool
 	// ProxyProtocol says to tell endpoints of the client, over TCP.
 	ProxyProtocol bool
@@ -96,6 +102,8 @@ type Table struct {
 	// what they send is dropped.
 	Near       []netip.Prefix
 	NearTo, To []netip.AddrPort
+	// Weights are those of endpoints that have another one than 1.
+	Weights map[netip.AddrPort]uint16
 	// Kept are endpoints that keep their UDP sessions and get no new ones.
 	Kept []netip.AddrPort
 }
@@ -111,6 +119,8 @@ const (
 	wordNearTo   = "near-to"
 	wordTo       = "to"
 	wordKept     = "keep"
+	wordBy       = "by"
+	wordWeight   = "weight"
 )
 
 // The only values of wordBalance and wordProxy.
@@ -141,6 +151,12 @@ func (t *Table) body() string {
 		if *s.on {
 			b.WriteString(s.word + " " + s.value + "\n")
 		}
+	}
+	if t.By != service.Random {
+		fmt.Fprintf(&b, "%s %s %d\n", wordBy, t.By, t.Seed)
+	}
+	for _, e := range slices.SortedFunc(maps.Keys(t.Weights), netip.AddrPort.Compare) {
+		fmt.Fprintf(&b, "%s %s %d\n", wordWeight, e, t.Weights[e])
 	}
 	if t.Affinity > 0 {
 		fmt.Fprintf(&b, "%s %d\n", wordAffinity, t.Affinity)
@@ -173,6 +189,10 @@ func parseTable(body string) (*Table, error) {
 		switch word {
 		case wordOf:
 			err = t.parseOf(value)
+		case wordBy:
+			err = t.parseBy(value)
+		case wordWeight:
+			err = t.parseWeight(value)
 		case wordAffinity:
 			_, err = fmt.Sscanf(value, "%d", &t.Affinity)
 		case wordAllow:
@@ -215,6 +235,52 @@ func (t *Table) parseOf(value string) error {
 	}
 	t.Service, t.Port = service.Key{Namespace: namespace, Name: of}, name
 	return nil
+}
+
+// parseBy reads an algorithm and its seed.
+func (t *Table) parseBy(value string) (err error) {
+	name, seed, _ := strings.Cut(value, " ")
+	known := false
+	if t.By, known = service.ParseBalancing(name); !known {
+		return fmt.Errorf("unknown algorithm %q", name)
+	}
+	_, err = fmt.Sscanf(seed, "%d", &t.Seed)
+	return err
+}
+
+// parseWeight reads an endpoint and its weight.
+func (t *Table) parseWeight(value string) error {
+	addr, text, _ := strings.Cut(value, " ")
+	at, err := netip.ParseAddrPort(addr)
+	weight, wrong := strconv.ParseUint(text, 10, 16)
+	t.setWeight(at, uint16(weight))
+	return cmp.Or(err, wrong)
+}
+
+func (t *Table) setWeight(at netip.AddrPort, weight uint16) {
+	if t.Weights == nil {
+		t.Weights = make(map[netip.AddrPort]uint16)
+	}
+	t.Weights[at] = weight
+}
+
+// turns returns the order in which endpoints have their turns, or the endpoints of the slots of hashes; nil for one
+// turn each.
+func (t *Table) turns(of []netip.AddrPort) []int {
+	if len(of) == 0 || !t.By.Hashes() && len(t.Weights) == 0 {
+		return nil
+	}
+	endpoints := make([]service.Endpoint, len(of))
+	for i, at := range of {
+		endpoints[i] = service.Endpoint{AddrPort: at, Weight: t.Weights[at]}
+	}
+	return slots.Table(endpoints, t.By.Hashes())
+}
+
+// sharesAlike reports whether the turns of both tables are the same.
+func (t *Table) sharesAlike(other *Table) bool {
+	return t.By.Hashes() == other.By.Hashes() && maps.Equal(t.Weights, other.Weights) &&
+		slices.Equal(t.To, other.To) && slices.Equal(t.NearTo, other.NearTo)
 }
 
 // id returns the Service port of a table at a place.

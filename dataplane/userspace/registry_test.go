@@ -22,7 +22,7 @@ func TestLeastConnections(t *testing.T) {
 	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
 	ends := map[netip.AddrPort]func(){}
 	for range 3 { // with equal loads, they go round
-		to := x.Targets(client)[0]
+		to := x.Targets(netip.AddrPortFrom(client, 40000))[0]
 		if ends[to] != nil {
 			t.Fatalf("%v has two connections, and another one none", to)
 		}
@@ -37,7 +37,7 @@ func TestLeastConnections(t *testing.T) {
 	if got := firsts(other, client, 10); got[a] != 0 || got[b] != 5 || got[c] != 5 {
 		t.Errorf("%v has two connections, the others one, got %v", a, got)
 	}
-	if got := x.Targets(client); got[2] != a {
+	if got := x.Targets(netip.AddrPortFrom(client, 40000)); got[2] != a {
 		t.Errorf("to try: %v, want %v last", got, a)
 	}
 	ends[a]()

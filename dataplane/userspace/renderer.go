@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -38,6 +39,8 @@ type Renderer struct {
 type Settings struct {
 	// LeastConnections says to balance by the number of open connections, not in turn.
 	LeastConnections bool
+	// Seed is what hashes of clients begin with.
+	Seed uint32
 	// Guarded says that writers of addresses have a guard.
 	Guarded bool
 	// HealthPort is the TCP port of the node's health server, which load balancers ask at their own
@@ -64,8 +67,11 @@ func (r *Renderer) Node(*service.NodeFacts) []dataplane.Object {
 // opensPorts reports whether the part has a guard that lets health check ports answer.
 func (r *Renderer) opensPorts() bool { return r.part == Addresses && r.settings.Guarded }
 
-// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints.
+// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints or slots.
 func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
+	if port.FullTable && port.Endpoints > 0 {
+		port.Endpoints = slots.TableSize(port.Endpoints)
+	}
 	if r.part == Addresses {
 		return port.Addresses*(1+port.Endpoints) + port.VIPs*port.Ranges
 	}
@@ -76,7 +82,7 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, by: view.Balancing, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
 	for i := range view.Ports[r.family] {
 		if r.part == Addresses {
 			d.addresses(&view.Ports[r.family][i])
@@ -96,6 +102,7 @@ type draft struct {
 	ctx           context.Context
 	service       service.Key
 	proxyProtocol bool
+	by            service.Balancing
 	settings      Settings
 	facts         *service.NodeFacts
 	family        service.Family
@@ -157,6 +164,14 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
 	t.LeastConnections = d.settings.LeastConnections
+	if t.By = d.by; t.By.Hashes() {
+		t.Seed = d.settings.Seed
+	}
+	for _, e := range p.Reachable() {
+		if e.Share() != 1 {
+			t.setWeight(e.AddrPort, e.Weight)
+		}
+	}
 	has := t.roles()
 	for _, e := range p.Serving { // of UDP alone
 		if has[e.AddrPort] == 0 {

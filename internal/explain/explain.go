@@ -172,7 +172,7 @@ func (e *explanation) evaluate() ([]way, error) {
 	if from.Port() == 0 {
 		from = netip.AddrPortFrom(e.sourceAt(rules), anyPort)
 	}
-	ways, err := rules.ways(packet{Src: from, Dst: e.To, Protocol: e.Protocol, In: e.in})
+	ways, err := rules.ways(packet{AnyPort: e.From.Port() == 0, Src: from, Dst: e.To, Protocol: e.Protocol, In: e.in})
 	slices.SortFunc(ways, func(a, b way) int {
 		return cmp.Or(cmp.Compare(b.Probability, a.Probability),
 			cmp.Compare(b2i(b.Verdict == Delivered), b2i(a.Verdict == Delivered)), a.To.Compare(b.To), cmp.Compare(a.Verdict, b.Verdict))

@@ -44,7 +44,7 @@ func (r *nftRules) clientMaps() []string {
 }
 
 func (r *nftRules) ways(p packet) ([]way, error) {
-	outcomes, err := r.Outcomes(rules.Packet{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, In: p.In})
+	outcomes, err := r.Outcomes(rules.Packet{AnyPort: p.AnyPort, Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, In: p.In})
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@ type packet struct {
 	Src, Dst netip.AddrPort
 	Protocol service.Protocol
 	In       string
+	// AnyPort says that the port of Src stands for any.
+	AnyPort bool
 }
 
 // way is one way in which a packet can end.

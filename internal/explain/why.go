@@ -134,9 +134,32 @@ func (w *why) endpoints(f *frontend) {
 		return
 	case f.policyLocal():
 		w.say("%s is Local: only endpoints on this node are used", policy)
+		w.algorithm(f)
 		return
 	}
 	w.topology(p)
+	w.algorithm(f)
+}
+
+// algorithm explains how one of the endpoints is chosen, unless all are equally probable.
+func (w *why) algorithm(f *frontend) {
+	endpoints := f.port.Cluster
+	if f.policyLocal() {
+		endpoints = f.port.Local
+	}
+	if service.Weighted(endpoints) {
+		w.say("endpoints have weights")
+	}
+	switch by := f.view.Balancing; {
+	case by == service.SourceHash:
+		w.say("balancing is sourceHash: all connections of %s go to one endpoint, the same on all nodes", w.From.Addr())
+	case by == service.ConnectionHash && w.From.Port() == 0:
+		w.say("balancing is connectionHash: the client's port decides (name one in --from)")
+	case by == service.ConnectionHash:
+		w.say("balancing is connectionHash: %s goes to one endpoint, the same on all nodes", w.From)
+	case by == service.RoundRobin:
+		w.say("balancing is roundRobin: endpoints take turns, and the probabilities are their shares")
+	}
 }
 
 // topology explains what else limits the endpoints.

@@ -42,7 +42,7 @@ type ListOptions struct {
 func (o ListOptions) heads() []string {
 	heads := []string{"NAME", "CLUSTER-IP", "PORTS", "ENDPOINTS", "STATE", "CHANGES", "LATENCY", "LONGEST", "RESTARTS"}
 	if o.Wide {
-		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "CHANGED")
+		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "BALANCING", "CHANGED")
 	}
 	if o.Namespaces {
 		heads = append([]string{"NAMESPACE"}, heads...)
@@ -57,7 +57,7 @@ func (o ListOptions) cells(s *Service, now time.Time) []string {
 	}
 	if o.Wide {
 		cells = append(cells, fmt.Sprint(s.Local), shortened(slices.Concat(s.ExternalIPs, s.LoadBalancerIPs), 3),
-			s.InternalPolicy, s.ExternalPolicy, age(now, s.LastChange))
+			s.InternalPolicy, s.ExternalPolicy, s.Balancing, age(now, s.LastChange))
 	}
 	if o.Namespaces {
 		cells = append([]string{s.Namespace}, cells...)
@@ -121,6 +121,9 @@ func (d *ServiceDetail) policies() string {
 	parts := []string{"internal traffic " + d.InternalPolicy}
 	if d.ExternalPolicy != "" {
 		parts = append(parts, "external traffic "+d.ExternalPolicy)
+	}
+	if d.AffinitySeconds == 0 && d.Balancing != "" {
+		parts = append(parts, "balancing "+d.Balancing)
 	}
 	if d.AffinitySeconds > 0 {
 		parts = append(parts, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds))
@@ -294,6 +297,8 @@ func (d *Decision) text() string {
 	switch {
 	case d == nil:
 		return ""
+	case d.Share > 0:
+		return fmt.Sprintf("yes: %s, %.3g %%", d.Why, 100*d.Share)
 	case d.Chosen:
 		return "yes: " + d.Why
 	default:

@@ -204,6 +204,8 @@ type Service struct {
 	InternalPolicy  string   `json:"internalTrafficPolicy"`
 	// ExternalPolicy is empty for a Service that is not reachable from outside.
 	ExternalPolicy string `json:"externalTrafficPolicy,omitempty"`
+	// Balancing is how new connections choose their endpoints; see service.Balancing.
+	Balancing string `json:"balancing"`
 	state.Record
 }
 
@@ -347,6 +349,8 @@ type Decision struct {
 	Rule string `json:"rule"`
 	// Why says it in words.
 	Why string `json:"why"`
+	// Share is the part of new connections, from 0 to 1, of a chosen endpoint. It is 0 if all have the same weight.
+	Share float64 `json:"share,omitempty"`
 }
 
 // Names is the answer for shell completion.

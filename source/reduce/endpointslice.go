@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,14 +30,42 @@ func (p Policy) EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice
 		n.add(field("addressType"), "the slice is ignored", "%q addresses cannot be served", object.AddressType)
 		return nil, n.warnings
 	}
+	weight, drains := weight(n, object.Annotations)
 	return &service.Slice{
 		Service:   service.Key{Namespace: intern(object.Namespace), Name: strings.Clone(owner)},
 		Name:      strings.Clone(object.Name),
 		Family:    family,
 		Ports:     slicePorts(n, object.Ports),
 		Endpoints: p.sliceEndpoints(n, family, object.Endpoints),
+		Weight:    weight,
+		Drains:    drains,
 		Trigger:   trigger(n, object.Annotations),
 	}, n.warnings
+}
+
+// annotationWeight and annotationCiliumWeight are the annotations with the weight of all endpoints of a slice. The
+// first one counts.
+const (
+	annotationWeight       = "sluice.dev/weight"
+	annotationCiliumWeight = "service.cilium.io/weight"
+	weightMax              = 1<<16 - 1
+)
+
+// weight reads the weight of the endpoints, 0 for none. drains says that it is given as 0.
+func weight(n *notes, annotations map[string]string) (weight uint16, drains bool) {
+	for _, name := range []string{annotationWeight, annotationCiliumWeight} {
+		text, given := annotations[name]
+		if !given {
+			continue
+		}
+		number, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+		if err != nil {
+			n.add(annotation(name), "weight 1 is used", "%q is not a weight (0 to %d)", text, weightMax)
+			return 0, false
+		}
+		return uint16(number), number == 0
+	}
+	return 0, false
 }
 
 // trigger reads when the change that the slice carries was caused.

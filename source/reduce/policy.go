@@ -14,6 +14,8 @@ type Policy struct {
 	Addresses service.AddressPolicy
 	// Schedulers are the IPVS schedulers that a Service may choose.
 	Schedulers []string
+	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
+	RandomOnly bool
 }
 
 // admits reports whether an address may be used. It warns otherwise; the effect says what happens

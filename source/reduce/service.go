@@ -47,6 +47,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		HealthCheckNodePort: healthCheckNodePort(n, spec),
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          p.scheduling(n, object.Annotations),
+		Balancing:           p.balancing(n, object),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 		FlowLog:             flowLog(n, object.Annotations),
 	}, n.warnings
@@ -303,8 +304,7 @@ const (
 	annotationFlags     = "sluice.dev/ipvs-flags"
 )
 
-// Schedulers are the kernel's schedulers that a Policy may allow. No weights are set here, so the
-// weighted ones act like the plain ones.
+// Schedulers are the kernel's schedulers that a Policy may allow.
 var Schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
 
 // hashing are the schedulers that have flags: a port flag and a fallback flag,
@@ -413,6 +413,31 @@ func flowLog(n *notes, annotations map[string]string) bool {
 		n.add(annotation(annotationFlowLog), "connections are not logged", "%q: must be true or false", text)
 	}
 	return false
+}
+
+// annotationBalancing is the annotation by which a Service chooses how its connections are balanced; see
+// docs/balancing.md.
+const annotationBalancing = "sluice.dev/balancing"
+
+func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
+	const isRandom = "endpoints are chosen at random"
+	name, asked := object.Annotations[annotationBalancing]
+	if !asked {
+		return service.Random
+	}
+	by, known := service.ParseBalancing(strings.TrimSpace(name))
+	switch {
+	case !known:
+		n.add(annotation(annotationBalancing), isRandom, "unknown algorithm %q; must be one of %s", name, strings.Join(service.Balancings(), ", "))
+	case by == service.Random:
+	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
+		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
+		return service.Random
+	case p.RandomOnly:
+		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
+		return service.Random
+	}
+	return by
 }
 
 // annotation is the path of an annotation:

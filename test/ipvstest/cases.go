@@ -119,6 +119,17 @@ var Cases = []rendertest.Case[render.Options]{
 		view.Scheduling = service.Scheduling{Scheduler: "sh", Ports: true}
 		return view
 	}},
+	{Name: "balancing-by-connection", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		view := w.View(w.Port())
+		view.Balancing = service.ConnectionHash
+		return view
+	}},
+	{Name: "balancing-weights", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.Port()
+		p.Cluster = w.Endpoints(3)
+		p.Cluster[1].Weight, p.Cluster[2].Weight = 3, 6
+		return w.View(p)
+	}},
 	{Name: "scaffold", Make: rendertest.ScaffoldOnly},
 	{
 		Name: "scaffold-options", Options: render.Options{MasqueradeBit: 5, RandomFully: true},

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 )
 
 // header is what an IP header of a family has where.
@@ -323,7 +325,8 @@ func (w *walker) addressType(a netip.Addr) uint32 {
 	}
 }
 
-// numgen loads a random number from offset to offset+modulus-1.
+// numgen loads a number from offset to offset+modulus-1: a random one, or the next one. Where the turns are is not
+// modelled, so that each number can be the next one.
 type numgen struct {
 	modulus, offset uint32
 	to              int
@@ -336,8 +339,8 @@ func parseNumgen(p *exprParser, data field) (expr, error) {
 	}
 	e := &numgen{modulus: f.uint32(unix.NFTA_NG_MODULUS), offset: f.uint32(unix.NFTA_NG_OFFSET)}
 	switch {
-	case f.uint32(unix.NFTA_NG_TYPE) != unix.NFT_NG_RANDOM:
-		return nil, unknownf("numgen type %d", f.uint32(unix.NFTA_NG_TYPE))
+	case f.uint32(unix.NFTA_NG_TYPE) > unix.NFT_NG_RANDOM:
+		return nil, refusef(unix.EINVAL, "numgen type %d", f.uint32(unix.NFTA_NG_TYPE))
 	case e.modulus == 0:
 		return nil, refusef(unix.ERANGE, "a random number below 0")
 	case uint64(e.offset)+uint64(e.modulus)-1 > math.MaxUint32:
@@ -353,6 +356,37 @@ func (e *numgen) eval(*walker, *state, *registers) bool {
 }
 
 func (e *numgen) draw(r *registers, n uint32) { r.storeUint32(e.to, e.offset+n) }
+
+// hash loads the Jenkins hash of bytes, scaled to numbers below the modulus.
+type hash struct {
+	from, size, to int
+	modulus, seed  uint32
+}
+
+func parseHash(p *exprParser, data field) (expr, error) {
+	f, err := p.attrs("hash", data, []uint16{
+		unix.NFTA_HASH_SREG, unix.NFTA_HASH_DREG, unix.NFTA_HASH_LEN, unix.NFTA_HASH_MODULUS, unix.NFTA_HASH_SEED,
+	}, []uint16{unix.NFTA_HASH_OFFSET, unix.NFTA_HASH_TYPE}, nil)
+	if err != nil {
+		return nil, err
+	}
+	e := &hash{size: int(f.uint32(unix.NFTA_HASH_LEN)), modulus: f.uint32(unix.NFTA_HASH_MODULUS), seed: f.uint32(unix.NFTA_HASH_SEED)}
+	switch {
+	case f.uint32(unix.NFTA_HASH_TYPE) != unix.NFT_HASH_JENKINS, f.uint32(unix.NFTA_HASH_OFFSET) != 0, e.size%wordBytes != 0:
+		return nil, unknownf("hash of type %d, of %d bytes", f.uint32(unix.NFTA_HASH_TYPE), e.size)
+	case e.modulus == 0:
+		return nil, refusef(unix.ERANGE, "a hash below 0")
+	}
+	if e.from, err = p.source(f.uint32(unix.NFTA_HASH_SREG), e.size); err == nil {
+		e.to, err = p.target(f.uint32(unix.NFTA_HASH_DREG), wordBytes)
+	}
+	return e, err
+}
+
+func (e *hash) eval(_ *walker, _ *state, r *registers) bool {
+	r.storeUint32(e.to, slots.Scale(slots.Jenkins(r.load(e.from, e.size), e.seed), e.modulus))
+	return true
+}
 
 // immediate loads a value.
 type immediate struct {

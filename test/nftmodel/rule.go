@@ -222,6 +222,7 @@ func init() {
 		"reject":    parseReject,
 		"dynset":    parseDynset,
 		"numgen":    parseNumgen,
+		"hash":      parseHash,
 		"counter":   parseCounter,
 	}
 }

@@ -17,6 +17,9 @@ type Endpoint struct {
 	Local bool
 	// ForNodes and ForZones are the hints.
 	ForNodes, ForZones []string
+	// Weight is its share, 0 for none given, and Drains says that it is given as 0.
+	Weight int
+	Drains bool
 }
 
 // fallback endpoints are used where none is ready.
@@ -93,7 +96,16 @@ func Select(all []Endpoint, node, zone string) Selection {
 	if len(s.Local) == 0 {
 		s.Local = keep(fallback, here)
 	}
+	s.Cluster, s.Local = undrained(s.Cluster), undrained(s.Local)
 	return s
+}
+
+// undrained leaves out endpoints of weight 0, unless all have it.
+func undrained(all []Endpoint) []Endpoint {
+	if others := keep(all, func(e Endpoint) bool { return !e.Drains }); len(others) > 0 {
+		return others
+	}
+	return all
 }
 
 // hinted returns the ready endpoints that are meant for this node, or else for its zone, or
@@ -147,7 +159,7 @@ const (
 	Delivered
 )
 
-// Route says what becomes of a connection. Its To are equally likely, and see an address of
+// Route says what becomes of a connection. Its To are as likely as their weights say, and see an address of
 // the node instead of the client's if Masqueraded is set. (An endpoint that is sent to itself
 // sees one in any case.)
 type Route struct {

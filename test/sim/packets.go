@@ -30,8 +30,9 @@ func newJudge(family service.Family, facts *service.NodeFacts, hosts []netip.Add
 // expectation is what has to become of a packet.
 type expectation struct {
 	verdict nftmodel.Verdict
-	// endpoints are equally likely; set when delivered.
+	// endpoints are as likely as their weights say; set when delivered. If the Service hashes, one of them is certain.
 	endpoints   []reference.Endpoint
+	hashes      bool
 	masqueraded bool
 }
 
@@ -124,6 +125,7 @@ func (s state) selection(family service.Family, port *service.Port) reference.Se
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 					Local: where.NodeName == s.facts.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
+					Weight: int(slice.Weight), Drains: slice.Drains,
 				})
 			}
 		}
@@ -165,7 +167,7 @@ func (j *judge) route(p nftmodel.Packet, c claimant) expectation {
 	verdict := map[reference.Fate]nftmodel.Verdict{
 		reference.Refused: nftmodel.Rejected, reference.Dropped: nftmodel.Dropped, reference.Delivered: nftmodel.Delivered,
 	}[r.Fate]
-	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded}
+	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded, hashes: spec.Balancing.Hashes()}
 }
 
 // fromPod reports whether a packet is recognised as that of a local pod.
@@ -182,6 +184,13 @@ func fromPod(d service.LocalDetector, p nftmodel.Packet) bool {
 // check compares with what the rules make of the packet.
 func (e expectation) check(p nftmodel.Packet, outcomes []nftmodel.Outcome) error {
 	want := e.ends(p)
+	if e.hashes && e.verdict == nftmodel.Delivered {
+		if len(outcomes) != 1 || want[end(outcomes[0].Verdict, outcomes[0].To, outcomes[0].Masqueraded)] == 0 {
+			return fmt.Errorf("packet %v from %q to %v/%v has %d outcomes, want one of\n%s%s", p.Src, p.In, p.Dst, p.Protocol, len(outcomes),
+				endsText(want), stepsOf(outcomes))
+		}
+		return nil
+	}
 	got := map[string]float64{}
 	for _, o := range outcomes {
 		if o.Mark != 0 && o.Verdict == nftmodel.Delivered {
@@ -207,9 +216,13 @@ func (e expectation) ends(p nftmodel.Packet) map[string]float64 {
 		return map[string]float64{end(e.verdict, p.Dst, false): 1}
 	}
 	ends := map[string]float64{}
+	total := 0
+	for _, to := range e.endpoints {
+		total += max(to.Weight, 1)
+	}
 	for _, to := range e.endpoints {
 		hairpin := to.At.Addr() == p.Src.Addr()
-		ends[end(e.verdict, to.At, e.masqueraded || hairpin)] += 1 / float64(len(e.endpoints))
+		ends[end(e.verdict, to.At, e.masqueraded || hairpin)] += float64(max(to.Weight, 1)) / float64(total)
 	}
 	return ends
 }

@@ -249,7 +249,11 @@ func (g *generator) verb() verb {
 
 func (g *generator) emit(do verb, n, m int) {
 	// Variants are small so that lists are easy to read.
-	g.events = append(g.events, event{do, n, m, g.Uint64N(1 << 16)})
+	variant := g.Uint64N(1 << 16)
+	if (do == setService || do == setSlice) && g.IntN(4) == 0 {
+		variant |= balanced
+	}
+	g.events = append(g.events, event{do, n, m, variant})
 }
 
 // add chooses what an event is about.

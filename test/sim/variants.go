@@ -71,6 +71,9 @@ func sliceName(n, m int) string { return fmt.Sprintf("s%d-%d", n, m) }
 // regressions are written in variants.
 type random struct{ *rand.Rand }
 
+// balanced is the first variant of Services that may choose an algorithm, and of slices with weights.
+const balanced = 1 << 16
+
 func newRandom(variant uint64, n int) random {
 	return random{rand.New(rand.NewPCG(variant, uint64(n)))}
 }
@@ -127,6 +130,8 @@ func specOf(n int, variant uint64) *service.Spec {
 	}
 	if d.percent(25) {
 		s.AffinitySeconds = []int{10, 10800}[d.IntN(2)]
+	} else if variant >= balanced {
+		s.Balancing = service.Balancing(d.IntN(len(service.Balancings())))
 	}
 	return s
 }
@@ -153,6 +158,10 @@ func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 	hinted := d.percent(20)
 	for range d.IntN(5) {
 		s.Endpoints = append(s.Endpoints, endpointOf(d, s.Family, hinted))
+	}
+	if variant >= balanced {
+		s.Weight = uint16(1 + d.IntN(5))
+		s.Drains = d.percent(25)
 	}
 	return s
 }

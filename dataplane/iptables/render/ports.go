@@ -191,25 +191,27 @@ func (p *portDraft) masqueradeInternal() []dataplane.ID {
 	return []dataplane.ID{natChain(ChainMarkMasq)}
 }
 
-// balance writes one DNAT rule per endpoint. Rule i of n matches with probability 1/(n-i), so
-// each endpoint gets the same share.
+// balance writes one DNAT rule per endpoint. A rule matches with the share of its endpoint in what is left for it and
+// those behind it, so each endpoint gets its share.
 func (p *portDraft) balance(endpoints []service.Endpoint) {
-	for i, e := range endpoints {
+	left := service.TotalShare(endpoints)
+	for _, e := range endpoints {
 		p.line()
 		p.text = append(append(p.text, "-p "...), p.protocol...)
 		p.text = append(p.text, ' ')
-		p.chance(len(endpoints) - i)
+		left = p.chance(e, left)
 		p.translate(e)
 	}
 }
 
-// chance appends the match for one in k packets.
-func (p *portDraft) chance(k int) {
-	if k == 1 {
-		return
+// chance appends the match for an endpoint's share of what is left, and returns what is left then.
+func (p *portDraft) chance(e service.Endpoint, left int) int {
+	share := e.Share()
+	if share < left {
+		p.text = append(p.text, "-m statistic --mode random --probability "...)
+		p.text = append(appendProbability(p.text, share, left), ' ')
 	}
-	p.text = append(p.text, "-m statistic --mode random --probability "...)
-	p.text = append(appendProbability(p.text, k), ' ')
+	return left - share
 }
 
 // translate appends the target for an endpoint.
@@ -238,9 +240,10 @@ func (p *portDraft) balanceSticky(endpoints []service.Endpoint, refs []dataplane
 		p.recentList(" --reap", names[i])
 		p.text = append(append(p.text, "-j "...), names[i]...)
 	}
+	left := service.TotalShare(endpoints)
 	for i, name := range names {
 		p.line()
-		p.chance(len(names) - i)
+		left = p.chance(endpoints[i], left)
 		p.text = append(append(p.text, "-j "...), name...)
 	}
 	return refs

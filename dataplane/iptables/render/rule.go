@@ -105,10 +105,10 @@ func appendNot(b []byte, not bool) []byte {
 // with a threshold (include/uapi/linux/netfilter/xt_statistic.h).
 const probabilityOne = 1 << 31
 
-// appendProbability appends the probability 1/k as iptables-save prints it: the kernel's
-// threshold with eleven decimals, enough to restore the same threshold. k is at least 1.
-func appendProbability(b []byte, k int) []byte {
-	threshold := (probabilityOne + k/2) / k
+// appendProbability appends the probability part/k as iptables-save prints it: the kernel's
+// threshold with eleven decimals, enough to restore the same threshold. k is at least part.
+func appendProbability(b []byte, part, k int) []byte {
+	threshold := (probabilityOne*int64(part) + int64(k)/2) / int64(k)
 	return strconv.AppendFloat(b, float64(threshold)/probabilityOne, 'f', 11, 64)
 }
 

@@ -53,7 +53,7 @@ func TestProbability(t *testing.T) {
 		{11, "0.09090909082"},
 		{5000, "0.00020000013"},
 	} {
-		if got := string(appendProbability(nil, test.k)); got != test.want {
+		if got := string(appendProbability(nil, 1, test.k)); got != test.want {
 			t.Errorf("1/%d is %s, want %s", test.k, got, test.want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestProbability(t *testing.T) {
 // The tools read the text back as the same threshold, which is the nearest one to 1/k.
 func TestProbabilityIsStable(t *testing.T) {
 	for k := 1; k <= 20_000; k++ {
-		text := string(appendProbability(nil, k))
+		text := string(appendProbability(nil, 1, k))
 		p, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -74,5 +74,21 @@ func TestProbabilityIsStable(t *testing.T) {
 		if math.Abs(threshold-probabilityOne/float64(k)) > 0.5 {
 			t.Fatalf("1/%d: threshold %.0f is not the nearest", k, threshold)
 		}
+	}
+}
+
+// TestWeightsAreProbabilities: what each rule gets of what is left adds up to the shares.
+func TestWeightsAreProbabilities(t *testing.T) {
+	weights := []int{1, 3, 6, 65535}
+	total, left, reached := 0, 0, 1.0
+	for _, w := range weights {
+		total += w
+	}
+	for left = total; len(weights) > 1; weights = weights[1:] {
+		chance, err := strconv.ParseFloat(string(appendProbability(nil, weights[0], left)), 64)
+		if want := float64(weights[0]) / float64(total); err != nil || math.Abs(reached*chance-want) > 1e-9 {
+			t.Errorf("weight %d of %d: share %v, want %v", weights[0], total, reached*chance, want)
+		}
+		reached, left = reached*(1-chance), left-weights[0]
 	}
 }

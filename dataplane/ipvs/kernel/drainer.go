@@ -142,7 +142,7 @@ func (d *Drainer) each(
 
 // servers returns the virtual servers of one port as they are rendered.
 func (d *Drainer) servers(view *service.View, port *service.PortView) []render.Server {
-	alone := &service.View{Key: view.Key, Scheduling: view.Scheduling}
+	alone := &service.View{Key: view.Key, Scheduling: view.Scheduling, Balancing: view.Balancing}
 	alone.Ports[d.Family()] = []service.PortView{*port}
 	var servers []render.Server
 	for _, o := range d.Service(context.Background(), alone, d.facts.Load()) {

@@ -247,3 +247,44 @@ func TestKernelDrainer(t *testing.T) {
 		}
 	})
 }
+
+// TestBalancing: weights are shares, and hashes send a client to one endpoint, with all its connections or with each
+// of its ports.
+func TestBalancing(t *testing.T) {
+	const asked = 80
+	for _, test := range []struct {
+		by     service.Balancing
+		weight uint16
+		// fits reports whether so many connections may reach the second endpoint.
+		fits func(n int) bool
+	}{
+		{service.RoundRobin, 3, func(n int) bool { return n == asked*3/4 }},
+		{service.Random, 1, func(n int) bool { return n == asked/2 }}, // the scheduler of the node is rr
+		{service.SourceHash, 1, func(n int) bool { return n == 0 || n == asked }},
+		{service.ConnectionHash, 1, func(n int) bool { return n > asked/5 && n < asked*4/5 }},
+	} {
+		eachKernel(t, func(t *testing.T, c *cluster) {
+			p := c.Port()
+			p.Cluster = []service.Endpoint{c.Endpoints(3)[0], c.Endpoints(3)[2]}
+			p.Cluster[1].Weight = test.weight
+			view := c.View(p)
+			view.Balancing = test.by
+			renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
+			objects := append(renderer.Node(c.facts), renderer.Service(t.Context(), view, c.facts)...)
+			c.load(dataplane.NewFragment(service.Node, objects).Objects)
+			second := 0
+			for range asked {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				answer, err := c.x.Ask(ctx, "tcp", netip.AddrPortFrom(c.ClusterIP, 80))
+				cancel()
+				c.must(err)
+				if answer.Backend == "far" {
+					second++
+				}
+			}
+			if !test.fits(second) {
+				t.Errorf("%v with weights 1 and %d: %d of %d connections at the second endpoint", test.by, test.weight, second, asked)
+			}
+		})
+	}
+}

@@ -239,7 +239,11 @@ func serverInput(t *testing.T, objects []dataplane.Object) string {
 			t.Fatal(err)
 		}
 		_, at, _ := strings.Cut(o.ID.Name, " ")
-		fmt.Fprintf(&b, "-A %s %s -s %s\n", options[s.Protocol], at, s.Scheduler)
+		ports := ""
+		if s.Flags&wire.SchedulerFlag2 != 0 {
+			ports = " -b flag-2"
+		}
+		fmt.Fprintf(&b, "-A %s %s -s %s%s\n", options[s.Protocol], at, s.Scheduler, ports)
 		for _, r := range s.Reals {
 			fmt.Fprintf(&b, "-a %s %s -r %s -m -w %d\n", options[s.Protocol], at, r.Addr, r.Weight)
 		}

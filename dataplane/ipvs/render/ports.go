@@ -16,13 +16,15 @@ type portDraft struct {
 	internal, external string
 }
 
-func newPortDraft(d *draft, wish service.Scheduling, view *service.PortView) *portDraft {
+func newPortDraft(d *draft, of *service.View, view *service.PortView) *portDraft {
 	p := &portDraft{draft: d, PortView: view}
-	head := d.renderer.head(wish, view)
-	p.internal = head + p.reals(p.internalEndpoints())
+	body := func(endpoints []service.Endpoint, localOnly bool) string {
+		return d.renderer.head(of, view, service.Weighted(endpoints)) + p.reals(endpoints, localOnly)
+	}
+	p.internal = body(p.internalEndpoints())
 	p.external = p.internal
 	if p.InternalLocal || p.ExternalLocal {
-		p.external = head + p.reals(p.externalEndpoints())
+		p.external = body(p.externalEndpoints())
 	}
 	return p
 }
@@ -167,12 +169,31 @@ func (p *portDraft) renderHairpins() {
 	}
 }
 
-// head is the first line of the bodies of a port's virtual servers.
-func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string {
+// balancers are the schedulers of algorithms. The Maglev tables of mh differ between nodes only as far as the order
+// differs in which endpoints were added.
+var balancers = map[service.Balancing]service.Scheduling{
+	service.RoundRobin:     {Scheduler: "rr"},
+	service.SourceHash:     {Scheduler: "mh"},
+	service.ConnectionHash: {Scheduler: "mh", Ports: true},
+}
+
+// weighing are the schedulers that do the same as others, by weight.
+var weighing = map[string]string{"rr": "wrr", "lc": "wlc"}
+
+// head is the first line of the bodies of a port's virtual servers. What the Service says about IPVS counts
+// before what it says about any mode.
+func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool) string {
+	wish := of.Scheduling
+	if wish.Scheduler == "" {
+		wish = balancers[of.Balancing]
+	}
 	if wish.Scheduler == "" {
 		// The flag of mh is kube-proxy's choice. Without it, all connections of a client
 		// go to one endpoint.
 		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
+	}
+	if by := weighing[wish.Scheduler]; weighted && by != "" && of.Scheduling.Scheduler == "" {
+		wish.Scheduler = by
 	}
 	s := Server{Service: wire.Service{Scheduler: wish.Scheduler}}
 	if wish.Fallback {
@@ -220,7 +241,7 @@ func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 		if len(draining) > 0 && draining[0].AddrPort == e.AddrPort {
 			draining = draining[1:]
 		}
-		reals = append(reals, wire.Real{Addr: e.AddrPort, Weight: 1})
+		reals = append(reals, wire.Real{Addr: e.AddrPort, Weight: uint32(e.Share())})
 	}
 	for _, e := range draining {
 		reals = appendDraining(reals, e, localOnly)

@@ -74,7 +74,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		if ctx.Err() != nil {
 			return nil
 		}
-		p := newPortDraft(d, view.Scheduling, &ports[i])
+		p := newPortDraft(d, view, &ports[i])
 		p.renderClusterIP()
 		p.renderExternal()
 		p.renderNodePort()

@@ -17,7 +17,7 @@ import (
 type Server struct {
 	wire.Service
 	// Reals are sorted by the text of their addresses and ports, without duplicates. The
-	// weight is 1, or 0 for an endpoint that keeps its connections and gets no new ones.
+	// weight is the endpoint's, or 0 for an endpoint that keeps its connections and gets no new ones.
 	Reals []wire.Real
 }
 

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -127,7 +126,7 @@ func (a *affinityDraft) renderTargets(endpoints []service.Endpoint) {
 // renderList renders the choice among the endpoints of one list.
 func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	d := a.r.d
-	clients, live, slotted := clientsMap(list.chain), liveSet(list.chain), slotsMap(list.chain)
+	clients, live, choice := clientsMap(list.chain), liveSet(list.chain), slotsMap(list.chain)
 	remember := a.rememberChain(list.chain)
 	known := newChain(prefixKnownChain + list.chain).
 		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.Name)).
@@ -144,16 +143,19 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 			recall(other)
 		}
 	}
-	for _, modulus := range moduli(slots.Size(len(list.endpoints))) {
-		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember.Name))
+	table := slotted(list.endpoints, service.Random)
+	for _, modulus := range table.moduli() {
+		out.add(newRule(d).numgen(modulus).readdress(choice.name).goTo(remember.Name))
 	}
-	a.own(clients.object(d), live.object(d), slotted.object(d), remember.object(), known.object(), out.object())
-	for i, slot := range slots.Assign(list.endpoints) {
-		id := appendAddr(nil, a.ids[list.endpoints[i].AddrPort])
-		a.elementOf(live, a.put(func(b []byte) []byte { return append(b, id...) }), span{})
-		a.elementOf(slotted, a.put(func(b []byte) []byte { return appendSlot(b, slot) }),
+	a.own(clients.object(d), live.object(d), choice.object(d), remember.object(), known.object(), out.object())
+	for _, e := range list.endpoints {
+		a.elementOf(live, a.put(func(b []byte) []byte { return appendAddr(b, a.ids[e.AddrPort]) }), span{})
+	}
+	table.each(func(slot, endpoint int) {
+		id := appendAddr(nil, a.ids[list.endpoints[endpoint].AddrPort])
+		a.elementOf(choice, a.put(func(b []byte) []byte { return appendSlot(b, slot) }),
 			a.put(func(b []byte) []byte { return appendData(b, id) }))
-	}
+	})
 }
 
 // rememberChain notes the endpoint in the packet's destination address and sends the packet there.

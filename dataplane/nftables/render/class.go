@@ -2,20 +2,25 @@ package render
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // class is what the frontends that share a chain have in common: the number of slots in
-// their tables, and the policy. Its chain exists while a Service claims it.
+// their tables, how one is chosen, and the policy. Its chain exists while a Service claims it.
 type class struct {
 	kind classKind
 	// nodePort is set if the frontend is a node port, on any address.
-	nodePort bool
-	// cluster and local are numbers of slots, 0 for none.
-	cluster, local int
+	nodePort       bool
+	cluster, local pool
+	// by chooses a slot.
+	by service.Balancing
+	// turns identifies the service port whose turns the chain counts. It is empty unless by is RoundRobin: the
+	// turns of a port must not depend on the connections to others.
+	turns string
 	// shard selects the map of the Cluster endpoints. It is empty for node ports and if
 	// there are no such endpoints.
 	shard string
@@ -24,6 +29,12 @@ type class struct {
 	limited bool
 	// detect is set for classes that treat local pods specially.
 	detect service.LocalDetector
+}
+
+// pool is what tables have in common: the number of slots, 0 for none, and whether each slot has an endpoint.
+type pool struct {
+	size int
+	full bool
 }
 
 type classKind uint8
@@ -49,22 +60,40 @@ func (c class) name() string {
 	if c.limited {
 		prefix += prefixLimited
 	}
+	cluster, local := c.choice(c.cluster), c.choice(c.local)
 	switch c.kind {
 	case classCluster:
-		return prefix + "cluster-" + strconv.Itoa(c.cluster) + c.shard
+		return prefix + "cluster-" + cluster + c.shard
 	case classLocal:
-		return prefix + "local-" + strconv.Itoa(c.local)
+		return prefix + "local-" + local
 	case classExternal:
-		return prefix + prefixExternalChain + strconv.Itoa(c.cluster) + c.shard
+		return prefix + prefixExternalChain + cluster + c.shard
 	default:
-		return prefix + prefixExternalChain + strconv.Itoa(c.cluster) + c.shard + "-local-" + strconv.Itoa(c.local)
+		return prefix + prefixExternalChain + cluster + c.shard + "-local-" + local
+	}
+}
+
+// choice names what chooses from a table.
+func (c class) choice(from pool) string {
+	switch size := strconv.Itoa(from.size); {
+	case c.turns != "":
+		return "turns-" + c.turns
+	case c.by.Hashes():
+		return strings.ToLower(c.by.String()) + "-" + size
+	case from.full:
+		return "full-" + size
+	default:
+		return size
 	}
 }
 
 // poolClasses returns the classes that make the choice for an external class.
 func (c class) poolClasses() (cluster, local class) {
-	return class{kind: classCluster, nodePort: c.nodePort, cluster: c.cluster, shard: c.shard},
-		class{kind: classLocal, nodePort: c.nodePort, local: c.local}
+	cluster, local = c, c
+	cluster.kind, cluster.local, cluster.limited, cluster.detect = classCluster, pool{}, false, service.LocalDetector{}
+	local = cluster
+	local.kind, local.cluster, local.local, local.shard = classLocal, pool{}, c.local, ""
+	return cluster, local
 }
 
 // render returns the class's chain, followed by those that it leads to.
@@ -77,11 +106,11 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	out := newChain(c.name())
 	var others []dataplane.Object
 	targets := externalTargets{policyLocal: c.kind == classExternalLocal, nodePort: c.nodePort, limited: c.limited}
-	if c.cluster > 0 {
+	if c.cluster.size > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
 	}
-	if c.local > 0 {
+	if c.local.size > 0 {
 		targets.local = local.name()
 		others = append(others, r.class(local)...)
 	}
@@ -89,21 +118,24 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	return append([]dataplane.Object{out.object()}, others...)
 }
 
-// pickChain returns a chain that tries random slots, and slot 0 in the end; see package
-// slots.
+// pickChain returns a chain that chooses a slot. If not all have an endpoint, it tries random ones, and slot 0 in
+// the end; see package slots.
 func (c class) pickChain(r *Renderer) *chain {
-	size, name, key := c.cluster, r.maps.clusterOf(c.shard), frontendKey
+	from, name, key := c.cluster, r.maps.clusterOf(c.shard), frontendKey
 	if c.nodePort {
 		key = nodePortKey
 	}
 	switch {
 	case c.kind == classLocal && c.nodePort:
-		size, name = c.local, r.maps.nodePortLocal.name
+		from, name = c.local, r.maps.nodePortLocal.name
 	case c.kind == classLocal:
-		size, name = c.local, r.maps.local.name
+		from, name = c.local, r.maps.local.name
 	}
 	out := newChain(c.name())
-	for _, modulus := range moduli(size) {
+	if from.full {
+		return out.add(newRule(r.d).fields(key).numbered(from.size, c.by, r.seed).dnatBy(name))
+	}
+	for _, modulus := range moduli(from.size) {
 		out.add(newRule(r.d).fields(key).numgen(modulus).dnatBy(name))
 	}
 	return out

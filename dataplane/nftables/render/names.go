@@ -124,6 +124,12 @@ func portBase(key service.Key, port *service.PortView) string {
 	return hashedName(key.String() + "/" + port.Protocol.String() + "/" + port.Name)
 }
 
+// turnsOf identifies a service port in the names of its chains. The comments of elements have its name.
+func turnsOf(key service.Key, port *service.PortView) string {
+	sum := sha256.Sum256([]byte(portBase(key, port)))
+	return base32.StdEncoding.EncodeToString(sum[:])[:16]
+}
+
 func hashedName(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	name := base32.StdEncoding.EncodeToString(sum[:])[:8] + "-" + text

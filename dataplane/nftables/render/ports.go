@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -18,6 +18,7 @@ type portDraft struct {
 	r     *Renderer
 	facts *service.NodeFacts
 	key   service.Key
+	by    service.Balancing
 	port  *service.PortView
 	// base names the chains of a port with affinity. It is empty without affinity.
 	base string
@@ -30,20 +31,56 @@ type portDraft struct {
 
 // slotTable is a table of slots, with the data of each endpoint in the buffer.
 type slotTable struct {
-	// size is 0 for an empty table.
-	size  int
-	slots []int
-	data  []span
+	slotting
+	data []span
+}
+
+// slotting says which slots of a table have which endpoints.
+type slotting struct {
+	pool
+	// of are the endpoints of the slots of a full table, or the slots of the endpoints of another one.
+	of []int
+}
+
+// slotted assigns endpoints to slots.
+func slotted(endpoints []service.Endpoint, by service.Balancing) slotting {
+	switch {
+	case len(endpoints) == 0:
+		return slotting{}
+	case by == service.Random && !service.Weighted(endpoints):
+		return slotting{pool: pool{size: slots.Size(len(endpoints))}, of: slots.Assign(endpoints)}
+	}
+	of := slots.Table(endpoints, by.Hashes())
+	return slotting{pool{len(of), true}, of}
+}
+
+// moduli returns the bounds of the random numbers that choose a slot, one after the other.
+func (s slotting) moduli() []int {
+	if s.full {
+		return []int{s.size}
+	}
+	return moduli(s.size)
+}
+
+// each calls yield with each slot that has an endpoint, and the endpoint's index.
+func (s slotting) each(yield func(slot, endpoint int)) {
+	for i, n := range s.of {
+		if s.full {
+			yield(i, n)
+		} else {
+			yield(n, i)
+		}
+	}
 }
 
 func newPortDraft(
-	draft *draft, r *Renderer, facts *service.NodeFacts, key service.Key, port *service.PortView,
+	draft *draft, r *Renderer, facts *service.NodeFacts, view *service.View, port *service.PortView,
 ) *portDraft {
-	p := &portDraft{draft: draft, r: r, facts: facts, key: key, port: port}
-	text := key.PortString(port.Name)
+	p := &portDraft{draft: draft, r: r, facts: facts, key: view.Key, by: view.Balancing, port: port}
+	text := p.key.PortString(port.Name)
 	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
 	if port.AffinitySeconds > 0 {
-		p.base = portBase(key, port)
+		p.base = portBase(p.key, port)
 		return p
 	}
 	p.cluster = p.table(port.Cluster)
@@ -59,9 +96,7 @@ func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
 	if len(endpoints) == 0 {
 		return slotTable{}
 	}
-	t := slotTable{
-		size: slots.Size(len(endpoints)), slots: slots.Assign(endpoints), data: make([]span, len(endpoints)),
-	}
+	t := slotTable{slotting: slotted(endpoints, p.by), data: make([]span, len(endpoints))}
 	var data []byte
 	for i, e := range endpoints {
 		data = appendPort(appendAddr(data[:0], e.AddrPort.Addr()), e.AddrPort.Port())
@@ -119,10 +154,10 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 
 // fill adds the endpoints of a table to a map, for a frontend.
 func (p *portDraft) fill(set string, f frontend, t slotTable) {
-	for i, slot := range t.slots {
+	t.each(func(slot, endpoint int) {
 		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
-		p.element(containers[set], name, t.data[i], setLinks[set])
-	}
+		p.element(containers[set], name, t.data[endpoint], setLinks[set])
+	})
 }
 
 // reject adds a frontend that is not served: rejected if no endpoint exists anywhere,
@@ -160,18 +195,21 @@ func (p *portDraft) renderInternal() {
 	case p.sticky():
 		p.dispatch(f, prefixServiceChain+p.base)
 	case p.port.InternalLocal:
-		p.serve(f, class{kind: classLocal, local: p.local.size})
+		p.serve(f, class{kind: classLocal, local: p.local.pool})
 		p.fill(p.r.maps.local.name, f, p.local)
 	default:
-		p.serve(f, class{kind: classCluster, cluster: p.cluster.size})
+		p.serve(f, class{kind: classCluster, cluster: p.cluster.pool})
 		p.fill(p.r.maps.clusterOf(shardOf(f)), f, p.cluster)
 	}
 }
 
 // serve leads a frontend to its class.
 func (p *portDraft) serve(f frontend, c class) {
-	c.nodePort = f.nodePort()
-	if !c.nodePort && c.cluster > 0 {
+	c.nodePort, c.by = f.nodePort(), p.by
+	if p.by == service.RoundRobin {
+		c.turns = turnsOf(p.key, p.port)
+	}
+	if !c.nodePort && c.cluster.size > 0 {
 		c.shard = shardOf(f)
 	}
 	p.own(p.r.class(c)...)
@@ -213,10 +251,10 @@ func (p *portDraft) serveExternal(f frontend) {
 		p.dispatch(f, p.externalTargets(f.nodePort()).chain(p.base))
 		return
 	}
-	c := class{kind: classExternal, cluster: p.cluster.size}
+	c := class{kind: classExternal, cluster: p.cluster.pool}
 	if p.port.ExternalLocal {
 		c = class{
-			kind: classExternalLocal, cluster: p.cluster.size, local: p.local.size,
+			kind: classExternalLocal, cluster: p.cluster.pool, local: p.local.pool,
 			detect: p.facts.Detect[p.r.d.Family],
 		}
 	}

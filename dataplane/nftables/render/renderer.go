@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	MasqueradeBit uint
 	// CountEndpoints counts new connections by endpoint. By frontend they are always counted.
 	CountEndpoints bool
+	// Seed is what hashes of clients begin with.
+	Seed uint32
 }
 
 // Renderer implements dataplane.Renderer for one family. The bodies of the objects are the
@@ -50,6 +53,7 @@ type Renderer struct {
 	d    *dialect
 	mark uint32
 	maps *endpointMaps
+	seed uint32
 	// classes caches the result of class.render by class.
 	classes sync.Map
 }
@@ -62,7 +66,7 @@ func NewRenderer(family service.Family, options Options) *Renderer {
 	if options.CountEndpoints {
 		maps = countingMaps
 	}
-	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit, maps: maps}
+	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit, maps: maps, seed: options.Seed}
 }
 
 // Service renders one Service. If two ports claim the same element, both appear;
@@ -80,7 +84,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		if ctx.Err() != nil {
 			return nil
 		}
-		p := newPortDraft(draft, r, facts, view.Key, &ports[i])
+		p := newPortDraft(draft, r, facts, view, &ports[i])
 		p.renderInternal()
 		p.renderExternal()
 		p.renderFirewall()
@@ -92,11 +96,18 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 
 // Size implements dataplane.Renderer: each frontend has a slot per endpoint.
 func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	return port.Frontends(1)*(1+port.Endpoints) + port.VIPs*port.Ranges
+	slotted := port.Endpoints
+	if port.FullTable && slotted > 0 {
+		slotted = slots.TableSize(slotted)
+	}
+	return port.Frontends(1)*(1+slotted) + port.VIPs*port.Ranges
 }
 
 // class returns a class chain and the chains that it leads to.
 func (r *Renderer) class(c class) []dataplane.Object {
+	if c.turns != "" {
+		return c.render(r) // of one Service alone
+	}
 	if known, ok := r.classes.Load(c); ok {
 		return known.([]dataplane.Object)
 	}

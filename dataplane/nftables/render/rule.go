@@ -80,7 +80,25 @@ func (r *rule) fields(fields []field) *rule {
 
 // numgen loads a random number below the modulus.
 func (r *rule) numgen(modulus int) *rule {
-	return r.expr(&rules.Random{To: r.next(registerBytes), Modulus: uint32(modulus)})
+	return r.expr(&rules.Number{To: r.next(registerBytes), Modulus: uint32(modulus)})
+}
+
+// numbered loads a number below the modulus, as an algorithm chooses it.
+func (r *rule) numbered(modulus int, by service.Balancing, seed uint32) *rule {
+	to := r.next(registerBytes)
+	if !by.Hashes() {
+		return r.expr(&rules.Number{To: to, Modulus: uint32(modulus), InTurn: by == service.RoundRobin})
+	}
+	const apart = 4 // words that nft leaves between the key and what it hashes
+	key, first := r.word, r.word+apart
+	r.word = first
+	r.load(fieldSaddr)
+	if by == service.ConnectionHash {
+		r.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)
+	}
+	size := (r.word - first) * registerBytes
+	r.word = key
+	return r.expr(&rules.Hash{From: rules.Register(first), To: to, Size: uint32(size), Modulus: uint32(modulus), Seed: seed})
 }
 
 // in goes on if the loaded value is in a set, or, negated, if it is not.

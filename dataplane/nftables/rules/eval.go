@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/slots"
 )
 
 // registers are what the expressions of one rule hand to each other.
@@ -42,13 +44,20 @@ type result struct {
 	verdict  *Verdict
 }
 
-// eval runs one expression, except a random number. An error means that the evaluation does not know it.
+// eval runs one expression, except those of which any number can come; see walk.drawn. An error means that the
+// evaluation does not know it.
 func (w *walk) eval(e Expr, s *state, r *registers) (result, error) {
 	switch e := e.(type) {
 	case *Load, *Meta, *Conn, *ConnOriginal, *Fib:
 		to, value, err := w.loaded(e, s)
 		if err == nil {
 			err = r.store(to, value)
+		}
+		return result{}, err
+	case *Hash:
+		key, err := r.load(e.From, int(e.Size))
+		if err == nil {
+			err = r.store(e.To, word(slots.Scale(slots.Jenkins(key, e.Seed), e.Modulus)))
 		}
 		return result{}, err
 	case *Bitwise:

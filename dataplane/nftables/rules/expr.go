@@ -30,8 +30,13 @@ type (
 	ConnOriginal struct{ To, Key uint32 }
 	// Fib loads the result of a routing look-up.
 	Fib struct{ To, Result, Flags uint32 }
-	// Random loads a random number below the modulus.
-	Random struct{ To, Modulus uint32 }
+	// Number loads a number below the modulus: a random one, or the next one for each packet.
+	Number struct {
+		To, Modulus uint32
+		InTurn      bool
+	}
+	// Hash loads a number below the modulus: the Jenkins hash of Size bytes, scaled.
+	Hash struct{ From, To, Size, Modulus, Seed uint32 }
 	// Bitwise computes (From & Mask) ^ Flip.
 	Bitwise struct {
 		From, To   uint32
@@ -100,7 +105,9 @@ func candidates(name string) []Expr {
 	case "fib":
 		return []Expr{&Fib{}}
 	case "numgen":
-		return []Expr{&Random{}}
+		return []Expr{&Number{}}
+	case "hash":
+		return []Expr{&Hash{}}
 	case "bitwise":
 		return []Expr{&Bitwise{}}
 	case "cmp":
@@ -132,7 +139,8 @@ func (*SetMeta) name() string      { return "meta" }
 func (*Conn) name() string         { return "ct" }
 func (*ConnOriginal) name() string { return "ct" }
 func (*Fib) name() string          { return "fib" }
-func (*Random) name() string       { return "numgen" }
+func (*Number) name() string       { return "numgen" }
+func (*Hash) name() string         { return "hash" }
 func (*Bitwise) name() string      { return "bitwise" }
 func (*Compare) name() string      { return "cmp" }
 func (*Member) name() string       { return "lookup" }
@@ -201,11 +209,27 @@ func (e *Fib) attrs(c *codec) {
 	c.uint32(unix.NFTA_FIB_FLAGS, &e.Flags)
 }
 
-func (e *Random) attrs(c *codec) {
+func (e *Number) attrs(c *codec) {
 	c.uint32(unix.NFTA_NG_DREG, &e.To)
 	c.uint32(unix.NFTA_NG_MODULUS, &e.Modulus)
-	c.constant(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+	kind := uint32(unix.NFT_NG_RANDOM)
+	if e.InTurn {
+		kind = unix.NFT_NG_INCREMENTAL
+	}
+	c.uint32(unix.NFTA_NG_TYPE, &kind)
+	e.InTurn = kind == unix.NFT_NG_INCREMENTAL
+	c.failed = c.failed || kind > unix.NFT_NG_RANDOM
 	c.implied(unix.NFTA_NG_OFFSET, zero)
+}
+
+func (e *Hash) attrs(c *codec) {
+	c.uint32(unix.NFTA_HASH_SREG, &e.From)
+	c.uint32(unix.NFTA_HASH_DREG, &e.To)
+	c.uint32(unix.NFTA_HASH_LEN, &e.Size)
+	c.uint32(unix.NFTA_HASH_MODULUS, &e.Modulus)
+	c.uint32(unix.NFTA_HASH_SEED, &e.Seed)
+	c.implied(unix.NFTA_HASH_OFFSET, zero)
+	c.implied(unix.NFTA_HASH_TYPE, zero) // NFT_HASH_JENKINS
 }
 
 func (e *Bitwise) attrs(c *codec) {

@@ -27,7 +27,7 @@ func random(r *rand.Rand, kind int) Expr {
 	size := 1 + r.IntN(16)
 	all := []Expr{
 		&Load{n(), n(), n(), n()}, &Write{n(), n(), n(), n(), n() - 1, n() - 1, n()}, &Meta{n(), n()}, &SetMeta{n(), n()},
-		&Conn{n(), n()}, &ConnOriginal{n(), n()}, &Fib{n(), n(), n()}, &Random{n(), n()},
+		&Conn{n(), n()}, &ConnOriginal{n(), n()}, &Fib{n(), n(), n()}, &Number{n(), n(), r.Uint32()%2 == 0}, &Hash{n(), n(), n(), n(), n()},
 		&Bitwise{n(), n(), text(size), text(size)}, &Compare{n(), n(), text(size)}, &Member{"a", n(), n()%2 == 0},
 		&VerdictMap{"b", n()}, &Map{"c", n(), n()}, &Dynset{"d", n(), n(), n() - 1, uint64(n() - 1)},
 		&Verdict{n(), ""}, &Verdict{Goto, "chain"}, &NAT{n(), n(), n(), n() - 1}, &Masquerade{n()}, &Reject{byte(n())},
@@ -86,7 +86,7 @@ func TestNormalForm(t *testing.T) {
 		"flags that announce it":     {"nat", append(slices.Clone(nat), numbers(unix.NFTA_NAT_FLAGS, natImplied)...), translation},
 		"another range":              {"nat", append(slices.Clone(nat), numbers(unix.NFTA_NAT_REG_ADDR_MAX, 9)...), nil},
 		"other flags":                {"nat", append(slices.Clone(nat), numbers(unix.NFTA_NAT_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM)...), nil},
-		"another order and a zero":   {"numgen", append(slices.Clone(random), numbers(unix.NFTA_NG_OFFSET, 0)...), &Random{1, 7}},
+		"another order and a zero":   {"numgen", append(slices.Clone(random), numbers(unix.NFTA_NG_OFFSET, 0)...), &Number{1, 7, false}},
 		"an offset":                  {"numgen", append(slices.Clone(random), numbers(unix.NFTA_NG_OFFSET, 1)...), nil},
 		"an attribute twice":         {"numgen", append(slices.Clone(random), numbers(unix.NFTA_NG_DREG, 1)...), nil},
 		"a missing attribute":        {"numgen", numbers(unix.NFTA_NG_DREG, 1), nil},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,8 @@ type printer struct {
 // operand is a loaded value.
 type operand struct {
 	text string
+	// to is the register of a part of a header.
+	to uint32
 	// compared prints a comparison with a value; nil if there is none. mask and flip are "" unless the rule
 	// applies them.
 	compared func(o *operand, not, value string) (string, bool)
@@ -75,8 +78,10 @@ func (p *printer) takeMapped() (mapped string, err error) {
 // expr prints one expression, or notes what it loads.
 func (p *printer) expr(e Expr) error {
 	switch e := e.(type) {
-	case *Load, *Meta, *Conn, *ConnOriginal, *Fib, *Random:
+	case *Load, *Meta, *Conn, *ConnOriginal, *Fib, *Number:
 		return p.load(e)
+	case *Hash:
+		return p.hash(e)
 	case *Bitwise:
 		return p.bitwise(e)
 	case *Compare:
@@ -153,6 +158,7 @@ func (p *printer) load(e Expr) error {
 	switch e := e.(type) {
 	case *Load:
 		o = p.payload(e)
+		o.to = e.To
 	case *Meta:
 		o = metaOperand(e)
 	case *Conn:
@@ -171,13 +177,32 @@ func (p *printer) load(e Expr) error {
 		if side != "" && e.Result == unix.NFT_FIB_RESULT_ADDRTYPE {
 			o = operand{text: "fib " + side + " type", compared: localText}
 		}
-	case *Random:
+	case *Number:
 		o = operand{text: fmt.Sprintf("numgen random mod %d", e.Modulus), compared: numberText}
+		if e.InTurn {
+			o.text = fmt.Sprintf("numgen inc mod %d", e.Modulus)
+		}
 	}
 	if o.text == "" {
 		return fmt.Errorf("no text for an expression of type %T", e)
 	}
 	p.loaded = append(p.loaded, o)
+	return nil
+}
+
+// hash replaces the operands that are hashed, which were loaded last.
+func (p *printer) hash(e *Hash) error {
+	first := slices.IndexFunc(p.loaded, func(o operand) bool { return o.to == e.From })
+	if first < 0 {
+		return fmt.Errorf("hash of register %d", e.From)
+	}
+	hashed := p.loaded[first:]
+	p.loaded = p.loaded[:first]
+	texts := make([]string, len(hashed))
+	for i, o := range hashed {
+		texts[i] = o.text
+	}
+	p.loaded = append(p.loaded, operand{text: fmt.Sprintf("jhash %s mod %d seed %#x", strings.Join(texts, " . "), e.Modulus, e.Seed)})
 	return nil
 }
 

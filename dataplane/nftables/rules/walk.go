@@ -53,6 +53,8 @@ func (s *Set) find(key string) *Element {
 type Packet struct {
 	Src, Dst netip.AddrPort
 	Protocol service.Protocol
+	// AnyPort says that the port of Src is one of many.
+	AnyPort bool
 	// In is the interface through which the packet arrived. It is empty for a packet of a process of the node.
 	In string
 }
@@ -232,8 +234,8 @@ func (w *walk) next(b branch) error {
 func (w *walk) exprs(b branch, left []Expr, r registers) error {
 	var end result
 	for i, e := range left {
-		if random, ok := e.(*Random); ok {
-			return w.draw(b, random, left[i+1:], r)
+		if to, modulus := w.drawn(e); modulus > 0 {
+			return w.draw(b, to, modulus, left[i+1:], r)
 		}
 		var err error
 		if end, err = w.eval(e, &b.state, &r); err != nil {
@@ -251,11 +253,25 @@ func (w *walk) exprs(b branch, left []Expr, r registers) error {
 	return w.decide(b, end.verdict)
 }
 
-// draw goes on with each random number.
-func (w *walk) draw(b branch, e *Random, left []Expr, r registers) error {
-	b.probability /= float64(e.Modulus)
-	for n := range e.Modulus {
-		if err := r.store(e.To, word(n)); err != nil {
+// drawn returns the register and the modulus of an expression whose number can be any, and 0 for others. So can
+// the hash of a port that is unknown.
+func (w *walk) drawn(e Expr) (to, modulus uint32) {
+	switch e := e.(type) {
+	case *Number:
+		return e.To, e.Modulus
+	case *Hash:
+		if w.packet.AnyPort && int(e.Size) > w.header.AddrBytes {
+			return e.To, e.Modulus
+		}
+	}
+	return 0, 0
+}
+
+// draw goes on with each number.
+func (w *walk) draw(b branch, to, modulus uint32, left []Expr, r registers) error {
+	b.probability /= float64(modulus)
+	for n := range modulus {
+		if err := r.store(to, word(n)); err != nil {
 			return err
 		}
 		if err := w.exprs(b, left, r); err != nil {

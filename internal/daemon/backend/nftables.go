@@ -25,6 +25,8 @@ type NFTablesOptions struct {
 	MasqueradeBit uint
 	// CountEndpoints counts new connections by endpoint as well.
 	CountEndpoints bool
+	// HashSeed is what hashes of clients begin with.
+	HashSeed uint32
 	// Tallies are those of the process; nil for new ones.
 	Tallies *Tallies
 	// LocalPorts lets node ports of a family answer on 127.0.0.1 or ::1 too.
@@ -103,7 +105,7 @@ func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesO
 		Name:     name,
 		Family:   family,
 		Pace:     aggregator.Pace{Audit: auditPause},
-		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit, CountEndpoints: o.CountEndpoints}),
+		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit, CountEndpoints: o.CountEndpoints, Seed: o.HashSeed}),
 		Writer: nftkernel.NewWriter(family, nftkernel.WriterConfig{
 			Starts: starts, Tally: o.Tallies[family],
 			Progress: func(landed, all int) {

@@ -73,6 +73,8 @@ func (f *Flags) bindRules() {
 		"bit of the packet mark that requests source NAT (0 to 31), in all modes except nftables")
 	f.flag(&f.sluice.Traffic.Endpoints, "sluice-traffic-endpoints", sluicePrefix+"traffic.endpoints",
 		"count new connections by endpoint, in addition to by Service (nftables and IPVS modes; iptables and userspace modes always do)")
+	f.number(&f.sluice.Balancing.Seed, "sluice-balancing-seed", sluicePrefix+"balancing.seed",
+		"number that hashes of clients begin with, the same on all nodes (nftables and userspace modes)")
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"make node ports respond on 127.0.0.1 (iptables mode), or on 127.0.0.1 and ::1 (userspace mode)")

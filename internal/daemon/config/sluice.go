@@ -41,6 +41,7 @@ type SluiceConfiguration struct {
 	Metrics   MetricsConfiguration   `json:"metrics"`
 	Traffic   TrafficConfiguration   `json:"traffic"`
 	SelfTest  SelfTestConfiguration  `json:"selfTest"`
+	Balancing BalancingConfiguration `json:"balancing"`
 	UI        UIConfiguration        `json:"ui"`
 	State     StateConfiguration     `json:"state"`
 }
@@ -219,6 +220,13 @@ type SelfTestConfiguration struct {
 	Enabled *bool `json:"enabled"`
 }
 
+// BalancingConfiguration is about the choice of endpoints.
+type BalancingConfiguration struct {
+	// Seed is what hashes of clients begin with, in the modes nftables and userspace. All nodes need the same one. With
+	// a secret one, clients cannot predict which endpoint they get. Default: 0.
+	Seed int32 `json:"seed"`
+}
+
 // MetricsConfiguration is about metrics.
 type MetricsConfiguration struct {
 	// ServicesMax is the maximum number of Services with their own metrics at
@@ -334,6 +342,9 @@ func (c *Config) checkSluice(found *findings) {
 	}
 	if s.Actors.ObjectsMax < 1 {
 		found.wrong(sluicePrefix+"actors.objectsMax", s.Actors.ObjectsMax, "1 or more")
+	}
+	if s.Balancing.Seed < 0 {
+		found.wrong(sluicePrefix+"balancing.seed", s.Balancing.Seed, "0 or more")
 	}
 	if s.Userspace.ConnectionsPerClient < 0 {
 		found.wrong(sluicePrefix+"userspace.connectionsPerClient", s.Userspace.ConnectionsPerClient, "0 or more")

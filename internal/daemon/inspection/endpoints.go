@@ -72,21 +72,25 @@ func endpointOf(d *service.Decision, view *service.PortView) inspect.Endpoint {
 	made := inspect.Endpoint{
 		Address: d.AddrPort.String(), Slice: d.Slice.Name, Node: where.NodeName, Zone: where.Zone, Local: d.Local,
 		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating, ForZones: where.ForZones, ForNodes: where.ForNodes,
-		Internal: decisionOf(d, view.InternalLocal),
+		Internal: decisionOf(d, view, view.InternalLocal),
 	}
 	if d.AddrPort.Port() == 0 {
 		made.Address = d.AddrPort.Addr().String()
 	}
 	if view.ExternallyAccessible() {
-		made.External = decisionOf(d, view.ExternalLocal)
+		made.External = decisionOf(d, view, view.ExternalLocal)
 	}
 	return made
 }
 
-func decisionOf(d *service.Decision, local bool) *inspect.Decision {
-	why := d.ByCluster
+func decisionOf(d *service.Decision, view *service.PortView, local bool) *inspect.Decision {
+	why, chosen := d.ByCluster, view.Cluster
 	if local {
-		why = d.ByLocal
+		why, chosen = d.ByLocal, view.Local
 	}
-	return &inspect.Decision{Chosen: why.Chosen(), Rule: why.String(), Why: why.Text()}
+	made := &inspect.Decision{Chosen: why.Chosen(), Rule: why.String(), Why: why.Text()}
+	if made.Chosen && service.Weighted(chosen) {
+		made.Share = float64(service.Endpoint{Weight: d.Slice.Weight}.Share()) / float64(service.TotalShare(chosen))
+	}
+	return made
 }

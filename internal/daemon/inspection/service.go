@@ -81,7 +81,7 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 func listed(spec *service.Spec, record state.Record) inspect.Service {
 	made := inspect.Service{
 		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: utc(spec.Created),
-		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Record: record,
+		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Balancing: spec.Balancing.String(), Record: record,
 	}
 	outside := false
 	for _, family := range service.Families {

@@ -93,13 +93,15 @@ func (o *Options) reach() string {
 	}
 }
 
-// Objects says what API objects may ask for.
-func (o *Options) Objects(warn func(service.Warning)) source.Options {
+// Objects says what API objects may ask for in a mode.
+func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.Options {
 	return source.Options{
 		Warn:                     warn,
 		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
-		Policy:                   reduce.Policy{Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers},
+		Policy: reduce.Policy{
+			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
+		},
 	}
 }
 
@@ -110,7 +112,7 @@ func (o *Options) Addresses() service.AddressPolicy {
 
 func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
 	return backend.NFTablesOptions{
-		MasqueradeBit: o.MasqueradeBit(), CountEndpoints: o.Sluice.Traffic.Endpoints, LocalPorts: o.ForwardsLocalhost(),
+		MasqueradeBit: o.MasqueradeBit(), CountEndpoints: o.Sluice.Traffic.Endpoints, HashSeed: uint32(o.Sluice.Balancing.Seed), LocalPorts: o.ForwardsLocalhost(),
 		DryRun: o.Dry != nil, Log: log,
 	}
 }
@@ -137,7 +139,7 @@ func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.Userspa
 	u := &o.Sluice.Userspace
 	return backend.UserspaceOptions{
 		Settings: userspace.Settings{
-			LeastConnections: u.Balancing == config.BalanceLeastConnections, HealthPort: o.HealthPort(),
+			LeastConnections: u.Balancing == config.BalanceLeastConnections, Seed: uint32(o.Sluice.Balancing.Seed), HealthPort: o.HealthPort(),
 		},
 		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
 	}

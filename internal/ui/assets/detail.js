@@ -118,6 +118,7 @@ function flows(s) {
 function facts(s) {
   const made = [el("p", {}, (s.clusterIPs ?? []).join(" "), " · ", ports(s), " · internal ", s.internalTrafficPolicy,
     s.externalTrafficPolicy ? ` · external ${s.externalTrafficPolicy}` : "",
+    s.balancing && s.balancing !== "random" ? ` · balancing ${s.balancing}` : "",
     s.affinitySeconds ? ` · affinity timeout ${s.affinitySeconds} s` : "")];
   if (s.actor?.lastFailure) {
     made.push(el("p", {class: "note"}, `The actor is ${s.actor.state}; it failed ${s.actor.failures} times, last: ${s.actor.lastFailure}`));
@@ -171,7 +172,7 @@ function timeline(s) {
 function choice(list) {
   const made = [el("h3", {}, "Endpoints")];
   if (list.error) return [...made, el("p", {class: "note"}, list.error)];
-  const decision = (d) => d ? el("td", {class: "wide", title: d.why}, el("span", {class: d.chosen ? "good" : "dim"}, d.chosen ? "✓ " : "– "), d.rule) : "–";
+  const decision = (d) => d ? el("td", {class: "wide", title: d.why}, el("span", {class: d.chosen ? "good" : "dim"}, d.chosen ? "✓ " : "– "), d.rule, d.share ? `, ${(100 * d.share).toFixed(1)} %` : "") : "–";
   for (const p of list.ports ?? []) {
     made.push(el("p", {class: "dim"}, `${p.family} ${p.port}/${p.protocol}${p.name ? " " + p.name : ""}. `,
       p.internal ? `Inside: ${p.internal.rule} (${p.internal.chosen}). ` : "", p.external ? `Outside: ${p.external.rule} (${p.external.chosen}).` : ""));

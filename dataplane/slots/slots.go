@@ -1,6 +1,6 @@
 // Package slots assigns the endpoints of a Service to the slots of a table. Rules pick an
-// endpoint by a random slot, and a change of the endpoints moves few of them. Only package
-// nftables uses it.
+// endpoint by a random slot, and a change of the endpoints moves few of them. The modes nftables
+// and userspace use it.
 //
 // Goals: (1) the table depends on the set of endpoints alone, never on history, so that a
 // restarted process finds what its predecessor wrote; (2) adding or removing an endpoint

@@ -1,0 +1,157 @@
+package slots
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// population returns distinct endpoints.
+func population(n int, seed uint64) []service.Endpoint {
+	r := rand.New(rand.NewPCG(seed, 7))
+	all := make([]service.Endpoint, n)
+	base := r.Uint32()
+	for i := range all {
+		addr := base + uint32(i)*uint32(1+seed%5)
+		all[i].AddrPort = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(addr >> 16), byte(addr >> 8), byte(addr)}), 8080)
+	}
+	slices.SortFunc(all, service.Endpoint.Compare)
+	return all
+}
+
+func counts(table []int, n int) []int {
+	c := make([]int, n)
+	for _, e := range table {
+		c[e]++
+	}
+	return c
+}
+
+// TestHashedTableMovesFewClients removes each of a few endpoints. The clients that move are at most those of its
+// share and 2 % of all.
+func TestHashedTableMovesFewClients(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 5, 7, 10, 33, 100, 128, 129, 130, 200, 256, 257, 258, 513, 1000} {
+		extra, worst, largest := 0.0, 0.0, 0.0
+		tries := 0
+		rounds, leaving := 12, 4
+		if n > 300 {
+			rounds, leaving = 1, 2
+		}
+		for seed := range uint64(rounds) {
+			all := population(n, seed)
+			before := Table(all, true)
+			for _, c := range counts(before, n) {
+				largest = max(largest, float64(c*n)/float64(len(before)))
+			}
+			for gone := range min(n, leaving) {
+				gone = gone * n / min(n, leaving)
+				rest := slices.Delete(slices.Clone(all), gone, gone+1)
+				after := Table(rest, true)
+				moved, size := 0, max(len(before), len(after))
+				for s := range size {
+					a, b := before[s*len(before)/size], after[s*len(after)/size]
+					if all[a] != rest[b] {
+						moved++
+					}
+				}
+				more := float64(moved)/float64(size) - 1/float64(n)
+				extra, worst, tries = extra+more, max(worst, more), tries+1
+			}
+		}
+		t.Logf("%4d endpoints, %5d slots: %.2f %% more than their share move, at most %.2f %%; largest part %.2f", n,
+			hashedSize(n), 100*extra/float64(tries), 100*worst, largest)
+		if worst > 0.02 {
+			t.Errorf("%d endpoints: %.2f %% more move than the share", n, 100*worst)
+		}
+	}
+}
+
+// TestExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise within one
+// slot.
+func TestExactShares(t *testing.T) {
+	for _, weights := range [][]uint16{{1, 3, 6}, {2, 6, 12}, {0, 0, 0, 0, 0}, {5}, {100, 100, 1}, {65535, 1}, {1000, 999, 997, 3}} {
+		all := population(len(weights), 1)
+		total := 0
+		for i := range weights {
+			all[i].Weight = weights[i]
+			total += all[i].Share()
+		}
+		table := Table(all, false)
+		exact := true
+		for i, n := range counts(table, len(all)) {
+			want := float64(all[i].Share()*len(table)) / float64(total)
+			exact = exact && float64(n) == want
+			if off := float64(n) - want; off >= 1 || off <= -1 {
+				t.Errorf("weights %v: endpoint %d has %d of %d slots, want %.1f", weights, i, n, len(table), want)
+			}
+		}
+		t.Logf("weights %v: %d slots, exact: %v", weights, len(table), exact)
+	}
+}
+
+// TestTablesAreBounded: hashed tables, and the time that they take.
+func TestTablesAreBounded(t *testing.T) {
+	for _, n := range []int{10, 1000, 4096, 20_000} {
+		all := population(n, 3)
+		for _, hashed := range []bool{true, false} {
+			began := time.Now()
+			table := Table(all, hashed)
+			t.Logf("%d endpoints, hashed %v: %d slots, %v", n, hashed, len(table), time.Since(began))
+			if len(table) > TableSize(n) || hashed && len(table) > hashedMax {
+				t.Errorf("%d endpoints: %d slots", n, len(table))
+			}
+		}
+	}
+}
+
+// TestAnyWeights: each table is full, and no endpoint exceeds its part by more than the bound.
+func TestAnyWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		all := population(1+r.IntN(60), r.Uint64N(1000))
+		total := 0
+		for i := range all {
+			all[i].Weight = uint16(r.Uint32() >> (16 + r.IntN(16)))
+			total += all[i].Share()
+		}
+		for _, hashed := range []bool{true, false} {
+			table := Table(all, hashed)
+			for i, n := range counts(table, len(all)) {
+				if part := float64(all[i].Share()) / float64(total); float64(n) > float64(len(table))*(part+excess)+2 {
+					t.Errorf("hashed %v: endpoint %d of %d has %d of %d slots, its part is %v", hashed, i, len(all), n, len(table), part)
+				}
+			}
+		}
+	}
+}
+
+// TestTableDependsOnTheSetAlone: neither the order of the endpoints nor history matters.
+func TestTableDependsOnTheSetAlone(t *testing.T) {
+	all := population(30, 5)
+	all[3].Weight = 7
+	for _, hashed := range []bool{true, false} {
+		want := Table(all, hashed)
+		other := slices.Clone(all)
+		rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+		for s, e := range Table(other, hashed) {
+			if other[e] != all[want[s]] {
+				t.Fatalf("slot %d has %v and %v", s, other[e], all[want[s]])
+			}
+		}
+	}
+}
+
+// TestJenkinsAtItsEnds: TestNodesAgreeOnTheEndpointOfAClient compares it with the kernel.
+func TestJenkinsAtItsEnds(t *testing.T) {
+	if got := Jenkins(nil, 0); got != 0xdeadbeef {
+		t.Errorf("%#x", got)
+	}
+	if Scale(1<<31, 10) != 5 || Scale(math.MaxUint32, 10) != 9 {
+		t.Error("Scale")
+	}
+}

@@ -1,0 +1,55 @@
+package service
+
+// Balancing is how the new connections of a Service choose among its endpoints.
+type Balancing uint8
+
+// The algorithms. An IPVS node uses its own scheduler for Random.
+const (
+	// Random chooses each endpoint with the same probability, or by its weight.
+	Random Balancing = iota
+	// RoundRobin chooses one endpoint after the other.
+	RoundRobin
+	// SourceHash sends all connections of a client address to one endpoint, which is the same on all nodes.
+	SourceHash
+	// ConnectionHash is SourceHash by the client's address and port.
+	ConnectionHash
+)
+
+var balancings = [...]string{Random: "random", RoundRobin: "roundRobin", SourceHash: "sourceHash", ConnectionHash: "connectionHash"}
+
+// Balancings returns the names of all algorithms.
+func Balancings() []string { return balancings[:] }
+
+// ParseBalancing is the reverse of String.
+func ParseBalancing(name string) (Balancing, bool) {
+	for i, known := range balancings {
+		if known == name {
+			return Balancing(i), true
+		}
+	}
+	return Random, false
+}
+
+// String returns the name of the algorithm, as annotations have it.
+func (b Balancing) String() string { return balancings[b] }
+
+// Hashes reports whether the client decides on the endpoint.
+func (b Balancing) Hashes() bool { return b == SourceHash || b == ConnectionHash }
+
+// Weighted reports whether the endpoints have different weights.
+func Weighted(endpoints []Endpoint) bool {
+	for i := range endpoints {
+		if endpoints[i].Share() != endpoints[0].Share() {
+			return true
+		}
+	}
+	return false
+}
+
+// TotalShare returns the sum of the shares of endpoints.
+func TotalShare(endpoints []Endpoint) (total int) {
+	for i := range endpoints {
+		total += endpoints[i].Share()
+	}
+	return total
+}
