@@ -56,7 +56,14 @@ func (o options) measureNode(ctx context.Context, v variant, c cluster, load nod
 	cost = benchresult.NodeCost{Variant: v.name, Services: c.services, Endpoints: c.endpoints, Open: load.open}
 	before := kernelMiB()
 	err = v.runProxy(ctx, r, nftables, c, dir, func(process *netns.Daemon) error {
-		failure := r.client.Do(func() error { return load.measure(ctx, &cost, process.PID(), r.servers[c.families[0]], c, before) })
+		failure := r.client.Do(func() error {
+			undo, err := o.sampling.secure()
+			if err != nil {
+				return err
+			}
+			defer undo()
+			return load.measure(ctx, &cost, process.PID(), r.servers[c.families[0]], c, before)
+		})
 		return errors.Join(failure, process.Kill())
 	})
 	return cost, err
