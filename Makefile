@@ -162,8 +162,7 @@ bench-packets: test-packages build bin/e2e-kubeproxy ## measure the cost of a pa
 bench-node: build ## measure what it costs a node to see the traffic, with 10,000 Services
 	@cd bench && $(GO) run ./packets -node -kube-proxy '' -bare=false -services 10000 -families ipv4 $(node-variants) $(ARGS)
 
-node-variants = -sluice "off=../bin/sluice --sluice-self-test=false,default=../bin/sluice,endpoints=../bin/sluice --sluice-traffic-endpoints,\
-bytes=../bin/sluice --sluice-traffic-accounting,all=../bin/sluice --sluice-traffic-endpoints --sluice-traffic-accounting --sluice-traffic-flow-log=all"
+node-variants = -sluice "off=../bin/sluice --sluice-self-test=false,default=../bin/sluice,endpoints=../bin/sluice --sluice-traffic-endpoints,bytes=../bin/sluice --sluice-traffic-accounting,all=../bin/sluice --sluice-traffic-endpoints --sluice-traffic-accounting --sluice-traffic-flow-log=all"
 
 # make bench-instructions JSON=bench/results/instructions.json ARGS='-rounds 1'
 bench-instructions: test-packages ## count the instructions of a packet with and without offload, in a virtual machine

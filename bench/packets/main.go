@@ -32,7 +32,7 @@
 // The table has the instructions of the node: those beyond an exchange over a direct link.
 //
 // With -node, each build of Sluice runs while connections stay open, and while others are opened and closed at a
-// rate. The table has the CPU time and memory of the process, and the growth of the kernel's memory.
+// rate. The table has the CPU time and memory of the process.
 //
 // # Cases
 //

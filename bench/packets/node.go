@@ -54,7 +54,6 @@ func (o options) measureNode(ctx context.Context, v variant, c cluster, load nod
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	cost = benchresult.NodeCost{Variant: v.name, Services: c.services, Endpoints: c.endpoints, Open: load.open}
-	before := kernelMiB()
 	err = v.runProxy(ctx, r, nftables, c, dir, func(process *netns.Daemon) error {
 		failure := r.client.Do(func() error {
 			undo, err := o.sampling.secure()
@@ -62,21 +61,15 @@ func (o options) measureNode(ctx context.Context, v variant, c cluster, load nod
 				return err
 			}
 			defer undo()
-			return load.measure(ctx, &cost, process.PID(), r.servers[c.families[0]], c, before)
+			return load.measure(ctx, &cost, process.PID(), r.servers[c.families[0]], c)
 		})
 		return errors.Join(failure, process.Kill())
 	})
 	return cost, err
 }
 
-// kernelMiB is the memory that elements of sets and their counters are in.
-func kernelMiB() float64 {
-	const info = "/proc/meminfo"
-	return float64(rig.KiB(info, "Slab")+rig.KiB(info, "Percpu")) / 1024
-}
-
 // measure measures in the namespace of the client.
-func (load nodeLoad) measure(ctx context.Context, cost *benchresult.NodeCost, pid int, s server, c cluster, before float64) error {
+func (load nodeLoad) measure(ctx context.Context, cost *benchresult.NodeCost, pid int, s server, c cluster) error {
 	rig.Progress("%s: at rest", cost.Variant)
 	watch := rig.WatchMemory(pid)
 	defer watch.Close()
@@ -89,26 +82,24 @@ func (load nodeLoad) measure(ctx context.Context, cost *benchresult.NodeCost, pi
 	if err != nil {
 		return err
 	}
-	cost.Kernel = kernelMiB() - before
-	used := func(lasting time.Duration, run func() error) (process, node float64, err error) {
+	used := func(run func() error) (perSecond float64, err error) {
 		first, err := rig.Used(pid)
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
-		machine, began := rig.Busy(), time.Now()
+		began := time.Now()
 		if err := run(); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		last, err := rig.Used(pid)
-		perSecond := func(d time.Duration) float64 { return float64(d.Milliseconds()) / time.Since(began).Seconds() }
-		return perSecond(last.Minus(first).Sum()), perSecond(rig.Busy() - machine), err
+		return float64(last.Minus(first).Sum().Milliseconds()) / time.Since(began).Seconds(), err
 	}
-	if cost.RestCPU, _, err = used(load.rest, func() error { rig.Sleep(ctx, load.rest); return ctx.Err() }); err != nil {
+	if cost.RestCPU, err = used(func() error { rig.Sleep(ctx, load.rest); return ctx.Err() }); err != nil {
 		return err
 	}
 	rig.Progress("%s: %d connections per second", cost.Variant, load.perSecond)
 	count, began := 0, time.Now()
-	cost.BusyCPU, cost.BusyNode, err = used(load.busy, func() error {
+	cost.BusyCPU, err = used(func() error {
 		count, err = s.openAndClose(ctx, targets, load)
 		return err
 	})
