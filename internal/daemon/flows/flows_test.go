@@ -66,6 +66,8 @@ func TestRecords(t *testing.T) {
 		lost    bool
 		// wait says that nothing is announced.
 		wait bool
+		// elsewhere says that the Service has only the port, and that the rules do not translate the connection.
+		elsewhere bool
 	}
 	for name, c := range map[string]struct {
 		steps []step
@@ -101,6 +103,10 @@ func TestRecords(t *testing.T) {
 			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true}, {packet: true}, {wait: true, after: 2 * patience}},
 			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0"},
 		},
+		"the same port of another node": {
+			[]step{{packet: true}, {kind: conntrack.Began, elsewhere: true}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true, elsewhere: true},
+				{kind: conntrack.Ended, state: "TIME_WAIT", replied: true, elsewhere: true}, {wait: true, after: 2 * patience}}, nil,
+		},
 		"events were lost": {[]step{{packet: true}, {lost: true}, {packet: true}, {wait: true, after: 2 * patience}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,6 +119,9 @@ func TestRecords(t *testing.T) {
 				a := announced{tuple: tuple{6, client, server}, key: web, packet: step.packet, at: now}
 				a.event.Kind, a.event.State, a.event.Replied = step.kind, step.state, step.replied
 				a.event.From, a.event.To, a.event.Answerer = client, server, pod
+				if step.elsewhere {
+					a.event.Answerer = server
+				}
 				a.event.Accounted, a.event.Carried = true, traffic.Counts{BytesIn: step.bytes}
 				switch {
 				case step.lost:

@@ -33,7 +33,7 @@ const (
 
 // Config is what a Hub needs of the proxy. All functions may be called at any time and do not block.
 type Config struct {
-	// Owner returns the Service that has a frontend; one without an address is a node port.
+	// Owner returns the Service that has a frontend, or its port as a node port.
 	Owner func(service.Family, service.Frontend) (service.Key, bool)
 	// Snapshot returns what is known of a Service, and Facts of the node.
 	Snapshot func(service.Key) service.Snapshot

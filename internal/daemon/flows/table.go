@@ -2,6 +2,7 @@ package flows
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
@@ -108,9 +109,13 @@ func (w *watcher) packet(a *announced, begun bool) {
 	}
 }
 
-// closed makes the record of a connection.
+// closed makes the record of a connection. There is none of an untranslated connection to a node port: it went to
+// another node, or to a process. Those to localhost may be forwarded by this process.
 func (w *watcher) closed(a *announced, start time.Time) {
 	e := &a.event
+	if e.Answerer == e.To && !e.To.Addr().IsLoopback() && !w.has(a) {
+		return
+	}
 	flow := a.flow(traffic.Closed)
 	flow.Start, flow.End, flow.Counted = start, a.at, e.Accounted
 	flow.PacketsIn, flow.PacketsOut, flow.BytesIn, flow.BytesOut = e.Carried.PacketsIn, e.Carried.PacketsOut, e.Carried.BytesIn, e.Carried.BytesOut
@@ -127,10 +132,16 @@ func (w *watcher) closed(a *announced, start time.Time) {
 	w.Put(&flow)
 }
 
+// has reports whether the Service has the destination itself, rather than its port on addresses of the node.
+func (w *watcher) has(a *announced) bool {
+	f, _ := a.tuple.frontend()
+	return slices.Contains(frontends(a.event.Family, w.config.Snapshot(a.key).Spec), f)
+}
+
 func (a *announced) flow(verdict traffic.Verdict) traffic.Flow {
 	f, _ := a.tuple.frontend()
 	return traffic.Flow{
-		Time: a.at.UTC(), Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name,
+		Time: a.at, Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name,
 		Protocol: f.Protocol.String(), Client: a.tuple.from, Frontend: a.tuple.to,
 	}
 }
@@ -147,7 +158,7 @@ func (w *watcher) unserved(now time.Time) {
 		f, _ := of.frontend()
 		verdict, reason := w.why(p.key, f, of.from.Addr())
 		flow := a.flow(verdict)
-		flow.Reason, flow.Start, flow.Attempts = reason, p.first.UTC(), p.attempts
+		flow.Reason, flow.Start, flow.Attempts = reason, p.first, p.attempts
 		w.Put(&flow)
 	}
 	for of, b := range t.begun {

@@ -157,7 +157,7 @@ func (w *watcher) run(ctx context.Context, heard <-chan announced, lost <-chan s
 			w.table.forget(time.Now())
 			w.missed(1)
 		case <-ticker.C:
-			w.unserved(time.Now())
+			w.unserved(time.Now().UTC())
 		case <-w.wake:
 			if !w.needed() {
 				return nil
@@ -235,7 +235,7 @@ func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.T
 	if e.Kind == conntrack.Changed && !closing {
 		return
 	}
-	a := announced{tuple: tuple{e.Protocol, e.From, e.To}, event: *e, at: time.Now()}
+	a := announced{tuple: tuple{e.Protocol, e.From, e.To}, event: *e, at: time.Now().UTC()}
 	var ok bool
 	if a.key, ok = h.owner(e.Family, a.tuple); !ok {
 		return
@@ -250,7 +250,7 @@ func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.T
 
 // see passes packets on that somebody wants. It runs in the goroutine of the sampler.
 func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- announced) {
-	a := announced{tuple: tuple{p.Protocol, p.From, p.To}, packet: true, at: time.Now()}
+	a := announced{tuple: tuple{p.Protocol, p.From, p.To}, packet: true, at: time.Now().UTC()}
 	var ok bool
 	if a.key, ok = h.owner(service.FamilyOf(p.To.Addr()), a.tuple); ok {
 		send(ctx, to, a)
@@ -271,9 +271,5 @@ func (h *Hub) owner(family service.Family, t tuple) (service.Key, bool) {
 		return service.Key{}, false
 	}
 	key, ok := h.config.Owner(family, f)
-	if !ok {
-		f.Addr = service.Frontend{}.Addr
-		key, ok = h.config.Owner(family, f)
-	}
 	return key, ok && h.wants(key)
 }
