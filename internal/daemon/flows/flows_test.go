@@ -143,6 +143,45 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// TestManyConnections: with more connections than are remembered, only the beginnings of old ones are forgotten.
+func TestManyConnections(t *testing.T) {
+	h := testHub(nil)
+	s := subscribe(t, h, Filter{})
+	w := &watcher{Hub: h, table: newTable()}
+	began := func(n int, at time.Time) *announced {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(n >> 16), byte(n >> 8)}), uint16(n&255))
+		a := &announced{tuple: tuple{6, from, server}, key: web, at: at}
+		a.event.From, a.event.To, a.event.Answerer, a.event.Replied = from, server, pod, true
+		return a
+	}
+	now := time.Unix(1000, 0)
+	for n := range begunMax {
+		w.handle(began(n, now))
+	}
+	packet := began(begunMax+2, now.Add(patience))
+	packet.packet = true
+	w.handle(packet)
+	now = now.Add(patience + 1)
+	for n := range 2 {
+		w.handle(began(begunMax+n, now))
+	}
+	if len(w.table.begun) != 2 || len(w.table.pending) != 1 || s.Lost() != 0 {
+		t.Errorf("%d connections and %d packets are remembered", len(w.table.begun), len(w.table.pending))
+	}
+	ended := began(7, now)
+	ended.event.Kind = conntrack.Ended
+	w.handle(ended)
+	if f := <-s.C; f.Client != ended.event.From || !f.Start.IsZero() {
+		t.Errorf("record %+v", f)
+	}
+	for n := range begunMax + 1 {
+		w.handle(began(begunMax+n, now))
+	}
+	if len(w.table.begun) > begunMax || s.Lost() == 0 {
+		t.Errorf("%d connections are remembered, and nothing was lost", len(w.table.begun))
+	}
+}
+
 // TestWhy compares the reasons with what the rules do.
 func TestWhy(t *testing.T) {
 	addr := netip.MustParseAddr
@@ -174,7 +213,7 @@ func TestWhy(t *testing.T) {
 		{[]*service.Slice{remote}, at("10.0.0.1", 81), "10.9.0.1", traffic.Dropped, "other-rules"},
 	} {
 		h := testHub(map[service.Key]service.Snapshot{web: {Spec: spec, Slices: c.slices}})
-		if verdict, reason := h.why(web, c.f, addr(c.client)); verdict != c.verdict || reason != c.reason {
+		if verdict, reason := why(h.view(web), c.f, addr(c.client)); verdict != c.verdict || reason != c.reason {
 			t.Errorf("%v from %s with %d slices: %s %s, want %s %s", c.f, c.client, len(c.slices), verdict, reason, c.verdict, c.reason)
 		}
 	}

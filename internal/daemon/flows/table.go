@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -58,6 +59,16 @@ type pending struct {
 
 func newTable() table { return table{begun: map[tuple]begun{}, pending: map[tuple]pending{}} }
 
+// remember remembers a connection. Without room, those that are older than the samples that wait are forgotten, and so
+// the times at which they began; it returns false if there are too many new ones.
+func (t *table) remember(of tuple, b begun, now time.Time) bool {
+	if _, is := t.begun[of]; !is && len(t.begun) >= begunMax {
+		maps.DeleteFunc(t.begun, func(_ tuple, old begun) bool { return now.Sub(old.start) > patience })
+	}
+	t.begun[of] = b
+	return len(t.begun) <= begunMax
+}
+
 // forget is for lost events: what is remembered may be wrong.
 func (t *table) forget(now time.Time) {
 	clear(t.begun)
@@ -74,14 +85,13 @@ func (w *watcher) handle(a *announced) {
 		w.packet(a, is)
 	case a.event.Kind == conntrack.Began:
 		delete(t.pending, a.tuple)
-		if len(t.begun) >= begunMax && !is {
+		if !t.remember(a.tuple, begun{start: a.at}, a.at) {
 			t.forget(a.at)
 			w.missed(1)
 		}
-		t.begun[a.tuple] = begun{start: a.at}
 	case a.event.Kind == conntrack.Changed && !known.recorded:
 		w.closed(a, known.start)
-		t.begun[a.tuple] = begun{start: known.start, recorded: true}
+		t.remember(a.tuple, begun{start: known.start, recorded: true}, a.at)
 	case a.event.Kind == conntrack.Ended:
 		// A connection that was closed before anyone listened has no record now.
 		if late := !is && (a.event.State == "TIME_WAIT" || a.event.State == "CLOSE"); !known.recorded && !late {
@@ -146,9 +156,10 @@ func (a *announced) flow(verdict traffic.Verdict) traffic.Flow {
 	}
 }
 
-// unserved makes records of packets after which no connection began, and forgets connections that have ended.
+// unserved makes records of packets after which no connection began, and forgets connections that have ended. It resolves
+// each Service once, however many packets there are.
 func (w *watcher) unserved(now time.Time) {
-	t := &w.table
+	t, views := &w.table, map[service.Key]*service.View{}
 	for of, p := range t.pending {
 		if now.Sub(p.first) < patience {
 			continue
@@ -156,7 +167,10 @@ func (w *watcher) unserved(now time.Time) {
 		delete(t.pending, of)
 		a := announced{tuple: of, key: p.key, at: now}
 		f, _ := of.frontend()
-		verdict, reason := w.why(p.key, f, of.from.Addr())
+		if views[p.key] == nil {
+			views[p.key] = w.view(p.key)
+		}
+		verdict, reason := why(views[p.key], f, of.from.Addr())
 		flow := a.flow(verdict)
 		flow.Reason, flow.Start, flow.Attempts = reason, p.first, p.attempts
 		w.Put(&flow)
