@@ -23,8 +23,8 @@ type Balancer interface {
 	// Failed is told that a target has refused a client, has not answered, or must not be dialed
 	// (*DeniedError). Again says that another one is tried.
 	Failed(target netip.AddrPort, err error, again bool)
-	// Refused is told that a client was not served, or that its session was replaced.
-	Refused(client netip.Addr, why Refusal)
+	// Refused is told that a client of a listener at an address was not served, or that its session was replaced.
+	Refused(client, at netip.AddrPort, why Refusal)
 }
 
 // Fixed is a balancer with one target. Open connections keep a former one.
@@ -37,7 +37,7 @@ func (f Fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target =
 func (Fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
 func (Fixed) Connected(*Connection) (ended func())             { return func() {} }
 func (Fixed) Failed(netip.AddrPort, error, bool)               {}
-func (Fixed) Refused(netip.Addr, Refusal)                      {}
+func (Fixed) Refused(_, _ netip.AddrPort, _ Refusal)           {}
 
 // choice contains the current balancer of a listener.
 type choice struct {

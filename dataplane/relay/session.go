@@ -71,7 +71,7 @@ func (s *session) close() {
 // evict ends the session for another one, which has its slot.
 func (s *session) evict() {
 	s.server.stats.SessionsEvicted.Add(1)
-	s.server.balancer().Refused(s.Client.Addr(), Replaced)
+	s.server.balancer().Refused(s.Client, s.Place.At, Replaced)
 	s.close()
 }
 

@@ -74,10 +74,10 @@ func (s *tcpServer) serve(ctx context.Context) error {
 // and not wait.
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
-	slot, from := &Slot{}, addrOf(client.RemoteAddr()).Addr()
-	if why, ok := s.budget().Acquire(slot, from); !ok {
+	slot, from := &Slot{}, addrOf(client.RemoteAddr())
+	if why, ok := s.budget().Acquire(slot, from.Addr()); !ok {
 		s.stats.ConnectionsRefused.Add(1)
-		s.balancer().Refused(from, why)
+		s.balancer().Refused(from, s.place.At, why)
 		reset(client)
 		return
 	}
@@ -125,7 +125,7 @@ func addrOf(end net.Addr) netip.AddrPort {
 func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
 	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
-		s.balancer().Refused(client.Addr(), NoTarget)
+		s.balancer().Refused(client, s.place.At, NoTarget)
 		return nil, netip.AddrPort{}
 	}
 	preface := s.balancer().Preface(client, at)
@@ -149,7 +149,7 @@ func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.Addr
 			s.balancer().Failed(target, err, again)
 		}
 	}
-	s.balancer().Refused(client.Addr(), Unreachable)
+	s.balancer().Refused(client, s.place.At, Unreachable)
 	return nil, netip.AddrPort{}
 }
 

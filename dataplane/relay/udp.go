@@ -144,7 +144,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 func (s *udpServer) connect(client netip.AddrPort) (*net.UDPConn, netip.AddrPort) {
 	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
-		s.balancer().Refused(client.Addr(), NoTarget)
+		s.balancer().Refused(client, s.place.At, NoTarget)
 		return nil, netip.AddrPort{}
 	}
 	for i, target := range targets {
@@ -156,7 +156,7 @@ func (s *udpServer) connect(client netip.AddrPort) (*net.UDPConn, netip.AddrPort
 			s.balancer().Failed(target, err, i < len(targets)-1)
 		}
 	}
-	s.balancer().Refused(client.Addr(), Unreachable)
+	s.balancer().Refused(client, s.place.At, Unreachable)
 	return nil, netip.AddrPort{}
 }
 
@@ -169,7 +169,7 @@ func (s *udpServer) makeRoom(opened *session) bool {
 	}
 	if !ok {
 		s.stats.ConnectionsRefused.Add(1)
-		s.balancer().Refused(opened.Client.Addr(), TotalFull)
+		s.balancer().Refused(opened.Client, s.place.At, TotalFull)
 	}
 	return ok
 }

@@ -302,7 +302,7 @@ func (b *balancer) Connected(c *relay.Connection) (ended func()) {
 
 func (b *balancer) ended(k *served, o *Open) {
 	b.registry.ended(o)
-	b.registry.done(&Done{Port: o.Port, Client: o.Client.Addr(), Connection: o.Connection})
+	b.registry.done(&Done{Port: o.Port, Client: o.Client, At: o.Place.At, Connection: o.Connection})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k.ended()
@@ -335,12 +335,14 @@ func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
 func (b *balancer) Budget() *relay.Budget { return b.port.share.budget(b.protocol) }
 
 // Refused counts a rejected client, and reports a limit that it met.
-func (b *balancer) Refused(client netip.Addr, why relay.Refusal) {
+func (b *balancer) Refused(client, at netip.AddrPort, why relay.Refusal) {
 	b.port.refuse(why)
-	b.registry.done(&Done{Port: b.port.id, Client: client, Refused: why})
+	if why != relay.Replaced { // whose session ends
+		b.registry.done(&Done{Port: b.port.id, Client: client, At: at, Refused: why})
+	}
 	switch why {
 	case relay.ClientFull, relay.PartFull, relay.TotalFull, relay.Replaced:
-		b.registry.atBound(b.port, b.protocol, client)
+		b.registry.atBound(b.port, b.protocol, client.Addr())
 	default: // no bound is met
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -109,15 +110,25 @@ func TestKernelDone(t *testing.T) {
 				return len(all)
 			}
 			w.eventually("they have ended", func() bool { return count() == 4 })
+			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(1)...)...)))
+			w.expectReset(w.cluster(80))
+			w.eventually("it was refused", func() bool { return count() == 5 })
+			refused := all[4]
+			all = all[:4]
+			if refused.Connection != nil || refused.Refused != relay.Unreachable || refused.Port.Service != webKey ||
+				refused.Client.Addr() != addresses[w.family].client || refused.Client.Port() == 0 || refused.At != w.cluster(80) {
+				w.Errorf("told %+v", refused)
+			}
 			registry.Watch(nil)
+			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(0)...)...)))
 			w.names(w.client, "tcp", w.cluster(80), 1)
 			w.eventually("it has ended", func() bool { return w.traffic().Open == 0 })
 			if count() != 4 {
 				w.Fatalf("%d calls, want 4", count())
 			}
 			for _, d := range all {
-				if d.Port.Service != webKey || d.Connection.Client.Addr() != addresses[w.family].client || d.Client != d.Connection.Client.Addr() ||
-					d.Target != w.endpoint(0) || d.Place.At != w.cluster(80) || d.ToClients.Load() == 0 {
+				if d.Port.Service != webKey || d.Client.Addr() != addresses[w.family].client || d.Client != d.Connection.Client ||
+					d.Target != w.endpoint(0) || d.At != w.cluster(80) || d.ToClients.Load() == 0 {
 					w.Errorf("told %+v", d)
 				}
 			}

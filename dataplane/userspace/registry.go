@@ -53,8 +53,9 @@ type Open struct {
 
 // Done is a connection or session that has ended, or a client that was refused.
 type Done struct {
-	Port   PortID
-	Client netip.Addr
+	Port PortID
+	// Client and At are the addresses of the client and of the listener.
+	Client, At netip.AddrPort
 	// Connection is nil for a client that was refused, and Refused says why.
 	*relay.Connection
 	Refused relay.Refusal

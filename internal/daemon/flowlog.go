@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -41,13 +40,13 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 	now := time.Now().UTC()
 	flow := &traffic.Flow{
 		Time: now, Verdict: traffic.Refused, Namespace: d.Port.Service.Namespace, Name: d.Port.Service.Name,
-		Protocol: d.Port.Protocol.String(), Client: netip.AddrPortFrom(d.Client, 0),
+		Protocol: d.Port.Protocol.String(), Client: d.Client, Frontend: d.At,
 	}
 	if d.Connection == nil {
 		flow.Reason, flow.Attempts = reasons[d.Refused].String(), 1
 		return flow
 	}
-	flow.Verdict, flow.Client, flow.Frontend, flow.Endpoint = traffic.Closed, d.Connection.Client, d.Place.At, d.Target
+	flow.Verdict, flow.Endpoint = traffic.Closed, d.Target
 	flow.Start, flow.End, flow.Counted = d.Began.UTC(), now, true
 	flow.BytesIn, flow.BytesOut = d.ToTargets.Load(), d.ToClients.Load()
 	return flow
