@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"os"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,9 +14,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// logEndMax bounds the time for the last lines of the flow log.
+const logEndMax = time.Second
+
 // newFlows makes what records connections. The proxy comes later, and before the first question.
 func (s *server) newFlows() *flows.Hub {
-	hub := flows.New(flows.Config{
+	return flows.New(flows.Config{
 		Owner:    func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) },
 		Snapshot: func(key service.Key) service.Snapshot { return s.proxy.Snapshot(key) },
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
@@ -29,10 +31,6 @@ func (s *server) newFlows() *flows.Hub {
 			}
 		},
 	})
-	if r := s.life.forwarders.Registry(); r != nil {
-		r.Watch(func(d *userspace.Done) { hub.Put(flowOf(d)) })
-	}
-	return hub
 }
 
 // flowOf makes the record of a connection that this process forwarded, or refused.
@@ -54,13 +52,6 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 
 // recordFlows records connections once the rules belong to this process, and writes the flow log.
 func (s *server) recordFlows(ctx context.Context) error {
-	select {
-	case <-s.life.owner.mayWrite:
-	case <-ctx.Done():
-		return nil
-	}
-	var logging sync.WaitGroup
-	defer logging.Wait()
 	t := &s.options.Sluice.Traffic
 	all := t.FlowLog == config.FlowLogAll || s.backend.Mode == config.ModeUserspace && s.options.Sluice.Userspace.AccessLog
 	if all || t.FlowLog == config.FlowLogAnnotated {
@@ -68,10 +59,30 @@ func (s *server) recordFlows(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// A file that blocks must not hold up the end of the process, or another configuration.
+		written := make(chan struct{})
+		defer func() {
+			select {
+			case <-written:
+			case <-time.After(logEndMax):
+			}
+		}()
 		log := flows.Log{Path: t.FlowLogFile, Standard: os.Stdout, Failed: func(err error) {
 			s.log.Warn("cannot write the flow log; retrying", zap.Error(err))
 		}}
-		logging.Go(func() { log.Write(ctx, wanted) })
+		go func() {
+			defer close(written)
+			log.Write(ctx, wanted)
+		}()
+	}
+	select {
+	case <-s.life.owner.mayWrite:
+	case <-ctx.Done():
+		return nil
+	}
+	if r := s.life.forwarders.Registry(); r != nil { // which another configuration has as well
+		r.Watch(func(d *userspace.Done) { s.flows.Put(flowOf(d)) })
+		defer r.Watch(nil)
 	}
 	s.flows.Run(ctx)
 	return nil

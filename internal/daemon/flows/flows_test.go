@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
@@ -279,7 +281,7 @@ func TestLog(t *testing.T) {
 				h.Put(&traffic.Flow{Verdict: traffic.Closed, Namespace: "shop", Name: name, Client: client})
 			}
 		}
-		put("loud", serviceMax+20)
+		put("loud", 2*linesMax)
 		put("web", 5)
 		time.Sleep(1500 * time.Millisecond)
 		if err := os.Rename(path, path+".1"); err != nil {
@@ -287,8 +289,7 @@ func TestLog(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		put("web", 3)
-		time.Sleep(time.Second)
-		stop()
+		stop() // what waits is written
 		<-done
 	})
 	counts := map[string]int{}
@@ -308,7 +309,73 @@ func TestLog(t *testing.T) {
 			counts[filepath.Ext(file)+f.Name] += 1 + f.Omitted
 		}
 	}
-	if want := (map[string]int{".1loud": serviceMax, ".1web": 5, ".1": 21, ".logweb": 3}); fmt.Sprint(counts) != fmt.Sprint(want) {
+	if want := (map[string]int{".1loud": serviceMax, ".1web": 5, ".1": 1 + 2*linesMax - serviceMax, ".logweb": 3}); fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("lines %v, want %v", counts, want)
+	}
+}
+
+// fullDisk takes a number of bytes, and fails until there is more room.
+type fullDisk struct {
+	strings.Builder
+	room int
+}
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), d.room)
+	d.room -= n
+	_, _ = d.Builder.Write(b[:n])
+	if n < len(b) {
+		return n, errors.New("no space left")
+	}
+	return n, nil
+}
+
+// TestLogRecovers: after a failure, the log is tried again, also on standard output. What is missing is told, and lines are
+// whole.
+func TestLogRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testHub(nil)
+		s, err := h.Subscribe(Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		disk, failures := &fullDisk{room: 50}, 0
+		l := &Log{Path: "-", Standard: disk, Failed: func(error) { failures++ }}
+		done := make(chan struct{})
+		go func() { l.Write(ctx, s); close(done) }()
+		put := func(count int) {
+			for range count {
+				h.Put(&traffic.Flow{Verdict: traffic.Closed, Namespace: "shop", Name: "web", Client: client})
+			}
+			time.Sleep(time.Second)
+		}
+		put(7)
+		put(5)
+		disk.room = 1 << 20
+		time.Sleep(again)
+		put(3)
+		stop()
+		<-done
+		lines := strings.Split(strings.TrimSuffix(disk.String(), "\n"), "\n")
+		if len(lines) != 5 || len(lines[0]) != 50 || !strings.Contains(lines[1], `"omitted":12}`) || !strings.HasSuffix(lines[4], "}") || failures != 1 {
+			t.Errorf("%d failures, lines %q", failures, lines)
+		}
+	})
+}
+
+// TestLogToAPipe: a pipe without a reader holds nothing up.
+func TestLogToAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := subscribe(t, testHub(nil), Filter{})
+	var failures int
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	(&Log{Path: path, Failed: func(error) { failures++ }}).Write(ctx, s)
+	if failures != 1 {
+		t.Errorf("%d failures", failures)
 	}
 }

@@ -1,28 +1,29 @@
 package flows
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 const (
 	// linesMax bounds the lines of the flow log in a second, and serviceMax those of one Service.
 	linesMax, serviceMax = 1000, 500
-	// flushPause is how long a line waits at most.
-	flushPause = 200 * time.Millisecond
-	// again is the pause before a file is opened again after a failure.
+	// flushPause is how long a line waits at most, and flushBytes how much may wait.
+	flushPause, flushBytes = 200 * time.Millisecond, 32 << 10
+	// again is the pause before a log is tried again after a failure.
 	again = 10 * time.Second
 )
 
 // Log is the flow log: one line of JSON for each record.
 type Log struct {
-	// Path is the file; empty means Standard. It is opened again when another file is there, so that it may be
+	// Path is the file; empty or "-" means Standard. It is opened again when another file is there, so that it may be
 	// rotated.
 	Path     string
 	Standard io.Writer
@@ -36,80 +37,146 @@ type Omitted struct {
 	Omitted uint64    `json:"omitted"`
 }
 
-// Write writes what the subscription gets until the context ends. A slow file holds nothing up: records are lost and
-// counted.
+// logWriter writes a log. Its goroutine owns it.
+type logWriter struct {
+	*Log
+	from *Subscription
+	// out is nil while nothing can be written, until retry. It is file, or Standard.
+	out   io.Writer
+	file  *os.File
+	retry time.Time
+	// text are lines that wait, with a number of records. torn says that a failure cut the line before them.
+	text    []byte
+	records uint64
+	torn    bool
+	// lines are those of this second.
+	lines     int
+	byService map[service.Key]int
+}
+
+// Write writes what the subscription gets until the context ends, and then what still waits. It blocks as long as the
+// file does. Meanwhile records are lost and counted.
 func (l *Log) Write(ctx context.Context, from *Subscription) {
-	var file *os.File
-	to := bufio.NewWriter(l.Standard)
-	defer func() { l.close(file, to) }()
+	w := &logWriter{Log: l, from: from, byService: map[service.Key]int{}}
+	w.open()
 	flush, second := time.NewTicker(flushPause), time.NewTicker(time.Second)
 	defer flush.Stop()
 	defer second.Stop()
-	var retry time.Time
-	lines, byService := 0, map[service.Key]int{}
 	for {
-		if l.Path != "" && file == nil && !time.Now().Before(retry) {
-			var err error
-			if file, err = os.OpenFile(l.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640); err != nil {
-				l.Failed(err)
-				file, retry = nil, time.Now().Add(again)
-			} else {
-				to.Reset(file)
-			}
-		}
 		select {
 		case <-ctx.Done():
+			for range len(from.C) {
+				w.add(<-from.C)
+			}
+			w.tell()
+			w.flush()
+			w.close()
 			return
 		case flow := <-from.C:
-			key := flow.Service()
-			if lines++; lines > linesMax || byService[key] >= serviceMax || l.Path != "" && file == nil {
-				from.hub.loseOne(from)
-				continue
-			}
-			byService[key]++
-			put(to, &flow)
+			w.add(flow)
 		case <-flush.C:
-			if err := to.Flush(); err != nil {
-				l.Failed(err)
-				to.Reset(io.Discard)
-				file, retry = drop(file), time.Now().Add(again)
-			}
+			w.flush()
 		case <-second.C:
-			lines = 0
-			clear(byService)
-			if n := from.Lost(); n > 0 {
-				put(to, &Omitted{time.Now().UTC(), n})
+			w.lines = 0
+			clear(w.byService)
+			w.tell()
+			if w.file != nil && moved(w.file, w.Path) {
+				w.flush()
+				w.close()
 			}
-			if file != nil && moved(file, l.Path) {
-				l.close(file, to)
-				file = nil
-			}
+			w.open()
 		}
 	}
 }
 
-func put(to io.Writer, line any) {
+// open opens the log if it is not open, and reports whether it is then. A pipe without a reader is a failure.
+func (w *logWriter) open() bool {
+	switch {
+	case w.out != nil:
+	case time.Now().Before(w.retry):
+		return false
+	case w.Path == "" || w.Path == "-":
+		w.out = w.Standard
+	default:
+		file, err := os.OpenFile(w.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o640)
+		if err != nil {
+			w.fail(err)
+			return false
+		}
+		w.file, w.out = file, file
+	}
+	return true
+}
+
+// add adds a line, unless there are too many. Only lines that are written count, so that others have room next to a
+// Service with too many.
+func (w *logWriter) add(flow traffic.Flow) {
+	key := flow.Service()
+	if w.lines >= linesMax || w.byService[key] >= serviceMax || !w.open() {
+		w.lose(1)
+		return
+	}
+	w.lines++
+	w.byService[key]++
+	w.records++
+	w.put(&flow)
+}
+
+// tell adds a line about records that are missing. They are counted on while nothing can be written.
+func (w *logWriter) tell() {
+	if w.out == nil {
+		return
+	}
+	if n := w.from.Lost(); n > 0 {
+		w.put(&Omitted{time.Now().UTC(), n})
+	}
+}
+
+func (w *logWriter) put(line any) {
 	text, err := json.Marshal(line)
 	if err != nil {
 		panic("flows: plain values that JSON cannot express: " + err.Error())
 	}
-	_, _ = to.Write(append(text, '\n')) // Flush returns the error
+	if w.torn {
+		w.text, w.torn = append(w.text, '\n'), false
+	}
+	if w.text = append(append(w.text, text...), '\n'); len(w.text) >= flushBytes {
+		w.flush()
+	}
 }
 
-// close writes what still waits.
-func (l *Log) close(file *os.File, to *bufio.Writer) {
-	if err := to.Flush(); err != nil {
-		l.Failed(err)
+// flush writes the lines that wait. They are lost if that fails.
+func (w *logWriter) flush() {
+	if len(w.text) == 0 {
+		return
 	}
-	drop(file)
+	if n, err := w.out.Write(w.text); err != nil {
+		w.torn = n > 0 && w.text[n-1] != '\n'
+		w.lose(w.records)
+		w.fail(err)
+	}
+	w.text, w.records = w.text[:0], 0
 }
 
-// drop closes a file and returns nil.
-func drop(file *os.File) *os.File {
-	if file != nil {
-		_ = file.Close() // all is flushed, or lost
+// fail closes the log, for a while.
+func (w *logWriter) fail(err error) {
+	w.Failed(err)
+	w.close()
+	w.retry = time.Now().Add(again)
+}
+
+func (w *logWriter) close() {
+	if w.file != nil {
+		_ = w.file.Close() // all is written, or lost
 	}
-	return nil
+	w.file, w.out = nil, nil
+}
+
+func (w *logWriter) lose(count uint64) {
+	h := w.from.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lose(w.from, count)
 }
 
 // moved reports whether another file, or none, is at a path.
@@ -120,10 +187,4 @@ func moved(file *os.File, path string) bool {
 	}
 	there, err := os.Stat(path)
 	return err != nil || !os.SameFile(open, there)
-}
-
-func (h *Hub) loseOne(s *Subscription) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lose(s, 1)
 }
