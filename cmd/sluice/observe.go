@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 
 func observeCommand() *cobra.Command {
 	var flags clientFlags
-	var namespace, client string
+	var namespace, service, client string
 	var verdicts []string
 	var all bool
 	var lasts time.Duration
@@ -33,6 +34,12 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()
 			name := ""
+			if service != "" {
+				if namespace != "" && !strings.Contains(service, "/") {
+					service = namespace + "/" + service
+				}
+				args = append(args, service)
+			}
 			if err == nil && len(args) > 0 {
 				namespace, name, err = flags.serviceNamed(cmd, args)
 			}
@@ -59,6 +66,7 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 	flags.bind(cmd, "wide")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "show those of one namespace (default: all)")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "show those of all namespaces (default)")
+	cmd.Flags().StringVar(&service, "service", "", "show those of a Service; the same as the argument, but a name is enough with --namespace")
 	cmd.Flags().StringVar(&client, "client", "", "show those of a client or of a network, such as 10.0.0.1 or 10.0.0.0/8")
 	cmd.Flags().StringSliceVar(&verdicts, "verdict", nil, "show those that were closed, refused or dropped (default: all)")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long to observe (default: until interrupted)")

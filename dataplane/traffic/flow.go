@@ -40,11 +40,13 @@ type Flow struct {
 	Time    time.Time `json:"time"`
 	Verdict Verdict   `json:"verdict"`
 	// Reason is empty for a connection that ended normally.
-	Reason    string         `json:"reason,omitempty"`
-	Namespace string         `json:"namespace"`
-	Name      string         `json:"name"`
-	Protocol  string         `json:"protocol"`
-	Client    netip.AddrPort `json:"client"`
+	Reason    string `json:"reason,omitempty"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Port is the name of the Service port. It is empty for a port without a name.
+	Port     string         `json:"port,omitempty"`
+	Protocol string         `json:"protocol"`
+	Client   netip.AddrPort `json:"client"`
 	// Frontend is the address that the client asked for.
 	Frontend netip.AddrPort `json:"frontend"`
 	// Endpoint is zero if none was chosen.

@@ -37,7 +37,7 @@ func (s *server) newFlows() *flows.Hub {
 func flowOf(d *userspace.Done) *traffic.Flow {
 	now := time.Now().UTC()
 	flow := &traffic.Flow{
-		Time: now, Verdict: traffic.Refused, Namespace: d.Port.Service.Namespace, Name: d.Port.Service.Name,
+		Time: now, Verdict: traffic.Refused, Namespace: d.Port.Service.Namespace, Name: d.Port.Service.Name, Port: d.Port.Name,
 		Protocol: d.Port.Protocol.String(), Client: d.Client, Frontend: d.At,
 	}
 	if d.Connection == nil {

@@ -216,7 +216,7 @@ func (f *Flags) bindTraffic() {
 	f.text(&f.sluice.Traffic.FlowLog, "sluice-traffic-flow-log", sluicePrefix+"traffic.flowLog",
 		"connections in the flow log: off, annotated (of Services with the annotation sluice.dev/flow-log) or all")
 	f.text(&f.sluice.Traffic.FlowLogFile, "sluice-traffic-flow-log-file", sluicePrefix+"traffic.flowLogFile",
-		"file of the flow log; standard output if empty")
+		"file of the flow log; standard output if empty or -")
 }
 
 // bindKlog adds the flags about logs that all Kubernetes components have.

@@ -202,7 +202,7 @@ type TrafficConfiguration struct {
 	// FlowLog says which connections get a line of JSON in the flow log: FlowLogOff, FlowLogAnnotated (those of Services
 	// with the annotation sluice.dev/flow-log) or FlowLogAll. Default: FlowLogOff.
 	FlowLog string `json:"flowLog"`
-	// FlowLogFile is the file of the flow log; empty means standard output. Default: empty.
+	// FlowLogFile is the file of the flow log; empty or "-" means standard output. Default: empty.
 	FlowLogFile string `json:"flowLogFile"`
 }
 

@@ -51,7 +51,7 @@ func subscribe(t *testing.T, h *Hub, f Filter) *Subscription {
 func take(s *Subscription) (all []string) {
 	for len(s.C) > 0 {
 		f := <-s.C
-		all = append(all, strings.TrimSpace(fmt.Sprintln(f.Verdict, f.Client, f.Frontend, f.Endpoint.IsValid(), f.Start.IsZero(), f.BytesIn, f.Reason)))
+		all = append(all, strings.TrimSpace(fmt.Sprintln(f.Verdict, f.Port, f.Client, f.Frontend, f.Endpoint.IsValid(), f.Start.IsZero(), f.BytesIn, f.Reason)))
 	}
 	return all
 }
@@ -77,33 +77,33 @@ func TestRecords(t *testing.T) {
 	}{
 		"closed, with counters at the close": {
 			[]step{{packet: true}, {kind: conntrack.Began}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true, bytes: 9}, {kind: conntrack.Ended, state: "TIME_WAIT", replied: true, bytes: 9}},
-			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 9"},
+			[]string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 9"},
 		},
 		"ended without a close": {
-			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 7"},
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 7"},
 		},
 		"began before": {
-			[]step{{kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true true 7"},
+			[]step{{kind: conntrack.Ended, replied: true, bytes: 7}}, []string{"closed http 10.9.0.1:4000 10.0.0.1:80 true true 7"},
 		},
 		"closed before": {[]step{{kind: conntrack.Ended, state: "TIME_WAIT", replied: true}}, nil},
 		"the same ports again": {
 			[]step{{kind: conntrack.Began}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true}, {kind: conntrack.Ended, replied: true},
 				{kind: conntrack.Began}, {kind: conntrack.Changed, state: "CLOSE", replied: true, bytes: 1}},
-			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0", "closed 10.9.0.1:4000 10.0.0.1:80 true false 1"},
+			[]string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 0", "closed http 10.9.0.1:4000 10.0.0.1:80 true false 1"},
 		},
 		"refused by the endpoint": {
-			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, state: "CLOSE"}}, []string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0 endpoint-refused"},
+			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, state: "CLOSE"}}, []string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 0 endpoint-refused"},
 		},
 		"unanswered": {
 			[]step{{kind: conntrack.Began}, {packet: true}, {packet: true, after: 3 * time.Second}, {kind: conntrack.Ended, state: "SYN_SENT"}},
-			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0 unanswered"},
+			[]string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 0 unanswered"},
 		},
 		"vanished": {
-			[]step{{packet: true}, {packet: true, after: time.Second}, {wait: true, after: patience}}, []string{"dropped 10.9.0.1:4000 10.0.0.1:80 false false 0 other-rules"},
+			[]step{{packet: true}, {packet: true, after: time.Second}, {wait: true, after: patience}}, []string{"dropped http 10.9.0.1:4000 10.0.0.1:80 false false 0 other-rules"},
 		},
 		"the packet is heard of late": {
 			[]step{{kind: conntrack.Began}, {kind: conntrack.Ended, replied: true}, {packet: true}, {wait: true, after: 2 * patience}},
-			[]string{"closed 10.9.0.1:4000 10.0.0.1:80 true false 0"},
+			[]string{"closed http 10.9.0.1:4000 10.0.0.1:80 true false 0"},
 		},
 		"the same port of another node": {
 			[]step{{packet: true}, {kind: conntrack.Began, elsewhere: true}, {kind: conntrack.Changed, state: "TIME_WAIT", replied: true, elsewhere: true},
@@ -112,7 +112,9 @@ func TestRecords(t *testing.T) {
 		"events were lost": {[]step{{packet: true}, {lost: true}, {packet: true}, {wait: true, after: 2 * patience}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := testHub(nil)
+			h := testHub(map[service.Key]service.Snapshot{web: {Spec: &service.Spec{
+				Key: web, Ports: []service.Port{{Name: "http", Protocol: service.TCP, Port: 8000, NodePort: 80}},
+			}}})
 			s := subscribe(t, h, Filter{})
 			w := &watcher{Hub: h, table: newTable()}
 			now := time.Unix(1000, 0)

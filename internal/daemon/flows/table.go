@@ -126,7 +126,7 @@ func (w *watcher) closed(a *announced, start time.Time) {
 	if e.Answerer == e.To && !e.To.Addr().IsLoopback() && !w.has(a) {
 		return
 	}
-	flow := a.flow(traffic.Closed)
+	flow := w.flow(a, traffic.Closed)
 	flow.Start, flow.End, flow.Counted = start, a.at, e.Accounted
 	flow.PacketsIn, flow.PacketsOut, flow.BytesIn, flow.BytesOut = e.Carried.PacketsIn, e.Carried.PacketsOut, e.Carried.BytesIn, e.Carried.BytesOut
 	if e.Answerer != e.To {
@@ -148,10 +148,19 @@ func (w *watcher) has(a *announced) bool {
 	return slices.Contains(frontends(a.event.Family, w.config.Snapshot(a.key).Spec), f)
 }
 
-func (a *announced) flow(verdict traffic.Verdict) traffic.Flow {
+func (w *watcher) flow(a *announced, verdict traffic.Verdict) traffic.Flow {
 	f, _ := a.tuple.frontend()
+	port := ""
+	if spec := w.config.Snapshot(a.key).Spec; spec != nil { // it may be deleted
+		for _, p := range spec.Ports {
+			if p.Protocol == f.Protocol && (p.Port == f.Port || p.NodePort == f.Port) {
+				port = p.Name
+				break
+			}
+		}
+	}
 	return traffic.Flow{
-		Time: a.at, Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name,
+		Time: a.at, Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name, Port: port,
 		Protocol: f.Protocol.String(), Client: a.tuple.from, Frontend: a.tuple.to,
 	}
 }
@@ -171,7 +180,7 @@ func (w *watcher) unserved(now time.Time) {
 			views[p.key] = w.view(p.key)
 		}
 		verdict, reason := why(views[p.key], f, of.from.Addr())
-		flow := a.flow(verdict)
+		flow := w.flow(&a, verdict)
 		flow.Reason, flow.Start, flow.Attempts = reason, p.first, p.attempts
 		w.Put(&flow)
 	}
