@@ -27,3 +27,8 @@ func TestIPVSScripts(t *testing.T) {
 func TestIPVSPlan(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script", "ipvs", "plan"), map[string]string{"MODE": "ipvs", "VARIANT": "nft"})
 }
+
+// TestIPVSObserve runs the script about records of connections in IPVS mode.
+func TestIPVSObserve(t *testing.T) {
+	runScripts(t, filepath.Join("testdata", "script", "ipvs", "observe"), map[string]string{"MODE": "ipvs", "VARIANT": "nft"})
+}
