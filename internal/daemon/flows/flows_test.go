@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,12 +320,12 @@ func TestLog(t *testing.T) {
 // fullDisk takes a number of bytes, and fails until there is more room.
 type fullDisk struct {
 	strings.Builder
-	room int
+	room atomic.Int64
 }
 
 func (d *fullDisk) Write(b []byte) (int, error) {
-	n := min(len(b), d.room)
-	d.room -= n
+	n := min(len(b), int(d.room.Load()))
+	d.room.Add(-int64(n))
 	_, _ = d.Builder.Write(b[:n])
 	if n < len(b) {
 		return n, errors.New("no space left")
@@ -342,7 +343,8 @@ func TestLogRecovers(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		disk, failures := &fullDisk{room: 50}, 0
+		disk, failures := &fullDisk{}, 0
+		disk.room.Store(50)
 		l := &Log{Path: "-", Standard: disk, Failed: func(error) { failures++ }}
 		done := make(chan struct{})
 		go func() { l.Write(ctx, s); close(done) }()
@@ -354,7 +356,7 @@ func TestLogRecovers(t *testing.T) {
 		}
 		put(7)
 		put(5)
-		disk.room = 1 << 20
+		disk.room.Store(1 << 20)
 		time.Sleep(again)
 		put(3)
 		stop()
