@@ -168,7 +168,11 @@ func (m *Machine) Step(message Message) {
 		}
 		m.remember()
 		m.stepSlice(msg)
-		m.changed(msg.Cause, dataplane.CauseEndpoints)
+		what := dataplane.CauseEndpoints
+		if msg.Slice != nil && msg.Slice.Observed != nil {
+			what = dataplane.CauseObserved
+		}
+		m.changed(msg.Cause, what)
 	case Acknowledged:
 		m.stepAck(msg)
 	}

@@ -82,11 +82,13 @@ const (
 	CauseNode
 	// CauseDrain: an endpoint has stopped draining.
 	CauseDrain
+	// CauseObserved: the node has observed something of the endpoints.
+	CauseObserved
 )
 
 // Names returns the names of the causes.
 func (c Causes) Names() (names []string) {
-	for i, name := range [...]string{"start", "service", "endpoints", "node", "drain"} {
+	for i, name := range [...]string{"start", "service", "endpoints", "node", "drain", "observed"} {
 		if c&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -37,6 +37,9 @@ func (p *Proxy) NodePort(port uint16) bool {
 // Snapshot returns what the source has said about a Service.
 func (p *Proxy) Snapshot(key service.Key) service.Snapshot { return p.cache.Snapshot(key) }
 
+// Observe passes on what the node has observed of the endpoints of a Service; nil for nothing. One goroutine must call it.
+func (p *Proxy) Observe(key service.Key, o *service.Observed) { p.cache.Observe(key, o) }
+
 // Owner returns the Service that has a frontend, which has no address for a node port.
 func (p *Proxy) Owner(family service.Family, f service.Frontend) (service.Key, bool) {
 	return p.cache.Owner(family, f)

@@ -13,9 +13,11 @@ const (
 	SourceHash
 	// ConnectionHash is SourceHash by the client's address and port.
 	ConnectionHash
+	// LeastConnections prefers endpoints with fewer open connections from this node.
+	LeastConnections
 )
 
-var balancings = [...]string{Random: "random", RoundRobin: "roundRobin", SourceHash: "sourceHash", ConnectionHash: "connectionHash"}
+var balancings = [...]string{Random: "random", RoundRobin: "roundRobin", SourceHash: "sourceHash", ConnectionHash: "connectionHash", LeastConnections: "leastConnections"}
 
 // Balancings returns the names of all algorithms.
 func Balancings() []string { return balancings[:] }

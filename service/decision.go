@@ -33,6 +33,8 @@ const (
 	OtherNode
 	// WeightZero: its EndpointSlice has weight 0, and others have another one.
 	WeightZero
+	// Suspect: it does not answer, and others do.
+	Suspect
 	// Repeated: the same address and port occurs elsewhere, in a better condition or
 	// earlier; only that occurrence counts.
 	Repeated
@@ -54,6 +56,7 @@ var reasonTexts = [...]struct{ name, text string }{
 	OtherZoneHint:          {"other-zone-hint", "hinted for other zones"},
 	OtherNode:              {"other-node", "on another node, and the policy is Local"},
 	WeightZero:             {"weight-zero", "weight 0, so that it drains"},
+	Suspect:                {"suspect", "it does not answer, and others do"},
 	Repeated:               {"repeated", "listed twice; the other entry counts"},
 	NoSuchPort:             {"no-such-port", "its EndpointSlice lists no port of this name and protocol"},
 }
@@ -87,7 +90,7 @@ func Decisions(spec *Spec, family Family, port int, from []*Slice, facts *NodeFa
 	view := frontends(spec, family, port, facts, facts.externalIPs(spec, family))
 	var all []Decision
 	at := map[candidatePlace]int{}
-	s := selection{trace: func(c *candidate, local bool, why Reason) {
+	s := selection{spec: spec, trace: func(c *candidate, local bool, why Reason) {
 		i, known := at[c.place()]
 		if !known {
 			i = len(all)
@@ -103,6 +106,7 @@ func Decisions(spec *Spec, family Family, port int, from []*Slice, facts *NodeFa
 			all[i].ByCluster = why
 		}
 	}}
+	s.observed = observedOf(from)
 	s.gather(family, &spec.Ports[port], from, facts.Name)
 	s.choose(&view, facts)
 	for n, slice := range from {

@@ -45,6 +45,8 @@ type Slice struct {
 	Trigger time.Time
 	// Received is when the source stored the slice; zero before that.
 	Received time.Time
+	// Observed is set in the slice of observations, which has no endpoints; see ObservedSlice.
+	Observed *Observed
 }
 
 // Equal reports whether two slices contribute the same endpoints. The times are left
@@ -55,6 +57,7 @@ func (s *Slice) Equal(other *Slice) bool {
 	}
 	return s.Service == other.Service && s.Name == other.Name &&
 		s.Family == other.Family && s.Weight == other.Weight && s.Drains == other.Drains &&
+		s.Observed.Equal(other.Observed) &&
 		slices.Equal(s.Ports, other.Ports) &&
 		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
 }

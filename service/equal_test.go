@@ -154,7 +154,7 @@ func change(v reflect.Value) {
 		v.SetBool(!v.Bool())
 	case reflect.String:
 		v.SetString(v.String() + "x")
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(v.Int() + 1)
 	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(v.Uint() + 1)

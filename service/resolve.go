@@ -21,7 +21,8 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	}
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
 	view.Scheduling, view.Balancing, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.Balancing, spec.ProxyProtocol, spec.FlowLog
-	var s selection
+	s := selection{spec: spec, gathering: gathering{observed: observedOf(from)}}
+	view.Adaptation = spec.Adaptation
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)
 	}
@@ -43,6 +44,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		view.Ports[family] = ports
 		view.ReadyLocal[family] = s.countReadyLocal()
 	}
+	view.Shifts = s.shifted || spec.Balancing == LeastConnections
 	return view
 }
 
@@ -82,6 +84,8 @@ type gathering struct {
 	candidates []candidate
 	// anyDrains is set if a slice has weight 0.
 	anyDrains bool
+	// observed is what the node observed of the endpoints; nil for nothing.
+	observed *Observed
 	// indexed says where each port stands in the slices, for a Service with many; nil otherwise.
 	indexed map[portID][]slicePort
 }
@@ -197,8 +201,14 @@ func (g *gathering) endpoint(c *candidate) *SliceEndpoint {
 // the scratch space of one Resolve; the zero value is ready.
 type selection struct {
 	gathering
-	// scratch is where a set is put together before its size is known.
+	spec *Spec
+	// reasons has an entry per candidate, for one policy at a time.
+	reasons []Reason
+	// scratch is where a set is put together before its size is known, and origins are the positions of its candidates.
 	scratch []Endpoint
+	origins []int32
+	// shifted is set if observations make weights differ.
+	shifted bool
 	// readyLocal are the addresses of local ready endpoints of the ports of one
 	// family so far, duplicates included.
 	readyLocal []netip.Addr
@@ -211,36 +221,52 @@ type selection struct {
 func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	port.HasAny = slices.ContainsFunc(s.candidates, func(c candidate) bool { return c.usable() })
 	if port.UsesCluster() {
-		rule := chooseTopology(&s.gathering, facts)
+		rule := chooseTopology(&s.gathering, s.spec.Zones, facts)
 		port.Topology = rule
-		port.Cluster = s.chosen(false, func(c *candidate) Reason { return rule.judge(c, s.endpoint(c).Where(), facts) })
+		zone := ""
+		if rule == TopologyZoneShare {
+			zone = facts.Zone
+		}
+		port.Cluster = s.chosen(false, zone, func(c *candidate) Reason { return rule.judge(c, s.endpoint(c).Where(), facts) })
 	}
 	if port.UsesLocal() {
 		enough := s.localStanding()
-		port.Local = s.chosen(true, func(c *candidate) Reason { return judgeLocal(c, enough) }, port.Cluster)
+		port.Local = s.chosen(true, "", func(c *candidate) Reason { return judgeLocal(c, enough) }, port.Cluster)
 	}
 	if port.Protocol == UDP {
-		s.collect((*candidate).serving)
+		s.collect(func(i int) bool { return s.candidates[i].serving() })
 		port.Serving = s.keep(port.Cluster, port.Local)
 	}
 }
 
-// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others.
-func (s *selection) chosen(local bool, judge func(*candidate) Reason, earlier ...[]Endpoint) []Endpoint {
-	drains := func(c *candidate) bool { return s.from[c.slice].Drains }
-	instead := s.anyDrains && slices.ContainsFunc(s.candidates, func(c candidate) bool { return !drains(&c) && judge(&c).Chosen() })
-	s.collect(func(c *candidate) bool {
-		why := judge(c)
-		if instead && why.Chosen() && drains(c) {
-			why = WeightZero
+// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others, and so do suspects. zone is
+// the one that gets a share of its own, if any.
+func (s *selection) chosen(local bool, zone string, judge func(*candidate) Reason, earlier ...[]Endpoint) []Endpoint {
+	s.reasons = slices.Grow(s.reasons[:0], len(s.candidates))
+	instead := false
+	for i := range s.candidates {
+		why := judge(&s.candidates[i])
+		s.reasons = append(s.reasons, why)
+		instead = instead || why.Chosen() && !s.drains(i)
+	}
+	for i := range s.candidates {
+		if s.anyDrains && instead && s.reasons[i].Chosen() && s.drains(i) {
+			s.reasons[i] = WeightZero
 		}
-		if s.trace != nil {
-			s.trace(c, local, why)
+	}
+	s.suspects()
+	if s.trace != nil {
+		for i := range s.candidates {
+			s.trace(&s.candidates[i], local, s.reasons[i])
 		}
-		return why.Chosen()
-	})
+	}
+	s.collect(func(i int) bool { return s.reasons[i].Chosen() })
+	s.weigh(zone)
 	return s.keep(earlier...)
 }
+
+// drains reports whether a candidate has weight 0.
+func (s *selection) drains(i int) bool { return s.from[s.candidates[i].slice].Drains }
 
 // localStanding returns the standing that a local endpoint needs for the Local policy:
 // ready, or serving while terminating if no local endpoint is ready. Hints and endpoints
@@ -255,12 +281,15 @@ func (s *selection) localStanding() standing {
 }
 
 // collect puts the wanted candidates into scratch and keeps their order.
-func (s *selection) collect(wanted func(*candidate) bool) {
+func (s *selection) collect(wanted func(i int) bool) {
 	s.scratch = slices.Grow(s.scratch[:0], len(s.candidates))
+	s.origins = s.origins[:0]
 	for i := range s.candidates {
-		if c := &s.candidates[i]; wanted(c) {
+		if wanted(i) {
+			c := &s.candidates[i]
+			s.origins = append(s.origins, int32(i))
 			s.scratch = append(s.scratch, Endpoint{
-				AddrPort: netip.AddrPortFrom(s.endpoint(c).Addr, c.port),
+				AddrPort: s.addrPort(c),
 				Local:    c.local,
 				Weight:   s.from[c.slice].Weight,
 			})
@@ -315,19 +344,24 @@ const (
 	// TopologyTerminating is the fallback to endpoints that still serve while
 	// they terminate, because no endpoint is ready.
 	TopologyTerminating
+	// TopologyZoneTooSmall keeps every ready endpoint, because too few are hinted for this zone.
+	TopologyZoneTooSmall
+	// TopologyZoneShare keeps every ready endpoint, and those hinted for this zone get a share of the connections.
+	TopologyZoneShare
 )
 
 // String names the rule for people.
 func (t Topology) String() string {
-	return [...]string{"none", "same node", "same zone", "serving while terminating"}[t]
+	return [...]string{"none", "same node", "same zone", "serving while terminating", "zone too small", "share of the zone"}[t]
 }
 
 // chooseTopology applies the hints of the ready endpoints. A kind of hint counts only if
 // every ready endpoint has one and at least one names this node or zone, so that a rule
 // never leaves a ready Service without ready endpoints. The place where an endpoint runs
 // does not matter: the hint names what it serves.
-func chooseTopology(g *gathering, facts *NodeFacts) Topology {
-	var ready, usable, forNode, forZone bool
+func chooseTopology(g *gathering, zones ZonePolicy, facts *NodeFacts) Topology {
+	var ready, usable, forNode bool
+	forZone := 0
 	allNodes, allZones := true, true
 	for i := range g.candidates {
 		c := &g.candidates[i]
@@ -340,17 +374,23 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 		allNodes = allNodes && len(e.ForNodes) > 0
 		allZones = allZones && len(e.ForZones) > 0
 		forNode = forNode || hinted(e.ForNodes, facts.Name)
-		forZone = forZone || hinted(e.ForZones, facts.Zone)
+		if hinted(e.ForZones, facts.Zone) {
+			forZone++
+		}
 	}
 	switch {
 	case !ready && usable:
 		return TopologyTerminating
 	case ready && allNodes && forNode:
 		return TopologySameNode
-	case ready && allZones && forZone:
-		return TopologySameZone
-	default:
+	case !ready || !allZones || forZone == 0:
 		return TopologyNone
+	case forZone < int(zones.MinEndpoints):
+		return TopologyZoneTooSmall
+	case zones.Share > 0:
+		return TopologyZoneShare
+	default:
+		return TopologySameZone
 	}
 }
 

@@ -28,7 +28,7 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 	if len(spec.Ports) > portsUnindexed {
 		g.index(from)
 	}
-	fullTable := spec.Balancing != Random || slices.ContainsFunc(from, func(s *Slice) bool { return s.Weight > 1 })
+	fullTable := spec.Balancing != Random || spec.Adaptation.SlowStart > 0 || spec.Zones.Share > 0 || slices.ContainsFunc(from, func(s *Slice) bool { return s.Weight > 1 })
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
 		size := PortSize{

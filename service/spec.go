@@ -41,6 +41,9 @@ type Spec struct {
 	Scheduling Scheduling
 	// Balancing is how new connections choose their endpoints. It is Random with ClientIP affinity.
 	Balancing Balancing
+	// Adaptation says which observations of the node count, and Zones how far zone hints do.
+	Adaptation Adaptation
+	Zones      ZonePolicy
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
@@ -72,6 +75,7 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.AffinitySeconds == other.AffinitySeconds &&
 		s.Scheduling == other.Scheduling &&
 		s.Balancing == other.Balancing &&
+		s.Adaptation == other.Adaptation && s.Zones == other.Zones &&
 		s.ProxyProtocol == other.ProxyProtocol &&
 		s.FlowLog == other.FlowLog
 }

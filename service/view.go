@@ -23,6 +23,10 @@ type View struct {
 	Scheduling Scheduling
 	// Balancing is how new connections choose their endpoints.
 	Balancing Balancing
+	// Adaptation says which observations of the node count. Shifts says that weights change often: a table of slots
+	// then keeps its size.
+	Adaptation Adaptation
+	Shifts     bool
 	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
@@ -47,7 +51,7 @@ func (v *View) Equal(other *View) bool {
 	return v.Key == other.Key &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
-		v.Balancing == other.Balancing &&
+		v.Balancing == other.Balancing && v.Adaptation == other.Adaptation && v.Shifts == other.Shifts &&
 		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog &&
 		v.ReadyLocal == other.ReadyLocal
 }

@@ -131,6 +131,17 @@ func (c *Cache) RemoveSlice(namespace, name string) {
 	c.postSlices(posts)
 }
 
+// Observe files what this node has observed of the endpoints of a Service; nil for nothing. One goroutine must
+// call it.
+func (c *Cache) Observe(key service.Key, o *service.Observed) {
+	slice := service.ObservedSlice(key, o)
+	if o == nil {
+		c.RemoveSlice(key.Namespace, slice.Name)
+		return
+	}
+	c.SetSlice(slice)
+}
+
 // SetNode files what this node is now.
 func (c *Cache) SetNode(node *service.NodeObject) {
 	c.mu.Lock()
@@ -248,13 +259,13 @@ func (c *Cache) dropSpec(n *news, key service.Key) {
 
 // storeSlice files a slice and appends the posts that follow from it.
 func (c *Cache) storeSlice(posts []slicePost, slice *service.Slice) []slicePost {
-	c.events.slices[slice.Family].Add(1)
+	c.events.received(slice)
 	id := sliceID{slice.Service.Namespace, slice.Name}
 	owner, known := c.owners[id]
 	if known && owner == slice.Service && c.slices[owner].get(slice.Name).Equal(slice) {
 		return posts
 	}
-	c.events.sliceChanges.Add(1)
+	c.events.changed(slice)
 	if known && owner != slice.Service {
 		posts = c.dropSlice(posts, id)
 	}
@@ -271,8 +282,9 @@ func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
 	if !known {
 		return posts
 	}
-	c.events.slices[c.slices[owner].get(id.name).Family].Add(1)
-	c.events.sliceChanges.Add(1)
+	gone := c.slices[owner].get(id.name)
+	c.events.received(gone)
+	c.events.changed(gone)
 	delete(c.owners, id)
 	if left := c.slices[owner].without(id.name); len(left) > 0 {
 		c.slices[owner] = left
@@ -338,8 +350,8 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 		wanted[sliceID{slice.Service.Namespace, slice.Name}] = true
 		posts = c.storeSlice(posts, slice)
 	}
-	for id := range c.owners {
-		if !wanted[id] {
+	for id, owner := range c.owners {
+		if !wanted[id] && c.slices[owner].get(id.name).Observed == nil {
 			posts = c.dropSlice(posts, id)
 		}
 	}

@@ -24,6 +24,19 @@ type eventCounts struct {
 	slices              service.PerFamily[atomic.Uint64]
 }
 
+// received counts a call about a slice, and changed one that made a difference. Observations are not from feeders.
+func (e *eventCounts) received(s *service.Slice) {
+	if s.Observed == nil {
+		e.slices[s.Family].Add(1)
+	}
+}
+
+func (e *eventCounts) changed(s *service.Slice) {
+	if s.Observed == nil {
+		e.sliceChanges.Add(1)
+	}
+}
+
 // Events reads the counters. It never waits for a feeder.
 func (c *Cache) Events() Events {
 	e := Events{Specs: c.events.specs.Load(), SliceChanges: c.events.sliceChanges.Load()}

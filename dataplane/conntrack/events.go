@@ -3,6 +3,9 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -52,6 +55,55 @@ func ListenToEvents() (*Events, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return &Events{listener, socket}, nil
+}
+
+// ErrNoEvents means that the kernel does not announce connections.
+var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")
+
+// CheckEvents returns ErrNoEvents if listening is useless.
+func CheckEvents() error {
+	if text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(text)) == "0" {
+		return ErrNoEvents
+	}
+	return nil
+}
+
+// Kept returns a copy that is valid after the call.
+func (e *TableEvent) Kept() TableEvent {
+	kept := *e
+	kept.tuple = slices.Clone(e.tuple)
+	return kept
+}
+
+// Entry identifies the connection's entry in the table.
+type Entry struct {
+	number uint32
+	tuple  []byte
+}
+
+// Entry returns the identity of the connection. The event must be Kept.
+func (e *TableEvent) Entry() Entry { return Entry{e.Number, e.tuple} }
+
+// Delete deletes entries of a family. One that is gone is no error.
+func Delete(_ context.Context, family service.Family, entries []Entry) (err error) {
+	n := &netfilter{family: family, inside: here}
+	defer func() { err = errors.Join(err, n.close()) }()
+	for part := range slices.Chunk(entries, removeBatch) {
+		identities := make([][]byte, len(part))
+		for i, e := range part {
+			identities[i] = netlink.AppendUint32(netlink.AppendBytes(nil, attrOriginal|nested, e.tuple), attrID, e.number)
+		}
+		outcomes, err := n.remove(identities)
+		if err != nil {
+			return err
+		}
+		for _, outcome := range outcomes {
+			if outcome != nil && !errors.Is(outcome, errGone) {
+				return outcome
+			}
+		}
+	}
+	return nil
 }
 
 // Close ends listening.

@@ -43,8 +43,9 @@ func hashedSize(endpoints int) int {
 
 // Table returns the endpoint of each slot of a full table, by its index. hashed says that the slot follows from
 // the client: the table then has hashedSize slots. Otherwise the shares are exact if exactMax slots are
-// enough, and the table is otherwise as large as a hashed one. It must not be called without endpoints.
-func Table(endpoints []service.Endpoint, hashed bool) []int {
+// enough, and the table is otherwise as large as a hashed one. steady asks for that size in any case, which does not
+// depend on the weights. It must not be called without endpoints.
+func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
 	f := filling{endpoints: make([]filler, len(endpoints))}
 	total, common := 0, 0
 	for i := range endpoints {
@@ -65,7 +66,7 @@ func Table(endpoints []service.Endpoint, hashed bool) []int {
 		}
 		f.table = make([]int, hashedSize(len(endpoints)))
 		f.roomy(float64(total))
-	case total/common <= max(exactMax, len(endpoints)):
+	case !steady && total/common <= max(exactMax, len(endpoints)):
 		f.table = make([]int, total/common)
 		f.exact(total)
 	default:

@@ -44,14 +44,14 @@ func TestHashedTableMovesFewClients(t *testing.T) {
 		}
 		for seed := range uint64(rounds) {
 			all := population(n, seed)
-			before := Table(all, true)
+			before := Table(all, true, false)
 			for _, c := range counts(before, n) {
 				largest = max(largest, float64(c*n)/float64(len(before)))
 			}
 			for gone := range min(n, leaving) {
 				gone = gone * n / min(n, leaving)
 				rest := slices.Delete(slices.Clone(all), gone, gone+1)
-				after := Table(rest, true)
+				after := Table(rest, true, false)
 				moved, size := 0, max(len(before), len(after))
 				for s := range size {
 					a, b := before[s*len(before)/size], after[s*len(after)/size]
@@ -81,7 +81,7 @@ func TestExactShares(t *testing.T) {
 			all[i].Weight = weights[i]
 			total += all[i].Share()
 		}
-		table := Table(all, false)
+		table := Table(all, false, false)
 		exact := true
 		for i, n := range counts(table, len(all)) {
 			want := float64(all[i].Share()*len(table)) / float64(total)
@@ -100,7 +100,7 @@ func TestTablesAreBounded(t *testing.T) {
 		all := population(n, 3)
 		for _, hashed := range []bool{true, false} {
 			began := time.Now()
-			table := Table(all, hashed)
+			table := Table(all, hashed, false)
 			t.Logf("%d endpoints, hashed %v: %d slots, %v", n, hashed, len(table), time.Since(began))
 			if len(table) > TableSize(n) || hashed && len(table) > hashedMax {
 				t.Errorf("%d endpoints: %d slots", n, len(table))
@@ -120,7 +120,7 @@ func TestAnyWeights(t *testing.T) {
 			total += all[i].Share()
 		}
 		for _, hashed := range []bool{true, false} {
-			table := Table(all, hashed)
+			table := Table(all, hashed, false)
 			for i, n := range counts(table, len(all)) {
 				if part := float64(all[i].Share()) / float64(total); float64(n) > float64(len(table))*(part+excess)+2 {
 					t.Errorf("hashed %v: endpoint %d of %d has %d of %d slots, its part is %v", hashed, i, len(all), n, len(table), part)
@@ -135,10 +135,10 @@ func TestTableDependsOnTheSetAlone(t *testing.T) {
 	all := population(30, 5)
 	all[3].Weight = 7
 	for _, hashed := range []bool{true, false} {
-		want := Table(all, hashed)
+		want := Table(all, hashed, false)
 		other := slices.Clone(all)
 		rand.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
-		for s, e := range Table(other, hashed) {
+		for s, e := range Table(other, hashed, false) {
 			if other[e] != all[want[s]] {
 				t.Fatalf("slot %d has %v and %v", s, other[e], all[want[s]])
 			}

@@ -267,7 +267,7 @@ func TestHashesFollowTheKernel(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		table := &Table{By: by, Seed: seed, To: []netip.AddrPort{a, b, c, d}}
 		x, again := balance(table), balance(table)
-		order := slots.Table([]service.Endpoint{{AddrPort: a}, {AddrPort: b}, {AddrPort: c}, {AddrPort: d}}, true)
+		order := slots.Table([]service.Endpoint{{AddrPort: a}, {AddrPort: b}, {AddrPort: c}, {AddrPort: d}}, true, false)
 		for port := range uint16(200) {
 			from := netip.AddrPortFrom(client, port+1)
 			key := from

@@ -274,7 +274,7 @@ func (t *Table) turns(of []netip.AddrPort) []int {
 	for i, at := range of {
 		endpoints[i] = service.Endpoint{AddrPort: at, Weight: t.Weights[at]}
 	}
-	return slots.Table(endpoints, t.By.Hashes())
+	return slots.Table(endpoints, t.By.Hashes(), false)
 }
 
 // sharesAlike reports whether the turns of both tables are the same.

@@ -163,9 +163,12 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	}
 	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
-	t.LeastConnections = d.settings.LeastConnections
-	if t.By = d.by; t.By.Hashes() {
-		t.Seed = d.settings.Seed
+	t.LeastConnections = d.settings.LeastConnections || d.by == service.LeastConnections
+	switch {
+	case d.by.Hashes():
+		t.By, t.Seed = d.by, d.settings.Seed
+	case d.by != service.LeastConnections:
+		t.By = d.by
 	}
 	for _, e := range p.Reachable() {
 		if e.Share() != 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/balance"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
@@ -41,6 +42,7 @@ type reports struct {
 	// repeated keeps failures that repeat from filling the log.
 	repeated observe.Incidents
 	flows    *flows.Hub
+	balance  *balance.Watcher
 	// stopping is when the server was told to stop; nil before.
 	stopping atomic.Pointer[time.Time]
 }
@@ -75,6 +77,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	if t != nil {
 		config.Pressure, config.Flows = t.Pressure, t.Last
 	}
+	config.Suspects = func() (int, uint64) { return r.balance.Tally() }
 	if test != nil {
 		config.SelfTest = func() (all service.PerFamily[metrics.SelfTest]) {
 			for family, r := range test.Results() {

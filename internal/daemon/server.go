@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/balance"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
@@ -45,6 +46,7 @@ type server struct {
 	// traffic watches the connection table; nil in userspace mode.
 	traffic *conntrack.Traffic
 	flows   *flows.Hub
+	balance *balance.Watcher
 	// selfTest is nil if the configuration does not ask for it, and in modes without it.
 	selfTest *selftest.Test
 	// offload is nil if the configuration does not ask for it.
@@ -133,7 +135,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.flows = s.newFlows()
 	s.reports.flows = s.flows
-	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}}
+	s.balance = s.newBalance()
+	s.reports.balance = s.balance
+	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}, {Programmed: s.balance.Programmed}}
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
@@ -256,6 +260,7 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
 	group.Go(func() error { return s.recordFlows(ctx) })
+	group.Go(func() error { s.adapt(ctx); return nil })
 	if s.selfTest != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.selfTest.Run); return nil })
 	}

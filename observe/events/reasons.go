@@ -19,6 +19,7 @@ const (
 	reasonShadowed              = "ServiceShadowed"
 	reasonParked                = "ActorParked"
 	reasonTooLarge              = "ServiceTooLarge"
+	reasonSuspect               = "EndpointSuspect"
 )
 
 // Reason is a reason of events, for the documentation.
@@ -48,4 +49,5 @@ var Reasons = []Reason{
 	{reasonShadowed, "Service", "another Service owns some of its addresses"},
 	{reasonParked, "Service, Node", "processing failed repeatedly and is suspended; the rules remain"},
 	{reasonTooLarge, "Service", "the Service needs more objects than `actors.objectsMax`; its previous rules remain"},
+	{reasonSuspect, "Service", "a node avoids an endpoint that does not answer, by `sluice.dev/outlier`; the note names it"},
 }

@@ -189,6 +189,11 @@ func (r *Recorder) HealthPortFailed(key service.Key, err error) {
 	r.warn(key, reasonHealthPortFailed, actionListen, "%v", err)
 }
 
+// EndpointSuspect records that this node avoids an endpoint that does not answer.
+func (r *Recorder) EndpointSuspect(key service.Key, endpoint string) {
+	r.warn(key, reasonSuspect, actionProgram, "endpoint %s does not answer; it gets no new connections from this node", endpoint)
+}
+
 // ConfigurationRejected records that a change of the configuration file is rejected, and why.
 func (r *Recorder) ConfigurationRejected(err error) {
 	r.warn(service.Node, reasonConfigurationRejected, actionConfigure, "rejected invalid configuration; keeping the previous one: %v", err)

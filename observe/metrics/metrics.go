@@ -83,6 +83,8 @@ type Config struct {
 	// Flows returns the last reading of the connection table; nil if there is none, or an old one only. It is called
 	// for each answer about Services. Nil if the table is not read continuously.
 	Flows func() *traffic.Flows
+	// Suspects returns how many endpoints are avoided because they do not answer, and how often that began.
+	Suspects func() (now int, ever uint64)
 	// SelfTest returns the results of the last self-tests. Nil if there are none in this mode.
 	SelfTest func() service.PerFamily[SelfTest]
 	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
@@ -195,6 +197,9 @@ func New(config Config) (*Metrics, error) {
 	}
 	if config.Used != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
+	}
+	if config.Suspects != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{suspectsDesc, ejectionsDesc}, m.collectSuspects})
 	}
 	if config.SelfTest != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{selfTestPassedDesc, selfTestTookDesc}, m.collectSelfTest})

@@ -107,7 +107,7 @@ const TimelineMax = 20
 type Change struct {
 	Domain   string `json:"domain"`
 	Revision string `json:"revision"`
-	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor) or "drain".
+	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor), "drain" or "observed".
 	Causes []string `json:"causes"`
 	// Outcome is Applied or Quarantined.
 	Outcome State `json:"outcome"`

@@ -48,6 +48,8 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          p.scheduling(n, object.Annotations),
 		Balancing:           p.balancing(n, object),
+		Adaptation:          adaptation(n, object.Annotations),
+		Zones:               zonePolicy(n, object.Annotations),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 		FlowLog:             flowLog(n, object.Annotations),
 	}, n.warnings
@@ -413,31 +415,6 @@ func flowLog(n *notes, annotations map[string]string) bool {
 		n.add(annotation(annotationFlowLog), "connections are not logged", "%q: must be true or false", text)
 	}
 	return false
-}
-
-// annotationBalancing is the annotation by which a Service chooses how its connections are balanced; see
-// docs/balancing.md.
-const annotationBalancing = "sluice.dev/balancing"
-
-func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
-	const isRandom = "endpoints are chosen at random"
-	name, asked := object.Annotations[annotationBalancing]
-	if !asked {
-		return service.Random
-	}
-	by, known := service.ParseBalancing(strings.TrimSpace(name))
-	switch {
-	case !known:
-		n.add(annotation(annotationBalancing), isRandom, "unknown algorithm %q; must be one of %s", name, strings.Join(service.Balancings(), ", "))
-	case by == service.Random:
-	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
-		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
-		return service.Random
-	case p.RandomOnly:
-		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
-		return service.Random
-	}
-	return by
 }
 
 // annotation is the path of an annotation:

@@ -175,6 +175,8 @@ var balancers = map[service.Balancing]service.Scheduling{
 	service.RoundRobin:     {Scheduler: "rr"},
 	service.SourceHash:     {Scheduler: "mh"},
 	service.ConnectionHash: {Scheduler: "mh", Ports: true},
+
+	service.LeastConnections: {Scheduler: "lc"},
 }
 
 // weighing are the schedulers that do the same as others, by weight.

@@ -135,7 +135,7 @@ func TestNodesAgreeOnTheEndpointOfAClient(t *testing.T) {
 		if node == 0 {
 			first = at
 		}
-		table := slots.Table(all, true)
+		table := slots.Table(all, true, false)
 		counts := make([]int, endpoints)
 		for i, n := range at {
 			counts[n]++
@@ -159,7 +159,7 @@ func TestConnectionHashSpreadsAClient(t *testing.T) {
 	b.balanced(service.ConnectionHash)
 	client := netip.MustParseAddr("127.0.0.1")
 	at, ports := b.chosen(anyPorts(slices.Repeat([]netip.Addr{client}, 3000)), connecting)
-	table := slots.Table(b.view.Ports[service.IPv4][0].Cluster, true)
+	table := slots.Table(b.view.Ports[service.IPv4][0].Cluster, true, false)
 	counts := make([]int, 7)
 	for i, n := range at {
 		counts[n]++
@@ -194,7 +194,7 @@ func TestHashesOverIPv6(t *testing.T) {
 			Key: service.Key{Namespace: "ns", Name: "svc6"}, Balancing: by, Ports: service.PerFamily[[]service.PortView]{service.IPv6: {port}},
 		})
 		w.commit()
-		table := slots.Table(port.Cluster, true)
+		table := slots.Table(port.Cluster, true, false)
 		for i := range byte(40) {
 			client := netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 14: i, 15: 1})
 			check(t, w.node.AddAddress("lo", netip.PrefixFrom(client, 128)))

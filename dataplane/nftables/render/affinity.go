@@ -143,7 +143,7 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 			recall(other)
 		}
 	}
-	table := slotted(list.endpoints, service.Random)
+	table := slotted(list.endpoints, service.Random, a.steady)
 	for _, modulus := range table.moduli() {
 		out.add(newRule(d).numgen(modulus).readdress(choice.name).goTo(remember.Name))
 	}

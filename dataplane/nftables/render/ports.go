@@ -19,7 +19,9 @@ type portDraft struct {
 	facts *service.NodeFacts
 	key   service.Key
 	by    service.Balancing
-	port  *service.PortView
+	// steady says that tables keep their size while weights change.
+	steady bool
+	port   *service.PortView
 	// base names the chains of a port with affinity. It is empty without affinity.
 	base string
 	// comment is the comment of the port's elements, as an attribute.
@@ -42,15 +44,15 @@ type slotting struct {
 	of []int
 }
 
-// slotted assigns endpoints to slots.
-func slotted(endpoints []service.Endpoint, by service.Balancing) slotting {
+// slotted assigns endpoints to slots. steady is that of slots.Table.
+func slotted(endpoints []service.Endpoint, by service.Balancing, steady bool) slotting {
 	switch {
 	case len(endpoints) == 0:
 		return slotting{}
-	case by == service.Random && !service.Weighted(endpoints):
+	case by == service.Random && !steady && !service.Weighted(endpoints):
 		return slotting{pool: pool{size: slots.Size(len(endpoints))}, of: slots.Assign(endpoints)}
 	}
-	of := slots.Table(endpoints, by.Hashes())
+	of := slots.Table(endpoints, by.Hashes(), steady)
 	return slotting{pool{len(of), true}, of}
 }
 
@@ -76,7 +78,10 @@ func (s slotting) each(yield func(slot, endpoint int)) {
 func newPortDraft(
 	draft *draft, r *Renderer, facts *service.NodeFacts, view *service.View, port *service.PortView,
 ) *portDraft {
-	p := &portDraft{draft: draft, r: r, facts: facts, key: view.Key, by: view.Balancing, port: port}
+	p := &portDraft{draft: draft, r: r, facts: facts, key: view.Key, by: view.Balancing, steady: view.Shifts, port: port}
+	if p.by == service.LeastConnections {
+		p.by = service.Random // by weights that follow the connections
+	}
 	text := p.key.PortString(port.Name)
 	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
 	if port.AffinitySeconds > 0 {
@@ -96,7 +101,7 @@ func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
 	if len(endpoints) == 0 {
 		return slotTable{}
 	}
-	t := slotTable{slotting: slotted(endpoints, p.by), data: make([]span, len(endpoints))}
+	t := slotTable{slotting: slotted(endpoints, p.by, p.steady), data: make([]span, len(endpoints))}
 	var data []byte
 	for i, e := range endpoints {
 		data = appendPort(appendAddr(data[:0], e.AddrPort.Addr()), e.AddrPort.Port())

@@ -9,7 +9,6 @@ package flows
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -266,6 +265,3 @@ func (h *Hub) Problem() error {
 	defer h.mu.Unlock()
 	return h.failed
 }
-
-// ErrNoEvents means that the kernel does not announce connections.
-var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")

@@ -3,9 +3,7 @@ package flows
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,8 +46,8 @@ type announced struct {
 
 // watch makes records until nobody wants any.
 func (h *Hub) watch(ctx context.Context) (err error) {
-	if text, failed := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); failed == nil && strings.TrimSpace(string(text)) == "0" {
-		return ErrNoEvents
+	if err := conntrack.CheckEvents(); err != nil {
+		return err
 	}
 	events, err := conntrack.ListenToEvents()
 	if err != nil {

@@ -1,0 +1,159 @@
+package balance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// heardMax bounds the announcements that wait for the worker. Then the kernel's buffer fills, and counts what it drops.
+const heardMax = 8192
+
+// announced is what the kernel announced of a connection to a Service that adapts.
+type announced struct {
+	key   service.Key
+	event conntrack.TableEvent
+	at    time.Time
+	// lost says that announcements were lost instead.
+	lost bool
+}
+
+// listener is the goroutine that hears announcements.
+type listener struct {
+	heard chan announced
+	ended chan error
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// attend begins to listen if connections matter, and ends if they do not.
+func (w *worker) attend(ctx context.Context, now time.Time) {
+	needed := false
+	for _, t := range w.services {
+		needed = needed || t.least || t.outliers != nil
+	}
+	switch {
+	case !needed:
+		w.deafen()
+	case w.listener != nil || now.Before(w.retry):
+	default:
+		if w.retry = (time.Time{}); w.failed {
+			w.failed = false
+			w.config.Failed(nil)
+		}
+		if err := w.listen(ctx); err != nil {
+			w.fail(err)
+		}
+	}
+}
+
+// listen begins to hear announcements, and counts what is open already.
+func (w *worker) listen(ctx context.Context) error {
+	if err := conntrack.CheckEvents(); err != nil {
+		return err
+	}
+	events, err := conntrack.ListenToEvents()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	l := &listener{heard: make(chan announced, heardMax), ended: make(chan error, 1), stop: stop, done: make(chan struct{})}
+	w.listener = l
+	hub := w.Watcher
+	go func() {
+		defer close(l.done)
+		send := func(a announced) {
+			select {
+			case l.heard <- a:
+			case <-ctx.Done():
+			}
+		}
+		err := events.Run(ctx, func(e *conntrack.TableEvent) {
+			if key, ok := hub.concerns(e); ok {
+				send(announced{key: key, event: e.Kept(), at: time.Now()})
+			}
+		}, func() { send(announced{lost: true}) })
+		err = errors.Join(err, events.Close())
+		if ctx.Err() == nil {
+			l.ended <- err
+		}
+	}()
+	return w.count(ctx)
+}
+
+// count counts the open connections of Services that need it.
+func (w *worker) count(ctx context.Context) error {
+	return w.recount(func(each func(service.Family, conntrack.Connection)) error {
+		for _, t := range w.services {
+			if t.least {
+				for _, family := range service.Families {
+					if err := conntrack.Translated(ctx, family, func(c conntrack.Connection) { each(family, c) }); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// concerns reports whether an event matters, and to which Service. It runs in the goroutine of the events.
+func (w *Watcher) concerns(e *conntrack.TableEvent) (service.Key, bool) {
+	if e.Kind == conntrack.Changed && e.State != "SYN_RECV" && e.State != "TIME_WAIT" && e.State != "CLOSE" {
+		return service.Key{}, false
+	}
+	key, ok := w.owner(e.Family, tuple{e.Protocol, e.From, e.To})
+	if !ok {
+		return key, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return key, w.adapting[key]
+}
+
+// owner returns the Service that a connection asks for.
+func (w *Watcher) owner(family service.Family, of tuple) (service.Key, bool) {
+	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.Number() == of.protocol {
+			return w.config.Owner(family, service.Frontend{Addr: of.to.Addr(), Port: of.to.Port(), Protocol: p})
+		}
+	}
+	return service.Key{}, false
+}
+
+// hear takes an announcement. After a loss, what is known of connections may be wrong.
+func (w *worker) hear(a *announced) {
+	if !a.lost {
+		w.handle(a)
+		return
+	}
+	w.deafen()
+	w.retry = time.Now().Add(lostPause)
+}
+
+// deafen ends to listen.
+func (w *worker) deafen() {
+	if w.listener == nil {
+		return
+	}
+	w.listener.stop()
+	<-w.listener.done
+	w.listener = nil
+}
+
+// fail lets suspects go: nothing would say when they answer again.
+func (w *worker) fail(err error) {
+	w.deafen()
+	now := time.Now()
+	w.retry, w.failed = now.Add(tryAgain), true
+	for _, t := range w.services {
+		if t.outliers != nil {
+			w.judged(t, t.outliers.forget(), now)
+		}
+	}
+	w.config.Failed(err)
+}

@@ -1,0 +1,267 @@
+package balance
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// inRow is how many connections in a row an endpoint must fail, and clientsMin the number of clients that made them.
+	inRow, clientsMin = 3, 2
+	// evidenceAge is how old an answer of another endpoint may be. A client without one says nothing about an endpoint:
+	// it may be that no endpoint answers it.
+	evidenceAge = time.Minute
+	// pauseMin is how long a suspect gets no connection. The pause doubles with each failed trial, up to pauseMax, and is
+	// short again after forgiven.
+	pauseMin, pauseMax, forgiven = 5 * time.Second, 5 * time.Minute, 10 * time.Minute
+	// trialMax is how long the connection of a trial may take.
+	trialMax = 5 * time.Second
+	// failuresMax and clientsMax bound what is remembered of an endpoint and of a Service.
+	failuresMax, clientsMax = 16, 1024
+)
+
+// outliers judges the endpoints of one Service by the fate of new connections. It is pure: its owner passes in what
+// happened and the time. Its functions report whether the suspects have changed.
+//
+//	good ──three failures in a row──► suspect ──pause──► trial ──a connection begins──► trying
+//	 ▲                                   ▲                                                │
+//	 └───────────────answer──────────────┴──────────failure or no outcome────────────────┘
+type outliers struct {
+	endpoints map[netip.AddrPort]*suspicion
+	clients   map[netip.Addr]*witness
+}
+
+// suspicion is what is known of one endpoint.
+type suspicion struct {
+	state    suspicionState
+	failures []failure
+	// until ends the state suspect or trying. pause is the length of the last pause, and last its end.
+	until, last time.Time
+	pause       time.Duration
+}
+
+type suspicionState uint8
+
+const (
+	good suspicionState = iota
+	suspect
+	trial
+	trying
+)
+
+// out reports whether the endpoint is to get no connections.
+func (s *suspicion) out() bool { return s.state == suspect || s.state == trying }
+
+type failure struct {
+	client netip.Addr
+	at     time.Time
+}
+
+// witness is a client: the last endpoints that answered it, the newest first, and the last one that did not.
+type witness struct {
+	answers [2]answer
+	failed  answer
+	// discredited is set if several endpoints failed it since the last answer.
+	discredited bool
+}
+
+type answer struct {
+	by netip.AddrPort
+	at time.Time
+}
+
+func newOutliers() *outliers {
+	return &outliers{endpoints: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
+}
+
+// set takes the endpoints that the API lists. What was known of others is forgotten, also if they come back.
+func (o *outliers) set(present map[netip.AddrPort]bool) {
+	maps.DeleteFunc(o.endpoints, func(e netip.AddrPort, _ *suspicion) bool { return !present[e] })
+	for e := range present {
+		if o.endpoints[e] == nil {
+			o.endpoints[e] = &suspicion{}
+		}
+	}
+}
+
+// began records that a connection to an endpoint began.
+func (o *outliers) began(e netip.AddrPort, now time.Time) (changed bool) {
+	s := o.endpoints[e]
+	if s == nil || s.state != trial {
+		return false
+	}
+	s.state, s.until = trying, now.Add(trialMax)
+	return true
+}
+
+// answered records that an endpoint answered a client.
+func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) (changed bool) {
+	s := o.endpoints[e]
+	if s == nil {
+		return false
+	}
+	w := o.witness(client, now)
+	if w.answers[0].by != e {
+		w.answers[1] = w.answers[0]
+	}
+	w.answers[0], w.discredited = answer{e, now}, false
+	s.failures = s.failures[:0]
+	if s.state == trial || s.state == trying {
+		changed = s.out()
+		s.state, s.last = good, now
+	}
+	// It may be the first to say that the failures of another endpoint are not the client's.
+	for other, s := range o.endpoints {
+		if s.state == good && len(s.failures) >= inRow && o.convicts(other, s, now) {
+			s.suspect(now)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// failed records that an endpoint refused a client, or did not answer it.
+func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (changed bool) {
+	s := o.endpoints[e]
+	if s == nil {
+		return false
+	}
+	w := o.witness(client, now)
+	if w.failed.by.IsValid() && w.failed.by != e && w.failed.at.After(w.answers[0].at) && !w.discredited {
+		w.discredited = true
+		changed = o.acquit(now)
+	}
+	w.failed = answer{e, now}
+	switch {
+	case s.state == trial || s.state == trying:
+		changed = changed || !s.out()
+		s.failures = nil
+		s.suspect(now)
+		return changed
+	case s.state != good:
+		return changed
+	}
+	if len(s.failures) == failuresMax {
+		s.failures = slices.Delete(s.failures, 0, 1)
+	}
+	s.failures = append(s.failures, failure{client, now})
+	if !o.convicts(e, s, now) {
+		return changed
+	}
+	s.suspect(now)
+	return true
+}
+
+// acquit lets suspects go whose failures turn out to be those of clients that others fail, too.
+func (o *outliers) acquit(now time.Time) (changed bool) {
+	for e, s := range o.endpoints {
+		if s.out() && len(s.failures) > 0 && !o.convicts(e, s, now) {
+			s.state, s.failures = good, nil
+			changed = true
+		}
+	}
+	return changed
+}
+
+// suspect begins a pause.
+func (s *suspicion) suspect(now time.Time) {
+	switch {
+	case s.pause == 0 || !s.last.IsZero() && now.Sub(s.last) > forgiven:
+		s.pause = pauseMin
+	default:
+		s.pause = min(2*s.pause, pauseMax)
+	}
+	s.state, s.until = suspect, now.Add(s.pause)
+}
+
+// convicts reports whether the failures of an endpoint are its own.
+func (o *outliers) convicts(e netip.AddrPort, s *suspicion, now time.Time) bool {
+	count, first, several := 0, netip.Addr{}, false
+	for _, f := range s.failures {
+		if now.Sub(f.at) > evidenceAge || !o.clients[f.client].believed(e, now) {
+			continue
+		}
+		count++
+		several = several || first.IsValid() && f.client != first
+		first = f.client
+	}
+	return count >= inRow && several
+}
+
+// believed reports whether another endpoint answered the client lately, and no two failed it since.
+func (w *witness) believed(e netip.AddrPort, now time.Time) bool {
+	return w != nil && !w.discredited && slices.ContainsFunc(w.answers[:], func(a answer) bool {
+		return a.by.IsValid() && a.by != e && now.Sub(a.at) <= evidenceAge
+	})
+}
+
+// witness returns what is known of a client. Without room, those are forgotten whose answers are old, and then any.
+func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
+	w := o.clients[client]
+	if w != nil {
+		return w
+	}
+	if len(o.clients) >= clientsMax {
+		maps.DeleteFunc(o.clients, func(_ netip.Addr, w *witness) bool {
+			return now.Sub(w.answers[0].at) > evidenceAge && now.Sub(w.failed.at) > evidenceAge
+		})
+	}
+	for other := range o.clients {
+		if len(o.clients) < clientsMax {
+			break
+		}
+		delete(o.clients, other)
+	}
+	w = &witness{}
+	o.clients[client] = w
+	return w
+}
+
+// tick lets pauses and trials end.
+func (o *outliers) tick(now time.Time) (changed bool) {
+	for _, s := range o.endpoints {
+		if !s.out() || now.Before(s.until) {
+			continue
+		}
+		if s.state == suspect {
+			s.state, s.last, s.failures = trial, now, nil
+			changed = true
+		} else {
+			s.suspect(now) // the trial had no outcome
+		}
+	}
+	return changed
+}
+
+// calm reports whether all endpoints are good.
+func (o *outliers) calm() bool {
+	for _, s := range o.endpoints {
+		if s.state != good {
+			return false
+		}
+	}
+	return true
+}
+
+// suspects returns the endpoints that are to get no connections.
+func (o *outliers) suspects() (all []netip.AddrPort) {
+	for e, s := range o.endpoints {
+		if s.out() {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+// forget drops all suspicions, since no more connections are seen.
+func (o *outliers) forget() (changed bool) {
+	for e, s := range o.endpoints {
+		changed = changed || s.out()
+		o.endpoints[e] = &suspicion{}
+	}
+	clear(o.clients)
+	return changed
+}

@@ -1,0 +1,209 @@
+package balance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// world is a Service whose connections a test decides about.
+type world struct {
+	t   *testing.T
+	o   *outliers
+	now time.Time
+	all []netip.AddrPort
+}
+
+func newWorld(t *testing.T, endpoints int) *world {
+	w := &world{t: t, o: newOutliers(), now: time.Unix(1_000_000, 0)}
+	present := map[netip.AddrPort]bool{}
+	for i := range endpoints {
+		e := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80)
+		w.all = append(w.all, e)
+		present[e] = true
+	}
+	w.o.set(present)
+	return w
+}
+
+func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}) }
+
+// connect makes one connection of a client to an endpoint.
+func (w *world) connect(c, e int, answers bool) (changed bool) {
+	w.now = w.now.Add(time.Millisecond)
+	changed = w.o.began(w.all[e], w.now)
+	if answers {
+		return w.o.answered(client(c), w.all[e], w.now) || changed
+	}
+	return w.o.failed(client(c), w.all[e], w.now) || changed
+}
+
+func (w *world) expect(when string, suspects ...int) {
+	w.t.Helper()
+	var want []netip.AddrPort
+	for _, i := range suspects {
+		want = append(want, w.all[i])
+	}
+	if got := w.o.suspects(); fmt.Sprint(got) != fmt.Sprint(want) {
+		w.t.Fatalf("%s: suspects are %v, want %v", when, got, want)
+	}
+}
+
+// warm lets clients have an answer of each endpoint.
+func (w *world) warm(clients int) {
+	for c := range clients {
+		for e := range w.all {
+			w.connect(c, e, true)
+		}
+	}
+}
+
+// TestThreeFailuresOfTwoClients: in a row, and of clients that other endpoints answer.
+func TestThreeFailuresOfTwoClients(t *testing.T) {
+	w := newWorld(t, 3)
+	w.warm(2)
+	w.connect(0, 1, false)
+	w.connect(1, 1, false)
+	w.expect("two failures")
+	w.connect(0, 1, true)
+	w.connect(0, 1, false)
+	w.connect(1, 1, false)
+	w.expect("not in a row")
+	if !w.connect(0, 1, false) {
+		t.Error("the third failure is no change")
+	}
+	w.expect("in a row", 1)
+}
+
+// TestEvidenceMayComeLater: clients are answered by another endpoint only after their failures.
+func TestEvidenceMayComeLater(t *testing.T) {
+	w := newWorld(t, 3)
+	for i := range 4 {
+		w.connect(i%2, 1, false)
+	}
+	w.expect("clients without answers")
+	w.connect(0, 0, true)
+	w.expect("one client is answered")
+	w.connect(1, 2, true)
+	w.expect("both are answered", 1)
+}
+
+// TestTrials: the pause doubles as long as the endpoint fails, and ends with an answer.
+func TestTrials(t *testing.T) {
+	w := newWorld(t, 2)
+	w.warm(2)
+	for i := range 3 {
+		w.connect(i%2, 0, false)
+	}
+	for n, pause := range []time.Duration{5, 10, 20, 40, 80, 160, 300, 300} {
+		w.expect("before the pause", 0)
+		w.now = w.now.Add(pause*time.Second - 10*time.Millisecond)
+		w.o.tick(w.now)
+		w.expect("at the end of the pause", 0)
+		w.now = w.now.Add(20 * time.Millisecond)
+		w.o.tick(w.now)
+		w.expect("after the pause")
+		if n%2 == 0 {
+			w.o.began(w.all[0], w.now)
+			w.expect("during the trial", 0)
+		}
+		w.o.failed(client(0), w.all[0], w.now)
+	}
+	w.now = w.now.Add(301 * time.Second)
+	w.o.tick(w.now)
+	w.o.began(w.all[0], w.now)
+	w.now = w.now.Add(trialMax + time.Millisecond)
+	w.o.tick(w.now)
+	w.expect("a trial without an outcome", 0)
+	w.now = w.now.Add(301 * time.Second)
+	w.o.tick(w.now)
+	w.connect(1, 0, true)
+	w.expect("after an answer")
+	if !w.o.calm() {
+		t.Error("not calm after an answer")
+	}
+}
+
+// TestNewsOfTheAPIResets: an endpoint that leaves and comes back is judged anew.
+func TestNewsOfTheAPIResets(t *testing.T) {
+	w := newWorld(t, 2)
+	w.warm(2)
+	for i := range 3 {
+		w.connect(i%2, 0, false)
+	}
+	w.expect("before", 0)
+	w.o.set(map[netip.AddrPort]bool{w.all[1]: true})
+	w.o.set(map[netip.AddrPort]bool{w.all[0]: true, w.all[1]: true})
+	w.expect("after")
+}
+
+// TestAcquittal: two clients that a new policy drops everywhere make a suspect of an endpoint, until another one fails
+// them as well.
+func TestAcquittal(t *testing.T) {
+	w := newWorld(t, 3)
+	w.warm(3)
+	for i := range 3 {
+		w.connect(i%2, 1, false)
+	}
+	w.expect("after failures of one endpoint", 1)
+	w.connect(2, 0, true)
+	w.expect("after an answer to another client", 1)
+	w.connect(0, 2, false)
+	w.expect("one of the clients remains credible, and is alone")
+	for range 100 {
+		w.connect(0, w.now.Nanosecond()/1e6%3, false)
+		w.connect(1, w.now.Nanosecond()/1e6%2, false)
+		w.connect(2, w.now.Nanosecond()/1e6%3, true)
+	}
+	w.expect("in the long run")
+}
+
+// TestHarmlessFailures: none of these says that an endpoint fails.
+func TestHarmlessFailures(t *testing.T) {
+	cases := map[string]func(w *world, r *rand.Rand){
+		"one client that a policy drops, among others": func(w *world, r *rand.Rand) {
+			w.connect(r.IntN(20), r.IntN(10), true)
+			w.connect(99, r.IntN(10), false)
+		},
+		"clients that a policy drops everywhere": func(w *world, r *rand.Rand) {
+			w.connect(100+r.IntN(5), r.IntN(10), false)
+			w.connect(r.IntN(3), r.IntN(10), true)
+		},
+		"forged clients, without answers": func(w *world, r *rand.Rand) {
+			w.connect(1000+r.IntN(60000), r.IntN(10), false)
+			w.connect(r.IntN(20), r.IntN(10), true)
+		},
+		"forged clients that one endpoint is to be blamed for": func(w *world, r *rand.Rand) {
+			w.connect(1000+r.IntN(60000), 3, false)
+			w.connect(r.IntN(20), r.IntN(10), true)
+		},
+		"every second connection to an endpoint fails": func(w *world, r *rand.Rand) {
+			w.connect(r.IntN(20), 3, false)
+			w.connect(r.IntN(20), 3, true)
+			w.connect(r.IntN(20), r.IntN(10), true)
+		},
+		"one in a thousand packets is lost": func(w *world, r *rand.Rand) {
+			w.connect(r.IntN(20), r.IntN(10), r.IntN(1000) != 0)
+		},
+		"no endpoint answers": func(w *world, r *rand.Rand) {
+			w.connect(r.IntN(20), r.IntN(10), false)
+		},
+	}
+	for name, play := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t, 10), rand.New(rand.NewPCG(1, 2))
+			end := w.now.Add(24 * time.Hour)
+			for n := 0; w.now.Before(end); n++ {
+				play(w, r)
+				w.expect(fmt.Sprint("step ", n))
+				w.now = w.now.Add(200 * time.Millisecond)
+				w.o.tick(w.now)
+			}
+			if n := len(w.o.clients); n > clientsMax {
+				t.Errorf("%d clients are remembered", n)
+			}
+		})
+	}
+}

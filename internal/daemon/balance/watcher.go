@@ -1,0 +1,392 @@
+// Package balance observes connections, and changes the weights of the endpoints of Services that ask for it: those of
+// new endpoints (slow start), of endpoints with many open connections (leastConnections), and of endpoints that do not
+// answer (outliers). What it observes becomes one more slice of the Service, so that actors, explanations and answers to
+// questions all follow from the same data.
+//
+//	watcher.go       who asks for what, and the loop
+//	listen.go        the kernel's announcements
+//	connections.go   the connections that they are about
+//	outlier.go       endpoints that fail
+//	weights.go       new endpoints, and open connections
+package balance
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// look is the pause between two looks at silent connections, and weightPause the least one between two changes of
+	// the weights of a Service by age or connections. It grows with the Service.
+	look, weightPause = 100 * time.Millisecond, time.Second
+	// weighedMax bounds the Services whose weights change in one look.
+	weighedMax = 10
+	// pauseEndpoints is the number of endpoints that double weightPause.
+	pauseEndpoints = 256
+	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost.
+	tryAgain, lostPause = time.Minute, time.Second
+)
+
+// Config is what a Watcher needs of the proxy. All functions may be called at any time and do not block.
+type Config struct {
+	// Snapshot returns what is known of a Service, and Facts of the node.
+	Snapshot func(service.Key) service.Snapshot
+	Facts    func() *service.NodeFacts
+	// Owner returns the Service that has a frontend, or its port as a node port.
+	Owner func(service.Family, service.Frontend) (service.Key, bool)
+	// Observe tells the Service's actor; nil means nothing is observed.
+	Observe func(service.Key, *service.Observed)
+	// Outliers says that endpoints that fail are avoided here, and Least that weights follow open connections. Otherwise
+	// the kernel's or the process's own means do.
+	Outliers, Least bool
+	// Listen receives what was decided. It must not block.
+	Listen func(Event)
+	// Failed is told why connections are not observed, and nil before the next attempt.
+	Failed func(error)
+}
+
+// Event says that an endpoint is a suspect now, or no longer.
+type Event struct {
+	Key      service.Key
+	Endpoint netip.AddrPort
+	Suspect  bool
+}
+
+// Watcher watches for Services that adapt. While there are none, it costs nothing.
+type Watcher struct {
+	config Config
+	wake   chan struct{}
+
+	mu sync.Mutex
+	// adapting are the Services that ask for it, and changed those that have changed since Run looked.
+	adapting map[service.Key]bool
+	changed  map[service.Key]*programmed
+	suspects int
+	ejected  uint64
+}
+
+// programmed are the endpoints of a Service in the kernel, of the families with news.
+type programmed struct {
+	views service.PerFamily[*service.View]
+}
+
+// New makes a watcher.
+func New(config Config) *Watcher {
+	return &Watcher{config: config, wake: make(chan struct{}, 1), adapting: map[service.Key]bool{}, changed: map[service.Key]*programmed{}}
+}
+
+// Tally returns the number of suspects, and how many there were in all.
+func (w *Watcher) Tally() (suspects int, ejected uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.suspects, w.ejected
+}
+
+// asks reports whether a Service asks for something that is done here.
+func (w *Watcher) asks(view *service.View) bool {
+	return view.Adaptation.SlowStart > 0 || w.config.Outliers && view.Adaptation.Outliers ||
+		w.config.Least && view.Balancing == service.LeastConnections
+}
+
+// Programmed implements proxy.ApplyObserver. It costs the same however many Services there are.
+func (w *Watcher) Programmed(_ context.Context, family service.Family, view service.View) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asks := w.asks(&view)
+	if !asks && !w.adapting[view.Key] {
+		return
+	}
+	if asks {
+		w.adapting[view.Key] = true
+	} else {
+		delete(w.adapting, view.Key)
+	}
+	p := w.changed[view.Key]
+	if p == nil {
+		p = &programmed{}
+		w.changed[view.Key] = p
+	}
+	p.views[family] = &view
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// worker is the state of Run, which its goroutine owns.
+type worker struct {
+	*Watcher
+	services    map[service.Key]*tracked
+	connections connections
+	listener    *listener
+	// retry is when to listen again after a loss or a failure, and failed is set after a failure.
+	retry  time.Time
+	failed bool
+	// uneasy are the Services with suspects or trials, and shifting those whose weights change with time.
+	uneasy, shifting map[service.Key]*tracked
+	// purge are suspects whose connections without an answer are deleted once the kernel avoids them.
+	purge map[purged]bool
+}
+
+// purged is a suspect of a Service.
+type purged struct {
+	key      service.Key
+	endpoint netip.AddrPort
+}
+
+// Run watches until the context ends.
+func (w *Watcher) Run(ctx context.Context) {
+	k := newWorker(w)
+	defer k.deafen()
+	alarm := time.NewTimer(look)
+	defer alarm.Stop()
+	for armed := true; ; {
+		if !armed && k.restless() {
+			armed = true
+			alarm.Reset(look)
+		}
+		var heard <-chan announced
+		var ended <-chan error
+		if k.listener != nil {
+			heard, ended = k.listener.heard, k.listener.ended
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+			k.takeAll(ctx, time.Now())
+		case a := <-heard:
+			k.hear(&a)
+		case err := <-ended:
+			k.fail(err)
+		case now := <-alarm.C:
+			armed = false
+			k.tick(ctx, now)
+		}
+	}
+}
+
+func newWorker(w *Watcher) *worker {
+	return &worker{
+		Watcher: w, services: map[service.Key]*tracked{}, connections: connections{open: map[tuple]*connection{}},
+		uneasy: map[service.Key]*tracked{}, shifting: map[service.Key]*tracked{}, purge: map[purged]bool{},
+	}
+}
+
+// restless reports whether time may bring something.
+func (w *worker) restless() bool {
+	return len(w.connections.silent)+len(w.uneasy)+len(w.shifting) > 0 || !w.retry.IsZero()
+}
+
+// takeAll takes the Services that have changed, and begins or ends to listen.
+func (w *worker) takeAll(ctx context.Context, now time.Time) {
+	w.mu.Lock()
+	changed := w.changed
+	w.changed = map[service.Key]*programmed{}
+	w.mu.Unlock()
+	for key, p := range changed {
+		w.take(key, now)
+		w.deleteUnanswered(ctx, key, p)
+	}
+	w.attend(ctx, now)
+}
+
+// take brings what is known of a Service up to date.
+func (w *worker) take(key service.Key, now time.Time) {
+	known := w.config.Snapshot(key)
+	t := w.services[key]
+	outliers, least := false, false
+	if known.Spec != nil {
+		outliers = w.config.Outliers && known.Spec.Adaptation.Outliers
+		least = w.config.Least && known.Spec.Balancing == service.LeastConnections
+	}
+	if known.Spec == nil || !outliers && !least && known.Spec.Adaptation.SlowStart == 0 {
+		w.leave(t)
+		return
+	}
+	first := t == nil
+	if first {
+		t = &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}}
+		w.services[key] = t
+	}
+	if t.least != least {
+		w.deafen() // and count anew
+	}
+	t.adaptation, t.least = known.Spec.Adaptation, least
+	if outliers && t.outliers == nil {
+		t.outliers = newOutliers()
+	} else if !outliers {
+		t.outliers = nil
+	}
+	from := slices.DeleteFunc(known.Slices, func(s *service.Slice) bool { return s.Observed != nil })
+	view := service.Resolve(key, known.Spec, from, w.config.Facts())
+	present := map[netip.AddrPort]bool{}
+	for _, family := range service.Families {
+		for i := range view.Ports[family] {
+			for _, e := range view.Ports[family][i].Reachable() {
+				present[e.AddrPort] = true
+			}
+		}
+	}
+	t.take(present, first, func(e netip.AddrPort) time.Time { return readySince(from, e.Addr(), now) })
+	w.publish(t, now)
+	if t.moving(now) {
+		w.shifting[key] = t
+	}
+}
+
+// readySince returns when a new endpoint became ready, by the API as far as it says so: by the last change of its slice.
+func readySince(from []*service.Slice, addr netip.Addr, now time.Time) time.Time {
+	for _, s := range from {
+		if s.Trigger.IsZero() || s.Trigger.After(now) {
+			continue
+		}
+		if slices.ContainsFunc(s.Endpoints, func(e service.SliceEndpoint) bool { return e.Addr == addr }) {
+			return s.Trigger
+		}
+	}
+	return now
+}
+
+// leave ends to track a Service.
+func (w *worker) leave(t *tracked) {
+	if t == nil {
+		return
+	}
+	delete(w.services, t.key)
+	delete(w.uneasy, t.key)
+	delete(w.shifting, t.key)
+	t.endpoints, t.outliers = nil, nil
+	w.publish(t, time.Now())
+}
+
+// publish tells the actor what it does not know yet.
+func (w *worker) publish(t *tracked, now time.Time) {
+	o := t.observed(now)
+	if o.Equal(t.published) {
+		return
+	}
+	before := t.published
+	t.published = o
+	w.config.Observe(t.key, o)
+	w.tell(t.key, before, o)
+}
+
+// tell reports the suspects that are new, and those that are none any more.
+func (w *worker) tell(key service.Key, before, after *service.Observed) {
+	report := func(in, other *service.Observed, suspect bool) {
+		if in == nil {
+			return
+		}
+		for _, e := range in.Endpoints {
+			if o, _ := other.Of(e.AddrPort); !e.Suspect || o.Suspect {
+				continue
+			}
+			w.mu.Lock()
+			if suspect {
+				w.suspects, w.ejected = w.suspects+1, w.ejected+1
+			} else {
+				w.suspects--
+			}
+			w.mu.Unlock()
+			if suspect {
+				w.purge[purged{key, e.AddrPort}] = true
+			} else {
+				delete(w.purge, purged{key, e.AddrPort})
+			}
+			w.config.Listen(Event{key, e.AddrPort, suspect})
+		}
+	}
+	report(after, before, true)
+	report(before, after, false)
+}
+
+// judged publishes the suspects of a Service if they have changed.
+func (w *worker) judged(t *tracked, changed bool, now time.Time) {
+	if !changed {
+		return
+	}
+	w.publish(t, now)
+	if t.outliers.calm() {
+		delete(w.uneasy, t.key)
+	} else {
+		w.uneasy[t.key] = t
+	}
+}
+
+// deleteUnanswered deletes the connections without an answer to suspects that the kernel avoids now: the next packets of their
+// clients choose another endpoint.
+func (w *worker) deleteUnanswered(ctx context.Context, key service.Key, p *programmed) {
+	for suspect := range w.purge {
+		e := suspect.endpoint
+		view := p.views[service.FamilyOf(e.Addr())]
+		if suspect.key != key || view == nil || reaches(view, e) {
+			continue
+		}
+		delete(w.purge, suspect)
+		var entries []conntrack.Entry
+		for of, c := range w.connections.open {
+			if c.key == key && c.endpoint == e && !c.replied {
+				entries = append(entries, c.entry)
+				w.drop(of, c)
+			}
+		}
+		if err := conntrack.Delete(ctx, service.FamilyOf(e.Addr()), entries); err != nil && ctx.Err() == nil {
+			w.config.Failed(err)
+		}
+	}
+}
+
+// reaches reports whether new connections may go to an endpoint.
+func reaches(view *service.View, e netip.AddrPort) bool {
+	for _, family := range service.Families {
+		for i := range view.Ports[family] {
+			if slices.ContainsFunc(view.Ports[family][i].Reachable(), func(r service.Endpoint) bool { return r.AddrPort == e }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tick does what time brings.
+func (w *worker) tick(ctx context.Context, now time.Time) {
+	w.silence(now)
+	for key, t := range w.uneasy {
+		if t.outliers == nil {
+			delete(w.uneasy, key)
+			continue
+		}
+		w.judged(t, t.outliers.tick(now), now)
+	}
+	w.weigh(now)
+	if !w.retry.IsZero() {
+		w.attend(ctx, now)
+	}
+}
+
+// weigh changes the weights of some Services that are due, in turn.
+func (w *worker) weigh(now time.Time) {
+	var due []*tracked
+	for key, t := range w.shifting {
+		switch {
+		case now.Before(t.next):
+		case t.moving(now):
+			due = append(due, t)
+		default:
+			delete(w.shifting, key)
+		}
+	}
+	slices.SortFunc(due, func(a, b *tracked) int { return a.next.Compare(b.next) })
+	for _, t := range due[:min(len(due), weighedMax)] {
+		t.step()
+		t.next = now.Add(weightPause * time.Duration(1+len(t.endpoints)/pauseEndpoints))
+		w.publish(t, now)
+	}
+}
