@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -44,6 +45,9 @@ const NewPercent = 10
 
 // observedName begins the names of slices of observations. The API allows no such name.
 const observedName = "observed/"
+
+// IsObserved reports whether a slice of this name has observations.
+func IsObserved(name string) bool { return strings.HasPrefix(name, observedName) }
 
 // ObservedSlice makes the slice of observations of a Service.
 func ObservedSlice(key Key, o *Observed) *Slice {

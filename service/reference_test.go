@@ -12,12 +12,15 @@ import (
 type expected struct {
 	cluster, local, serving []string
 	any                     bool
+	// chances are those of the endpoints in cluster.
+	chances map[string]float64
 }
 
 // refer asks the reference about one port of the view. Sets that the port does not need are
 // left out.
-func refer(port *PortView, family Family, from []*Slice, node *NodeFacts) expected {
+func refer(spec *Spec, port *PortView, family Family, from []*Slice, node *NodeFacts) expected {
 	var listed []reference.Endpoint
+	o := observedOf(from)
 	for _, s := range slices.SortedFunc(slices.Values(from), func(a, b *Slice) int { return strings.Compare(a.Name, b.Name) }) {
 		for _, p := range s.Ports {
 			if s.Family != family || p.Name != port.Name || p.Protocol != port.Protocol {
@@ -25,19 +28,29 @@ func refer(port *PortView, family Family, from []*Slice, node *NodeFacts) expect
 			}
 			for _, e := range s.Endpoints {
 				where := e.Where()
+				at := netip.AddrPortFrom(e.Addr, p.Port)
+				known, is := o.Of(at)
+				percent := int(known.Percent)
+				if o != nil && !is && spec.Adaptation.SlowStart > 0 {
+					percent = 10
+				}
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 					Local: where.NodeName == node.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
-					Weight: int(s.Weight), Drains: s.Drains,
+					Weight: int(s.Weight), Drains: s.Drains, Percent: percent, Suspect: known.Suspect,
 				})
 			}
 		}
 	}
 	distinct, _ := reference.Distinct(listed)
-	s := reference.Select(distinct, node.Name, node.Zone)
+	s := reference.Select(distinct, node.Name, node.Zone, reference.Zones{Min: int(spec.Zones.MinEndpoints), Share: int(spec.Zones.Share)})
 	want := expected{any: s.Any}
 	if !port.InternalLocal || port.ExternallyAccessible() {
 		want.cluster = referenceTexts(s.Cluster)
+		want.chances = map[string]float64{}
+		for _, e := range s.Cluster {
+			want.chances[e.At.String()] = e.Chance
+		}
 	}
 	if port.InternalLocal || (port.ExternalLocal && port.ExternallyAccessible()) {
 		want.local = referenceTexts(s.Local)

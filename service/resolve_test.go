@@ -137,7 +137,7 @@ func TestResolveQuick(t *testing.T) {
 		}
 	}
 	// The property is worth little if the generator misses a case.
-	if any < 100 || len(topologies) != 4 {
+	if any < 100 || len(topologies) != 6 {
 		t.Errorf("one-sided scenarios: %d ports with endpoints, topologies %v", any, topologies)
 	}
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -71,7 +72,34 @@ func newScenario(c *choices) scenario {
 	for i := range c.upTo(5) {
 		s.from = append(s.from, newScenarioSlice(c, fmt.Sprintf("slice-%d", i)))
 	}
+	if c.yes() {
+		spec.Zones = ZonePolicy{MinEndpoints: oneOf[uint16](c, 0, 3), Share: oneOf[uint8](c, 0, 50, 80)}
+	}
+	if c.upTo(3) == 2 {
+		if c.yes() {
+			spec.Adaptation.SlowStart = time.Minute
+		}
+		s.from = append(s.from, ObservedSlice(testKey, newScenarioObserved(c)))
+	}
 	return s
+}
+
+// newScenarioObserved observes some of the endpoints.
+func newScenarioObserved(c *choices) *Observed {
+	o := &Observed{}
+	for _, family := range Families {
+		for i := range byte(12) {
+			for port := range 3 {
+				if c.yes() {
+					o.Endpoints = append(o.Endpoints, ObservedEndpoint{
+						AddrPort: netip.AddrPortFrom(address(family, 'a'+i), uint16(8079+port)), Percent: oneOf[uint16](c, 0, 10, 100, 400), Suspect: c.yes(),
+					})
+				}
+			}
+		}
+	}
+	slices.SortFunc(o.Endpoints, func(a, b ObservedEndpoint) int { return a.AddrPort.Compare(b.AddrPort) })
+	return o
 }
 
 func newScenarioSlice(c *choices, name string) *Slice {
@@ -154,15 +182,27 @@ func (s scenario) check(t *testing.T, r *rand.Rand) {
 	}
 }
 
+// checkWeights compares the weights of the Cluster policy with what the reference wants of them.
+func (s scenario) checkWeights(t *testing.T, all []Endpoint, chances map[string]float64) {
+	t.Helper()
+	for _, e := range all {
+		want := chances[e.String()]
+		if got := float64(e.Share()) / float64(TotalShare(all)); math.Abs(got-want) > 0.001 {
+			t.Errorf("%s has %.4f of the weights, want %.4f", e, got, want)
+		}
+	}
+}
+
 func (s scenario) checkPort(t *testing.T, family Family, p *PortView) {
 	t.Helper()
-	want := refer(p, family, s.from, s.facts)
-	got := expected{texts(p.Cluster), texts(p.Local), texts(p.Serving), p.HasAny}
+	want := refer(s.spec, p, family, s.from, s.facts)
+	got := expected{cluster: texts(p.Cluster), local: texts(p.Local), serving: texts(p.Serving), any: p.HasAny}
 	if got.any != want.any || !slices.Equal(got.cluster, want.cluster) ||
 		!slices.Equal(got.local, want.local) || !slices.Equal(got.serving, want.serving) {
 		t.Errorf("port %s/%s over %s:\n got any %v, %s\nwant any %v, %s",
 			p.Name, p.Protocol, family, got.any, got, want.any, want)
 	}
+	s.checkWeights(t, p.Cluster, want.chances)
 	if p.HasAny && p.UsesCluster() != (len(p.Cluster) > 0) {
 		t.Errorf("something is usable, UsesCluster is %v, Cluster is %v", p.UsesCluster(), p.Cluster)
 	}

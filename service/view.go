@@ -151,7 +151,7 @@ func (p *PortView) ServesExternal() bool {
 }
 
 // Reachable are all endpoints that new connections may be sent to: Cluster and
-// Local without duplicates, sorted as they are. The result may share memory with
+// Local without duplicates, sorted as they are. One that is in both has its weight in Cluster. The result may share memory with
 // either and must not be changed.
 func (p *PortView) Reachable() []Endpoint {
 	if subset(p.Local, p.Cluster) {
@@ -162,8 +162,8 @@ func (p *PortView) Reachable() []Endpoint {
 	}
 	all := make([]Endpoint, 0, len(p.Cluster)+len(p.Local))
 	all = append(append(all, p.Cluster...), p.Local...)
-	slices.SortFunc(all, Endpoint.Compare)
-	return slices.Compact(all)
+	slices.SortStableFunc(all, Endpoint.Compare)
+	return slices.CompactFunc(all, sameEndpoint)
 }
 
 // sameIdentity reports whether both are the same service port of a Service.
@@ -187,11 +187,13 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Draining, b.Draining)
 }
 
+func sameEndpoint(a, b Endpoint) bool { return a.AddrPort == b.AddrPort }
+
 // subset reports whether every element of part is in whole. Both are sorted
 // alike, so that one walk is enough.
 func subset(part, whole []Endpoint) bool {
 	for _, e := range part {
-		i := slices.Index(whole, e)
+		i := slices.IndexFunc(whole, func(w Endpoint) bool { return sameEndpoint(w, e) })
 		if i < 0 {
 			return false
 		}

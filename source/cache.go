@@ -350,8 +350,8 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 		wanted[sliceID{slice.Service.Namespace, slice.Name}] = true
 		posts = c.storeSlice(posts, slice)
 	}
-	for id, owner := range c.owners {
-		if !wanted[id] && c.slices[owner].get(id.name).Observed == nil {
+	for id := range c.owners {
+		if !wanted[id] && !service.IsObserved(id.name) {
 			posts = c.dropSlice(posts, id)
 		}
 	}

@@ -20,7 +20,16 @@ type Endpoint struct {
 	// Weight is its share, 0 for none given, and Drains says that it is given as 0.
 	Weight int
 	Drains bool
+	// Percent is what the node makes of the weight, 0 for 100. Suspect says that the node wants to avoid it.
+	Percent int
+	Suspect bool
+	// Chance is the part of the connections that Select gives it.
+	Chance float64
 }
+
+// Zones limits hints for zones: a zone needs Min ready endpoints, 0 for any number, and keeps Share percent of the
+// connections, 0 for all.
+type Zones struct{ Min, Share int }
 
 // fallback endpoints are used where none is ready.
 func (e Endpoint) fallback() bool { return !e.Ready && e.Serving && e.Terminating }
@@ -80,12 +89,13 @@ type Selection struct {
 }
 
 // Select selects among distinct endpoints on a node. The zone is empty if the node has none.
-func Select(all []Endpoint, node, zone string) Selection {
+func Select(all []Endpoint, node, zone string, zones Zones) Selection {
 	ready := keep(all, func(e Endpoint) bool { return e.Ready })
 	fallback := keep(all, Endpoint.fallback)
 	here := func(e Endpoint) bool { return e.Local }
+	cluster, inZone := hinted(ready, node, zone, zones)
 	s := Selection{
-		Cluster: hinted(ready, node, zone),
+		Cluster: cluster,
 		Local:   keep(ready, here),
 		Serving: keep(all, func(e Endpoint) bool { return e.Ready || e.Serving }),
 		Any:     len(ready)+len(fallback) > 0,
@@ -96,8 +106,58 @@ func Select(all []Endpoint, node, zone string) Selection {
 	if len(s.Local) == 0 {
 		s.Local = keep(fallback, here)
 	}
-	s.Cluster, s.Local = undrained(s.Cluster), undrained(s.Local)
+	s.Cluster, s.Local = withChances(trusted(undrained(s.Cluster)), inZone, zones.Share), withChances(trusted(undrained(s.Local)), nil, 0)
 	return s
+}
+
+// trusted leaves out suspects, at most half of the endpoints: those with the lowest addresses.
+func trusted(all []Endpoint) []Endpoint {
+	left := len(all) / 2
+	return keep(all, func(e Endpoint) bool {
+		if e.Suspect && left > 0 {
+			left--
+			return false
+		}
+		return true
+	})
+}
+
+// withChances fills in the chances. The endpoints for which inZone is true together have a share in percent, if there are
+// others, too.
+func withChances(all []Endpoint, inZone func(Endpoint) bool, share int) []Endpoint {
+	all = slices.Clone(all)
+	sum := func(of []Endpoint) (total float64) {
+		for _, e := range of {
+			total += e.part()
+		}
+		return total
+	}
+	whole := sum(all)
+	here, there := 0.0, 0.0
+	if inZone != nil {
+		here = sum(keep(all, inZone))
+		there = whole - here
+	}
+	for i, e := range all {
+		switch {
+		case inZone == nil || here == 0 || there == 0:
+			all[i].Chance = e.part() / whole
+		case inZone(e):
+			all[i].Chance = e.part() / here * float64(share) / 100
+		default:
+			all[i].Chance = e.part() / there * (1 - float64(share)/100)
+		}
+	}
+	return all
+}
+
+// part is what the endpoint gets in proportion to others.
+func (e Endpoint) part() float64 {
+	percent := e.Percent
+	if percent == 0 {
+		percent = 100
+	}
+	return float64(max(e.Weight, 1) * percent)
 }
 
 // undrained leaves out endpoints of weight 0, unless all have it.
@@ -109,22 +169,29 @@ func undrained(all []Endpoint) []Endpoint {
 }
 
 // hinted returns the ready endpoints that are meant for this node, or else for its zone, or
-// else all. Hints of a kind count only if every ready endpoint has one.
-func hinted(ready []Endpoint, node, zone string) []Endpoint {
-	for _, hint := range []struct {
+// else all. Hints of a kind count only if every ready endpoint has one. If all are to be used because the zone has a share,
+// inZone says which ones are for it.
+func hinted(ready []Endpoint, node, zone string, zones Zones) (chosen []Endpoint, inZone func(Endpoint) bool) {
+	for kind, hint := range []struct {
 		of   func(Endpoint) []string
 		mine string
 	}{
 		{func(e Endpoint) []string { return e.ForNodes }, node},
 		{func(e Endpoint) []string { return e.ForZones }, zone},
 	} {
-		mine := keep(ready, func(e Endpoint) bool { return hint.mine != "" && slices.Contains(hint.of(e), hint.mine) })
+		isMine := func(e Endpoint) bool { return hint.mine != "" && slices.Contains(hint.of(e), hint.mine) }
+		mine := keep(ready, isMine)
 		without := func(e Endpoint) bool { return len(hint.of(e)) == 0 }
-		if len(mine) > 0 && !slices.ContainsFunc(ready, without) {
-			return mine
+		switch {
+		case len(mine) == 0 || slices.ContainsFunc(ready, without):
+		case kind == 1 && len(mine) < zones.Min:
+		case kind == 1 && zones.Share > 0:
+			return ready, isMine
+		default:
+			return mine, nil
 		}
 	}
-	return ready
+	return ready, nil
 }
 
 func keep(all []Endpoint, wanted func(Endpoint) bool) (some []Endpoint) {
@@ -159,7 +226,7 @@ const (
 	Delivered
 )
 
-// Route says what becomes of a connection. Its To are as likely as their weights say, and see an address of
+// Route says what becomes of a connection. Its To are as likely as their chances say, and see an address of
 // the node instead of the client's if Masqueraded is set. (An endpoint that is sent to itself
 // sees one in any case.)
 type Route struct {

@@ -74,7 +74,7 @@ func TestTopology(t *testing.T) {
 		{"a R -/{za}; b R -/{zb}; c R -/{zc}", "", "a b c"},
 		{"a S -/{zb}", "za", "a"},
 	} {
-		if got := letters(Select(parse(t, c.endpoints), "n1", c.zone).Cluster); got != c.want {
+		if got := letters(Select(parse(t, c.endpoints), "n1", c.zone, Zones{}).Cluster); got != c.want {
 			t.Errorf("T%d: %s: got %q, want %q", i+1, c.endpoints, got, c.want)
 		}
 	}
@@ -106,7 +106,7 @@ func TestPolicyAndTermination(t *testing.T) {
 		{cluster, local, "n R -/{zb}; f R -/{za}", "f", "n", "f"},
 		{cluster, cluster, "n U", "reject", "reject", "reject"},
 	} {
-		s := Select(parse(t, c.endpoints), "n1", "za")
+		s := Select(parse(t, c.endpoints), "n1", "za", Zones{})
 		for _, ask := range []struct {
 			traffic Traffic
 			want    string
@@ -125,7 +125,7 @@ func TestPolicyAndTermination(t *testing.T) {
 }
 
 func TestMasquerade(t *testing.T) {
-	s := Select(parse(t, "n R; f R"), "n1", "")
+	s := Select(parse(t, "n R; f R"), "n1", "", Zones{})
 	for _, c := range []struct {
 		traffic Traffic
 		want    bool

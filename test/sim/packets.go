@@ -34,6 +34,8 @@ type expectation struct {
 	endpoints   []reference.Endpoint
 	hashes      bool
 	masqueraded bool
+	// rounded says that the chances are rounded to slots.
+	rounded bool
 }
 
 // claimant is a service port that answers at a packet's destination.
@@ -114,7 +116,13 @@ func (c *claimant) late() int {
 // selection asks the reference about one port of a Service.
 func (s state) selection(family service.Family, port *service.Port) reference.Selection {
 	var listed []reference.Endpoint
+	var observed *service.Observed
 	sorted := slices.SortedFunc(slices.Values(s.slices), func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
+	for _, slice := range sorted {
+		if observed == nil {
+			observed = slice.Observed
+		}
+	}
 	for _, slice := range sorted {
 		for _, p := range slice.Ports {
 			if slice.Family != family || p.Name != port.Name || p.Protocol != port.Protocol {
@@ -122,16 +130,33 @@ func (s state) selection(family service.Family, port *service.Port) reference.Se
 			}
 			for _, e := range slice.Endpoints {
 				where := e.Where()
+				percent, suspect := s.observation(observed, netip.AddrPortFrom(e.Addr, p.Port))
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 					Local: where.NodeName == s.facts.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
-					Weight: int(slice.Weight), Drains: slice.Drains,
+					Weight: int(slice.Weight), Drains: slice.Drains, Percent: percent, Suspect: suspect,
 				})
 			}
 		}
 	}
 	distinct, _ := reference.Distinct(listed)
-	return reference.Select(distinct, s.facts.Name, s.facts.Zone)
+	return reference.Select(distinct, s.facts.Name, s.facts.Zone, reference.Zones{Min: int(s.spec.Zones.MinEndpoints), Share: int(s.spec.Zones.Share)})
+}
+
+// observation returns what the node has observed of an endpoint.
+func (s state) observation(all *service.Observed, at netip.AddrPort) (percent int, suspect bool) {
+	if all == nil {
+		return 0, false
+	}
+	for _, e := range all.Endpoints {
+		if e.AddrPort == at {
+			return int(e.Percent), e.Suspect
+		}
+	}
+	if s.spec.Adaptation.SlowStart > 0 {
+		percent = 10
+	}
+	return percent, false
 }
 
 func (j *judge) isClusterIP(a netip.Addr) bool {
@@ -167,7 +192,8 @@ func (j *judge) route(p nftmodel.Packet, c claimant) expectation {
 	verdict := map[reference.Fate]nftmodel.Verdict{
 		reference.Refused: nftmodel.Rejected, reference.Dropped: nftmodel.Dropped, reference.Delivered: nftmodel.Delivered,
 	}[r.Fate]
-	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded, hashes: spec.Balancing.Hashes()}
+	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded, hashes: spec.Balancing.Hashes(),
+		rounded: spec.Balancing == service.LeastConnections || spec.Adaptation.SlowStart > 0 || spec.Zones.Share > 0}
 }
 
 // fromPod reports whether a packet is recognised as that of a local pod.
@@ -201,8 +227,12 @@ func (e expectation) check(p nftmodel.Packet, outcomes []nftmodel.Outcome) error
 	// The endpoint in the first slot has an advantage of up to a hundredth of its share
 	// (package slots).
 	const advantageMax = 0.01
+	roundedMax := 1e-6
+	if e.rounded {
+		roundedMax = 1.0 / 1024 // two slots
+	}
 	for text, probability := range want {
-		if math.Abs(got[text]-probability) > advantageMax*probability+1e-6 {
+		if math.Abs(got[text]-probability) > advantageMax*probability+roundedMax {
 			return fmt.Errorf("packet %v from %q to %v/%v\nends\n%s\nwant\n%s%s", p.Src, p.In, p.Dst, p.Protocol,
 				endsText(got), endsText(want), stepsOf(outcomes))
 		}
@@ -216,13 +246,9 @@ func (e expectation) ends(p nftmodel.Packet) map[string]float64 {
 		return map[string]float64{end(e.verdict, p.Dst, false): 1}
 	}
 	ends := map[string]float64{}
-	total := 0
-	for _, to := range e.endpoints {
-		total += max(to.Weight, 1)
-	}
 	for _, to := range e.endpoints {
 		hairpin := to.At.Addr() == p.Src.Addr()
-		ends[end(e.verdict, to.At, e.masqueraded || hairpin)] += float64(max(to.Weight, 1)) / float64(total)
+		ends[end(e.verdict, to.At, e.masqueraded || hairpin)] += to.Chance
 	}
 	return ends
 }

@@ -250,8 +250,8 @@ func (g *generator) verb() verb {
 func (g *generator) emit(do verb, n, m int) {
 	// Variants are small so that lists are easy to read.
 	variant := g.Uint64N(1 << 16)
-	if (do == setService || do == setSlice) && g.IntN(4) == 0 {
-		variant |= balanced
+	if do == setService || do == setSlice {
+		variant |= []uint64{0, 0, 0, 0, balanced, balanced | adaptive}[g.IntN(6)]
 	}
 	g.events = append(g.events, event{do, n, m, variant})
 }

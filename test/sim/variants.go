@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -74,6 +75,9 @@ type random struct{ *rand.Rand }
 // balanced is the first variant of Services that may choose an algorithm, and of slices with weights.
 const balanced = 1 << 16
 
+// adaptive is the first variant of Services that may adapt, and of slices with observations of a node.
+const adaptive = 1 << 17
+
 func newRandom(variant uint64, n int) random {
 	return random{rand.New(rand.NewPCG(variant, uint64(n)))}
 }
@@ -131,7 +135,19 @@ func specOf(n int, variant uint64) *service.Spec {
 	if d.percent(25) {
 		s.AffinitySeconds = []int{10, 10800}[d.IntN(2)]
 	} else if variant >= balanced {
-		s.Balancing = service.Balancing(d.IntN(len(service.Balancings())))
+		s.Balancing = service.Balancing(d.IntN(4))
+		if variant >= adaptive && d.percent(20) {
+			s.Balancing = service.LeastConnections
+		}
+	}
+	if variant >= adaptive {
+		if d.percent(30) {
+			s.Adaptation.SlowStart = time.Minute
+		}
+		s.Adaptation.Outliers = d.percent(30)
+		if d.percent(30) {
+			s.Zones = service.ZonePolicy{MinEndpoints: uint16(d.IntN(4)), Share: uint8([]int{0, 50, 80}[d.IntN(3)])}
+		}
 	}
 	return s
 }
@@ -159,11 +175,34 @@ func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 	for range d.IntN(5) {
 		s.Endpoints = append(s.Endpoints, endpointOf(d, s.Family, hinted))
 	}
+	if variant >= adaptive && d.percent(25) {
+		return &service.Slice{Service: s.Service, Name: s.Name, Family: s.Family, Observed: observed(d, s.Family)}
+	}
 	if variant >= balanced {
 		s.Weight = uint16(1 + d.IntN(5))
 		s.Drains = d.percent(25)
 	}
 	return s
+}
+
+// observed returns what a node might have observed of some endpoints.
+func observed(d random, family service.Family) *service.Observed {
+	o := &service.Observed{}
+	for pod := range 12 {
+		for port := range 3 {
+			at := localPod(family, 1+pod)
+			if d.percent(50) {
+				at = remotePod(family, 1+pod)
+			}
+			if d.percent(60) {
+				o.Endpoints = append(o.Endpoints, service.ObservedEndpoint{
+					AddrPort: netip.AddrPortFrom(at, uint16(8080+port)), Percent: []uint16{0, 10, 55, 100, 400}[d.IntN(5)], Suspect: d.percent(30),
+				})
+			}
+		}
+	}
+	slices.SortFunc(o.Endpoints, func(a, b service.ObservedEndpoint) int { return a.AddrPort.Compare(b.AddrPort) })
+	return o
 }
 
 // endpointOf returns one of a few endpoints, so that slices and Services share

@@ -256,5 +256,5 @@ func (s *State) selection(of *corev1.Service, port corev1.ServicePort, family se
 	if s.node != nil {
 		zone = s.node.Labels[corev1.LabelTopologyZone]
 	}
-	return reference.Select(known, fixture.NodeName, zone), err
+	return reference.Select(known, fixture.NodeName, zone, reference.Zones{}), err
 }
