@@ -16,7 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
-	"github.com/sluice-proxy/sluice/source/kube"
 )
 
 // waitFlags are the flags of sluice wait.
@@ -120,14 +119,7 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error) {
 	switch {
 	case flags.allNodes:
-		found, err := kube.NodeAddresses(ctx, kube.Config{Kubeconfig: flags.kubeconfig, UserAgent: "sluice/" + version})
-		if err == nil && len(found) == 0 {
-			err = errors.New("the cluster has no Nodes")
-		}
-		for _, node := range found {
-			nodes = append(nodes, gone.Of(node, flags.port))
-		}
-		return nodes, err
+		return gone.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
 	case len(flags.proxies) > 0:
 		for _, text := range flags.proxies {
 			node, err := gone.At(text)

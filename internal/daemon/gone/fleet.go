@@ -66,6 +66,18 @@ type Result struct {
 // Done reports whether nothing more is asked.
 func (r *Result) Done() bool { return r.Gone || r.Ignored }
 
+// Cluster returns the nodes of a cluster, whose proxies answer at a port.
+func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (nodes []Node, err error) {
+	found, err := kube.NodeAddresses(ctx, kube.Config{Kubeconfig: kubeconfig, UserAgent: userAgent})
+	if err == nil && len(found) == 0 {
+		err = errors.New("the cluster has no Nodes")
+	}
+	for _, node := range found {
+		nodes = append(nodes, Of(node, port))
+	}
+	return nodes, err
+}
+
 // Of returns a node of the cluster whose proxy answers at a port.
 func Of(node kube.NodeAddress, port uint16) Node {
 	if node.Addr.IsValid() {
