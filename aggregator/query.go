@@ -62,42 +62,47 @@ var ErrUnsure = errors.New("the last write did not end properly, and the proxy h
 
 // Search finds out which Services send new connections to endpoints; see ledger.Search. It takes many turns. If
 // there is no error, what it finds is complete for the moment when it returns.
-func (a *Aggregator) Search(ctx context.Context, sought []*ledger.Sought) (err error) {
+func (a *Aggregator) Search(ctx context.Context, sought []*ledger.Sought) error {
 	var s *ledger.Search
-	err = a.ask(ctx, func() {
+	err := a.ask(ctx, func() {
 		if a.machine.start.adopted {
 			s = a.machine.ledger.Search(sought, searchPortion)
 		}
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if s == nil {
+	case s == nil:
 		return ErrUnread
 	}
-	defer func() {
-		unsure := false
-		// An aggregator that has ended leaves the ledger to this goroutine.
-		if ended := a.ask(context.WithoutCancel(ctx), func() { unsure = s.End() }); ended != nil {
-			s.End()
-			err = ended
-		}
-		if err == nil && unsure {
-			err = ErrUnsure
-		}
-	}()
-	for done := false; !done && err == nil; {
-		var took time.Duration
-		err = a.ask(ctx, func() {
+	err = a.visit(ctx, s)
+	unsure := false
+	if ended := a.ask(context.WithoutCancel(ctx), func() { unsure = s.End() }); ended != nil {
+		s.End() // an aggregator that has ended leaves the ledger to this goroutine
+		return ended
+	}
+	if err == nil && unsure {
+		return ErrUnsure
+	}
+	return err
+}
+
+// visit takes the turns of a search.
+func (a *Aggregator) visit(ctx context.Context, s *ledger.Search) error {
+	for {
+		done, took := false, time.Duration(0)
+		err := a.ask(ctx, func() {
 			began := time.Now()
 			done = s.Step()
 			took = time.Since(began)
 		})
-		if err == nil && !done {
-			err = rest(ctx, time.Duration(float64(took)*(1/searchShare-1)))
+		if err != nil || done {
+			return err
+		}
+		if err := rest(ctx, time.Duration(float64(took)*(1/searchShare-1))); err != nil {
+			return err
 		}
 	}
-	return err
 }
 
 // rest waits for a pause.

@@ -49,6 +49,7 @@ func TestAnEndpointThatIsGoneIsOutOfTheKernel(t *testing.T) {
 			t.Errorf("before the first read: %v", err)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		random := rand.New(rand.NewPCG(1, 2))
 		early, late := 0, 0
 		for i := range services {
@@ -102,10 +103,12 @@ func TestAnEndpointOfAQuarantinedServiceIsInUse(t *testing.T) {
 			c.Prime()
 		})})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		rejecting.on.Store(true)
 		cache.SetSlice(workSlice(0, 2))
 		cache.SetSlice(workSlice(1, 2, 3))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if q := p.Status()[0].Quarantined; len(q) != 1 {
 			t.Fatalf("in quarantine: %v", q)
 		}

@@ -20,8 +20,8 @@ import (
 const (
 	// asksMax bounds the proxies that are asked at a time.
 	asksMax = 64
-	// askWait is how long a proxy may wait with its answer if all can be asked at a time, and askShort otherwise.
-	askWait, askShort = 10 * time.Second, time.Second
+	// askWait is how long a proxy may wait with its answer if all can be asked at a time; otherwise it must not wait.
+	askWait = 10 * time.Second
 	// askTime bounds the rest of an answer.
 	askTime = 5 * time.Second
 	// early is how long before the end of all time an answer must be sent.
@@ -101,7 +101,7 @@ func At(text string) (Node, error) {
 func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
 	f := &fleet{Proxies: p, began: time.Now(), places: make(chan struct{}, asksMax), results: make([]Result, len(p.Nodes)), wait: askWait}
 	if len(p.Nodes) > asksMax {
-		f.wait = askShort
+		f.wait = 0
 	}
 	for i := range p.Nodes {
 		f.results[i] = Result{Node: p.Nodes[i].Name, Err: errors.New("no answer yet")}
