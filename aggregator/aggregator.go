@@ -78,7 +78,7 @@ func (c Config) validate() error {
 // older ones in the mailbox.
 //
 // Concurrency: Submit, Prime, Skip, Forgo, AuditSoon and Status may be called from
-// anywhere and never block. Account and Standing may be called from anywhere too, and wait
+// anywhere and never block. Account, Pending and Search may be called from anywhere too, and wait
 // for an answer. Everything else belongs to the goroutine in Run. A panic
 // in it ends the process: it is the only owner of the ledger, and recovery is the
 // ordinary start.

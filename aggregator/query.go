@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/service"
@@ -44,6 +45,74 @@ func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int)
 func (a *Aggregator) Pending(ctx context.Context, limit int) (keys []service.Key, err error) {
 	err = a.ask(ctx, func() { keys = a.machine.pending.waits.first(limit) })
 	return keys, err
+}
+
+const (
+	// searchPortion is how many objects one turn of a search visits: 25 to 60 µs.
+	searchPortion = 100
+	// searchShare is the share of the time that a search takes at most.
+	searchShare = 0.02
+)
+
+// ErrUnread is the answer of an aggregator that has not read the kernel's rules yet.
+var ErrUnread = errors.New("the proxy has not read the rules of this node yet")
+
+// ErrUnsure is the answer if it is not known whether the kernel has some object.
+var ErrUnsure = errors.New("the last write did not end properly, and the proxy has not read the rules since then")
+
+// Search finds out which Services send new connections to endpoints; see ledger.Search. It takes many turns. If
+// there is no error, what it finds is complete for the moment when it returns.
+func (a *Aggregator) Search(ctx context.Context, sought []*ledger.Sought) error {
+	var s *ledger.Search
+	err := a.ask(ctx, func() {
+		if a.machine.start.adopted {
+			s = a.machine.ledger.Search(sought, searchPortion)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case s == nil:
+		return ErrUnread
+	}
+	err = a.visit(ctx, s)
+	unsure := false
+	if ended := a.ask(context.WithoutCancel(ctx), func() { unsure = s.End() }); ended != nil {
+		s.End() // an aggregator that has ended leaves the ledger to this goroutine
+		return ended
+	}
+	if err == nil && unsure {
+		return ErrUnsure
+	}
+	return err
+}
+
+// visit takes the turns of a search.
+func (a *Aggregator) visit(ctx context.Context, s *ledger.Search) error {
+	for {
+		done, took := false, time.Duration(0)
+		err := a.ask(ctx, func() {
+			began := time.Now()
+			done = s.Step()
+			took = time.Since(began)
+		})
+		if err != nil || done {
+			return err
+		}
+		if err := rest(ctx, time.Duration(float64(took)*(1/searchShare-1))); err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits for a pause.
+func rest(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ask runs a question on the goroutine that owns the ledger, between two of its turns. The

@@ -1,10 +1,16 @@
 package aggregator
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,4 +38,50 @@ func BenchmarkWaitsFirst(b *testing.B) {
 	for b.Loop() {
 		w.first(4096)
 	}
+}
+
+// sends is a naming in which bodies are endpoints.
+type sends struct{ addresses }
+
+func (sends) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	if at, err := netip.ParseAddrPort(o.Body); err == nil {
+		each(at)
+	}
+}
+
+// TestSearchOutlivesAskersThatLeave: a search that was given up leaves nothing in the ledger.
+func TestSearchOutlivesAskersThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{objects: map[dataplane.ID]string{}}
+		a, err := New(Config{Domain: "d", Writer: m, Naming: sends{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		for i := range 10 * searchPortion {
+			f := fragment(fmt.Sprint("s", i), nil)
+			f.Objects = []dataplane.Object{{ID: dataplane.ID{Container: "c", Name: fmt.Sprint("s", i)}, Body: fmt.Sprintf("10.0.0.1:%d", 1+i)}}
+			a.Submit(f)
+		}
+		a.Prime(nil)
+		time.Sleep(time.Minute)
+		sought := &ledger.Sought{At: netip.MustParseAddrPort("10.0.0.1:77")}
+		if err := a.Search(t.Context(), []*ledger.Sought{sought}); err != nil || len(sought.By) != 1 {
+			t.Errorf("%+v, %v", sought, err)
+		}
+		asking, leave := context.WithCancel(t.Context())
+		leave()
+		for range 20 { // before the search begins, or in one of its pauses
+			if err := a.Search(asking, []*ledger.Sought{sought}); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("of one that left: %v", err)
+			}
+		}
+		cancel()
+		<-ended
+		if err := a.Search(t.Context(), []*ledger.Sought{sought}); !errors.Is(err, ErrEnded) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
 }

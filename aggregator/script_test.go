@@ -270,6 +270,8 @@ func (addresses) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	return service.Frontend{Addr: addr, Port: 80}, true
 }
 
+func (addresses) Sends(*dataplane.Object, func(netip.AddrPort)) {}
+
 // ownersModel says whose an object is: what is before the slash.
 type ownersModel struct{ *model }
 

@@ -8,6 +8,7 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -25,7 +26,7 @@ type Renderer interface {
 	Size(port service.PortSize, facts *service.NodeFacts) int
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
-	// Naming reads the identities of what is rendered. It returns nil if no object has a frontend.
+	// Naming reads what is rendered.
 	Naming() Naming
 }
 
@@ -37,13 +38,15 @@ func RenderNode(ctx context.Context, r Renderer, facts *service.NodeFacts) []Obj
 	return append(r.Node(facts), r.Service(ctx, facts.SelfTestView(), facts)...)
 }
 
-// Naming reads what a backend put into the identities of its objects: the core knows no
-// container by name. All methods are pure, and as cheap as a map look-up: the ledger
-// calls them for each claim that changes.
+// Naming reads what a backend put into its objects: the core knows no container by name. All methods
+// are pure. Frontend is as cheap as a map look-up: the ledger calls it for each claim that changes.
 type Naming interface {
 	// Frontend returns the frontend that an object is for. Only the Service that has the frontend
 	// gets the object. False for an object that Services share, or that is named after its Service.
 	Frontend(id ID) (service.Frontend, bool)
+	// Sends calls each with the endpoints that an object sends new connections to. The object may be one
+	// that was read from the kernel.
+	Sends(o *Object, each func(netip.AddrPort))
 }
 
 // Writer makes one attempt to write one batch into one domain's kernel. It does not

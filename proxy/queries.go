@@ -63,6 +63,21 @@ func (p *Proxy) Pending(ctx context.Context, domain string, limit int) ([]servic
 	return a.Pending(ctx, limit)
 }
 
+// Search finds out which Services send new connections to endpoints, in one domain; see aggregator.Aggregator.Search.
+// A domain has no endpoints of the other family, and is not asked about them.
+func (p *Proxy) Search(ctx context.Context, domain string, sought []*ledger.Sought) error {
+	a, err := p.aggregator(domain)
+	if err != nil {
+		return err
+	}
+	family := p.config.Domains[slices.Index(p.aggregators, a)].Family
+	sought = slices.DeleteFunc(slices.Clone(sought), func(s *ledger.Sought) bool { return service.FamilyOf(s.At.Addr()) != family })
+	if len(sought) == 0 {
+		return nil
+	}
+	return a.Search(ctx, sought)
+}
+
 func (p *Proxy) aggregator(domain string) (*aggregator.Aggregator, error) {
 	for i := range p.config.Domains {
 		if p.config.Domains[i].Name == domain {

@@ -141,7 +141,7 @@ To inspect the proxy running on this node:
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	addGroup(root, "Run the proxy:", runCommand(), proxyCommand(), demoCommand(), sandboxCommand())
-	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), topCommand(), observeCommand(), describeCommand(), explainCommand(), traceCommand(), dumpCommand())
+	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), topCommand(), observeCommand(), describeCommand(), explainCommand(), traceCommand(), waitCommand(), dumpCommand())
 	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
 	addGroup(root, "Other:", versionCommand())
 	root.SetHelpCommandGroupID("Other:")

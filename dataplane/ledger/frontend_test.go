@@ -28,6 +28,15 @@ func (names) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	return service.Frontend{Addr: addr, Port: uint16(id.Name[9]), Protocol: service.TCP}, true
 }
 
+// Sends reads bodies such as "to 10.0.0.1:80 10.0.0.2:80".
+func (names) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	for word := range strings.SplitSeq(o.Body, " ") {
+		if at, err := netip.ParseAddrPort(word); err == nil {
+			each(at)
+		}
+	}
+}
+
 // served and rejected are objects of frontend x.
 func served(x int, body string) dataplane.Object   { return frontendIn("@frontends", x, body) }
 func rejected(x int, body string) dataplane.Object { return frontendIn("@no-local-endpoints", x, body) }

@@ -112,17 +112,31 @@ func (x *index) remove(id dataplane.ID, e *entry) {
 	x.count--
 }
 
-// all walks over the entries in no order. The present entry may be removed, and nothing
-// else be changed.
+// all walks over the entries in no order. The present entry may be removed. If others are added or removed
+// during the walk, it visits all that stay, and perhaps some of these.
 func (x *index) all() iter.Seq2[dataplane.ID, *entry] {
 	return func(yield func(dataplane.ID, *entry) bool) {
-		for hash, e := range x.entries {
-			others := slices.Clone(x.collided[hash])
+		for e := range x.walk() {
 			if !yield(x.id(e), e) {
 				return
 			}
+		}
+	}
+}
+
+// walk is all without the identities, which take most of its time.
+func (x *index) walk() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for hash, e := range x.entries {
+			var others []*entry
+			if len(x.collided) > 0 {
+				others = slices.Clone(x.collided[hash])
+			}
+			if !yield(e) {
+				return
+			}
 			for _, e := range others {
-				if !yield(x.id(e), e) {
+				if !yield(e) {
 					return
 				}
 			}

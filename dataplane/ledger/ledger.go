@@ -12,6 +12,7 @@
 package ledger
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,6 +39,8 @@ type Ledger struct {
 	dismissed []*account
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
+	// searches are those in progress.
+	searches []*Search
 	// origin knows what read objects refer to; nil if unknown, and before Adopt.
 	origin  dataplane.Origin
 	batches uint64
@@ -46,7 +49,7 @@ type Ledger struct {
 	steps int
 }
 
-// New makes an empty ledger. The layout may be nil. So may the naming if no object has a frontend,
+// New makes an empty ledger. The layout may be nil. So may the naming if objects have neither frontends nor endpoints,
 // and the owner if no two Services want the same one.
 func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger {
 	if naming == nil {
@@ -64,10 +67,11 @@ func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger 
 	}
 }
 
-// noNaming is for objects without frontends.
+// noNaming is for objects without frontends and endpoints.
 type noNaming struct{}
 
 func (noNaming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
+func (noNaming) Sends(*dataplane.Object, func(netip.AddrPort))       {}
 
 // account is the record of one key.
 type account struct {
@@ -411,6 +415,9 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 // touch updates the dirty list after a change of an entry, and removes an idle entry.
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
 	l.dirty.note(e)
+	for _, s := range l.searches {
+		s.look(e)
+	}
 	if e.idle() {
 		l.entries.remove(id, e)
 	} else {

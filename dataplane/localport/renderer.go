@@ -35,8 +35,22 @@ func NewRenderer(family service.Family) *Renderer {
 	return &Renderer{family: family, listen: loopback[family]}
 }
 
-// Naming implements dataplane.Renderer: listeners have no leads.
-func (r *Renderer) Naming() dataplane.Naming { return nil }
+// Naming reads listeners.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming: the ledger needs to know none.
+func (Naming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
+
+// Sends implements dataplane.Naming.
+func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	t, _ := parseBody(o.Body) // one that cannot be parsed is of another process
+	for _, at := range t.to {
+		each(at)
+	}
+}
 
 // Node renders nothing: every listener belongs to a Service.
 func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }

@@ -81,6 +81,22 @@ func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	return service.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
 }
 
+// Sends implements dataplane.Naming.
+func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	if o.ID.Container != containerListener {
+		return
+	}
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		word, value, _ := strings.Cut(line, " ")
+		if word != wordTo && word != wordNearTo {
+			continue
+		}
+		if at, err := netip.ParseAddrPort(value); err == nil {
+			each(at)
+		}
+	}
+}
+
 // Table is what a listener does with its clients. It is immutable.
 type Table struct {
 	// Service and Port are whose clients they are; the port may have no name.

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/web"
@@ -83,11 +84,15 @@ func healthAddress(o *Options, from *feed.Feed) string {
 	return o.KubeProxy.HealthzBindAddress
 }
 
-// healthServer makes the server of /healthz and /livez.
+// healthServer makes the server of /healthz, /livez and /endpoints.
 func (s *server) healthServer(address string) *web.Server {
 	r, hard := s.reports, s.options.KubeProxy.BindAddressHardFail
+	handler := health.Handler(r.monitor, r.answered)
+	if *s.options.Sluice.Healthz.Endpoints {
+		handler = gone.Handler(s.answers.Gone, web.WaitingMax(), handler)
+	}
 	return web.NewServer(web.ServerConfig{
-		Name: "health server", Address: address, Handler: health.Handler(r.monitor, r.answered), ForProbes: true,
+		Name: "health server", Address: address, Handler: handler, ForProbes: true,
 		HardFail: hard, Log: s.log,
 		Failed: func(err error) {
 			if hard {

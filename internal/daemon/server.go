@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
@@ -162,7 +163,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
 		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
-	s.answers.Usage, s.answers.Flows = recorder, s.flows
+	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy)
 	s.http = s.servers()
 	return nil
 }

@@ -38,6 +38,9 @@ type Source interface {
 	// Observe calls each with nil once no record is missed, and then with each record, until the context ends or each
 	// fails.
 	Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) error) error
+	// Gone says whether an endpoint gets no new connections. It waits as long as the query says, or until the context
+	// ends.
+	Gone(ctx context.Context, q GoneQuery) *Gone
 	// Explain says what becomes of a connection.
 	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
@@ -63,7 +66,7 @@ const (
 // Handler serves the paths of the API. Version is that of the program.
 func Handler(version string, source Source) http.Handler {
 	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
-		dumping: make(chan struct{}, 1), mux: http.NewServeMux()}
+		dumping: make(chan struct{}, 1), asking: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	h.handle(PathStatus, h.status)
 	h.handle(PathServices, h.ready(h.services))
 	h.handle(PathService, h.ready(h.service))
@@ -74,6 +77,7 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathFlows, h.flows)
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
+	h.handle(PathGone, h.gone)
 	h.handle(PathDump, h.dump)
 	return h
 }
@@ -84,7 +88,9 @@ type handler struct {
 	places  chan struct{}
 	// dumping has a place for one archive at a time: it takes the most work.
 	dumping chan struct{}
-	mux     *http.ServeMux
+	// asking has the places of questions about endpoints.
+	asking chan struct{}
+	mux    *http.ServeMux
 }
 
 // answerFunc returns an answer, or nil if it has written it.
@@ -142,7 +148,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path))
 		return
 	}
-	if pattern == "GET "+PathFlows { // a stream, of which the source bounds the number
+	if pattern == "GET "+PathFlows || pattern == "GET "+PathGone { // they take long, and are bounded separately
 		h.mux.ServeHTTP(w, r)
 		return
 	}

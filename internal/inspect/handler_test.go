@@ -112,6 +112,13 @@ func (s *stand) Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) 
 	return err
 }
 
+func (s *stand) Gone(ctx context.Context, q GoneQuery) *Gone {
+	if q.At.Port() == 81 {
+		<-ctx.Done()
+	}
+	return &Gone{Endpoint: EndpointText(q.At), Gone: q.Wait > 0, Services: []Sender{{"ns/a", "nftables/IPv4", "pending"}}}
+}
+
 func (s *stand) History(_ context.Context, of *service.Key) (*History, error) {
 	h := &History{Counted: TopCounted{Connections: true}}
 	for i, key := range s.Keys() {

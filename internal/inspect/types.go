@@ -29,6 +29,7 @@ const (
 	PathHistory     = "/" + Version + "/history"                               // History
 	PathNames       = "/" + Version + "/names"                                 // Names
 	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
+	PathGone        = "/" + Version + "/gone/{endpoint}"                       // Gone
 	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz
 )
 

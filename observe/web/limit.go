@@ -23,6 +23,10 @@ func connectionsMax() int {
 	return int(min(max(limit.Cur/8, least), most))
 }
 
+// WaitingMax returns how many requests of one server may wait for long: a quarter of its connections. Requests in
+// progress keep their places, so more of them would leave few for probes.
+func WaitingMax() int { return connectionsMax() / 4 }
+
 // Limit bounds the connections of many listeners: together as many as one Server has, and each a
 // part of them, so that the clients of one listener leave room for the others. An eighth of the
 // places is reserved for loopback clients. A new connection never waits: where no place is free, it

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
@@ -149,4 +150,23 @@ func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 		return service.Frontend{}, false
 	}
 	return service.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
+}
+
+// Sends implements dataplane.Naming.
+func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	if o.ID.Container != string(NAT) {
+		return
+	}
+	for rest, found := o.Body, true; ; {
+		if _, rest, found = strings.Cut(rest, toDestination); !found {
+			return
+		}
+		end := strings.IndexAny(rest, " \n")
+		if end < 0 {
+			end = len(rest)
+		}
+		if at, err := netip.ParseAddrPort(rest[:end]); err == nil {
+			each(at)
+		}
+	}
 }

@@ -214,9 +214,12 @@ func (p *portDraft) chance(e service.Endpoint, left int) int {
 	return left - share
 }
 
+// toDestination goes before the endpoint of a rule.
+const toDestination = "-j DNAT --to-destination "
+
 // translate appends the target for an endpoint.
 func (p *portDraft) translate(e service.Endpoint) {
-	p.text = append(p.text, "-j DNAT --to-destination "...)
+	p.text = append(p.text, toDestination...)
 	if e.AddrPort.Addr().Is6() {
 		p.text = append(p.text, '[')
 		p.text = append(rules.AppendAddr(p.text, e.AddrPort.Addr()), ']')

@@ -184,3 +184,17 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	}
 	return service.Frontend{Addr: addr, Port: uint16(port), Protocol: protocol}, true
 }
+
+// Sends implements dataplane.Naming. A real server of weight 0 gets no new connections.
+func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	if o.ID.Container != ContainerServer {
+		return
+	}
+	_, reals, _ := strings.Cut(o.Body, "\n")
+	for line := range strings.SplitSeq(reals, "\n") {
+		addr, weight, _ := strings.Cut(line, " ")
+		if at, err := netip.ParseAddrPort(addr); err == nil && weight != "0" {
+			each(at)
+		}
+	}
+}

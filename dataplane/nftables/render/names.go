@@ -3,8 +3,11 @@ package render
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"net/netip"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
@@ -220,3 +223,25 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	}
 	return service.Frontend{}, false
 }
+
+// Sends implements dataplane.Naming. The data of an element is an address and a port if packets are translated to it:
+// the attribute of the data, the attribute of the value, and the value.
+func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
+	const head = 8
+	b := o.Body
+	if o.Kind != dataplane.Element || len(b) < head || kindAt(b, 0) != unix.NFTA_SET_ELEM_DATA || kindAt(b, 4) != unix.NFTA_DATA_VALUE {
+		return
+	}
+	addrBytes := int(sizeAt(b, 4)) - head/2 - registerBytes
+	if addrBytes <= 0 || len(b) < head+addrBytes+registerBytes {
+		return
+	}
+	if addr, ok := netip.AddrFromSlice([]byte(b[head : head+addrBytes])); ok {
+		port := b[head+addrBytes:]
+		each(netip.AddrPortFrom(addr, uint16(port[0])<<8|uint16(port[1])))
+	}
+}
+
+// sizeAt and kindAt read the header of an attribute.
+func sizeAt(b string, at int) uint16 { return binary.NativeEndian.Uint16([]byte(b[at : at+2])) }
+func kindAt(b string, at int) uint16 { return sizeAt(b, at+2) }

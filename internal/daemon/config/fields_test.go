@@ -185,6 +185,7 @@ var fieldCases = []fieldCase{
 			`[""]`:               `[0]: "": must be a host name without a port, or * for all`,
 		}},
 	{field: "SluiceConfiguration.selfTest.enabled", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.healthz.endpoints", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.traffic.accounting", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": must be an absolute path of a directory`}},

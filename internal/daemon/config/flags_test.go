@@ -204,6 +204,7 @@ var flagCases = []flagCase{
 	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, precedence: wins,
 		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
 	{name: "sluice-self-test", def: "true", set: "false", field: "SluiceConfiguration.selfTest.enabled", want: "false", precedence: wins},
+	{name: "sluice-healthz-endpoints", def: "true", set: "false", field: "SluiceConfiguration.healthz.endpoints", want: "false", precedence: wins},
 	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
 		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
@@ -339,7 +340,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 39, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 40, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 16, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {

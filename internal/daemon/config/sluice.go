@@ -182,6 +182,9 @@ type HealthzConfiguration struct {
 	// Disabled disables the server at healthzBindAddress, as --healthz-port=0 does;
 	// kube-proxy's own document cannot express that. Default: false.
 	Disabled bool `json:"disabled"`
+	// Endpoints lets the server answer whether this node sends new connections to an endpoint, without names of
+	// Services; see docs/balancing.md. Default: true.
+	Endpoints *bool `json:"endpoints"`
 }
 
 // ConntrackConfiguration is about the removal of stale flows.
@@ -272,6 +275,7 @@ func (s *SluiceConfiguration) setDefaults() {
 	}
 	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
 	setPointer(&s.SelfTest.Enabled, true)
+	setPointer(&s.Healthz.Endpoints, true)
 	if s.Actors.ObjectsMax == 0 {
 		s.Actors.ObjectsMax = 50_000
 	}
@@ -306,6 +310,7 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.Start.NodeWait = clone(s.Start.NodeWait)
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
 	c.SelfTest.Enabled = clone(s.SelfTest.Enabled)
+	c.Healthz.Endpoints = clone(s.Healthz.Endpoints)
 	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
 	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)
 	c.Metrics.Hosts = slices.Clone(s.Metrics.Hosts)

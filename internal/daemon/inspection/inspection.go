@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/flows"
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -66,6 +67,8 @@ type Inspection struct {
 	Traffic *conntrack.Traffic
 	// Flows has records of connections.
 	Flows *flows.Hub
+	// Leaving finds out who sends new connections to an endpoint.
+	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
 	Usage *usage.Recorder
 	// Started is when the process began.

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// waitFlags are the flags of sluice wait.
+type waitFlags struct {
+	clientFlags
+	gone, unreachable, kubeconfig string
+	timeout                       time.Duration
+	allNodes                      bool
+	proxies                       []string
+	port                          uint16
+}
+
+// The values of --unreachable.
+const (
+	unreachableWait   = "wait"
+	unreachableIgnore = "ignore"
+)
+
+func waitCommand() *cobra.Command {
+	var flags waitFlags
+	cmd := &cobra.Command{
+		Use:   "wait --gone IP[:PORT]",
+		Short: "Wait until an endpoint gets no new connections",
+		Long: `Wait until the rules of this node send no new connections to an endpoint, as a preStop
+hook that replaces a fixed sleep; see docs/balancing.md. Without a port, all ports of the
+address count. The proxy answers for the rules that the kernel has: a Service whose
+change is pending or quarantined still sends to the endpoint.
+
+With --all-nodes, it asks the health servers of all nodes. It lists the Nodes with a
+kubeconfig or the service account of the pod, which must be allowed to list Nodes. The exit status
+is 0 only if the endpoint is gone everywhere, and 1 after the timeout.`,
+		Example: "  sluice wait --gone 10.244.1.11:8080\n  sluice wait --gone 10.244.1.11 --all-nodes --timeout 1m",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := flags.checked()
+			if err != nil {
+				return setup.UsageError{Err: err}
+			}
+			return flags.wait(cmd, at)
+		},
+	}
+	flags.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&flags.gone, "gone", "", "the endpoint to wait for: IP or IP:PORT (required)")
+	f.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long to wait")
+	f.BoolVar(&flags.allNodes, "all-nodes", false, "wait for all nodes of the cluster (default: this node)")
+	f.StringSliceVar(&flags.proxies, "proxies", nil, "wait for the proxies with health servers at these URLs, such as http://192.0.2.1:10256")
+	f.StringVar(&flags.unreachable, "unreachable", unreachableWait, "what to do about proxies that do not answer: wait until the timeout, and fail; or ignore them after three attempts")
+	f.StringVar(&flags.kubeconfig, "kubeconfig", "", "kubeconfig file for --all-nodes; empty means the pod's service account")
+	f.Uint16Var(&flags.port, "port", 10256, "port of the health servers for --all-nodes")
+	cmd.MarkFlagsMutuallyExclusive("all-nodes", "proxies", "socket")
+	_ = cmd.RegisterFlagCompletionFunc("unreachable", cobra.FixedCompletions([]string{unreachableWait, unreachableIgnore}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// checked returns the endpoint, or what is wrong with the flags.
+func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
+	switch {
+	case flags.gone == "":
+		return at, errors.New("--gone: an endpoint is required, such as 10.0.0.1:8080")
+	case flags.timeout <= 0:
+		return at, fmt.Errorf("--timeout %v: must be positive", flags.timeout)
+	case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
+		return at, fmt.Errorf("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
+	}
+	if err := flags.check(); err != nil {
+		return at, err
+	}
+	if at, err = inspect.ParseEndpoint(flags.gone); err != nil {
+		return at, fmt.Errorf("--gone: %w", err)
+	}
+	return at, nil
+}
+
+// wait asks until the endpoint is gone, and prints the results.
+func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+	defer cancel()
+	nodes, err := flags.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	p := gone.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
+	if len(nodes) > 1 {
+		p.Changed = progress(cmd.ErrOrStderr(), len(nodes))
+	}
+	report := newWaitReport(inspect.EndpointText(at), p.Wait(ctx, at))
+	if err := flags.print(cmd.OutOrStdout(), report, report.print); err != nil || report.Gone {
+		return err
+	}
+	left := 0
+	for i := range report.Nodes {
+		if !report.Nodes[i].done {
+			left++
+		}
+	}
+	return fmt.Errorf("%s is not known to be out on %d of %d nodes after %v", report.Endpoint, left, len(nodes), flags.timeout)
+}
+
+// nodes returns whom to ask.
+func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error) {
+	switch {
+	case flags.allNodes:
+		return gone.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
+	case len(flags.proxies) > 0:
+		for _, text := range flags.proxies {
+			node, err := gone.At(text)
+			if err != nil {
+				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
+			}
+			nodes = append(nodes, node)
+		}
+		return nodes, nil
+	default:
+		return []gone.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
+	}
+}
+
+// progress returns a function that prints a line each second in which something changed.
+func progress(to io.Writer, nodes int) func([]gone.Result) {
+	next := time.Now().Add(time.Second)
+	return func(all []gone.Result) {
+		if time.Now().Before(next) {
+			return
+		}
+		next = time.Now().Add(time.Second)
+		out := 0
+		for i := range all {
+			if all[i].Done() {
+				out++
+			}
+		}
+		fmt.Fprintf(to, "out on %d of %d nodes\n", out, nodes)
+	}
+}
+
+// waitReport is the result of sluice wait.
+type waitReport struct {
+	Endpoint string       `json:"endpoint"`
+	Gone     bool         `json:"gone"`
+	Nodes    []waitedNode `json:"nodes"`
+}
+
+type waitedNode struct {
+	Node string `json:"node"`
+	// State is "gone", "in use", "unknown", "unreachable" or "ignored".
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"`
+	Detail  string  `json:"detail,omitempty"`
+	done    bool
+}
+
+func newWaitReport(endpoint string, results []gone.Result) *waitReport {
+	report := &waitReport{Endpoint: endpoint, Gone: true}
+	for i := range results {
+		r := &results[i]
+		node := waitedNode{Node: r.Node, State: "in use", Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
+		switch {
+		case r.Gone:
+			node.State = "gone"
+		case r.Ignored:
+			node.State, node.Detail = "ignored", r.Err.Error()
+		case r.Err != nil:
+			node.State, node.Detail = "unreachable", r.Err.Error()
+		case r.Reason != "" && len(r.Services) == 0:
+			node.State, node.Detail = "unknown", r.Reason
+		default:
+			node.Detail = senders(r.Services)
+		}
+		report.Gone = report.Gone && node.done
+		report.Nodes = append(report.Nodes, node)
+	}
+	return report
+}
+
+// senders names the Services that send to an endpoint.
+func senders(all []inspect.Sender) string {
+	var texts []string
+	for _, s := range all {
+		texts = append(texts, fmt.Sprintf("%s (%s, %s)", s.Service, s.Domain, s.State))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (r *waitReport) print(to io.Writer) error {
+	table := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tSTATE\tAFTER\tDETAIL")
+	for _, n := range r.Nodes {
+		after := time.Duration(n.Seconds * float64(time.Second)).Round(time.Millisecond)
+		fmt.Fprintf(table, "%s\t%s\t%v\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
+	}
+	return table.Flush()
+}

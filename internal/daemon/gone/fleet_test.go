@@ -1,0 +1,139 @@
+package gone
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/source/kube"
+)
+
+// node returns a server that answers with a function, and its node.
+func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Node {
+	t.Helper()
+	s := httptest.NewServer(Handler(ask, most, http.NotFoundHandler()))
+	t.Cleanup(s.Close)
+	n, err := At(s.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func says(gone bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
+	return func(_ context.Context, q inspect.GoneQuery) *inspect.Gone {
+		return &inspect.Gone{Endpoint: inspect.EndpointText(q.At), Gone: gone, Services: []inspect.Sender{{Service: "ns/web"}}}
+	}
+}
+
+func TestWaitAsksUntilAllAreGone(t *testing.T) {
+	var asked atomic.Int32
+	third := node(t, 1, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+		return says(asked.Add(1) == 3)(ctx, q)
+	})
+	changes := 0
+	p := Proxies{Nodes: []Node{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, r := range p.Wait(ctx, netip.MustParseAddrPort("[fd00::1]:80")) {
+		if !r.Gone || r.Err != nil || len(r.Services) != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if asked.Load() != 3 || changes != 4 {
+		t.Errorf("asked %d times, %d changes", asked.Load(), changes)
+	}
+}
+
+func TestWaitEndsWithWhatItKnows(t *testing.T) {
+	refuses := httptest.NewServer(http.NotFoundHandler())
+	dead, _ := At(refuses.URL)
+	refuses.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	old, _ := At(other.URL)
+	nodes := []Node{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
+	for ignore, most := range map[bool]time.Duration{true: 3 * time.Second, false: time.Second} {
+		p := Proxies{Nodes: nodes, IgnoreUnreachable: ignore}
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		all := p.Wait(ctx, at)
+		cancel()
+		for i, want := range []string{"", "connection refused", "the proxy does not answer about endpoints", "no InternalIP", ""} {
+			if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || all[i].Gone ||
+				all[i].Ignored != (ignore && want != "") {
+				t.Errorf("ignore %v: %+v", ignore, all[i])
+			}
+		}
+		if all[4].Reason == "" {
+			t.Errorf("without a place: %+v", all[4])
+		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	h := Handler(says(false), 1, http.NotFoundHandler())
+	for _, c := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"GET", "/endpoints/10.0.0.1:80", 200, `{"endpoint":"10.0.0.1:80","gone":false,"at":"0001-01-01T00:00:00Z"}` + "\n"},
+		{"GET", "/endpoints/::ffff:10.0.0.1?wait=5s", 200, `"endpoint":"10.0.0.1"`},
+		{"GET", "/endpoints/[fd00::1]:80?wait=99h", 200, `"endpoint":"[fd00::1]:80"`},
+		{"GET", "/endpoints/", 400, `"error":"endpoint`},
+		{"GET", "/endpoints/10.0.0.1:0", 400, `"error":"endpoint`},
+		{"GET", "/endpoints/fe80::1%25eth0", 400, `"error":"endpoint`},
+		{"GET", "/endpoints/10.0.0.1?wait=-1s", 400, `"error":"wait`},
+		{"POST", "/endpoints/10.0.0.1", 405, `"error":"only GET`},
+		{"GET", "/healthz", 404, "404"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "web") {
+			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAtRejectsWhatIsNoProxy(t *testing.T) {
+	for _, text := range []string{"", "10.0.0.1", "https://10.0.0.1", "http://10.0.0.1/x", "http://10.0.0.1?x", "http://"} {
+		if _, err := At(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Name != "n" {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestLongWaitsOutliveTheLimitsOfProbes: the server of probes cuts other requests after 10 s; see web.ProbeServer.
+func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
+	s := httptest.NewUnstartedServer(Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+		a := &inspect.Gone{Endpoint: inspect.EndpointText(q.At)}
+		select {
+		case <-time.After(q.Wait):
+			a.Gone = true
+		case <-ctx.Done():
+			a.Reason = context.Cause(ctx).Error()
+		}
+		return a
+	}, 1, http.NotFoundHandler()))
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	s.Start()
+	defer s.Close()
+	n, err := At(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := n.Ask(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
+	if err != nil || !a.Gone {
+		t.Errorf("%+v, %v", a, errors.Join(err))
+	}
+}
