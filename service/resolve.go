@@ -21,6 +21,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	}
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
 	view.Scheduling, view.Balancing, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.Balancing, spec.ProxyProtocol, spec.FlowLog
+	view.Drain = spec.Drain
 	var s selection
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)

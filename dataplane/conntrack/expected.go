@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -22,10 +23,11 @@ type expectations struct {
 	mu        sync.Mutex
 	services  map[service.Key][]port
 	frontends map[frontend][]claim
+	drains    map[service.Key]*drainPicture
 }
 
 func newExpectations() *expectations {
-	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}}
+	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}, drains: map[service.Key]*drainPicture{}}
 }
 
 // put stores the ports of a Service's last view.
@@ -50,6 +52,29 @@ func (e *expectations) put(key service.Key, ports []port) {
 			e.frontends[f] = append(e.frontends[f], claim{by: key, serving: p.serving})
 		}
 	}
+}
+
+// putDrain stores where a Service's last view leads new connections, if it has a drain deadline.
+func (e *expectations) putDrain(key service.Key, p *drainPicture) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p == nil {
+		delete(e.drains, key)
+		return
+	}
+	e.drains[key] = p
+}
+
+// wants reports whether a Service's last view leads new connections to an endpoint of a port.
+func (e *expectations) wants(key service.Key, id drainID, endpoint netip.AddrPort) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.drains[key]
+	if p == nil {
+		return false
+	}
+	port := p.port(id)
+	return port != nil && holds(port.targets, endpoint)
 }
 
 // lead reports whether a last view leads a flow to where it goes.

@@ -146,6 +146,7 @@ func (w *world) start() {
 		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
 		Inside:    w.node.Do,
 		Gather:    w.gather,
+		Drains:    true,
 		Listen: func(e conntrack.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
