@@ -5,7 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -14,8 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var drainConnections = flag.Int("drain-connections", 1000, "TCP connections of TestKernelDrainDeadline")
@@ -50,10 +55,38 @@ func (w *world) webEndpoint(i int) netip.AddrPort {
 // serveWeb starts the endpoints and serves them.
 func (w *world) serveWeb(drain time.Duration) {
 	w.Helper()
-	for i := range webEndpoints {
-		w.backend(w.pods, fmt.Sprint(i), w.webEndpoint(i))
-	}
+	servers := exec.Command(os.Args[0], "-test.run=^TestDrainServers$")
+	servers.Env = append(os.Environ(), serversVariable+"="+w.a.Addr().String())
+	stop, err := servers.StdinPipe()
+	w.check(err)
+	ready, err := servers.StdoutPipe()
+	w.check(err)
+	w.check(w.pods.Start(servers))
+	w.Cleanup(func() { _ = stop.Close(); _ = servers.Wait() })
+	_, err = ready.Read(make([]byte, 1))
+	w.check(err)
 	w.serve(w.webView(0, drain))
+}
+
+// serversVariable has the address of endpoints in a process that TestDrainServers runs in.
+const serversVariable = "SLUICE_TEST_SERVERS"
+
+// TestDrainServers is the process of the endpoints: one process may not have enough files for both ends of all
+// connections. It ends with its input.
+func TestDrainServers(t *testing.T) {
+	host, err := netip.ParseAddr(os.Getenv(serversVariable))
+	if err != nil {
+		t.Skip("not started by another test")
+	}
+	n, err := netns.Current("pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range webEndpoints {
+		netnstest.Serve(t, n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i)))
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 // connectWeb opens connections, some of them by the external IP and the node port, and returns them by endpoint.
@@ -148,8 +181,7 @@ func (w *world) awaitCut() (conntrack.Swept, conntrack.Cut) {
 // from the kernel and end with a reset when their client sends, and no other connection is touched.
 func TestKernelDrainDeadline(t *testing.T) {
 	const deadline = time.Second
-	allowFiles(t, 2**drainConnections+1000)
-	eachFamily(t, func(w *world) {
+	eachRules(t, func(w *world) {
 		w.serveWeb(deadline)
 		sessions := w.connectWeb(*drainConnections)
 		gone, others := w.trackedWeb(0), w.trackedWeb(-1)
@@ -247,19 +279,12 @@ func TestKernelDrainEnds(t *testing.T) {
 	})
 }
 
-// allowFiles lets the process have so many files.
-func allowFiles(t *testing.T, n int) {
-	t.Helper()
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
+// eachRules runs a test in each family, with the rules of nftables mode and of both variants of iptables mode.
+func eachRules(t *testing.T, test func(*world)) {
+	t.Run("nftables", func(t *testing.T) { eachFamily(t, test) })
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
+		for _, family := range service.Families {
+			t.Run("iptables-"+string(variant)+"/"+family.String(), func(t *testing.T) { test(newIPTablesWorld(t, family, variant)) })
+		}
 	}
-	if limit.Cur >= uint64(n) {
-		return
-	}
-	raised := unix.Rlimit{Cur: uint64(n), Max: max(limit.Max, uint64(n))}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &raised); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) })
 }
