@@ -88,7 +88,7 @@ func New(config Config) (*Cleaner, error) {
 func (c *Cleaner) Submitted(ctx context.Context, family service.Family, view service.View) {
 	if p := c.picture(ctx, family, &view); ctx.Err() == nil {
 		c.families[family].expected.put(view.Key, p.ports)
-		c.families[family].expected.putDrain(view.Key, p.drain)
+		c.families[family].expected.putDrain(view.Key, p.drain, false)
 	}
 }
 
@@ -109,7 +109,7 @@ func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view se
 		return // the actor's replacement reports the view
 	}
 	c.families[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
-	c.families[family].expected.putDrain(view.Key, p.drain)
+	p.drain = c.families[family].expected.putDrain(view.Key, p.drain, true)
 	c.families[family].inbox.Post(view.Key, p)
 }
 

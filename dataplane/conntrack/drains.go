@@ -50,10 +50,10 @@ type leaver struct {
 	cut int
 }
 
-// look asks for the flows to a destination of a port.
+// look asks for the flows to a destination of a port. The Service may have changed since.
 type look struct {
 	of   *draining
-	port *drainPort
+	port drainID
 }
 
 func newDrains() *drains {
@@ -63,31 +63,24 @@ func newDrains() *drains {
 // put stores what a Service is now. The picture is nil if it has no deadline or is gone: then nothing is cut.
 func (d *drains) put(key service.Key, p *drainPicture, now time.Time) {
 	s := d.services[key]
-	first := s == nil
 	switch {
 	case s == nil && p == nil:
 		return
 	case p == nil:
-		d.withdraw(s)
+		s.picture, s.leavers = &drainPicture{}, nil
 		delete(d.services, key)
-		delete(d.busy, s)
-		s.leavers = nil
 		d.schedule(s)
 		return
 	case s == nil:
 		s = &draining{key: key, picture: &drainPicture{}, leavers: map[leaverKey]*leaver{}, place: -1}
 		d.services[key] = s
 	}
-	looked := d.withdraw(s)
 	former := s.picture
 	s.picture = p
 	s.follow(former, now)
-	for _, id := range looked {
-		d.look(s, id)
-	}
 	for i := range p.ports {
-		if first || p.unknown {
-			d.look(s, p.ports[i].drainID)
+		if id := p.ports[i].drainID; p.unknown || former.port(id) == nil {
+			d.look(s, id)
 		}
 	}
 	d.bound(s)
@@ -129,14 +122,12 @@ func (d *drains) bound(s *draining) {
 		return cmp.Or(s.leavers[a].since.Compare(s.leavers[b].since), a.endpoint.Compare(b.endpoint), a.compare(b.drainID))
 	})
 	for i, k := range oldest[:len(oldest)-leaversMax] {
+		l := s.leavers[k]
+		l.due, l.crowded = true, l.crowded || !l.due
+		d.look(s, k.drainID)
 		if i < len(oldest)-2*leaversMax {
 			delete(s.leavers, k)
-			continue
 		}
-		if l := s.leavers[k]; !l.due {
-			l.due, l.crowded = true, true
-		}
-		d.look(s, k.drainID)
 	}
 }
 
@@ -147,28 +138,9 @@ func (d *drains) look(s *draining, id drainID) {
 		return
 	}
 	for _, to := range port.destinations {
-		d.looks[to] = look{s, port}
+		d.looks[to] = look{s, id}
 		d.busy[s] = true
 	}
-}
-
-// withdraw removes the looks of a Service, and returns the ports that had some.
-func (d *drains) withdraw(s *draining) (looked []drainID) {
-	if !d.busy[s] {
-		return nil
-	}
-	for i := range s.picture.ports {
-		port := &s.picture.ports[i]
-		if d.looking(s, port) {
-			looked = append(looked, port.drainID)
-		}
-		for _, to := range port.destinations {
-			if d.looks[to].of == s {
-				delete(d.looks, to)
-			}
-		}
-	}
-	return looked
 }
 
 func (d *drains) looking(s *draining, port *drainPort) bool {
@@ -229,10 +201,14 @@ func (d *drains) judge(f *flow, onNode func(netip.Addr) bool, now time.Time) (lo
 	if !found && onNode(to.addr) {
 		l, found = d.looks[destination{port: to.port, protocol: to.protocol}]
 	}
-	if !found || holds(l.port.targets, f.answerer) || ended(f) {
+	if !found {
 		return look{}, nil
 	}
-	k := leaverKey{l.port.drainID, f.answerer}
+	port := l.of.picture.port(l.port)
+	if port == nil || holds(port.targets, f.answerer) || ended(f) {
+		return look{}, nil
+	}
+	k := leaverKey{l.port, f.answerer}
 	switch known := l.of.leavers[k]; {
 	case known != nil && known.due:
 		return l, known

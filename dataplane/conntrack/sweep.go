@@ -150,7 +150,7 @@ func (s *sweep) examine(f *flow) error {
 	by, stale := s.judge(f)
 	if why.by = by; !stale {
 		look, leaver := s.table.drains.judge(f, s.onNode, s.began)
-		if leaver == nil || s.expected.wants(look.of.key, look.port.drainID, f.answerer) {
+		if leaver == nil || s.expected.wants(look.of.key, look.port, f.answerer) {
 			return nil
 		}
 		why = blame{look.of.key, leaver}
