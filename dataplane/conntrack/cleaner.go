@@ -3,7 +3,8 @@
 // The kernel translates the first packet of a flow and remembers the result (conntrack)
 // as long as packets arrive. A UDP client that keeps its socket would therefore stay with
 // an endpoint that is gone, or without any translation. TCP ends by itself, except for
-// unanswered connections: their packets bypass the rules again and again.
+// unanswered connections: their packets bypass the rules again and again. A Service may ask that connections of all
+// protocols to endpoints that have left end at a deadline (drains.go).
 //
 // The root package passes each view of a Service to a [Cleaner] once the kernel's rules
 // follow it, never before: a flow deleted too early would come back by the old rules. It

@@ -288,3 +288,36 @@ func eachRules(t *testing.T, test func(*world)) {
 		}
 	}
 }
+
+// TestKernelDrainOfDatagrams: an endpoint of weight 0 serves, so its UDP flows continue until the deadline.
+func TestKernelDrainOfDatagrams(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		const deadline = 2 * time.Second
+		both, drained := w.view(w.a, w.b), w.view(w.a, w.b)
+		drained.Ports[w.family][0].Cluster = w.view(w.b).Ports[w.family][0].Cluster
+		for _, v := range []*service.View{&both, &drained} {
+			v.Drain = service.Drain{Limited: true, After: deadline}
+		}
+		w.serve(both)
+		peers := map[*peer]string{}
+		toA := 0
+		for range 16 {
+			p := w.dial(w.clusterIP, servicePort)
+			if peers[p], _ = p.ask(patience); peers[p] == "a" {
+				toA++
+			}
+		}
+		if swept := w.serve(drained); swept.Deleted > 0 {
+			t.Errorf("weight 0: swept %+v, want nothing deleted", swept)
+		}
+		for p, who := range peers {
+			p.expect(who, "before the deadline")
+		}
+		if _, cut := w.awaitCut(); toA == 0 || cut.Connections != toA {
+			t.Errorf("%+v, want %d flows cut", cut, toA)
+		}
+		for p := range peers {
+			p.expect("b", "after the deadline")
+		}
+	})
+}
