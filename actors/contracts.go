@@ -26,7 +26,7 @@ type Output struct {
 	// It does not block.
 	Programmed func(context.Context, service.View)
 	// Drain, if set, lets endpoints of Family that leave a service port keep their
-	// connections until none is left, or until DrainDeadline (default 15 min). UDP
+	// connections until none is left, or until service.View.Drain, by default DrainDeadline (15 min). UDP
 	// flows last no longer than the endpoint serves; SCTP ends immediately. Meanwhile
 	// the endpoints are in service.PortView.Draining of this domain's views, and
 	// of no other's.

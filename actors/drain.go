@@ -40,6 +40,8 @@ type drain struct {
 	view, shown *service.View
 	// ports are those of view, kept apart: view is the machine's and changes.
 	ports []service.PortView
+	// limit is that of view.
+	limit service.Drain
 	// leavers are in the order in which they left.
 	leavers []leaver
 	// changed is set if shown does not match leavers.
@@ -108,7 +110,7 @@ func (d *drain) idle() bool { return len(d.leavers) == 0 }
 // are dropped.
 func (d *drain) take(view *service.View, now time.Time) {
 	before := d.ports
-	d.view, d.ports = view, view.Ports[d.output.Family]
+	d.view, d.ports, d.limit = view, view.Ports[d.output.Family], view.Drain
 	if !d.asked && len(d.ports) > 0 {
 		d.asked, d.asking, d.port = true, asksHeld, 0
 	}
@@ -203,7 +205,7 @@ func (d *drain) look(now time.Time, applied bool) {
 	var cut []service.Endpoint
 	for i := range d.leavers {
 		switch l := &d.leavers[i]; {
-		case !now.Before(l.since.Add(d.output.DrainDeadline)):
+		case !now.Before(l.since.Add(d.deadline())):
 			cut = append(cut, l.endpoint)
 			l.from = 0
 		case !applied && !l.next.After(now):
@@ -213,7 +215,7 @@ func (d *drain) look(now time.Time, applied bool) {
 	if cut != nil {
 		d.sweep()
 		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: cut,
-			Deadline: d.output.DrainDeadline})
+			Deadline: d.deadline()})
 	}
 	if applied {
 		d.asking = asksBusy
@@ -285,11 +287,14 @@ func mayPass(err error) bool {
 
 func (d *drain) tell(e Event) { d.events = append(d.events, e) }
 
+// deadline returns how long endpoints drain.
+func (d *drain) deadline() time.Duration { return d.limit.Or(d.output.DrainDeadline) }
+
 // due returns the time of the next look; zero if nothing drains.
 func (d *drain) due() (at time.Time) {
 	for i := range d.leavers {
 		l := &d.leavers[i]
-		for _, t := range [...]time.Time{l.next, l.since.Add(d.output.DrainDeadline)} {
+		for _, t := range [...]time.Time{l.next, l.since.Add(d.deadline())} {
 			if at.IsZero() || t.Before(at) {
 				at = t
 			}

@@ -231,6 +231,23 @@ func TestThePausesGrowUntilTheDeadline(t *testing.T) {
 	}
 }
 
+// TestServiceDrainDeadline: that of the Service holds, also if it changes meanwhile.
+func TestServiceDrainDeadline(t *testing.T) {
+	limited := func(after time.Duration, cluster string) *service.View {
+		v := viewOf(tcp(cluster))
+		v.Drain = service.Drain{Limited: true, After: after}
+		return v
+	}
+	d := newDrain()
+	d.take(limited(time.Hour, "a b"), noon)
+	d.take(limited(time.Hour, "a"), noon)
+	d.take(limited(5*time.Second, "a"), noon.Add(2*time.Second))
+	d.show()
+	if got := looks(d, time.Hour); !slices.Equal(got, []string{"1s: b", "3s: b", "5s: b cut"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestAnIdleEndpointDrainsNoMore(t *testing.T) {
 	d := newDrain()
 	d.take(viewOf(tcp("a b c")), noon)

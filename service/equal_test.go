@@ -145,6 +145,9 @@ func change(v reflect.Value) {
 	case netip.AddrPort:
 		v.Set(reflect.ValueOf(netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), old.Port()+1)))
 		return
+	case time.Duration:
+		v.Set(reflect.ValueOf(old + 1))
+		return
 	case time.Time:
 		v.Set(reflect.ValueOf(old.Add(time.Second)))
 		return

@@ -22,7 +22,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
 	view.Scheduling, view.Balancing, view.ProxyProtocol, view.FlowLog = spec.Scheduling, spec.Balancing, spec.ProxyProtocol, spec.FlowLog
 	s := selection{spec: spec, gathering: gathering{observed: observedOf(from)}}
-	view.Adaptation = spec.Adaptation
+	view.Adaptation, view.Drain = spec.Adaptation, spec.Drain
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)
 	}

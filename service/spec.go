@@ -48,6 +48,8 @@ type Spec struct {
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
 	FlowLog bool
+	// Drain limits connections to endpoints that have left.
+	Drain Drain
 	// Denied are the frontends that another Service has, sorted by frontend. They are not served.
 	// source.Cache sets them: they follow from all Services.
 	Denied PerFamily[[]Denial]
@@ -77,7 +79,7 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.Balancing == other.Balancing &&
 		s.Adaptation == other.Adaptation && s.Zones == other.Zones &&
 		s.ProxyProtocol == other.ProxyProtocol &&
-		s.FlowLog == other.FlowLog
+		s.FlowLog == other.FlowLog && s.Drain == other.Drain
 }
 
 // Port is one element of spec.ports, the unit of programming. Within a Service

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestKeyText(t *testing.T) {
@@ -68,9 +69,9 @@ func TestSchedulingReachesTheView(t *testing.T) {
 func TestProxyProtocolReachesTheView(t *testing.T) {
 	plain := Spec{ClusterIPs: PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Port: 80}}}
 	asking := plain
-	asking.ProxyProtocol, asking.FlowLog = true, true
+	asking.ProxyProtocol, asking.FlowLog, asking.Drain = true, true, Drain{true, time.Second}
 	with, without := Resolve(Key{}, &asking, nil, &NodeFacts{}), Resolve(Key{}, &plain, nil, &NodeFacts{})
-	if !with.ProxyProtocol || without.ProxyProtocol || !with.FlowLog || without.FlowLog || with.Equal(&without) || plain.Equal(&asking) {
+	if !with.ProxyProtocol || without.ProxyProtocol || !with.FlowLog || without.FlowLog || with.Drain.Or(0) != time.Second || without.Drain.Or(2) != 2 || with.Equal(&without) || plain.Equal(&asking) {
 		t.Errorf("got %t and %t", with.ProxyProtocol, without.ProxyProtocol)
 	}
 }

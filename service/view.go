@@ -31,6 +31,8 @@ type View struct {
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
 	FlowLog bool
+	// Drain limits connections to endpoints that have left.
+	Drain Drain
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
 	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
@@ -52,7 +54,7 @@ func (v *View) Equal(other *View) bool {
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
 		v.Balancing == other.Balancing && v.Adaptation == other.Adaptation && v.Shifts == other.Shifts &&
-		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog &&
+		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog && v.Drain == other.Drain &&
 		v.ReadyLocal == other.ReadyLocal
 }
 

@@ -3,7 +3,8 @@
 // The kernel translates the first packet of a flow and remembers the result (conntrack)
 // as long as packets arrive. A UDP client that keeps its socket would therefore stay with
 // an endpoint that is gone, or without any translation. TCP ends by itself, except for
-// unanswered connections: their packets bypass the rules again and again.
+// unanswered connections: their packets bypass the rules again and again. A Service may ask that connections of all
+// protocols to endpoints that have left end at a deadline (drains.go).
 //
 // The root package passes each view of a Service to a [Cleaner] once the kernel's rules
 // follow it, never before: a flow deleted too early would come back by the old rules. It
@@ -23,6 +24,7 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -40,6 +42,8 @@ type Config struct {
 	Gather time.Duration
 	// Listen receives what happens, from one goroutine per family. It must not block.
 	Listen func(Event)
+	// Drains says to cut connections to endpoints that have left Services with a drain deadline (service.View.Drain).
+	Drains bool
 	// Inside runs a function on a thread in the network namespace to work in.
 	// Default: the process's own namespace.
 	Inside func(func() error) error
@@ -64,6 +68,7 @@ func (c Config) withDefaults() Config {
 // other. Its functions make a proxy.ApplyObserver.
 type Cleaner struct {
 	families service.PerFamily[*familyCleaner]
+	drains   bool
 }
 
 // New returns a cleaner. It touches nothing until Run.
@@ -72,7 +77,7 @@ func New(config Config) (*Cleaner, error) {
 		return nil, errors.New("conntrack: NodePorts is required: the addresses on which node ports respond")
 	}
 	config = config.withDefaults()
-	c := &Cleaner{}
+	c := &Cleaner{drains: config.Drains}
 	for _, family := range service.Families {
 		c.families[family] = newFamilyCleaner(family, config)
 	}
@@ -82,20 +87,30 @@ func New(config Config) (*Cleaner, error) {
 // Submitted records that the kernel may serve a Service of one family as the view says
 // from now on. It does not block.
 func (c *Cleaner) Submitted(ctx context.Context, family service.Family, view service.View) {
-	if p := newPicture(ctx, family, &view); ctx.Err() == nil {
+	if p := c.picture(ctx, family, &view); ctx.Err() == nil {
 		c.families[family].expected.put(view.Key, p.ports)
+		c.families[family].expected.putDrain(view.Key, p.drain, false)
 	}
+}
+
+func (c *Cleaner) picture(ctx context.Context, family service.Family, view *service.View) flowPicture {
+	p := newPicture(ctx, family, view)
+	if c.drains {
+		p.drain = newDrainPicture(ctx, family, view)
+	}
+	return p
 }
 
 // Programmed records that the kernel serves a Service of one family as the view says. It
 // does not block. A later view of the Service replaces one that waits. A view without
 // ports of the family means that the Service is no longer served.
 func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view service.View) {
-	p := newPicture(ctx, family, &view)
+	p := c.picture(ctx, family, &view)
 	if ctx.Err() != nil {
 		return // the actor's replacement reports the view
 	}
 	c.families[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
+	p.drain = c.families[family].expected.putDrain(view.Key, p.drain, true)
 	c.families[family].inbox.Post(view.Key, p)
 }
 
@@ -127,12 +142,14 @@ type Event interface{ event() }
 type Swept struct {
 	Family service.Family
 	// Frontends counts the frontends to clean, UDP for stale flows and all for unanswered
-	// ones, and Flows the flows that the kernel listed.
+	// ones and for drain deadlines, and Flows the flows that the kernel listed.
 	Frontends, Flows int
 	// Deleted counts the deleted flows, and Services those that each Service's change
 	// made stale. Services is nil if nothing was deleted.
 	Deleted  int
 	Services map[service.Key]int
+	// Cut is what drain deadlines ended. Deleted and Services count it, too.
+	Cut []Cut
 	// Took is the time from the start of the sweep to its end.
 	Took time.Duration
 	// Err is why the sweep will be repeated; nil if it did everything.
@@ -142,3 +159,13 @@ type Swept struct {
 }
 
 func (Swept) event() {}
+
+// Cut says which connections of a Service were ended because their endpoints had left.
+type Cut struct {
+	Service     service.Key
+	Endpoints   []netip.AddrPort
+	Connections int
+	// Deadline has passed for all endpoints but Crowded ones, which were the oldest of too many.
+	Deadline time.Duration
+	Crowded  int
+}

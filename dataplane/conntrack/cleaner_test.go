@@ -32,6 +32,7 @@ func inHouse(t *testing.T, test func(*house)) {
 		h := &house{T: t, ended: make(chan error, 1)}
 		cleaner, err := New(Config{
 			NodePorts: func(service.Family) service.NodePortAddresses { return service.NodePortAddresses{All: true} },
+			Drains:    true,
 			Listen: func(e Event) {
 				h.mu.Lock()
 				defer h.mu.Unlock()

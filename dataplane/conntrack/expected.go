@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -22,10 +23,17 @@ type expectations struct {
 	mu        sync.Mutex
 	services  map[service.Key][]port
 	frontends map[frontend][]claim
+	drains    map[service.Key]expectedDrain
+}
+
+// expectedDrain is the last view of a Service with a drain deadline.
+type expectedDrain struct {
+	picture *drainPicture
+	applied bool
 }
 
 func newExpectations() *expectations {
-	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}}
+	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}, drains: map[service.Key]expectedDrain{}}
 }
 
 // put stores the ports of a Service's last view.
@@ -50,6 +58,34 @@ func (e *expectations) put(key service.Key, ports []port) {
 			e.frontends[f] = append(e.frontends[f], claim{by: key, serving: p.serving})
 		}
 	}
+}
+
+// putDrain stores where a Service's last view leads new connections, if it has a drain deadline. It returns the
+// picture for the family cleaner, which does not see submitted views that were overtaken.
+func (e *expectations) putDrain(key service.Key, p *drainPicture, applied bool) *drainPicture {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p == nil {
+		delete(e.drains, key)
+		return nil
+	}
+	if last := e.drains[key]; !last.applied {
+		p = p.overtaking(last.picture)
+	}
+	e.drains[key] = expectedDrain{p, applied}
+	return p
+}
+
+// wants reports whether a Service's last view leads new connections to an endpoint of a port.
+func (e *expectations) wants(key service.Key, id drainID, endpoint netip.AddrPort) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.drains[key].picture
+	if p == nil {
+		return false
+	}
+	port := p.port(id)
+	return port != nil && holds(port.targets, endpoint)
 }
 
 // lead reports whether a last view leads a flow to where it goes.

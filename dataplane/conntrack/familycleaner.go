@@ -63,6 +63,7 @@ func (k *familyCleaner) note(now time.Time) {
 			k.doubts.repaired(now)
 		}
 		k.table.put(e.Key, e.Message)
+		k.table.drains.put(e.Key, e.Message.drain, now)
 	}
 }
 
@@ -78,6 +79,7 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	if k.doubts.due(now) {
 		k.doubt()
 	}
+	k.table.drains.due(now)
 	if k.table.waiting() > 0 {
 		k.pace.waiting(now)
 	}
@@ -85,7 +87,7 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 		k.sweep(ctx)
 	}
 	wait := time.Duration(math.MaxInt64)
-	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at} {
+	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.table.drains.next()} {
 		if !at.IsZero() {
 			wait = min(wait, max(0, time.Until(at)))
 		}

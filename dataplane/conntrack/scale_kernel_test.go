@@ -67,8 +67,8 @@ func newCrowded(t *testing.T, family service.Family, size int) *crowded {
 	return c
 }
 
-// heap returns the peak of the memory in use while something runs.
-func heap(run func()) (peak uint64) {
+// heapPeak returns the peak of the memory in use while something runs.
+func heapPeak(run func()) (peak uint64) {
 	var before runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -131,7 +131,7 @@ func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
 		c.Fatal(err)
 	}
 	began := time.Now()
-	peak := heap(func() { err = errors.Join(s.run(c.Context()), k.close()) })
+	peak := heapPeak(func() { err = errors.Join(s.run(c.Context()), k.close()) })
 	if err != nil {
 		c.Fatal(err)
 	}

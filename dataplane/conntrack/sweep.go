@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -30,9 +31,11 @@ type sweep struct {
 	expected *expectations
 	kernel   kernel
 	onNode   func(netip.Addr) bool
+	// began is the time of the sweep.
+	began time.Time
 	// stale are identities of flows to delete, and blame says whose change made each stale.
 	stale [][]byte
-	blame []service.Key
+	blame []blame
 	// space is what stale points into.
 	space []byte
 	// refused counts the flows that the kernel did not delete, and refusal is the reason
@@ -43,9 +46,15 @@ type sweep struct {
 	result Swept
 }
 
+// blame is why a flow is stale: a Service's change, and the endpoint that has left if its deadline is the reason.
+type blame struct {
+	by     service.Key
+	leaver *leaver
+}
+
 // newSweep prepares a sweep. answering says where node ports answer.
 func newSweep(t *table, e *expectations, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
-	s := &sweep{table: t, expected: e, kernel: k, result: Swept{Family: family, Frontends: t.waiting()}}
+	s := &sweep{table: t, expected: e, kernel: k, began: time.Now(), result: Swept{Family: family, Frontends: t.waiting()}}
 	on := map[netip.Addr]bool{}
 	addresses := answering.Addresses
 	if answering.All {
@@ -63,6 +72,7 @@ func newSweep(t *table, e *expectations, k kernel, family service.Family, answer
 
 // run sweeps. Frontends that are clean are no longer pending, even if the rest fails.
 func (s *sweep) run(ctx context.Context) error {
+	defer func() { s.result.Cut = s.table.drains.finish() }()
 	for _, only := range s.questions() {
 		honoured, err := s.list(ctx, only)
 		if err != nil {
@@ -76,6 +86,7 @@ func (s *sweep) run(ctx context.Context) error {
 		}
 		maps.DeleteFunc(s.table.pending, func(f frontend, _ service.Key) bool { return only.covers(udpTo(f)) })
 		maps.DeleteFunc(s.table.checks, func(d destination, _ check) bool { return only.covers(d) })
+		maps.DeleteFunc(s.table.drains.looks, func(d destination, _ look) bool { return only.covers(d) })
 		if !honoured {
 			return nil
 		}
@@ -94,6 +105,11 @@ func (s *sweep) questions() []filter {
 		}
 		return len(all) <= filtersMax
 	}
+	for d := range s.table.drains.looks {
+		if !add(d) {
+			return []filter{{}}
+		}
+	}
 	for d := range s.table.checks {
 		if !add(d) {
 			return []filter{{}}
@@ -102,7 +118,7 @@ func (s *sweep) questions() []filter {
 	for f := range s.table.pending {
 		switch {
 		case add(udpTo(f)):
-		case len(s.table.checks) > 0:
+		case len(s.table.checks)+len(s.table.drains.looks) > 0:
 			return []filter{{}}
 		default:
 			return []filter{{protocol: protocolUDP}}
@@ -130,14 +146,19 @@ func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error
 // examine judges one flow.
 func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
+	var why blame
 	by, stale := s.judge(f)
-	if !stale {
-		return nil
+	if why.by = by; !stale {
+		look, leaver := s.table.drains.judge(f, s.onNode, s.began)
+		if leaver == nil || s.expected.wants(look.of.key, look.port, f.answerer) {
+			return nil
+		}
+		why = blame{look.of.key, leaver}
 	}
 	at := len(s.space)
 	s.space = append(s.space, f.identity...)
 	s.stale = append(s.stale, s.space[at:])
-	s.blame = append(s.blame, by)
+	s.blame = append(s.blame, why)
 	if len(s.stale) < removeBatch {
 		return nil
 	}
@@ -171,8 +192,11 @@ func (s *sweep) flush() error {
 			if s.result.Services == nil {
 				s.result.Services = map[service.Key]int{}
 			}
-			s.result.Services[s.blame[i]]++
+			s.result.Services[s.blame[i].by]++
 			s.result.Deleted++
+			if l := s.blame[i].leaver; l != nil {
+				l.cut++
+			}
 		case !errors.Is(outcome, errGone):
 			s.refused, s.refusal = s.refused+1, outcome
 		}

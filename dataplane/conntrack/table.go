@@ -23,6 +23,7 @@ type table struct {
 	// are new or open to others since they were last looked at.
 	openings map[service.Key]destinations
 	checks   map[destination]check
+	drains   *drains
 	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
 	steps int
 }
@@ -40,11 +41,12 @@ func newTable() *table {
 		pending:   map[frontend]service.Key{},
 		openings:  map[service.Key]destinations{},
 		checks:    map[destination]check{},
+		drains:    newDrains(),
 	}
 }
 
 // waiting counts what a sweep has to look at.
-func (t *table) waiting() int { return len(t.pending) + len(t.checks) }
+func (t *table) waiting() int { return len(t.pending) + len(t.checks) + len(t.drains.looks) }
 
 // put stores what a Service is now. All frontends that it had and has become pending, even
 // if nothing differs: between two equal pictures, another one may have been applied
@@ -173,6 +175,8 @@ type flowPicture struct {
 	openings []opening
 	allowed  []netip.Prefix
 	reopened bool
+	// drain is nil without a drain deadline.
+	drain *drainPicture
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
 	repaired bool
 	// steps counts what was visited to make the picture; see table.
@@ -243,6 +247,7 @@ func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired
 	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
+	merged.drain = newer.drain.overtaking(older.drain)
 	merged.overtaken = slices.Clone(older.overtaken)
 	for _, p := range older.ports {
 		merged.overtaken = append(merged.overtaken, p.frontends...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
@@ -33,8 +36,8 @@ type world struct {
 	plan
 	family             service.Family
 	client, node, pods *netns.Namespace
-	renderer           *nftrender.Renderer
-	writer             *nftkernel.Writer
+	renderer           dataplane.Renderer
+	writer             dataplane.Writer
 	ledger             *ledger.Ledger
 	facts              service.NodeFacts
 	sequence           uint64
@@ -96,12 +99,57 @@ func eachFamily(t *testing.T, test func(*world)) {
 
 func newWorld(t testing.TB, family service.Family) *world {
 	t.Helper()
+	w := buildWorld(t, family)
+	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: w.node.Do})
+	t.Cleanup(func() { w.check(writer.Close()) })
+	w.renderer, w.writer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), writer
+	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
+	return w.furnish()
+}
+
+// newIPTablesWorld makes a node in iptables mode.
+func newIPTablesWorld(t *testing.T, family service.Family, variant iptkernel.Variant) *world {
+	t.Helper()
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+	w := buildWorld(t, family)
+	tool, err := iptkernel.NewExec(t.Context(), iptkernel.ExecConfig{Family: family, Variant: variant})
+	w.check(err)
+	w.renderer = iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14, RandomFully: true})
+	w.writer = insideWriter{iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{}), w.node}
+	w.ledger = ledger.New(iptrender.NewLayout(family), w.renderer.Naming(), nil)
+	_, err = w.writer.Read(t.Context())
+	w.check(err)
+	return w.furnish()
+}
+
+// insideWriter writes in a network namespace.
+type insideWriter struct {
+	dataplane.Writer
+	node *netns.Namespace
+}
+
+func (w insideWriter) Write(ctx context.Context, batch *dataplane.Batch) (receipt dataplane.Receipt) {
+	err := w.node.Do(func() error { receipt = w.Writer.Write(ctx, batch); return nil })
+	return dataplane.Receipt{Outcome: receipt.Outcome, Err: errors.Join(receipt.Err, err)}
+}
+
+func (w insideWriter) Read(ctx context.Context) (objects []dataplane.Object, err error) {
+	err = w.node.Do(func() (err error) { objects, err = w.Writer.Read(ctx); return err })
+	return objects, err
+}
+
+// buildWorld makes the network of a world.
+func buildWorld(t testing.TB, family service.Family) *world {
+	t.Helper()
 	w := &world{TB: t, plan: plans[family], family: family}
 	w.build()
-	w.renderer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})
-	w.writer = nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: w.node.Do})
-	t.Cleanup(func() { w.check(w.writer.Close()) })
-	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
+	return w
+}
+
+// furnish writes the node's rules and starts the cleaner.
+func (w *world) furnish() *world {
+	w.Helper()
+	family := w.family
 	w.facts.Name = "n1"
 	w.facts.Detect[family].CIDR = w.plan.pods
 	w.facts.ServiceCIDRs[family] = []netip.Prefix{w.services}
@@ -146,6 +194,7 @@ func (w *world) start() {
 		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
 		Inside:    w.node.Do,
 		Gather:    w.gather,
+		Drains:    true,
 		Listen: func(e conntrack.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

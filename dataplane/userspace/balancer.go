@@ -55,8 +55,9 @@ type served struct {
 	cuts map[*relay.Connection]struct{}
 	// gone says that it is not in the table.
 	gone bool
-	// deadline cuts the connections; nil unless the endpoint drains.
+	// deadline cuts the connections; nil unless the endpoint drains, since it left.
 	deadline *time.Timer
+	left     time.Time
 }
 
 // failing is an endpoint that has not accepted connections.
@@ -89,6 +90,7 @@ func (b *balancer) use(t *Table) {
 }
 
 func (b *balancer) turnTo(t *Table) {
+	another := b.table != nil && b.table.Drain != t.Drain
 	b.table = t
 	has := t.roles()
 	if b.protocol == service.UDP {
@@ -97,6 +99,9 @@ func (b *balancer) turnTo(t *Table) {
 	for at, k := range b.known {
 		if k.gone = has[at]&(inTo|inNearTo) == 0; k.gone {
 			b.leave(k)
+			if another && k.deadline != nil {
+				k.deadline.Reset(time.Until(k.left.Add(b.limit())))
+			}
 		} else if k.deadline != nil {
 			k.deadline.Stop()
 			k.deadline = nil
@@ -117,7 +122,7 @@ func (b *balancer) retire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.retired = true
-	b.turnTo(&Table{})
+	b.turnTo(&Table{Drain: b.table.Drain})
 	b.settle()
 }
 
@@ -133,9 +138,13 @@ func (b *balancer) leave(k *served) {
 		k.release()
 		b.settle()
 	case k.deadline == nil:
-		k.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(k) }) })
+		k.left = time.Now()
+		k.deadline = time.AfterFunc(b.limit(), func() { b.run(func() { b.cut(k) }) })
 	}
 }
+
+// limit returns how long connections drain.
+func (b *balancer) limit() time.Duration { return b.table.Drain.Or(b.drainDeadline) }
 
 // settle releases the port when nothing is left to count.
 func (b *balancer) settle() {

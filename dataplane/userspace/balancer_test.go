@@ -177,6 +177,33 @@ func TestConnectionsDrain(t *testing.T) {
 	})
 }
 
+// TestServiceDrainDeadline: that of the Service holds, also if it changes while connections drain.
+func TestServiceDrainDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) service.Drain { return service.Drain{Limited: true, After: d} }
+		x := balanceFor(NewRegistry(Bounds{}), portID, &Table{To: []netip.AddrPort{a, b}, Drain: in(time.Minute)}, never)
+		cut := map[netip.AddrPort]*atomic.Int32{a: {}, b: {}}
+		for _, e := range []netip.AddrPort{a, b} {
+			x.connect(client, e, func() { cut[e].Add(1) })
+		}
+		expect := func(when string, ofA, ofB int32) {
+			if synctest.Wait(); cut[a].Load() != ofA || cut[b].Load() != ofB {
+				t.Errorf("%s: cut %d of a and %d of b, want %d and %d", when, cut[a].Load(), cut[b].Load(), ofA, ofB)
+			}
+		}
+		x.use(&Table{To: []netip.AddrPort{b}, Drain: in(time.Minute)})
+		time.Sleep(10 * time.Second)
+		x.use(&Table{To: []netip.AddrPort{b}, Drain: in(30 * time.Second)})
+		time.Sleep(19 * time.Second)
+		expect("after 29 s", 0, 0)
+		time.Sleep(time.Second)
+		expect("after 30 s", 1, 0)
+		x.retire()
+		time.Sleep(30 * time.Second)
+		expect("30 s after the end of the listener", 1, 1)
+	})
+}
+
 // TestFiltersDropWhatTheTableDrops compares the filter, as the kernel would run it, with the choice
 // of endpoints.
 func TestFiltersDropWhatTheTableDrops(t *testing.T) {

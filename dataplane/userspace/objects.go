@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
@@ -109,6 +110,8 @@ type Table struct {
 	LeastConnections bool
 	// ProxyProtocol says to tell endpoints of the client, over TCP.
 	ProxyProtocol bool
+	// Drain is how long connections to endpoints that have left stay open.
+	Drain service.Drain
 	// Affinity is how many seconds a client stays with its endpoint after its last connection;
 	// 0 for none.
 	Affinity int
@@ -137,6 +140,7 @@ const (
 	wordKept     = "keep"
 	wordBy       = "by"
 	wordWeight   = "weight"
+	wordDrain    = "drain"
 )
 
 // The only values of wordBalance and wordProxy.
@@ -173,6 +177,9 @@ func (t *Table) body() string {
 	}
 	for _, e := range slices.SortedFunc(maps.Keys(t.Weights), netip.AddrPort.Compare) {
 		fmt.Fprintf(&b, "%s %s %d\n", wordWeight, e, t.Weights[e])
+	}
+	if t.Drain.Limited {
+		fmt.Fprintf(&b, "%s %s\n", wordDrain, t.Drain.After)
 	}
 	if t.Affinity > 0 {
 		fmt.Fprintf(&b, "%s %d\n", wordAffinity, t.Affinity)
@@ -211,6 +218,9 @@ func parseTable(body string) (*Table, error) {
 			err = t.parseWeight(value)
 		case wordAffinity:
 			_, err = fmt.Sscanf(value, "%d", &t.Affinity)
+		case wordDrain:
+			t.Drain.Limited = true
+			t.Drain.After, err = time.ParseDuration(value)
 		case wordAllow:
 			t.Allowed, err = add(t.Allowed, value, netip.ParsePrefix)
 		case wordNear:

@@ -82,7 +82,7 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, by: view.Balancing, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, by: view.Balancing, drain: view.Drain, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
 	for i := range view.Ports[r.family] {
 		if r.part == Addresses {
 			d.addresses(&view.Ports[r.family][i])
@@ -103,6 +103,7 @@ type draft struct {
 	service       service.Key
 	proxyProtocol bool
 	by            service.Balancing
+	drain         service.Drain
 	settings      Settings
 	facts         *service.NodeFacts
 	family        service.Family
@@ -161,7 +162,7 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	if !p.HasAny || p.Protocol != service.TCP && p.Protocol != service.UDP {
 		return
 	}
-	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
+	t.Service, t.Port, t.Affinity, t.Drain = d.service, p.Name, p.AffinitySeconds, d.drain
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
 	t.LeastConnections = d.settings.LeastConnections || d.by == service.LeastConnections
 	switch {

@@ -109,6 +109,9 @@ func (r *reports) listeners() []observe.Listener {
 func (r *reports) conntrack(e conntrack.Event) {
 	r.metrics.Conntrack(e)
 	swept, ok := e.(conntrack.Swept)
+	for i := range swept.Cut {
+		r.drainCut(swept.Family, &swept.Cut[i])
+	}
 	switch {
 	case !ok:
 	case swept.Err != nil:
@@ -122,6 +125,15 @@ func (r *reports) conntrack(e conntrack.Event) {
 		r.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
 			zap.Int("flows", swept.Deleted), zap.Duration("took", swept.Took))
 	}
+}
+
+// drainCut says which connections to endpoints that have left were cut.
+func (r *reports) drainCut(family service.Family, c *conntrack.Cut) {
+	const namedMax = 10
+	r.log.Info("drain deadline reached; connections cut", zap.Stringer("service", c.Service), zap.Stringer("family", family),
+		zap.Int("connections", c.Connections), zap.Int("endpoints", len(c.Endpoints)),
+		zap.Stringers("named", c.Endpoints[:min(namedMax, len(c.Endpoints))]), zap.Duration("deadline", c.Deadline),
+		zap.Int("beforeDeadline", c.Crowded))
 }
 
 // dropped counts the reports that have been dropped.

@@ -142,6 +142,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
+			Drains: s.backend.Mode != config.ModeIPVS, // there, the actors drain
 		})
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -16,6 +17,8 @@ type Policy struct {
 	Schedulers []string
 	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
 	RandomOnly bool
+	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
+	Drain time.Duration
 }
 
 // admits reports whether an address may be used. It warns otherwise; the effect says what happens

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -52,6 +53,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		Zones:               zonePolicy(n, object.Annotations),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 		FlowLog:             flowLog(n, object.Annotations),
+		Drain:               p.drain(n, object.Annotations),
 	}, n.warnings
 }
 
@@ -415,6 +417,25 @@ func flowLog(n *notes, annotations map[string]string) bool {
 		n.add(annotation(annotationFlowLog), "connections are not logged", "%q: must be true or false", text)
 	}
 	return false
+}
+
+// annotationDrain is the annotation by which a Service limits connections to endpoints that have left.
+const annotationDrain = "sluice.dev/drain"
+
+// drain reduces the annotation. Without a usable one, that of the node holds.
+func (p *Policy) drain(n *notes, annotations map[string]string) service.Drain {
+	node := service.Drain{Limited: p.Drain > 0, After: p.Drain}
+	text, asked := annotations[annotationDrain]
+	if !asked {
+		return node
+	}
+	after, err := time.ParseDuration(strings.TrimSpace(text))
+	if err != nil || after < 0 || after > service.DrainMax {
+		n.add(annotation(annotationDrain), "the drain deadline of the node is used", "%q: must be a duration from 0s to %.0fh, for example 30s",
+			text, service.DrainMax.Hours())
+		return node
+	}
+	return service.Drain{Limited: true, After: after}
 }
 
 // annotation is the path of an annotation:

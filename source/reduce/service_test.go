@@ -554,3 +554,32 @@ func TestProxyProtocol(t *testing.T) {
 		t.Error("nobody has asked for it")
 	}
 }
+
+func TestDrain(t *testing.T) {
+	node := Policy{Drain: time.Hour}
+	for value, want := range map[string]time.Duration{" 30s ": 30 * time.Second, "0s": 0, "24h": 24 * time.Hour} {
+		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationDrain: value}
+		}))
+		checkWarnings(t, warnings, "Service ns1/svc1")
+		if spec.Drain != (service.Drain{Limited: true, After: want}) {
+			t.Errorf("%q: got %+v, want %v", value, spec.Drain, want)
+		}
+	}
+	for _, value := range []string{"", "30", "-1s", "24h1s", "soon"} {
+		spec, warnings := node.Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationDrain: value}
+		}))
+		checkWarnings(t, warnings, "Service ns1/svc1", "metadata.annotations[sluice.dev/drain]")
+		if spec.Drain != (service.Drain{Limited: true, After: time.Hour}) {
+			t.Errorf("%q: got %+v, want that of the node", value, spec.Drain)
+		}
+	}
+	plain := newService()
+	if spec, _ := node.Service(plain); spec.Drain.Or(0) != time.Hour {
+		t.Errorf("without the annotation: %+v, want that of the node", spec.Drain)
+	}
+	if spec, _ := lenient.Service(plain); spec.Drain != (service.Drain{}) {
+		t.Errorf("without a deadline: %+v", spec.Drain)
+	}
+}

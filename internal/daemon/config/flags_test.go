@@ -205,6 +205,8 @@ var flagCases = []flagCase{
 		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
 	{name: "sluice-self-test", def: "true", set: "false", field: "SluiceConfiguration.selfTest.enabled", want: "false", precedence: wins},
 	{name: "sluice-healthz-endpoints", def: "true", set: "false", field: "SluiceConfiguration.healthz.endpoints", want: "false", precedence: wins},
+	{name: "sluice-balancing-drain-deadline", def: "0s", set: "1h", field: "SluiceConfiguration.balancing.drainDeadline", want: "1h0m0s", precedence: wins,
+		wrong: map[string]string{"25h": `--sluice-balancing-drain-deadline 25h0m0s: must be a duration from 0 to 24h`}},
 	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
 		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
@@ -341,7 +343,7 @@ func TestServingFlags(t *testing.T) {
 		words []string
 	}{
 		"serving": {BindServing, 40, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"render":  {BindRender, 16, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"render":  {BindRender, 17, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

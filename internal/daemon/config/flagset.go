@@ -75,6 +75,8 @@ func (f *Flags) bindRules() {
 		"count new connections by endpoint, in addition to by Service (nftables and IPVS modes; iptables and userspace modes always do)")
 	f.number(&f.sluice.Balancing.Seed, "sluice-balancing-seed", sluicePrefix+"balancing.seed",
 		"number that hashes of clients begin with, the same on all nodes (nftables and userspace modes)")
+	f.duration(&f.sluice.Balancing.DrainDeadline.Duration, "sluice-balancing-drain-deadline", sluicePrefix+"balancing.drainDeadline",
+		"maximum lifetime of connections to an endpoint that was removed from a Service without the annotation sluice.dev/drain; 0 means the default of the mode")
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"make node ports respond on 127.0.0.1 (iptables mode), or on 127.0.0.1 and ::1 (userspace mode)")

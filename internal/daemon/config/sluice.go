@@ -228,6 +228,10 @@ type BalancingConfiguration struct {
 	// Seed is what hashes of clients begin with, in the modes nftables and userspace. All nodes need the same one. With
 	// a secret one, clients cannot predict which endpoint they get. Default: 0.
 	Seed int32 `json:"seed"`
+	// DrainDeadline is how long connections to an endpoint that has left stay open, for Services without the annotation
+	// sluice.dev/drain. 0 is the default of the mode: no limit in the modes nftables and iptables, ipvs.drainDeadline in
+	// mode ipvs, and 15 min in mode userspace. Default: 0.
+	DrainDeadline metav1.Duration `json:"drainDeadline"`
 }
 
 // MetricsConfiguration is about metrics.
@@ -347,6 +351,9 @@ func (c *Config) checkSluice(found *findings) {
 	}
 	if s.Actors.ObjectsMax < 1 {
 		found.wrong(sluicePrefix+"actors.objectsMax", s.Actors.ObjectsMax, "1 or more")
+	}
+	if d := s.Balancing.DrainDeadline.Duration; d < 0 || d > 24*time.Hour {
+		found.wrong(sluicePrefix+"balancing.drainDeadline", d, "a duration from 0 to 24h")
 	}
 	if s.Balancing.Seed < 0 {
 		found.wrong(sluicePrefix+"balancing.seed", s.Balancing.Seed, "0 or more")

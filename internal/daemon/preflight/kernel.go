@@ -51,6 +51,7 @@ func (p *preflight) features(ctx context.Context) {
 		}
 	}
 	p.offload()
+	p.resets()
 	p.variant(ctx)
 	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
 }
@@ -68,6 +69,17 @@ func (p *preflight) offload() {
 		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", oneLine(err))
 	default:
 		p.add("offload", OK, "", "%s", oneLine(err))
+	}
+}
+
+// resets warns if a drain deadline ends connections without a reset, since the kernel drops packets of connections that
+// it does not know.
+func (p *preflight) resets() {
+	loose, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
+	kernelMode := p.backend.Mode == config.ModeNFTables || p.backend.Mode == config.ModeIPTables
+	if err == nil && strings.TrimSpace(string(loose)) == "0" && kernelMode && p.options.Sluice.Balancing.DrainDeadline.Duration > 0 {
+		p.add("drain deadline", Warn, "set net.netfilter.nf_conntrack_tcp_loose to 1",
+			"nf_conntrack_tcp_loose is 0: clients get no reset when balancing.drainDeadline ends their connections")
 	}
 }
 

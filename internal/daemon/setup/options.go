@@ -101,6 +101,7 @@ func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.O
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
 			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
+			Drain: o.Sluice.Balancing.DrainDeadline.Duration,
 		},
 	}
 }

@@ -1,0 +1,323 @@
+package conntrack_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+var drainConnections = flag.Int("drain-connections", 1000, "TCP connections of TestKernelDrainDeadline")
+
+// web is a TCP Service with ten endpoints.
+var web = service.Key{Namespace: "ns1", Name: "web"}
+
+const (
+	webPort      = 80
+	webNodePort  = 30080
+	webEndpoints = 10
+)
+
+// webView returns the Service with the endpoints from a number on.
+func (w *world) webView(first int, drain time.Duration) service.View {
+	port := service.PortView{
+		Name: "http", Protocol: service.TCP, Port: webPort, NodePort: webNodePort,
+		ClusterIP: w.clusterIP, ExternalIPs: []netip.Addr{w.external}, HasAny: first < webEndpoints,
+	}
+	for i := first; i < webEndpoints; i++ {
+		port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: w.webEndpoint(i)})
+	}
+	view := service.View{Key: web, Drain: service.Drain{Limited: true, After: drain}}
+	view.Ports[w.family] = []service.PortView{port}
+	return view
+}
+
+func (w *world) webEndpoint(i int) netip.AddrPort {
+	return netip.AddrPortFrom(w.a.Addr(), uint16(8000+i))
+}
+
+// serveWeb starts the endpoints and serves them.
+func (w *world) serveWeb(drain time.Duration) {
+	w.Helper()
+	servers := exec.Command(os.Args[0], "-test.run=^TestDrainServers$")
+	servers.Env = append(os.Environ(), serversVariable+"="+w.a.Addr().String())
+	stop, err := servers.StdinPipe()
+	w.check(err)
+	ready, err := servers.StdoutPipe()
+	w.check(err)
+	w.check(w.pods.Start(servers))
+	w.Cleanup(func() { _ = stop.Close(); _ = servers.Wait() })
+	_, err = ready.Read(make([]byte, 1))
+	w.check(err)
+	w.serve(w.webView(0, drain))
+}
+
+// serversVariable has the address of endpoints in a process that TestDrainServers runs in.
+const serversVariable = "SLUICE_TEST_SERVERS"
+
+// TestDrainServers is the process of the endpoints: one process may not have enough files for both ends of all
+// connections. It ends with its input.
+func TestDrainServers(t *testing.T) {
+	host, err := netip.ParseAddr(os.Getenv(serversVariable))
+	if err != nil {
+		t.Skip("not started by another test")
+	}
+	n, err := netns.Current("pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range webEndpoints {
+		netnstest.Serve(t, n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i)))
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// connectWeb opens connections, some of them by the external IP and the node port, and returns them by endpoint.
+func (w *world) connectWeb(n int) map[string][]*netns.Session {
+	w.Helper()
+	targets := []netip.AddrPort{
+		netip.AddrPortFrom(w.clusterIP, webPort), netip.AddrPortFrom(w.external, webPort),
+		netip.AddrPortFrom(w.plan.node.Addr(), webNodePort),
+	}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	all := map[string][]*netns.Session{}
+	for worker := range 8 {
+		running.Go(func() {
+			for i := worker; i < n; i += 8 {
+				s, err := w.client.Connect(w.Context(), targets[i%len(targets)])
+				if err != nil {
+					w.Error(err)
+					return
+				}
+				mu.Lock()
+				all[s.Answer().Backend] = append(all[s.Answer().Backend], s)
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	w.Cleanup(func() {
+		for _, sessions := range all {
+			for _, s := range sessions {
+				_ = s.Close() // some have been reset
+			}
+		}
+	})
+	if len(all) != webEndpoints {
+		w.Fatalf("%d endpoints got connections, want %d", len(all), webEndpoints)
+	}
+	return all
+}
+
+// trackedWeb returns the entries of TCP connections that lead to an endpoint, or with a negative number to any other
+// than endpoint 0.
+func (w *world) trackedWeb(i int) (ids []uint32) {
+	w.Helper()
+	all, err := w.node.Tracked()
+	w.check(err)
+	for _, f := range all {
+		to := int(f.Answerer.Port()) - 8000
+		if f.Protocol == unix.IPPROTO_TCP && f.Answerer.Addr() == w.a.Addr() && (to == i || i < 0 && to != 0) {
+			ids = append(ids, f.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// echo sends a line over each connection, and returns how many got ECONNRESET, and the longest time.
+func (w *world) echo(sessions []*netns.Session) (reset int, longest time.Duration) {
+	w.Helper()
+	for _, s := range sessions {
+		began := time.Now()
+		err := s.Echo(w.Context(), "hello")
+		longest = max(longest, time.Since(began))
+		switch {
+		case errors.Is(err, unix.ECONNRESET):
+			reset++
+		case err != nil:
+			w.Errorf("connection from %v: %v", s.Local(), err)
+		}
+	}
+	return reset, longest
+}
+
+// change writes a view and passes it to the cleaner, without waiting for a sweep.
+func (w *world) change(view service.View) {
+	w.Helper()
+	w.write(view)
+	w.cleaner.Programmed(context.Background(), w.family, view)
+}
+
+// awaitCut waits for the sweep that cuts connections, and fails if it is not the only one.
+func (w *world) awaitCut() (conntrack.Swept, conntrack.Cut) {
+	w.Helper()
+	s := w.awaitSwept()
+	if len(s.Cut) != 1 {
+		w.Fatalf("swept %+v, want one cut", s)
+	}
+	return s, s.Cut[0]
+}
+
+// TestKernelDrainDeadline: one of ten endpoints of a Service is removed. At the deadline all its connections are gone
+// from the kernel and end with a reset when their client sends, and no other connection is touched.
+func TestKernelDrainDeadline(t *testing.T) {
+	const deadline = time.Second
+	eachRules(t, func(w *world) {
+		w.serveWeb(deadline)
+		sessions := w.connectWeb(*drainConnections)
+		gone, others := w.trackedWeb(0), w.trackedWeb(-1)
+		if len(gone) != len(sessions["0"]) || len(gone)+len(others) != *drainConnections {
+			w.Fatalf("the kernel has %d and %d connections, want %d in all", len(gone), len(others), *drainConnections)
+		}
+		removed := time.Now()
+		w.change(w.webView(1, deadline))
+		if reset, _ := w.echo(sessions["0"][:10]); reset > 0 {
+			w.Errorf("%d of 10 connections were reset before the deadline", reset)
+		}
+		swept, cut := w.awaitCut()
+		after := time.Since(removed)
+		if after < deadline || cut.Service != web || cut.Connections != len(gone) || swept.Deleted != len(gone) ||
+			!slices.Equal(cut.Endpoints, []netip.AddrPort{w.webEndpoint(0)}) || cut.Deadline != deadline || cut.Crowded != 0 {
+			w.Errorf("after %v: %+v, want %d connections cut", after, swept, len(gone))
+		}
+		if left := w.trackedWeb(0); len(left) > 0 {
+			w.Errorf("%d connections to the endpoint are left", len(left))
+		}
+		reset, longest := w.echo(sessions["0"])
+		if reset != len(gone) || longest > time.Second {
+			w.Errorf("%d of %d connections were reset, in %v at most", reset, len(gone), longest)
+		}
+		delete(sessions, "0")
+		for name, all := range sessions {
+			if reset, _ := w.echo(all); reset > 0 {
+				w.Errorf("%d connections to endpoint %s were reset", reset, name)
+			}
+		}
+		left := w.trackedWeb(-1)
+		for _, id := range others {
+			if _, found := slices.BinarySearch(left, id); !found {
+				w.Errorf("entry %d of another endpoint is gone", id)
+			}
+		}
+		w.Logf("%d connections: %d cut %v after the removal, the sweep saw %d flows and took %v; resets within %v",
+			*drainConnections, cut.Connections, after.Round(time.Millisecond), swept.Flows, swept.Took, longest)
+	})
+}
+
+// TestKernelDrainAfterStart: an endpoint was removed while no process ran. Its deadline begins with the first view.
+func TestKernelDrainAfterStart(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		const deadline = 500 * time.Millisecond
+		w.serveWeb(time.Hour)
+		sessions := w.connectWeb(200)
+		w.stop()
+		w.write(w.webView(1, deadline))
+		w.start()
+		began := time.Now()
+		if first := w.tell(w.webView(1, deadline)); first.Deleted > 0 || len(first.Cut) > 0 {
+			t.Errorf("the first sweep: %+v, want nothing deleted", first)
+		}
+		_, cut := w.awaitCut()
+		if after := time.Since(began); after < deadline || cut.Connections != len(sessions["0"]) {
+			t.Errorf("after %v: %+v, want %d connections cut", after, cut, len(sessions["0"]))
+		}
+		if reset, _ := w.echo(sessions["0"]); reset != len(sessions["0"]) {
+			t.Errorf("%d of %d connections were reset", reset, len(sessions["0"]))
+		}
+		if reset, _ := w.echo(sessions["1"]); reset > 0 {
+			t.Errorf("%d connections of another endpoint were reset", reset)
+		}
+	})
+}
+
+// TestKernelDrainEnds: nothing is cut if the endpoint returns, or if the Service or its deadline is gone.
+func TestKernelDrainEnds(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		const deadline = 300 * time.Millisecond
+		w.serveWeb(deadline)
+		sessions := w.connectWeb(100)
+		for name, then := range map[string]service.View{
+			"back": w.webView(0, deadline), "without a deadline": func() service.View {
+				v := w.webView(1, deadline)
+				v.Drain = service.Drain{}
+				return v
+			}(), "deleted": {Key: web},
+		} {
+			w.change(w.webView(1, deadline))
+			time.Sleep(deadline / 2)
+			w.change(then)
+			time.Sleep(2 * deadline)
+			for _, s := range w.taken() {
+				if s.Deleted > 0 || s.Err != nil {
+					t.Errorf("%s: swept %+v", name, s)
+				}
+			}
+			if reset, _ := w.echo(sessions["0"]); reset > 0 {
+				t.Errorf("%s: %d connections were reset", name, reset)
+			}
+			w.change(w.webView(0, deadline))
+		}
+	})
+}
+
+// eachRules runs a test in each family, with the rules of nftables mode and of both variants of iptables mode.
+func eachRules(t *testing.T, test func(*world)) {
+	t.Run("nftables", func(t *testing.T) { eachFamily(t, test) })
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
+		for _, family := range service.Families {
+			t.Run("iptables-"+string(variant)+"/"+family.String(), func(t *testing.T) { test(newIPTablesWorld(t, family, variant)) })
+		}
+	}
+}
+
+// TestKernelDrainOfDatagrams: an endpoint of weight 0 serves, so its UDP flows continue until the deadline.
+func TestKernelDrainOfDatagrams(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		const deadline = 2 * time.Second
+		both, drained := w.view(w.a, w.b), w.view(w.a, w.b)
+		drained.Ports[w.family][0].Cluster = w.view(w.b).Ports[w.family][0].Cluster
+		for _, v := range []*service.View{&both, &drained} {
+			v.Drain = service.Drain{Limited: true, After: deadline}
+		}
+		w.serve(both)
+		peers := map[*peer]string{}
+		toA := 0
+		for range 16 {
+			p := w.dial(w.clusterIP, servicePort)
+			if peers[p], _ = p.ask(patience); peers[p] == "a" {
+				toA++
+			}
+		}
+		if swept := w.serve(drained); swept.Deleted > 0 {
+			t.Errorf("weight 0: swept %+v, want nothing deleted", swept)
+		}
+		for p, who := range peers {
+			p.expect(who, "before the deadline")
+		}
+		if _, cut := w.awaitCut(); toA == 0 || cut.Connections != toA {
+			t.Errorf("%+v, want %d flows cut", cut, toA)
+		}
+		for p := range peers {
+			p.expect("b", "after the deadline")
+		}
+	})
+}
