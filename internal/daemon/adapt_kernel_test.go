@@ -306,4 +306,3 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 	}
 	stop()
 }
-
