@@ -16,6 +16,10 @@ type Policy struct {
 	Schedulers []string
 	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
 	RandomOnly bool
+	// NoEndpoints has the values that the mode of the node cannot do, with the reason.
+	NoEndpoints map[service.NoEndpoints]string
+	// NoDenyRanges is the reason why the mode of the node cannot deny sources; empty if it can.
+	NoDenyRanges string
 }
 
 // admits reports whether an address may be used. It warns otherwise; the effect says what happens

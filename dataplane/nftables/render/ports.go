@@ -160,16 +160,19 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	})
 }
 
-// reject adds a frontend that is not served: rejected if no endpoint exists anywhere,
-// dropped if there is one that the policy rules out.
-func (p *portDraft) reject(f frontend) {
+// refuse adds a frontend that is not served.
+func (p *portDraft) refuse(f frontend) {
 	var set string
-	switch {
-	case f.nodePort() && p.port.HasAny:
+	switch by := p.port.Unserved(); {
+	case by == service.NoEndpointsPass && f.addr != p.port.ClusterIP:
+		return // no rule is about it
+	case by == service.NoEndpointsPass:
+		set = setPassed.name
+	case f.nodePort() && by == service.NoEndpointsDrop:
 		set = setNodePortNoLocal.name
 	case f.nodePort():
 		set = setNodePortNone.name
-	case p.port.HasAny:
+	case by == service.NoEndpointsDrop:
 		set = setNoLocal.name
 	default:
 		set = setNoEndpoints.name
@@ -189,7 +192,7 @@ func (p *portDraft) renderInternal() {
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():
-		p.reject(f)
+		p.refuse(f)
 	case p.sticky() && p.port.InternalLocal:
 		p.dispatch(f, prefixLocalChain+p.base)
 	case p.sticky():
@@ -237,11 +240,15 @@ func (p *portDraft) renderExternal() {
 		if p.ctx.Err() != nil {
 			return
 		}
-		if p.port.HasAny {
+		switch {
+		case p.port.HasAny:
 			p.serveExternal(f)
+		case p.denies():
+			// The chain serves nothing. It drops denied sources, and source ranges apply.
+			p.serve(f, class{kind: classExternalLocal, limited: true, denying: true})
 		}
 		if !p.port.ServesExternal() {
-			p.reject(f)
+			p.refuse(f)
 		}
 	}
 }
@@ -258,7 +265,8 @@ func (p *portDraft) serveExternal(f frontend) {
 			detect: p.facts.Detect[p.r.d.Family],
 		}
 	}
-	c.limited = p.limits(f) || p.reachesNone()
+	c.denying = p.denies()
+	c.limited = c.denying || p.limits(f) || p.reachesNone()
 	p.serve(f, c)
 	shard, local := "", p.r.maps.nodePortLocal.name
 	if !f.nodePort() {
@@ -274,6 +282,9 @@ func (p *portDraft) serveExternal(f frontend) {
 func (p *portDraft) limits(f frontend) bool {
 	return len(p.port.SourceRanges) > 0 && slices.Contains(p.port.LoadBalancerVIPs, f.addr)
 }
+
+// denies reports whether some sources may not reach frontends other than the ClusterIP.
+func (p *portDraft) denies() bool { return len(p.port.DenyRanges) > 0 }
 
 // reachesNone reports whether clients from outside the node reach no endpoint.
 func (p *portDraft) reachesNone() bool {
@@ -308,13 +319,38 @@ func (p *portDraft) renderFirewall() {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled.name, f, p.comment)
 		p.named(setOutOfRange.name, f, p.comment)
-		for _, prefix := range allowed {
-			name := p.put(func(b []byte) []byte {
-				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
-				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
-			})
-			p.element(containers[setAllowed.name], name, p.comment, setLinks[setAllowed.name])
+		p.sources(setAllowed.name, f, allowed)
+	}
+}
+
+// renderDenials keeps the denied sources out.
+func (p *portDraft) renderDenials() {
+	if !p.denies() {
+		return
+	}
+	for _, f := range p.externalFrontends() {
+		if p.ctx.Err() != nil {
+			return
 		}
+		counting, denied := setOutOfRange.name, setDenied.name
+		if f.nodePort() {
+			counting, denied = setNodePortOutOfRange.name, setNodePortDenied.name
+		}
+		if !p.limits(f) { // renderFirewall has added it
+			p.named(counting, f, p.comment)
+		}
+		p.sources(denied, f, p.port.DenyRanges)
+	}
+}
+
+// sources adds ranges of sources for a frontend. They must not overlap.
+func (p *portDraft) sources(set string, f frontend, ranges []netip.Prefix) {
+	for _, prefix := range ranges {
+		name := p.put(func(b []byte) []byte {
+			b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
+			return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+		})
+		p.element(containers[set], name, p.comment, setLinks[set])
 	}
 }
 
