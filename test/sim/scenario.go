@@ -253,6 +253,9 @@ func (g *generator) emit(do verb, n, m int) {
 	if (do == setService || do == setSlice) && g.IntN(4) == 0 {
 		variant |= balanced
 	}
+	if do == setService && g.IntN(4) == 0 {
+		variant |= refusing
+	}
 	g.events = append(g.events, event{do, n, m, variant})
 }
 

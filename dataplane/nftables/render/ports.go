@@ -243,9 +243,9 @@ func (p *portDraft) renderExternal() {
 		switch {
 		case p.port.HasAny:
 			p.serveExternal(f)
-		case p.denies():
-			// The chain serves nothing. It drops denied sources, and source ranges apply.
-			p.serve(f, class{kind: classExternalLocal, limited: true, denying: true})
+		case p.denies(), p.limits(f) && p.port.Unserved() == service.NoEndpointsPass:
+			// The chain serves nothing. It drops the sources that are not for this frontend.
+			p.serve(f, class{kind: classExternalLocal, limited: true, denying: p.denies()})
 		}
 		if !p.port.ServesExternal() {
 			p.refuse(f)
