@@ -284,6 +284,9 @@ func (m *meter) sum() traffic.Reading {
 				}
 			}
 			sum := found.Frontends[f]
+			if what == render.CountsNoEndpoints && at.chain != "" {
+				what = render.CountsOutOfRange
+			}
 			switch what {
 			case render.CountsConnections:
 				sum.Connections += n
