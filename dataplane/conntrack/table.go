@@ -92,7 +92,7 @@ func (t *table) doubt() {
 	}
 	for key, of := range t.openings {
 		for _, o := range of.openings {
-			t.check(key, o, of.allowed)
+			t.check(key, o, &of)
 		}
 	}
 }
@@ -171,8 +171,10 @@ type flowPicture struct {
 	// had others.
 	// openings are sorted.
 	openings []opening
-	allowed  []netip.Prefix
-	reopened bool
+	// denied and passing are those of destinations.
+	allowed, denied []netip.Prefix
+	passing         int
+	reopened        bool
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
 	repaired bool
 	// steps counts what was visited to make the picture; see table.
@@ -188,6 +190,9 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 			return p
 		}
 		from := &view.Ports[family][i]
+		if from.Unserved() == service.NoEndpointsPass && !(from.ServesInternal() && from.ServesExternal()) {
+			p.passing++
+		}
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
 				frontends: p.frontendsOf(from), serving: sorted(from.Serving),
@@ -195,7 +200,7 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 		}
 	}
 	if len(view.Ports[family]) > 0 {
-		p.allowed = view.Ports[family][0].AllowedSources()
+		p.allowed, p.denied = view.Ports[family][0].AllowedSources(), view.Ports[family][0].DenyRanges
 	}
 	return p
 }
@@ -242,7 +247,7 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired
-	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
+	merged.reopened = older.reopened || older.passing != newer.passing || !slices.Equal(older.openings, newer.openings)
 	merged.overtaken = slices.Clone(older.overtaken)
 	for _, p := range older.ports {
 		merged.overtaken = append(merged.overtaken, p.frontends...)
