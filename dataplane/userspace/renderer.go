@@ -73,7 +73,7 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 		port.Endpoints = slots.TableSize(port.Endpoints)
 	}
 	if r.part == Addresses {
-		return port.Addresses*(1+port.Endpoints+port.Denied) + port.VIPs*port.Ranges
+		return port.Addresses*(1+port.Endpoints) + (port.Addresses-1)*port.Denied + port.VIPs*port.Ranges
 	}
 	d := draft{facts: facts, family: r.family}
 	return (port.Frontends(len(d.nodePortAddrs())) - port.Addresses) * (1 + port.Endpoints + port.Denied)

@@ -160,8 +160,17 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	})
 }
 
-// refuse adds a frontend that is not served.
-func (p *portDraft) refuse(f frontend) {
+// refuse adds a frontend that is not served. Dispatched is set if a chain serves some clients or drops them.
+//
+// Such a frontend has two elements. By default they go together. If a Service has annotations, one may go and
+// the other stay, and a change that has only the former looks like the end of the frontend, whose counts are then
+// forgotten. So the element that stays changes its comment.
+func (p *portDraft) refuse(f frontend, dispatched bool) {
+	comment := p.comment
+	if dispatched && (p.denies() || p.port.NoEndpoints != service.NoEndpointsDefault) {
+		text := p.key.PortString(p.port.Name) + ": others" // Origin.Owner reads up to a colon
+		comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
+	}
 	var set string
 	switch by := p.port.Unserved(); {
 	case by == service.NoEndpointsPass && f.addr != p.port.ClusterIP:
@@ -177,7 +186,7 @@ func (p *portDraft) refuse(f frontend) {
 	default:
 		set = setNoEndpoints.name
 	}
-	p.named(set, f, p.comment)
+	p.named(set, f, comment)
 }
 
 // renderInternal serves the ClusterIP.
@@ -192,7 +201,7 @@ func (p *portDraft) renderInternal() {
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():
-		p.refuse(f)
+		p.refuse(f, false)
 	case p.sticky() && p.port.InternalLocal:
 		p.dispatch(f, prefixLocalChain+p.base)
 	case p.sticky():
@@ -248,7 +257,7 @@ func (p *portDraft) renderExternal() {
 			p.serve(f, class{kind: classExternalLocal, limited: true, denying: p.denies()})
 		}
 		if !p.port.ServesExternal() {
-			p.refuse(f)
+			p.refuse(f, p.port.HasAny || p.denies())
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
 	if port.FullTable && slotted > 0 {
 		slotted = slots.TableSize(slotted)
 	}
-	return port.Frontends(1)*(1+slotted+port.Denied) + port.VIPs*port.Ranges
+	return port.Frontends(1)*(1+slotted) + (port.Frontends(1)-1)*port.Denied + port.VIPs*port.Ranges
 }
 
 // class returns a class chain and the chains that it leads to.
