@@ -36,6 +36,7 @@ func newContest(t *testing.T, family service.Family, endpoints bool) *contest {
 	c.loser.ExternalIPs[family] = []netip.Addr{netip.MustParseAddr([]string{"192.0.2.1", "2001:db8::1"}[family])}
 	c.loser.LoadBalancerVIPs[family] = []netip.Addr{netip.MustParseAddr([]string{"192.0.2.9", "2001:db8::9"}[family])}
 	c.loser.SourceRanges[family] = []netip.Prefix{netip.MustParsePrefix([]string{"203.0.113.0/25", "2001:db8:ffff::/112"}[family])}
+	c.loser.DenyRanges = c.loser.SourceRanges
 	c.loser.ExternalLocal = true
 	c.owner, slice = c.service("owner", 1)
 	c.cache.SetSlice(slice)

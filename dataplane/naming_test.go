@@ -127,7 +127,7 @@ func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 	for _, family := range service.Families {
 		served := service.Endpoint{AddrPort: netip.MustParseAddrPort(endpoints[family]), Local: true}
 		port := shadowable(family, served)
-		port.ExternalLocal, port.Local, port.SourceRanges = true, port.Cluster, ranges[family]
+		port.ExternalLocal, port.Local, port.SourceRanges, port.DenyRanges = true, port.Cluster, ranges[family], ranges[family]
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 		view.Ports[family] = []service.PortView{port}
 		renderer := nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})
@@ -135,11 +135,14 @@ func TestEverythingAboutAFrontendIsTold(t *testing.T) {
 		expectTold(t, found, map[string]int{
 			in("frontends"): 3, in("nodeports"): 1, in("cluster-endpoints"): 3, in("local-endpoints"): 2,
 			in("nodeport-cluster-endpoints"): 1, in("nodeport-local-endpoints"): 1,
-			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]), in("admitted"): 1, in("out-of-range"): 1,
+			in("firewalled"): 1, in("allowed-sources"): len(ranges[family]), in("admitted"): 2, in("out-of-range"): 2,
+			in("denied-sources"): 2 * len(ranges[family]), in("nodeport-denied-sources"): len(ranges[family]),
+			in("nodeport-admitted"): 1, in("nodeport-out-of-range"): 1,
 		})
 		other := iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14})
 		found = toldOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{}), &port)
-		expectTold(t, found, map[string]int{"nat/KUBE-SERVICES": 3, "nat/KUBE-NODEPORTS": 1, "filter/KUBE-PROXY-FIREWALL": 1})
+		expectTold(t, found, map[string]int{"nat/KUBE-SERVICES": 3, "nat/KUBE-NODEPORTS": 1, "filter/KUBE-PROXY-FIREWALL": 1,
+			"filter/KUBE-EXTERNAL-SERVICES": 2, "filter/KUBE-EXT-NODEPORTS": 1})
 	}
 }
 

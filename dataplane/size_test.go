@@ -17,7 +17,7 @@ import (
 )
 
 // wish is what a Service asks for, per port where it can.
-type wish struct{ ports, addresses, vips, ranges, endpoints int }
+type wish struct{ ports, addresses, vips, ranges, denied, endpoints int }
 
 func (w wish) spec() *service.Spec {
 	s := &service.Spec{Key: service.Key{Namespace: "ns", Name: "a"}}
@@ -35,6 +35,11 @@ func (w wish) spec() *service.Spec {
 	for i, a := range next("203.0.113.1", 2*w.ranges) {
 		if i%2 == 0 { // neighbors would be merged
 			s.SourceRanges[service.IPv4] = append(s.SourceRanges[service.IPv4], netip.PrefixFrom(a, 32))
+		}
+	}
+	for i, a := range next("203.0.114.1", 2*w.denied) {
+		if i%2 == 0 {
+			s.DenyRanges[service.IPv4] = append(s.DenyRanges[service.IPv4], netip.PrefixFrom(a, 32))
 		}
 	}
 	for i := range w.ports {
@@ -77,6 +82,7 @@ func TestSizeIsWhatIsRendered(t *testing.T) {
 		for _, w := range []wish{
 			{ports: 1, endpoints: 1000}, {ports: 100, endpoints: 10}, {ports: 10, addresses: 100, endpoints: 10},
 			{ports: 100, addresses: 100, endpoints: 1}, {ports: 10, vips: 20, ranges: 50, endpoints: 1}, {ports: 20, addresses: 50},
+			{ports: 10, addresses: 20, denied: 250, endpoints: 1}, {ports: 10, vips: 1, denied: 250},
 		} {
 			spec, slices := w.spec(), []*service.Slice{w.slice()}
 			counted := 0

@@ -66,6 +66,8 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs [
 		NodeInSourceRanges: slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
 			return r.Contains(nodeIP)
 		}),
+		DenyRanges:      spec.DenyRanges[family],
+		NoEndpoints:     spec.NoEndpoints,
 		InternalLocal:   spec.InternalLocal,
 		ExternalLocal:   spec.ExternalLocal,
 		AffinitySeconds: spec.AffinitySeconds,

@@ -10,6 +10,8 @@ type PortSize struct {
 	Addresses, External int
 	// VIPs counts the load balancer VIPs, Ranges the source ranges that limit them.
 	VIPs, Ranges int
+	// Denied counts the ranges of sources that may not reach the frontends outside of the cluster.
+	Denied int
 	// NodePort is set if the port has a node port.
 	NodePort bool
 	// Endpoints counts all of them, ready or not. One in two slices counts twice.
@@ -36,6 +38,7 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 			Addresses: 1 + len(spec.ExternalIPs[family]) + len(spec.LoadBalancerVIPs[family]),
 			External:  len(spec.ExternalIPs[family]),
 			VIPs:      len(spec.LoadBalancerVIPs[family]), Ranges: len(spec.SourceRanges[family]),
+			Denied:   len(spec.DenyRanges[family]),
 			NodePort: port.NodePort != 0,
 		}
 		g.each(family, port, from, func(slice int32, _ uint16) { size.Endpoints += len(from[slice].Endpoints) })

@@ -27,6 +27,10 @@ type Spec struct {
 	// SourceRanges are the masked spec.loadBalancerSourceRanges. Empty means that
 	// every source is allowed; a prefix of length 0 empties the list.
 	SourceRanges PerFamily[[]netip.Prefix]
+	// DenyRanges are the sources that may not reach any frontend but the ClusterIP, as MergeRanges returns them.
+	DenyRanges PerFamily[[]netip.Prefix]
+	// NoEndpoints is what happens to connections while there is no endpoint for them.
+	NoEndpoints NoEndpoints
 	// InternalLocal is internalTrafficPolicy: Local.
 	InternalLocal bool
 	// ExternalLocal is externalTrafficPolicy: Local on a Service whose type
@@ -64,13 +68,15 @@ func (s *Spec) Equal(other *Spec) bool {
 	for _, family := range Families {
 		if !slices.Equal(s.ExternalIPs[family], other.ExternalIPs[family]) ||
 			!slices.Equal(s.LoadBalancerVIPs[family], other.LoadBalancerVIPs[family]) ||
-			!slices.Equal(s.SourceRanges[family], other.SourceRanges[family]) {
+			!slices.Equal(s.SourceRanges[family], other.SourceRanges[family]) ||
+			!slices.Equal(s.DenyRanges[family], other.DenyRanges[family]) {
 			return false
 		}
 	}
 	return s.Key == other.Key && s.Created.Equal(other.Created) &&
 		s.ClusterIPs == other.ClusterIPs &&
 		slices.Equal(s.Ports, other.Ports) &&
+		s.NoEndpoints == other.NoEndpoints &&
 		s.InternalLocal == other.InternalLocal &&
 		s.ExternalLocal == other.ExternalLocal &&
 		s.HealthCheckNodePort == other.HealthCheckNodePort &&

@@ -84,8 +84,12 @@ type PortView struct {
 	// NodeInSourceRanges reports that this node's own address is inside one of
 	// the SourceRanges.
 	NodeInSourceRanges bool
-	InternalLocal      bool
-	ExternalLocal      bool
+	// DenyRanges are sources that may not reach any frontend but the ClusterIP; see Spec.
+	DenyRanges []netip.Prefix
+	// NoEndpoints is what the Service asks for; see Unserved.
+	NoEndpoints   NoEndpoints
+	InternalLocal bool
+	ExternalLocal bool
 	// AffinitySeconds is 0 without ClientIP affinity.
 	AffinitySeconds int
 	// HasAny reports that a usable endpoint exists anywhere in the cluster.
@@ -180,6 +184,7 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.LoadBalancerVIPs, b.LoadBalancerVIPs) &&
 		slices.Equal(a.SourceRanges, b.SourceRanges) &&
 		a.NodeInSourceRanges == b.NodeInSourceRanges &&
+		slices.Equal(a.DenyRanges, b.DenyRanges) && a.NoEndpoints == b.NoEndpoints &&
 		a.InternalLocal == b.InternalLocal && a.ExternalLocal == b.ExternalLocal &&
 		a.AffinitySeconds == b.AffinitySeconds &&
 		a.HasAny == b.HasAny && a.Topology == b.Topology &&

@@ -12,7 +12,7 @@ import (
 // The rules of nftables mode judge a connection once, when it begins (ADR 32). A client that
 // began before there was a rule for its destination would not be refused as long as it goes
 // on: it sends datagrams without an answer, or the same SYN again. The same is true of a
-// client that the source ranges of a Service no longer allow. So these connections are
+// client that the source ranges of a Service no longer allow, or that a Service denies. So these connections are
 // deleted, and their next packets judged.
 //
 // Only unanswered connections are deleted. Answered ones go on, as with kube-proxy, whose
@@ -30,8 +30,8 @@ type destination struct {
 // check is a destination to look at, with the clients that it is open to.
 type check struct {
 	by service.Key
-	// allowed is nil if all sources are allowed.
-	allowed []netip.Prefix
+	// allowed is nil if all sources are allowed. Denied sources are not.
+	allowed, denied []netip.Prefix
 }
 
 // opening is a destination of a Service.
@@ -94,7 +94,9 @@ func (t *table) putOpenings(key service.Key, p *flowPicture) {
 		delete(t.openings, key)
 		return
 	}
-	ranges := !slices.Equal(old.allowed, p.allowed)
+	now := destinations{p.openings, p.allowed, p.denied, p.passing}
+	ranges, denied := !slices.Equal(old.allowed, p.allowed), !slices.Equal(old.denied, p.denied)
+	all := p.reopened || !had || old.passing != p.passing
 	left := old.openings // both are sorted
 	for _, o := range p.openings {
 		for len(left) > 0 && left[0].compare(o.destination) < 0 {
@@ -103,24 +105,34 @@ func (t *table) putOpenings(key service.Key, p *flowPicture) {
 		}
 		t.steps++
 		known := len(left) > 0 && left[0] == o
-		if p.reopened || !had || !known || o.guarded && ranges {
-			t.check(key, o, p.allowed)
+		if all || !known || o.guarded && ranges || o.external() && denied {
+			t.check(key, o, &now)
 		}
 	}
-	t.openings[key] = destinations{p.openings, p.allowed}
+	t.openings[key] = now
 }
 
 // destinations are the destinations of one Service.
 type destinations struct {
 	openings []opening
-	// allowed are the sources that may reach those that are guarded.
-	allowed []netip.Prefix
+	// allowed are the sources that may reach those that are guarded, denied those that may not reach
+	// external ones.
+	allowed, denied []netip.Prefix
+	// passing is how many ports leave packets to others for want of an endpoint. These packets begin connections
+	// that the rules do not see again.
+	passing int
 }
 
-func (t *table) check(by service.Key, o opening, allowed []netip.Prefix) {
+// external reports whether it is no ClusterIP.
+func (d destination) external() bool { return d.port != 0 }
+
+func (t *table) check(by service.Key, o opening, of *destinations) {
 	c := check{by: by}
 	if o.guarded {
-		c.allowed = allowed
+		c.allowed = of.allowed
+	}
+	if o.external() {
+		c.denied = of.denied
 	}
 	t.checks[o.destination] = c
 }
@@ -143,5 +155,6 @@ func (t *table) subject(f *flow, onNode func(netip.Addr) bool) (c check, subject
 
 // admits reports whether a client is allowed.
 func (c *check) admits(client netip.Addr) bool {
-	return len(c.allowed) == 0 || slices.ContainsFunc(c.allowed, func(p netip.Prefix) bool { return p.Contains(client) })
+	in := func(p netip.Prefix) bool { return p.Contains(client) }
+	return (len(c.allowed) == 0 || slices.ContainsFunc(c.allowed, in)) && !slices.ContainsFunc(c.denied, in)
 }

@@ -182,3 +182,36 @@ func TestWhatIsServedWithoutTranslationStays(t *testing.T) {
 		t.Errorf("stale because of %v", by)
 	}
 }
+
+// TestUnansweredClientsThatAreDenied: a new list is about clients of all frontends but the ClusterIP.
+func TestUnansweredClientsThatAreDenied(t *testing.T) {
+	view := guardedView(service.TCP)
+	table := newTable()
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	if got := judged(t, table); len(got) > 0 {
+		t.Fatal(got)
+	}
+	view.Ports[service.IPv4][0].DenyRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	const tcp, endpoint = unix.IPPROTO_TCP, "10.0.0.1:53"
+	got := judged(t, table, unanswered(tcp, clusterIP, endpoint), unanswered(tcp, external, endpoint),
+		unanswered(tcp, vip, endpoint), unanswered(tcp, onNode, endpoint))
+	if want := []string{external, vip, onNode}; len(got) != len(want) {
+		t.Errorf("deleted %v, want %v", got, want)
+	}
+}
+
+// TestUnansweredClientsThatWerePassedOn: the rules do not see them again when the Service has an endpoint.
+func TestUnansweredClientsThatWerePassedOn(t *testing.T) {
+	view := guardedView(service.TCP)
+	port := &view.Ports[service.IPv4][0]
+	port.NoEndpoints = service.NoEndpointsPass
+	table := newTable()
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	judged(t, table)
+	port.HasAny = true
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	if got := judged(t, table, unanswered(unix.IPPROTO_TCP, external, external)); len(got) != 1 {
+		t.Errorf("deleted %v", got)
+	}
+}

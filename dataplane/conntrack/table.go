@@ -94,7 +94,7 @@ func (t *table) doubt() {
 	}
 	for key, of := range t.openings {
 		for _, o := range of.openings {
-			t.check(key, o, of.allowed)
+			t.check(key, o, &of)
 		}
 	}
 }
@@ -173,8 +173,10 @@ type flowPicture struct {
 	// had others.
 	// openings are sorted.
 	openings []opening
-	allowed  []netip.Prefix
-	reopened bool
+	// denied and passing are those of destinations.
+	allowed, denied []netip.Prefix
+	passing         int
+	reopened        bool
 	// drain is nil without a drain deadline.
 	drain *drainPicture
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
@@ -192,6 +194,9 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 			return p
 		}
 		from := &view.Ports[family][i]
+		if from.Unserved() == service.NoEndpointsPass && !(from.ServesInternal() && from.ServesExternal()) {
+			p.passing++
+		}
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
 				frontends: p.frontendsOf(from), serving: sorted(from.Serving),
@@ -199,7 +204,7 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 		}
 	}
 	if len(view.Ports[family]) > 0 {
-		p.allowed = view.Ports[family][0].AllowedSources()
+		p.allowed, p.denied = view.Ports[family][0].AllowedSources(), view.Ports[family][0].DenyRanges
 	}
 	return p
 }
@@ -246,7 +251,7 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired
-	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
+	merged.reopened = older.reopened || older.passing != newer.passing || !slices.Equal(older.openings, newer.openings)
 	merged.drain = newer.drain.overtaking(older.drain)
 	merged.overtaken = slices.Clone(older.overtaken)
 	for _, p := range older.ports {

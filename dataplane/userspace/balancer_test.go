@@ -219,6 +219,8 @@ func TestFiltersDropWhatTheTableDrops(t *testing.T) {
 		}
 		for i, table := range []*Table{
 			{To: some}, {}, {Near: all, NearTo: some}, {Allowed: all, To: some},
+			{Denied: all[:2], To: some}, {Allowed: all, Denied: all[1:2], Near: all[1:], NearTo: some, To: some},
+			{Denied: []netip.Prefix{netip.PrefixFrom(all[0].Addr(), 0).Masked()}, To: some},
 			{Allowed: all[:2], Near: all[1:], NearTo: some}, {Allowed: all, Near: all[1:], NearTo: some, To: some},
 		} {
 			for _, r := range all {

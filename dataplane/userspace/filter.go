@@ -35,10 +35,13 @@ func (t *Table) filter() []unix.SockFilter {
 	switch {
 	case len(t.To) == 0 && len(t.NearTo) == 0:
 		return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: drop}}
-	case t.Allowed == nil && len(t.To) > 0:
+	case t.Allowed == nil && t.Denied == nil && len(t.To) > 0:
 		return nil
 	}
-	f = appendLoad(f, slices.Concat(t.Allowed, t.Near))
+	f = appendLoad(f, slices.Concat(t.Allowed, t.Denied, t.Near))
+	for _, r := range t.Denied {
+		f = append(appendMatch(f, r), unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: drop})
+	}
 	if t.Allowed != nil {
 		f = appendStage(f, t.Allowed)
 	}

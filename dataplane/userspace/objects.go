@@ -115,8 +115,8 @@ type Table struct {
 	// Affinity is how many seconds a client stays with its endpoint after its last connection;
 	// 0 for none.
 	Affinity int
-	// Allowed are the sources that may come; nil for all.
-	Allowed []netip.Prefix
+	// Allowed are the sources that may come; nil for all. Denied may not, even if they are among Allowed.
+	Allowed, Denied []netip.Prefix
 	// Near are sources whose endpoints are NearTo; those of all other sources are To. Without endpoints,
 	// what they send is dropped.
 	Near       []netip.Prefix
@@ -134,6 +134,7 @@ const (
 	wordProxy    = "proxy-protocol"
 	wordAffinity = "affinity"
 	wordAllow    = "allow"
+	wordDeny     = "deny"
 	wordNear     = "near"
 	wordNearTo   = "near-to"
 	wordTo       = "to"
@@ -187,7 +188,7 @@ func (t *Table) body() string {
 	for _, line := range []struct {
 		word   string
 		ranges []netip.Prefix
-	}{{wordAllow, t.Allowed}, {wordNear, t.Near}} {
+	}{{wordAllow, t.Allowed}, {wordDeny, t.Denied}, {wordNear, t.Near}} {
 		for _, r := range line.ranges {
 			b.WriteString(line.word + " " + r.String() + "\n")
 		}
@@ -223,6 +224,8 @@ func parseTable(body string) (*Table, error) {
 			t.Drain.After, err = time.ParseDuration(value)
 		case wordAllow:
 			t.Allowed, err = add(t.Allowed, value, netip.ParsePrefix)
+		case wordDeny:
+			t.Denied, err = add(t.Denied, value, netip.ParsePrefix)
 		case wordNear:
 			t.Near, err = add(t.Near, value, netip.ParsePrefix)
 		case wordNearTo:
@@ -331,7 +334,7 @@ func (t *Table) targets(client netip.Addr) []netip.AddrPort {
 // side returns the endpoints of a client with their role.
 func (t *Table) side(client netip.Addr) ([]netip.AddrPort, roles) {
 	switch {
-	case t.Allowed != nil && !within(client, t.Allowed):
+	case t.Allowed != nil && !within(client, t.Allowed), within(client, t.Denied):
 		return nil, 0
 	case within(client, t.Near):
 		return t.NearTo, inNearTo

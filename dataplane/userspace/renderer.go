@@ -73,10 +73,10 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 		port.Endpoints = slots.TableSize(port.Endpoints)
 	}
 	if r.part == Addresses {
-		return port.Addresses*(1+port.Endpoints) + port.VIPs*port.Ranges
+		return port.Addresses*(1+port.Endpoints) + (port.Addresses-1)*port.Denied + port.VIPs*port.Ranges
 	}
 	d := draft{facts: facts, family: r.family}
-	return (port.Frontends(len(d.nodePortAddrs())) - port.Addresses) * (1 + port.Endpoints)
+	return (port.Frontends(len(d.nodePortAddrs())) - port.Addresses) * (1 + port.Endpoints + port.Denied)
 }
 
 // Service renders one Service. Ports that share an address make equal objects;
@@ -157,9 +157,9 @@ func (d *draft) externalAddress(addr netip.Addr) {
 // host returns the host's addresses.
 func (d *draft) host() []netip.Addr { return d.facts.NodePorts[d.family].Host }
 
-// listener adds a listener if there is an endpoint anywhere; without one, the kernel refuses.
+// listener adds a listener if there is an endpoint anywhere; without one, the kernel refuses, or the listener drops.
 func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
-	if !p.HasAny || p.Protocol != service.TCP && p.Protocol != service.UDP {
+	if !p.HasAny && p.Unserved() != service.NoEndpointsDrop || p.Protocol != service.TCP && p.Protocol != service.UDP {
 		return
 	}
 	t.Service, t.Port, t.Affinity, t.Drain = d.service, p.Name, p.AffinitySeconds, d.drain
@@ -199,7 +199,7 @@ func (d *draft) internal(p *service.PortView) Table {
 // all endpoints, because their connections have not come from outside.
 func (d *draft) external(p *service.PortView, at netip.Addr) Table {
 	if !p.ExternalLocal {
-		return Table{To: addrPorts(p.Cluster)}
+		return Table{To: addrPorts(p.Cluster), Denied: p.DenyRanges}
 	}
 	// Over IPv4, what this node sends to a local address has that address as its source.
 	near := []netip.Prefix{single(at)}
@@ -211,7 +211,7 @@ func (d *draft) external(p *service.PortView, at netip.Addr) Table {
 			near = append(near, single(addr))
 		}
 	}
-	return Table{Near: near, NearTo: addrPorts(p.Cluster), To: addrPorts(p.Local)}
+	return Table{Denied: p.DenyRanges, Near: near, NearTo: addrPorts(p.Cluster), To: addrPorts(p.Local)}
 }
 
 // allowed returns the sources that may come; nil for all.

@@ -60,6 +60,12 @@ var renderCases = map[string]func(a addresses, p *service.PortView, f *service.N
 	"source-ranges-everyone": func(a addresses, p *service.PortView, _ *service.NodeFacts) {
 		p.SourceRanges = []netip.Prefix{a.allowed, netip.PrefixFrom(a.allowed.Addr(), 0).Masked()}
 	},
+	"denied-sources": func(a addresses, p *service.PortView, _ *service.NodeFacts) {
+		p.DenyRanges = []netip.Prefix{a.allowed, single(a.node)}
+	},
+	"dropped": func(_ addresses, p *service.PortView, _ *service.NodeFacts) {
+		p.HasAny, p.Cluster, p.NoEndpoints = false, nil, service.NoEndpointsDrop
+	},
 	"api-server": func(a addresses, _ *service.PortView, f *service.NodeFacts) {
 		f.Servers[service.FamilyOf(a.vip)] = []netip.Addr{a.cluster, a.external, a.vip}
 	},

@@ -20,6 +20,9 @@ const here, elsewhere, elsewhere2 = "10.244.1.10", "10.244.2.20", "10.244.2.30"
 func TestAnswers(t *testing.T) {
 	ranges := made("web", here).external(false)
 	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
+	denying, deaf := made("web", here).external(false), made("web").external(false)
+	denying.spec.DenyRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
+	deaf.spec.NoEndpoints = service.NoEndpointsDrop
 	young := made("young", here)
 	young.spec.Created = time.Unix(2000, 0)
 	allocated, squatter := made("young", elsewhere), made("old", here)
@@ -61,6 +64,10 @@ func TestAnswers(t *testing.T) {
 		{"inside of the source ranges", "203.0.113.9 -> 192.0.2.41:80", "delivered the node 10.244.1.10:8080 1.00",
 			"inside of loadBalancerSourceRanges (203.0.113.0/25)", []*serviceMade{ranges}},
 		{"outside of them", "203.0.113.129 -> 192.0.2.41:80", "dropped", "outside of loadBalancerSourceRanges", []*serviceMade{ranges}},
+		{"denied", "203.0.113.9 -> 192.0.2.99:80", "dropped", "inside of the denied sources (203.0.113.0/25", []*serviceMade{denying}},
+		{"denied at the node port", "203.0.113.9 -> 192.168.0.2:30080", "dropped", "inside of the denied sources", []*serviceMade{denying}},
+		{"not denied at the ClusterIP", "203.0.113.9 -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00", "", []*serviceMade{denying}},
+		{"no endpoints, dropped", "203.0.113.9 -> 192.0.2.99:80", "dropped", "annotation sluice.dev/no-endpoints: drop", []*serviceMade{deaf}},
 		{"which an external IP does not have", "203.0.113.129 -> 192.0.2.99:80", "delivered the node 10.244.1.10:8080 1.00", "", []*serviceMade{ranges}},
 		{"the older Service has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
 			"ns/young also requests this frontend; ns/old owns it", []*serviceMade{young, made("old", elsewhere)}},
@@ -71,6 +78,9 @@ func TestAnswers(t *testing.T) {
 		{"no Service", "10.244.1.5 -> 192.0.2.7:80", "untouched the client", "no Service owns 192.0.2.7:80/tcp", nil},
 	} {
 		for _, mode := range modes {
+			if mode == IPVS && slices.ContainsFunc(c.services, func(s *serviceMade) bool { return s == denying || s == deaf }) {
+				continue // it ignores the annotations
+			}
 			t.Run(c.name+"/"+mode, func(t *testing.T) {
 				a := explained(t, newState(mode, c.services...), c.question)
 				if got := a.summary(); got != c.want {

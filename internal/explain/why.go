@@ -90,8 +90,13 @@ func portList(spec *service.Spec) string {
 	return strings.Join(texts, ", ")
 }
 
-// keptOut explains what loadBalancerSourceRanges decide, and reports whether they drop the client.
+// keptOut explains what loadBalancerSourceRanges and the list of denied sources decide, and reports whether they
+// drop the client.
 func (w *why) keptOut(f *frontend, ways []way) bool {
+	if at := slices.IndexFunc(f.port.DenyRanges, func(r netip.Prefix) bool { return r.Contains(w.From.Addr()) }); at >= 0 && f.kind != ClusterIP {
+		w.say("%s is inside of the denied sources (%s, annotation sluice.dev/deny-source-ranges)", w.From.Addr(), f.port.DenyRanges[at])
+		return true
+	}
 	if f.kind != LoadBalancerIP || len(f.port.SourceRanges) == 0 || !f.port.HasAny && w.Mode == IPTables {
 		return false
 	}
@@ -123,6 +128,9 @@ func (w *why) endpoints(f *frontend) {
 		policy = "externalTrafficPolicy"
 	}
 	inside := w.origin == FromNode || w.detected()
+	if p.NoEndpoints != service.NoEndpointsDefault && !f.served() {
+		defer w.say("annotation sluice.dev/no-endpoints: %s", p.NoEndpoints)
+	}
 	switch {
 	case !p.HasAny:
 		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))

@@ -131,6 +131,12 @@ func (d *ServiceDetail) policies() string {
 	if len(d.SourceRanges) > 0 {
 		parts = append(parts, "load balancer sources "+strings.Join(d.SourceRanges, ","))
 	}
+	if len(d.DenySourceRanges) > 0 {
+		parts = append(parts, "denied sources "+shortened(d.DenySourceRanges, 10))
+	}
+	if d.NoEndpoints != "" {
+		parts = append(parts, "without endpoints "+d.NoEndpoints)
+	}
 	if d.HealthCheckNodePort != 0 {
 		parts = append(parts, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort))
 	}

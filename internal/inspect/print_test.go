@@ -67,7 +67,7 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 	d := ServiceDetail{
 		Now: printedAt, Service: Service{Namespace: "a", Name: "b", InternalPolicy: "Cluster",
 			Record: state.Record{State: state.Quarantined, LongestMicros: number(20_000), LastMicros: number(900)}},
-		AffinitySeconds: 10, SourceRanges: []string{"192.0.2.0/24"}, HealthCheckNodePort: 31000, Scheduler: "sh",
+		AffinitySeconds: 10, SourceRanges: []string{"192.0.2.0/24"}, DenySourceRanges: []string{"192.0.2.9/32"}, NoEndpoints: "drop", HealthCheckNodePort: 31000, Scheduler: "sh",
 		Actor:     state.Actor{State: "parked", Restarts: 6, LastFailure: "panic: x", FailedAt: printedAt.Add(-time.Second), ParkedUntil: printedAt.Add(time.Minute)},
 		Frontends: []Frontend{{Kind: "NodePort", Family: "IPv4", Port: 30080, Protocol: "TCP", Policy: "Local"}},
 		Domains: []ServiceDomain{{
@@ -85,7 +85,7 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"State:       quarantined\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; health check node port 31000; IPVS scheduler sh\n",
+		"State:       quarantined\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; denied sources 192.0.2.9/32; without endpoints drop; health check node port 31000; IPVS scheduler sh\n",
 		"from receipt to kernel 900µs, at most 20.0ms\n", "parked, restarted 6 times; last failure 1s ago: panic: x; parked, tried again in 60s or when the Service changes\n",
 		"no endpoint on this node: dropped", "Quarantined for 60s (revision 1.2)", "    Invalid argument\n", "pending\n", "and 5 more objects\n",
 		"service,endpoints   1500.0ms before   12µs   90µs       120µs     11.0ms        7", "quarantined",

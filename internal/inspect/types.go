@@ -223,9 +223,13 @@ type ServiceDetail struct {
 	APIVersion string    `json:"apiVersion"`
 	Now        time.Time `json:"now"`
 	Service
-	AffinitySeconds     int      `json:"affinitySeconds,omitempty"`
-	SourceRanges        []string `json:"loadBalancerSourceRanges,omitempty"`
-	HealthCheckNodePort int      `json:"healthCheckNodePort,omitempty"`
+	AffinitySeconds int      `json:"affinitySeconds,omitempty"`
+	SourceRanges    []string `json:"loadBalancerSourceRanges,omitempty"`
+	// DenySourceRanges are denied at all frontends but the ClusterIP.
+	DenySourceRanges []string `json:"denySourceRanges,omitempty"`
+	// NoEndpoints is reject, drop or pass if the Service asks for it; see service.NoEndpoints.
+	NoEndpoints         string `json:"noEndpoints,omitempty"`
+	HealthCheckNodePort int    `json:"healthCheckNodePort,omitempty"`
 	// Scheduler is the IPVS scheduler that the Service asks for.
 	Scheduler string          `json:"scheduler,omitempty"`
 	Frontends []Frontend      `json:"frontends"`

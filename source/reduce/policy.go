@@ -19,6 +19,10 @@ type Policy struct {
 	RandomOnly bool
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
+	// NoEndpoints has the values that the mode of the node cannot do, with the reason.
+	NoEndpoints map[service.NoEndpoints]string
+	// NoDenyRanges is the reason why the mode of the node cannot deny sources; empty if it can.
+	NoDenyRanges string
 }
 
 // admits reports whether an address may be used. It warns otherwise; the effect says what happens

@@ -43,6 +43,8 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		ExternalIPs:         p.externalIPs(n, spec.ExternalIPs),
 		LoadBalancerVIPs:    p.loadBalancerVIPs(n, object.Status.LoadBalancer.Ingress),
 		SourceRanges:        sourceRanges(n, spec.LoadBalancerSourceRanges),
+		DenyRanges:          p.denyRanges(n, object.Annotations),
+		NoEndpoints:         p.noEndpoints(n, object.Annotations),
 		InternalLocal:       internalLocal(spec),
 		ExternalLocal:       externalLocal(spec),
 		HealthCheckNodePort: healthCheckNodePort(n, spec),

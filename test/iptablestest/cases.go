@@ -76,6 +76,34 @@ var Cases = []rendertest.Case[render.Options]{
 		p.SourceRanges = []netip.Prefix{w.Allowed}
 		return w.View(p)
 	}},
+	{Name: "no-endpoints-dropped", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.OpenPort()
+		p.HasAny, p.Cluster, p.NoEndpoints = false, nil, service.NoEndpointsDrop
+		return w.View(p)
+	}},
+	{Name: "no-endpoints-passed", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.OpenPort()
+		p.HasAny, p.Cluster, p.NoEndpoints = false, nil, service.NoEndpointsPass
+		return w.View(p)
+	}},
+	{Name: "no-local-endpoints-rejected", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.OpenPort()
+		p.ExternalLocal, p.NoEndpoints = true, service.NoEndpointsReject
+		p.SourceRanges = []netip.Prefix{w.Allowed}
+		return w.View(p)
+	}},
+	{Name: "denied-sources", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.OpenPort()
+		p.SourceRanges = []netip.Prefix{w.Allowed}
+		p.DenyRanges = []netip.Prefix{netip.PrefixFrom(w.Node, w.Node.BitLen()), w.Allowed}
+		return w.View(p)
+	}},
+	{Name: "denied-sources-without-endpoints", Make: func(w rendertest.World, _ *service.NodeFacts) *service.View {
+		p := w.OpenPort()
+		p.HasAny, p.Cluster = false, nil
+		p.DenyRanges = []netip.Prefix{netip.PrefixFrom(w.Allowed.Addr(), 0).Masked()}
+		return w.View(p)
+	}},
 	{Name: "scaffold", Make: rendertest.ScaffoldOnly},
 	{
 		Name: "scaffold-options", Make: rendertest.ScaffoldOnly,

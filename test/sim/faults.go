@@ -63,6 +63,7 @@ func (d *defects) broken(port uint16) bool  { return d.between(port, brokenPorts
 // of its ports in one of them.
 var frontendSets = []string{
 	nftrender.SetName("frontends"), nftrender.SetName("no-endpoints"), nftrender.SetName("no-local-endpoints"),
+	nftrender.SetName("passed"),
 }
 
 // portOf returns the port of a frontend's element; 0 for other elements. The key of a frontend

@@ -52,24 +52,47 @@ type claimant struct {
 func (j *judge) expect(p nftmodel.Packet) expectation {
 	claimants := j.claimants(p)
 	if len(claimants) == 0 {
-		if j.isClusterIP(p.Dst.Addr()) {
-			return expectation{verdict: nftmodel.Rejected} // a port that no Service has
-		}
-		unallocated := func(r netip.Prefix) bool { return r.Contains(p.Dst.Addr()) }
-		if slices.ContainsFunc(j.facts.ServiceCIDRs[j.family], unallocated) {
-			return expectation{verdict: nftmodel.Dropped}
-		}
-		return expectation{verdict: nftmodel.Untouched}
+		return j.unclaimed(p)
 	}
 	c := claimants[0]
-	ranges := c.served.state.spec.SourceRanges[j.family]
-	if c.vip && len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(p.Src.Addr()) }) {
+	spec := c.served.state.spec
+	covered := func(by []netip.Prefix) bool {
+		return slices.ContainsFunc(by, func(r netip.Prefix) bool { return r.Contains(p.Src.Addr()) })
+	}
+	ranges := spec.SourceRanges[j.family]
+	if c.vip && len(ranges) > 0 && !covered(ranges) || !c.clusterIP && covered(spec.DenyRanges[j.family]) {
 		return expectation{verdict: nftmodel.Dropped}
 	}
-	if !c.endpoint.Any {
-		return expectation{verdict: nftmodel.Rejected}
+	e := expectation{verdict: nftmodel.Rejected}
+	if c.endpoint.Any {
+		e = j.route(p, c)
 	}
-	return j.route(p, c)
+	if e.verdict == nftmodel.Delivered {
+		return e
+	}
+	switch spec.NoEndpoints {
+	case service.NoEndpointsReject:
+		e.verdict = nftmodel.Rejected
+	case service.NoEndpointsDrop:
+		e.verdict = nftmodel.Dropped
+	case service.NoEndpointsPass:
+		if e.verdict = nftmodel.Untouched; !c.clusterIP {
+			return j.unclaimed(p)
+		}
+	}
+	return e
+}
+
+// unclaimed decides about a packet that is to no Service.
+func (j *judge) unclaimed(p nftmodel.Packet) expectation {
+	if j.isClusterIP(p.Dst.Addr()) {
+		return expectation{verdict: nftmodel.Rejected} // a port that no Service has
+	}
+	unallocated := func(r netip.Prefix) bool { return r.Contains(p.Dst.Addr()) }
+	if slices.ContainsFunc(j.facts.ServiceCIDRs[j.family], unallocated) {
+		return expectation{verdict: nftmodel.Dropped}
+	}
+	return expectation{verdict: nftmodel.Untouched}
 }
 
 // claimants returns the ports that answer: at an address, then at a node port.

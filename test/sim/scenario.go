@@ -259,6 +259,9 @@ func (g *generator) emit(do verb, n, m int) {
 			variant |= balanced
 		}
 	}
+	if do == setService && g.IntN(4) == 0 {
+		variant |= refusing
+	}
 	g.events = append(g.events, event{do, n, m, variant})
 }
 

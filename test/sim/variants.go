@@ -76,7 +76,10 @@ type random struct{ *rand.Rand }
 const balanced = 1 << 16
 
 // adaptive is the first variant of Services that may adapt, and of slices with observations of a node.
-const adaptive = 1 << 17
+const adaptive = 1 << 18
+
+// refusing is the first variant of Services that may deny sources and say what happens without endpoints.
+const refusing = 1 << 17
 
 func newRandom(variant uint64, n int) random {
 	return random{rand.New(rand.NewPCG(variant, uint64(n)))}
@@ -149,7 +152,24 @@ func specOf(n int, variant uint64) *service.Spec {
 			s.Zones = service.ZonePolicy{MinEndpoints: uint16(d.IntN(4)), Share: uint8([]int{0, 50, 80}[d.IntN(3)])}
 		}
 	}
+	if variant >= refusing {
+		s.NoEndpoints = service.NoEndpoints(d.IntN(4))
+		for _, family := range families {
+			if d.percent(60) {
+				s.DenyRanges[family] = denied(family, d)
+			}
+		}
+	}
 	return s
+}
+
+// denied is one or two ranges of sources outside and, sometimes, of the node or its pods.
+func denied(f service.Family, d random) []netip.Prefix {
+	some := []netip.Addr{outside(f, 128), outside(f, 8), host(f, 2), localPod(f, 98)}
+	return service.MergeRanges([]netip.Prefix{
+		netip.PrefixFrom(some[d.IntN(2)], outside(f, 0).BitLen()-[]int{7, 2}[d.IntN(2)]),
+		netip.PrefixFrom(some[d.IntN(4)], outside(f, 0).BitLen()-d.IntN(2)),
+	})
 }
 
 // allowed is a range that holds some of the addresses outside: 0 to 127.

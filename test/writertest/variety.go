@@ -40,7 +40,13 @@ func (f Fixture) Variety() []service.Spec {
 	sticky.AffinitySeconds, sticky.ExternalLocal = 600, true
 	datagrams := named(f.Exposed(), "datagrams", 4)
 	datagrams.Ports[0].Protocol = service.UDP
-	return []service.Spec{f.Spec(), local, guarded, sticky, datagrams}
+	denying := named(guarded, "denying", 5)
+	denying.DenyRanges[f.Family] = service.MergeRanges([]netip.Prefix{f.ClusterCIDR, netip.PrefixFrom(f.Second, f.Second.BitLen())})
+	deaf := named(denying, "deaf", 6)
+	deaf.NoEndpoints, deaf.AffinitySeconds = service.NoEndpointsDrop, 600
+	passing := named(denying, "passing", 7)
+	passing.NoEndpoints = service.NoEndpointsPass
+	return []service.Spec{f.Spec(), local, guarded, sticky, datagrams, denying, deaf, passing}
 }
 
 // AllFacts are node facts that lead to different rules.

@@ -32,10 +32,14 @@ func (c *counter) at(chain dataplane.ID) (at place, counts bool) {
 		}
 		return place{endpoint: c.endpoint, chain: c.chain}, true
 	case render.CountsNoEndpoints, render.CountsOutOfRange:
-		if nodePorts {
-			c.frontend.Addr = netip.Addr{}
+		at := place{frontend: c.frontend}
+		if render.PortOf(c.chain) != "" {
+			at.chain, c.chain = c.chain, "" // of denied sources
 		}
-		return place{frontend: c.frontend}, c.chain == "" && c.frontend.Port != 0 && c.frontend.Addr.IsValid() != nodePorts
+		if nodePorts {
+			c.frontend.Addr, at.frontend.Addr = netip.Addr{}, netip.Addr{}
+		}
+		return at, c.chain == "" && c.frontend.Port != 0 && c.frontend.Addr.IsValid() != nodePorts
 	}
 	return place{}, false
 }

@@ -284,7 +284,11 @@ func (m *meter) sum() traffic.Reading {
 				}
 			}
 			sum := found.Frontends[f]
-			switch what {
+			counts := what
+			if counts == render.CountsNoEndpoints && at.chain != "" {
+				counts = render.CountsOutOfRange // of denied sources
+			}
+			switch counts {
 			case render.CountsConnections:
 				sum.Connections += n
 				m.enter(found.Endpoints, f, render.PortOf(chain.Name), at, n)

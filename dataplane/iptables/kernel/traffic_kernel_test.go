@@ -522,6 +522,14 @@ func (c *counted) replacements(count int) {
 		c.open(count, from, ordinary, c.vip(ordinary), traffic.NoEndpoints)
 	}
 	c.compare("other policies", 0)
+	c.serve(ordinary, 0, 3, func(p *service.PortView) { p.DenyRanges = []netip.Prefix{c.ranges} })
+	_ = c.traffic()
+	c.commit()
+	for _, f := range []service.Frontend{c.vip(ordinary), c.nodePort(ordinary)} {
+		c.open(count, c.inside, ordinary, f, traffic.SourceRange)
+		c.open(count, c.outside, ordinary, f, served)
+	}
+	c.compare("denied sources", 0)
 	c.serveAll()
 	c.round(count)
 	c.compare("the first policies again", 0)

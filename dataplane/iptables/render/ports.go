@@ -55,6 +55,7 @@ func (p *portDraft) renderExternal() {
 		return
 	}
 	p.begin()
+	p.sources(p.DenyRanges, "RETURN") // table filter drops what is not translated; see refusals.go
 	p.accountLocalhost()
 	var refs []dataplane.ID
 	if p.ExternalLocal {
@@ -290,49 +291,6 @@ func (p *portDraft) renderHairpins() {
 			source: self, destination: self, target: ChainMarkMasq,
 		}, natChain(ChainMarkMasq))
 	}
-}
-
-// renderRejections stops, in table filter, what nat has not translated: traffic to frontends
-// without endpoints, and load balancer traffic that the source ranges did not admit.
-func (p *portDraft) renderRejections() {
-	if !p.ServesInternal() && p.ClusterIP.IsValid() {
-		p.element(filterServices, p.key(p.ClusterIP), p.reject(p.frontend(p.ClusterIP, "")))
-	}
-	if !p.ServesExternal() {
-		p.rejectExternal()
-	}
-	if !p.filtered() {
-		return
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		r := p.frontend(addr, " traffic not accepted by "+p.ranges)
-		r.target = "DROP"
-		p.element(filterFirewall, p.key(addr), r)
-	}
-}
-
-func (p *portDraft) rejectExternal() {
-	for _, addr := range p.ExternalIPs {
-		p.element(filterExternal, p.key(addr), p.reject(p.frontend(addr, "")))
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		p.element(filterExternal, p.key(addr), p.reject(p.frontend(addr, "")))
-	}
-	if p.NodePort != 0 {
-		match := p.renderer.rejectedNodePort(p.facts, p.protocol, p.NodePort)
-		p.element(filterNodePorts, p.nodePortKey(), p.reject(match))
-	}
-}
-
-// reject rejects if no endpoint is usable anywhere. If there are some, only not on this node,
-// it drops: the sender should try another node and not give up.
-func (p *portDraft) reject(r rule) rule {
-	if p.HasAny {
-		r.comment, r.target = p.about(" has no local endpoints"), "DROP"
-	} else {
-		r.comment, r.target = p.about(" has no endpoints"), p.renderer.reject
-	}
-	return r
 }
 
 // fromLocalPod returns a rule, without comment and target, that matches what local pods send.

@@ -100,7 +100,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 // Size implements dataplane.Renderer: all frontends lead to one chain, with a rule per
 // endpoint.
 func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	return port.Frontends(1) + port.Endpoints + port.VIPs + port.Ranges
+	return port.Frontends(1) + port.Endpoints + port.VIPs + port.Ranges + 2*port.Denied
 }
 
 // Node renders the scaffold: the fixed chains, the hooks, and the tail rules of the dispatch
@@ -149,9 +149,12 @@ func (d *draft) rule(r rule) {
 }
 
 // endChain makes the text a chain of table nat.
-func (d *draft) endChain(name string, refs ...dataplane.ID) {
+func (d *draft) endChain(name string, refs ...dataplane.ID) { d.end(natChain(name), refs...) }
+
+// end makes the text a chain.
+func (d *draft) end(chain dataplane.ID, refs ...dataplane.ID) {
 	d.objects = append(d.objects, dataplane.Object{
-		ID: natChain(name), Kind: dataplane.Owned, Body: string(d.text), Links: dataplane.LinkTo(refs...),
+		ID: chain, Kind: dataplane.Owned, Body: string(d.text), Links: dataplane.LinkTo(refs...),
 	})
 }
 

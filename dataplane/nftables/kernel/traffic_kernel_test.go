@@ -364,6 +364,19 @@ func (c *counted) replacements(count int) {
 		c.open(count, from, c.vip(ordinary), noEndpoint)
 	}
 	c.compare("other policies", false)
+	deny := func(p *service.PortView) { p.DenyRanges = []netip.Prefix{c.ranges} }
+	c.serveUDP(ordinary, 0, 3, deny)
+	c.serveUDP(empty, 0, 0, deny)
+	c.commit()
+	for _, f := range []service.Frontend{c.vip(ordinary), c.nodePort(ordinary)} {
+		c.open(count, c.inside, f, notAllowed)
+		c.open(count, c.outside, f, connected)
+	}
+	for _, f := range []service.Frontend{c.vip(empty), c.nodePort(empty)} {
+		c.open(count, c.inside, f, notAllowed)
+		c.open(count, c.outside, f, noEndpoint)
+	}
+	c.compare("denied sources", false)
 	c.serveAll()
 	c.round(count)
 	c.compare("the first policies again", false)

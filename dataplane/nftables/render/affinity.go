@@ -81,7 +81,7 @@ func (p *portDraft) renderAffinity() {
 func (p *portDraft) externalTargets(nodePort bool) externalTargets {
 	t := externalTargets{
 		policyLocal: p.port.ExternalLocal, nodePort: nodePort,
-		limited: p.reachesNone() || !nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
+		denying: p.denies(), limited: p.denies() || p.reachesNone() || !nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
 	}
 	if len(p.port.Cluster) > 0 {
 		t.cluster = prefixServiceChain + p.base

@@ -31,7 +31,10 @@ func appendGoto(b []byte, chain string) []byte {
 
 // hasRanges reports whether the keys of a container's elements are ranges. Such a key is
 // its first value followed by its last one.
-func hasRanges(container string) bool { return container == elementsOf+setAllowed.name }
+func hasRanges(container string) bool {
+	s := setIn[container]
+	return s != nil && s.ranges
+}
 
 // AppendElementKey adds the key as attributes of an element.
 func AppendElementKey(b []byte, id dataplane.ID) []byte {

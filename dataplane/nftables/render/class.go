@@ -27,6 +27,8 @@ type class struct {
 	// limited is set if the chain may refuse a packet: source ranges are about the frontend, or it serves
 	// only clients of this node.
 	limited bool
+	// denying is set if the chain drops denied sources. Such a chain is limited.
+	denying bool
 	// detect is set for classes that treat local pods specially.
 	detect service.LocalDetector
 }
@@ -60,6 +62,9 @@ func (c class) name() string {
 	if c.limited {
 		prefix += prefixLimited
 	}
+	if c.denying {
+		prefix += prefixDenying
+	}
 	cluster, local := c.choice(c.cluster), c.choice(c.local)
 	switch c.kind {
 	case classCluster:
@@ -90,7 +95,7 @@ func (c class) choice(from pool) string {
 // poolClasses returns the classes that make the choice for an external class.
 func (c class) poolClasses() (cluster, local class) {
 	cluster, local = c, c
-	cluster.kind, cluster.local, cluster.limited, cluster.detect = classCluster, pool{}, false, service.LocalDetector{}
+	cluster.kind, cluster.local, cluster.limited, cluster.denying, cluster.detect = classCluster, pool{}, false, false, service.LocalDetector{}
 	local = cluster
 	local.kind, local.cluster, local.local, local.shard = classLocal, pool{}, c.local, ""
 	return cluster, local
@@ -105,7 +110,7 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	cluster, local := c.poolClasses()
 	out := newChain(c.name())
 	var others []dataplane.Object
-	targets := externalTargets{policyLocal: c.kind == classExternalLocal, nodePort: c.nodePort, limited: c.limited}
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, nodePort: c.nodePort, limited: c.limited, denying: c.denying}
 	if c.cluster.size > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
@@ -157,9 +162,9 @@ func moduli(size int) []int {
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
 	policyLocal, nodePort bool
-	// limited is that of class. Of such a chain, the element that led here counts what is refused, too. So
+	// limited and denying are those of class. Of such a chain, the element that led here counts what is refused, too. So
 	// another one counts what goes on.
-	limited bool
+	limited, denying bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
@@ -168,6 +173,12 @@ type externalTargets struct {
 // Renderer.rejecting.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
+	switch {
+	case t.denying && t.nodePort:
+		out.add(newRule(d).fields(nodePortSourceKey).in(setNodePortDenied.name, false).goTo(chainNodePortOutOfRange))
+	case t.denying:
+		out.add(newRule(d).fields(sourceKey).in(setDenied.name, false).goTo(chainOutOfRange))
+	}
 	if t.limited && !t.nodePort {
 		out.add(newRule(d).jump(chainFirewallCheck))
 	}

@@ -43,7 +43,7 @@ var counted = map[string]Counted{
 	setAdmitted.name: CountsConnections, setNodePortAdmitted.name: CountsConnections,
 	setNoEndpoints.name: CountsNoEndpoints, setNoLocal.name: CountsNoEndpoints,
 	setNodePortNone.name: CountsNoEndpoints, setNodePortNoLocal.name: CountsNoEndpoints,
-	setOutOfRange.name: CountsOutOfRange,
+	setOutOfRange.name: CountsOutOfRange, setNodePortOutOfRange.name: CountsOutOfRange,
 }
 
 func init() {

@@ -35,16 +35,18 @@ const (
 
 // The fixed regular chains have kube-proxy's names, except for those that it does not have.
 const (
-	chainServices         = "services"
-	chainNodePorts        = "node-ports"
-	chainNodePortCheck    = "nodeport-endpoints-check"
-	chainClusterIPsCheck  = "cluster-ips-check"
-	chainClusterIPsOutput = "cluster-ips-check-output"
-	chainFirewallCheck    = "firewall-check"
-	chainOutOfRange       = "out-of-range"
-	chainUnallocated      = "unallocated"
-	chainMasquerading     = "masquerading"
-	chainReject           = "reject-chain"
+	chainServices           = "services"
+	chainNodePorts          = "node-ports"
+	chainNodePortCheck      = "nodeport-endpoints-check"
+	chainClusterIPsCheck    = "cluster-ips-check"
+	chainClusterIPsOutput   = "cluster-ips-check-output"
+	chainFirewallCheck      = "firewall-check"
+	chainOutOfRange         = "out-of-range"
+	chainNodePortOutOfRange = "nodeport-out-of-range"
+	chainPassed             = "passed"
+	chainUnallocated        = "unallocated"
+	chainMasquerading       = "masquerading"
+	chainReject             = "reject-chain"
 )
 
 // Services with affinity have their own chains, sets and maps; see affinity.go.
@@ -53,6 +55,7 @@ const (
 	prefixLocalChain    = "local-"
 	prefixExternalChain = "external-"
 	prefixLimited       = "limited-"
+	prefixDenying       = "denying-"
 	prefixNodePort      = "nodeport-"
 	prefixKnownChain    = "known-"
 	prefixRememberChain = "remember-"
@@ -196,6 +199,8 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	}
 	length := len(id.Name)
 	switch {
+	case s.ranges && s.key[0] != fieldDaddr:
+		length = transportBytes
 	case s.ranges:
 		// Both ends have the address of the frontend and one of a client; protocol and
 		// port stand between.

@@ -165,21 +165,33 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	})
 }
 
-// reject adds a frontend that is not served: rejected if no endpoint exists anywhere,
-// dropped if there is one that the policy rules out.
-func (p *portDraft) reject(f frontend) {
+// refuse adds a frontend that is not served. Dispatched is set if a chain serves some clients or drops them.
+//
+// Such a frontend has two elements. By default they go together. If a Service has annotations, one may go and
+// the other stay, and a change that has only the former looks like the end of the frontend, whose counts are then
+// forgotten. So the element that stays changes its comment.
+func (p *portDraft) refuse(f frontend, dispatched bool) {
+	comment := p.comment
+	if dispatched && (p.denies() || p.port.NoEndpoints != service.NoEndpointsDefault) {
+		text := p.key.PortString(p.port.Name) + ": others" // Origin.Owner reads up to a colon
+		comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
+	}
 	var set string
-	switch {
-	case f.nodePort() && p.port.HasAny:
+	switch by := p.port.Unserved(); {
+	case by == service.NoEndpointsPass && f.addr != p.port.ClusterIP:
+		return // no rule is about it
+	case by == service.NoEndpointsPass:
+		set = setPassed.name
+	case f.nodePort() && by == service.NoEndpointsDrop:
 		set = setNodePortNoLocal.name
 	case f.nodePort():
 		set = setNodePortNone.name
-	case p.port.HasAny:
+	case by == service.NoEndpointsDrop:
 		set = setNoLocal.name
 	default:
 		set = setNoEndpoints.name
 	}
-	p.named(set, f, p.comment)
+	p.named(set, f, comment)
 }
 
 // renderInternal serves the ClusterIP.
@@ -194,7 +206,7 @@ func (p *portDraft) renderInternal() {
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
 	case !p.port.ServesInternal():
-		p.reject(f)
+		p.refuse(f, false)
 	case p.sticky() && p.port.InternalLocal:
 		p.dispatch(f, prefixLocalChain+p.base)
 	case p.sticky():
@@ -242,11 +254,15 @@ func (p *portDraft) renderExternal() {
 		if p.ctx.Err() != nil {
 			return
 		}
-		if p.port.HasAny {
+		switch {
+		case p.port.HasAny:
 			p.serveExternal(f)
+		case p.denies(), p.limits(f) && p.port.Unserved() == service.NoEndpointsPass:
+			// The chain serves nothing. It drops the sources that are not for this frontend.
+			p.serve(f, class{kind: classExternalLocal, limited: true, denying: p.denies()})
 		}
 		if !p.port.ServesExternal() {
-			p.reject(f)
+			p.refuse(f, p.port.HasAny || p.denies())
 		}
 	}
 }
@@ -263,7 +279,8 @@ func (p *portDraft) serveExternal(f frontend) {
 			detect: p.facts.Detect[p.r.d.Family],
 		}
 	}
-	c.limited = p.limits(f) || p.reachesNone()
+	c.denying = p.denies()
+	c.limited = c.denying || p.limits(f) || p.reachesNone()
 	p.serve(f, c)
 	shard, local := "", p.r.maps.nodePortLocal.name
 	if !f.nodePort() {
@@ -279,6 +296,9 @@ func (p *portDraft) serveExternal(f frontend) {
 func (p *portDraft) limits(f frontend) bool {
 	return len(p.port.SourceRanges) > 0 && slices.Contains(p.port.LoadBalancerVIPs, f.addr)
 }
+
+// denies reports whether some sources may not reach frontends other than the ClusterIP.
+func (p *portDraft) denies() bool { return len(p.port.DenyRanges) > 0 }
 
 // reachesNone reports whether clients from outside the node reach no endpoint.
 func (p *portDraft) reachesNone() bool {
@@ -313,13 +333,38 @@ func (p *portDraft) renderFirewall() {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled.name, f, p.comment)
 		p.named(setOutOfRange.name, f, p.comment)
-		for _, prefix := range allowed {
-			name := p.put(func(b []byte) []byte {
-				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
-				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
-			})
-			p.element(containers[setAllowed.name], name, p.comment, setLinks[setAllowed.name])
+		p.sources(setAllowed.name, f, allowed)
+	}
+}
+
+// renderDenials keeps the denied sources out.
+func (p *portDraft) renderDenials() {
+	if !p.denies() {
+		return
+	}
+	for _, f := range p.externalFrontends() {
+		if p.ctx.Err() != nil {
+			return
 		}
+		counting, denied := setOutOfRange.name, setDenied.name
+		if f.nodePort() {
+			counting, denied = setNodePortOutOfRange.name, setNodePortDenied.name
+		}
+		if !p.limits(f) { // renderFirewall has added it
+			p.named(counting, f, p.comment)
+		}
+		p.sources(denied, f, p.port.DenyRanges)
+	}
+}
+
+// sources adds ranges of sources for a frontend. They must not overlap.
+func (p *portDraft) sources(set string, f frontend, ranges []netip.Prefix) {
+	for _, prefix := range ranges {
+		name := p.put(func(b []byte) []byte {
+			b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
+			return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+		})
+		p.element(containers[set], name, p.comment, setLinks[set])
 	}
 }
 

@@ -88,6 +88,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		p.renderInternal()
 		p.renderExternal()
 		p.renderFirewall()
+		p.renderDenials()
 		p.renderHairpins()
 		p.renderAffinity()
 	}
@@ -100,7 +101,7 @@ func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
 	if port.FullTable && slotted > 0 {
 		slotted = slots.TableSize(slotted)
 	}
-	return port.Frontends(1)*(1+slotted) + port.VIPs*port.Ranges
+	return port.Frontends(1)*(1+slotted) + (port.Frontends(1)-1)*port.Denied + port.VIPs*port.Ranges
 }
 
 // class returns a class chain and the chains that it leads to.
@@ -202,7 +203,7 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	for _, c := range []*chain{
 		r.servicesChain(facts), r.nodePorts(), r.nodePortCheck(),
 		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
-		r.firewallCheck(), r.outOfRange(), r.unallocated(), r.masquerading(), r.reject(),
+		r.firewallCheck(), r.outOfRange(), r.nodePortOutOfRange(), r.passed(), r.unallocated(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
 	}
@@ -332,6 +333,7 @@ func (r *Renderer) nodePortCheck() *chain {
 func (r *Renderer) clusterIPsCheck(name string) *chain {
 	return newChain(name).
 		add(newRule(r.d).confirmed().leave()).
+		add(newRule(r.d).fields(frontendKey).in(setPassed.name, false).goTo(chainPassed)).
 		add(unlessHere(newRule(r.d), name).reject().says("Reject traffic to invalid ports of ClusterIPs"))
 }
 
@@ -358,6 +360,19 @@ func (r *Renderer) notAllowed() *rule {
 func (r *Renderer) outOfRange() *chain {
 	return newChain(chainOutOfRange).
 		add(newRule(r.d).fields(frontendKey).in(setOutOfRange.name, false)).
+		add(newRule(r.d).drop())
+}
+
+// passed ends the treatment of packets that a Service without endpoints leaves to others. It takes the mark off
+// that traffic to ClusterIPs gets.
+func (r *Renderer) passed() *chain {
+	return newChain(chainPassed).add(newRule(r.d).marked(r.mark).unmark(r.mark))
+}
+
+// nodePortOutOfRange is outOfRange for node ports.
+func (r *Renderer) nodePortOutOfRange() *chain {
+	return newChain(chainNodePortOutOfRange).
+		add(newRule(r.d).fields(nodePortKey).in(setNodePortOutOfRange.name, false)).
 		add(newRule(r.d).drop())
 }
 

@@ -51,35 +51,40 @@ const setFieldLen = 1
 const setExpr = 17
 
 var (
-	frontendKey = []field{fieldDaddr, fieldProtocol, fieldPort}
-	nodePortKey = []field{fieldProtocol, fieldPort}
-	slotKey     = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSlot}
-	nodeSlotKey = []field{fieldProtocol, fieldPort, fieldSlot}
-	sourceKey   = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}
-	hairpinKey  = []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}
-	endpointOf  = []field{fieldDaddr, fieldPort}
+	frontendKey       = []field{fieldDaddr, fieldProtocol, fieldPort}
+	nodePortKey       = []field{fieldProtocol, fieldPort}
+	slotKey           = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSlot}
+	nodeSlotKey       = []field{fieldProtocol, fieldPort, fieldSlot}
+	sourceKey         = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}
+	nodePortSourceKey = []field{fieldProtocol, fieldPort, fieldSaddr}
+	hairpinKey        = []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}
+	endpointOf        = []field{fieldDaddr, fieldPort}
 )
 
 // The shared sets and maps, with elements of all Services.
 var (
-	mapFrontends         = set{key: frontendKey, verdict: true, counts: true, role: ofFrontend}.named("frontends")
-	mapNodePorts         = set{key: nodePortKey, verdict: true, counts: true, role: ofFrontend}.named("nodeports")
-	mapCluster           = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
-	mapLocal             = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
-	mapNodePortCluster   = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
-	mapNodePortLocal     = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
-	setAdmitted          = set{key: frontendKey, counts: true, role: ofFrontend}.named("admitted")
-	setNodePortAdmitted  = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-admitted")
-	setNoEndpoints       = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-endpoints")
-	setNoLocal           = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-local-endpoints")
-	setNodePortNone      = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-endpoints")
-	setNodePortNoLocal   = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-local-endpoints")
-	setOutOfRange        = set{key: frontendKey, counts: true, role: ofFrontend}.named("out-of-range")
-	setClusterIPs        = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
-	setNodePortAddresses = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
-	setHairpins          = set{key: hairpinKey, role: shared}.named("hairpins")
-	setFirewalled        = set{key: frontendKey, role: ofFrontend}.named("firewalled")
-	setAllowed           = set{key: sourceKey, ranges: true, role: ofFrontend}.named("allowed-sources")
+	mapFrontends          = set{key: frontendKey, verdict: true, counts: true, role: ofFrontend}.named("frontends")
+	mapNodePorts          = set{key: nodePortKey, verdict: true, counts: true, role: ofFrontend}.named("nodeports")
+	mapCluster            = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("cluster-endpoints")
+	mapLocal              = set{key: slotKey, data: endpointOf, role: ofFrontend}.named("local-endpoints")
+	mapNodePortCluster    = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-cluster-endpoints")
+	mapNodePortLocal      = set{key: nodeSlotKey, data: endpointOf, role: ofFrontend}.named("nodeport-local-endpoints")
+	setAdmitted           = set{key: frontendKey, counts: true, role: ofFrontend}.named("admitted")
+	setNodePortAdmitted   = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-admitted")
+	setNoEndpoints        = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-endpoints")
+	setNoLocal            = set{key: frontendKey, counts: true, role: ofFrontend}.named("no-local-endpoints")
+	setNodePortNone       = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-endpoints")
+	setNodePortNoLocal    = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-no-local-endpoints")
+	setOutOfRange         = set{key: frontendKey, counts: true, role: ofFrontend}.named("out-of-range")
+	setNodePortOutOfRange = set{key: nodePortKey, counts: true, role: ofFrontend}.named("nodeport-out-of-range")
+	setPassed             = set{key: frontendKey, role: ofFrontend}.named("passed")
+	setClusterIPs         = set{key: []field{fieldDaddr}, role: shared}.named("active-cluster-ips")
+	setNodePortAddresses  = set{key: []field{fieldDaddr}, role: shared}.named("nodeport-addresses")
+	setHairpins           = set{key: hairpinKey, role: shared}.named("hairpins")
+	setFirewalled         = set{key: frontendKey, role: ofFrontend}.named("firewalled")
+	setAllowed            = set{key: sourceKey, ranges: true, role: ofFrontend}.named("allowed-sources")
+	setDenied             = set{key: sourceKey, ranges: true, role: ofFrontend}.named("denied-sources")
+	setNodePortDenied     = set{key: nodePortSourceKey, ranges: true, role: ofFrontend}.named("nodeport-denied-sources")
 	// setMemories bound what a node remembers of clients. They have an element for each client of a
 	// frontend whose affinity belongs to them, and a client that finds no place is not remembered.
 	// The key is the client and the frontend: what is in any map of clients is in one of them as well.
@@ -122,7 +127,7 @@ var nodeSets = func() []set {
 	all := []set{
 		mapFrontends, mapNodePorts, setAdmitted, setNodePortAdmitted, setNoEndpoints, setNoLocal,
 		setNodePortNone, setNodePortNoLocal, setOutOfRange, setClusterIPs, setNodePortAddresses, setHairpins,
-		setFirewalled, setAllowed,
+		setFirewalled, setAllowed, setDenied, setNodePortDenied, setNodePortOutOfRange, setPassed,
 	}
 	for i := range len(memories) {
 		all = append(all, memorySet(memories[i:i+1]))

@@ -26,13 +26,15 @@ func why(view *service.View, f service.Frontend, client netip.Addr) (traffic.Ver
 		switch {
 		case f.Addr == p.ClusterIP:
 			serves = p.ServesInternal()
-		case slices.Contains(p.LoadBalancerVIPs, f.Addr) && !allows(p.AllowedSources(), client):
+		case len(p.DenyRanges) > 0 && allows(p.DenyRanges, client), slices.Contains(p.LoadBalancerVIPs, f.Addr) && !allows(p.AllowedSources(), client):
 			return traffic.Dropped, traffic.SourceRange.String()
 		}
 		switch {
 		case serves:
 			return traffic.Dropped, traffic.OtherRules
-		case p.HasAny: // another node may serve the client
+		case p.Unserved() == service.NoEndpointsPass:
+			return traffic.Dropped, traffic.OtherRules
+		case p.Unserved() == service.NoEndpointsDrop:
 			return traffic.Dropped, traffic.NoEndpoints.String()
 		default:
 			return traffic.Refused, traffic.NoEndpoints.String()

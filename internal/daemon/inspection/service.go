@@ -129,10 +129,11 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 	record, _ := i.Metrics.Lookup().Record(key)
 	made := &inspect.ServiceDetail{
 		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
-		Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
+		NoEndpoints: spec.NoEndpoints.String(), Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
 	}
 	for _, family := range service.Families {
 		made.SourceRanges = append(made.SourceRanges, texts(spec.SourceRanges[family])...)
+		made.DenySourceRanges = append(made.DenySourceRanges, texts(spec.DenyRanges[family])...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()

@@ -101,9 +101,25 @@ func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.O
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
 			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
-			Drain: o.Sluice.Balancing.DrainDeadline.Duration,
+			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
+			NoEndpoints: impossibleWithoutEndpoints(mode), NoDenyRanges: map[config.Mode]string{
+				config.ModeIPVS: "not possible in IPVS mode",
+			}[mode],
 		},
 	}
+}
+
+// impossibleWithoutEndpoints returns what a mode cannot do with connections to a Service without endpoints.
+func impossibleWithoutEndpoints(mode config.Mode) map[service.NoEndpoints]string {
+	switch mode {
+	case config.ModeIPVS:
+		const why = "is not possible in IPVS mode, in which the kernel decides"
+		return map[service.NoEndpoints]string{service.NoEndpointsReject: why, service.NoEndpointsDrop: why, service.NoEndpointsPass: why}
+	case config.ModeUserspace:
+		const why = "is not possible in userspace mode, in which the addresses of Services are addresses of the node"
+		return map[service.NoEndpoints]string{service.NoEndpointsPass: why}
+	}
+	return nil
 }
 
 // Addresses says which addresses are denied to Services.

@@ -28,6 +28,7 @@ var serviceFields = map[string]func(s *corev1.Service, value string) error{
 	"families":    setFamilies,
 	"labels":      func(s *corev1.Service, v string) error { return setPairs(&s.Labels, v) },
 	"annotations": func(s *corev1.Service, v string) error { return setPairs(&s.Annotations, v) },
+	"deny":        setDenied,
 	"health":      setHealthPort,
 }
 
@@ -205,6 +206,16 @@ func setHealthPort(s *corev1.Service, value string) error {
 	port, err := strconv.ParseInt(value, 10, 32)
 	s.Spec.HealthCheckNodePort = int32(port)
 	return err
+}
+
+// setDenied takes ranges.
+func setDenied(s *corev1.Service, value string) error {
+	const deny = "sluice.dev/deny-source-ranges"
+	if err := setPairs(&s.Annotations, deny+"-"); err != nil || value == "none" {
+		return err
+	}
+	s.Annotations[deny] = strings.Join(list(value), ",")
+	return nil
 }
 
 // setPairs takes key:value, separated by commas. A key followed by a minus is removed.

@@ -57,12 +57,12 @@ func (s *State) served(f frontend, q fixture.Question, c client) (Wanted, error)
 	if f.kind == balancer && !allowed(f.of, q.Family, c.address) && (set.Any || s.options.Mode == "nftables") {
 		return Wanted{Fate: fixture.Silent}, nil
 	}
-	r := set.Route(s.traffic(f, c))
-	switch r.Fate {
-	case reference.Refused:
-		return Wanted{Fate: fixture.Refused}, nil
-	case reference.Dropped:
+	if f.kind != clusterIP && contains(denied(f.of, q.Family), c.address) {
 		return Wanted{Fate: fixture.Silent}, nil
+	}
+	r := set.Route(s.traffic(f, c))
+	if r.Fate != reference.Delivered {
+		return s.withoutEndpoint(f, r.Fate, q, c)
 	}
 	w := Wanted{Sources: make(map[string]fixture.Source), Sticky: f.of.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
 	for _, e := range r.To {
@@ -75,6 +75,28 @@ func (s *State) served(f frontend, q fixture.Question, c client) (Wanted, error)
 		}
 	}
 	return w, nil
+}
+
+// withoutEndpoint is how a question ends that no endpoint may get.
+func (s *State) withoutEndpoint(f frontend, fate reference.Fate, q fixture.Question, c client) (Wanted, error) {
+	switch f.of.Annotations["sluice.dev/no-endpoints"] {
+	case "reject":
+		fate = reference.Refused
+	case "drop":
+		fate = reference.Dropped
+	case "pass":
+		if f.kind == clusterIP && !own(q.To.Addr()) {
+			return beyond(c), nil
+		}
+		if f.kind == nodePort {
+			return Wanted{}, unsuref("a program may listen at %v", q.To)
+		}
+		return s.unserved(q, c)
+	}
+	if fate == reference.Refused {
+		return Wanted{Fate: fixture.Refused}, nil
+	}
+	return Wanted{Fate: fixture.Silent}, nil
 }
 
 // traffic describes a client's connections to a frontend.
@@ -135,6 +157,17 @@ func allowed(of *corev1.Service, family service.Family, a netip.Addr) bool {
 	return len(all) == 0 || contains(all, a)
 }
 
+// denied returns the sources that a Service denies in a family.
+func denied(of *corev1.Service, family service.Family) []netip.Prefix {
+	texts := strings.Split(of.Annotations["sluice.dev/deny-source-ranges"], ",")
+	for i, text := range texts {
+		if single, err := netip.ParseAddr(text); err == nil {
+			texts[i] = netip.PrefixFrom(single, single.BitLen()).String()
+		}
+	}
+	return prefixes(texts, family)
+}
+
 // unserved is how a question ends that is to no Service.
 func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 	to := q.To.Addr()
@@ -157,10 +190,15 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 	if fixture.WhoIs(q.To) != fixture.Beyond {
 		return Wanted{}, unsuref("nothing is known to be at %v", q.To)
 	}
+	return beyond(c), nil
+}
+
+// beyond is how a question ends that leaves the node as it came.
+func beyond(c client) Wanted {
 	if c.node {
-		return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsNode}}, nil
+		return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsNode}}
 	}
-	return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsClient}}, nil
+	return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsClient}}
 }
 
 // isClusterAddress tells whether an address is inside a ServiceCIDR.
