@@ -64,6 +64,18 @@ func observedOf(from []*Slice) *Observed {
 	return nil
 }
 
+// Suspects counts those among the observations of a Service.
+func Suspects(from []*Slice) (n int) {
+	if o := observedOf(from); o != nil {
+		for i := range o.Endpoints {
+			if o.Endpoints[i].Suspect {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Of returns what was observed of an endpoint.
 func (o *Observed) Of(a netip.AddrPort) (e ObservedEndpoint, known bool) {
 	if o == nil {

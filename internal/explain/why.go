@@ -145,7 +145,7 @@ func (w *why) endpoints(f *frontend) {
 		w.algorithm(f)
 		return
 	}
-	w.topology(p)
+	w.topology(f)
 	w.algorithm(f)
 }
 
@@ -154,6 +154,9 @@ func (w *why) algorithm(f *frontend) {
 	endpoints := f.port.Cluster
 	if f.policyLocal() {
 		endpoints = f.port.Local
+	}
+	if n := service.Suspects(f.snapshot.Slices); n > 0 {
+		w.say("endpoints that do not answer get no connections, as long as half of them do: %d (annotation sluice.dev/outlier)", n)
 	}
 	if service.Weighted(endpoints) {
 		w.say("endpoints have weights")
@@ -165,18 +168,24 @@ func (w *why) algorithm(f *frontend) {
 		w.say("balancing is connectionHash: the client's port decides (name one in --from)")
 	case by == service.ConnectionHash:
 		w.say("balancing is connectionHash: %s goes to one endpoint, the same on all nodes", w.From)
+	case by == service.LeastConnections:
+		w.say("balancing is leastConnections: shares follow the open connections of this node")
 	case by == service.RoundRobin:
 		w.say("balancing is roundRobin: endpoints take turns, and the probabilities are their shares")
 	}
 }
 
 // topology explains what else limits the endpoints.
-func (w *why) topology(p *service.PortView) {
-	switch p.Topology {
+func (w *why) topology(f *frontend) {
+	switch f.port.Topology {
 	case service.TopologySameNode:
 		w.say("endpoints are those hinted for this node (topology-aware routing)")
 	case service.TopologySameZone:
 		w.say("endpoints are those hinted for zone %s (topology-aware routing)", w.Facts.Zone)
+	case service.TopologyZoneTooSmall:
+		w.say("fewer than %d endpoints are hinted for zone %s, so all are used (annotation sluice.dev/zone-min-endpoints)", f.snapshot.Spec.Zones.MinEndpoints, w.Facts.Zone)
+	case service.TopologyZoneShare:
+		w.say("endpoints hinted for zone %s get %d %% of the connections (annotation sluice.dev/zone-share)", w.Facts.Zone, f.snapshot.Spec.Zones.Share)
 	case service.TopologyTerminating:
 		w.say("no endpoint is ready; those that still serve while they terminate are used")
 	}

@@ -30,7 +30,7 @@ func (w *why) balancing(f *frontend, ways []way) {
 		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))
 		return
 	case !f.policyLocal():
-		w.topology(p)
+		w.topology(f)
 	case f.kind == ClusterIP && !f.served():
 		w.say("internalTrafficPolicy is Local, and no usable endpoint runs on this node (%s)", w.census(f))
 		return

@@ -125,6 +125,21 @@ func (d *ServiceDetail) policies() string {
 	if d.AffinitySeconds == 0 && d.Balancing != "" {
 		parts = append(parts, "balancing "+d.Balancing)
 	}
+	if d.SlowStart != "" {
+		parts = append(parts, "slow start "+d.SlowStart)
+	}
+	if d.Outliers {
+		parts = append(parts, "failing endpoints avoided")
+	}
+	if d.ZoneMinEndpoints > 0 {
+		parts = append(parts, fmt.Sprintf("zones of at least %d endpoints", d.ZoneMinEndpoints))
+	}
+	if d.ZoneShare > 0 {
+		parts = append(parts, fmt.Sprintf("%d %% in the zone", d.ZoneShare))
+	}
+	if d.Drain != "" {
+		parts = append(parts, "drain "+d.Drain)
+	}
 	if d.AffinitySeconds > 0 {
 		parts = append(parts, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds))
 	}

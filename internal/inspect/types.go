@@ -228,7 +228,13 @@ type ServiceDetail struct {
 	// DenySourceRanges are denied at all frontends but the ClusterIP.
 	DenySourceRanges []string `json:"denySourceRanges,omitempty"`
 	// NoEndpoints is reject, drop or pass if the Service asks for it; see service.NoEndpoints.
-	NoEndpoints         string `json:"noEndpoints,omitempty"`
+	NoEndpoints string `json:"noEndpoints,omitempty"`
+	// SlowStart, Outliers, ZoneMinEndpoints, ZoneShare and Drain are what annotations ask for; see docs/balancing.md.
+	SlowStart           string `json:"slowStart,omitempty"`
+	Outliers            bool   `json:"outliers,omitempty"`
+	ZoneMinEndpoints    int    `json:"zoneMinEndpoints,omitempty"`
+	ZoneShare           int    `json:"zoneShare,omitempty"`
+	Drain               string `json:"drain,omitempty"`
 	HealthCheckNodePort int    `json:"healthCheckNodePort,omitempty"`
 	// Scheduler is the IPVS scheduler that the Service asks for.
 	Scheduler string          `json:"scheduler,omitempty"`

@@ -2,6 +2,8 @@ package inspection
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
@@ -59,6 +61,9 @@ func ruleOf(view *service.PortView, local bool) *inspect.Rule {
 			service.TopologySameNode:    "ready and hinted for this node",
 			service.TopologySameZone:    "ready and hinted for this zone",
 			service.TopologyTerminating: "still serving while terminating, since none is ready",
+
+			service.TopologyZoneTooSmall: "every ready endpoint, since few are hinted for this zone",
+			service.TopologyZoneShare:    "every ready endpoint, with a share for those hinted for this zone",
 		}[view.Topology]
 	}
 	if local {
@@ -90,7 +95,10 @@ func decisionOf(d *service.Decision, view *service.PortView, local bool) *inspec
 	}
 	made := &inspect.Decision{Chosen: why.Chosen(), Rule: why.String(), Why: why.Text()}
 	if made.Chosen && service.Weighted(chosen) {
-		made.Share = float64(service.Endpoint{Weight: d.Slice.Weight}.Share()) / float64(service.TotalShare(chosen))
+		at, found := slices.BinarySearchFunc(chosen, d.AddrPort, func(e service.Endpoint, a netip.AddrPort) int { return e.AddrPort.Compare(a) })
+		if found {
+			made.Share = float64(chosen[at].Share()) / float64(service.TotalShare(chosen))
+		}
 	}
 	return made
 }

@@ -131,6 +131,13 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
 		NoEndpoints: spec.NoEndpoints.String(), Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
 	}
+	made.Outliers, made.ZoneMinEndpoints, made.ZoneShare = spec.Adaptation.Outliers, int(spec.Zones.MinEndpoints), int(spec.Zones.Share)
+	if spec.Adaptation.SlowStart > 0 {
+		made.SlowStart = spec.Adaptation.SlowStart.String()
+	}
+	if spec.Drain.Limited {
+		made.Drain = spec.Drain.After.String()
+	}
 	for _, family := range service.Families {
 		made.SourceRanges = append(made.SourceRanges, texts(spec.SourceRanges[family])...)
 		made.DenySourceRanges = append(made.DenySourceRanges, texts(spec.DenyRanges[family])...)
