@@ -116,7 +116,16 @@ func (s *selection) suspects() {
 		if e, _ := s.observed.Of(s.addrPort(&s.candidates[i])); e.Suspect && s.reasons[i].Chosen() {
 			s.reasons[i] = Suspect
 			room--
+			s.avoid(e.AddrPort, s.candidates[i].local)
 		}
+	}
+}
+
+// avoid notes a suspect of the current port, in its place.
+func (s *selection) avoid(at netip.AddrPort, local bool) {
+	e := Endpoint{AddrPort: at, Local: local}
+	if i, found := slices.BinarySearchFunc(s.avoided, e, Endpoint.Compare); !found {
+		s.avoided = slices.Insert(s.avoided, i, e)
 	}
 }
 

@@ -209,6 +209,8 @@ type selection struct {
 	// scratch is where a set is put together before its size is known, and origins are the positions of its candidates.
 	scratch []Endpoint
 	origins []int32
+	// avoided are the suspects of the current port.
+	avoided []Endpoint
 	// shifted is set if observations make weights differ.
 	shifted bool
 	// readyLocal are the addresses of local ready endpoints of the ports of one
@@ -221,6 +223,7 @@ type selection struct {
 
 // choose fills in the endpoints of a port whose frontends are known already.
 func (s *selection) choose(port *PortView, facts *NodeFacts) {
+	s.avoided = nil
 	port.HasAny = slices.ContainsFunc(s.candidates, func(c candidate) bool { return c.usable() })
 	if port.UsesCluster() {
 		rule := chooseTopology(&s.gathering, s.spec.Zones, facts)
@@ -235,6 +238,7 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 		enough := s.localStanding()
 		port.Local = s.chosen(true, "", func(c *candidate) Reason { return judgeLocal(c, enough) }, port.Cluster)
 	}
+	port.Avoided = s.avoided
 	if port.Protocol == UDP {
 		s.collect(func(i int) bool { return s.candidates[i].serving() })
 		port.Serving = s.keep(port.Cluster, port.Local)

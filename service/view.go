@@ -106,6 +106,8 @@ type PortView struct {
 	// that are ready or serving, on any node, regardless of policy, topology and
 	// termination. Only for UDP, whose stale flows the proxy must delete; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
+	// Avoided are suspects: endpoints that would get new connections if they answered. Sorted and unique as Cluster.
+	Avoided []Endpoint
 	// Draining are endpoints that get no new connections and keep their open ones until
 	// a deadline (UDP: while they are among Serving, at most). The actor adds them in
 	// domains that drain, never for SCTP; nil otherwise. Sorted and unique as Cluster.
@@ -191,6 +193,7 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Cluster, b.Cluster) &&
 		slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Serving, b.Serving) &&
+		slices.Equal(a.Avoided, b.Avoided) &&
 		slices.Equal(a.Draining, b.Draining)
 }
 

@@ -29,8 +29,8 @@ func (i drainID) compare(other drainID) int {
 	return cmp.Or(cmp.Compare(i.protocol, other.protocol), cmp.Compare(i.number, other.number))
 }
 
-// drainPort has the frontends of a port as destinations, and the endpoints that get new connections. Both kinds of
-// traffic policy count: a client on the node uses all endpoints where others may use only local ones.
+// drainPort has the frontends of a port as destinations, and the endpoints that get new connections, or would if they answered. Both
+// kinds of traffic policy count: a client on the node uses all endpoints where others may use only local ones.
 type drainPort struct {
 	drainID
 	destinations []destination
@@ -50,7 +50,7 @@ func newDrainPicture(ctx context.Context, family service.Family, view *service.V
 			return p
 		}
 		from := &view.Ports[family][i]
-		port := drainPort{drainID: drainID{from.Protocol.Number(), from.Port}, targets: sorted(from.Reachable())}
+		port := drainPort{drainID: drainID{from.Protocol.Number(), from.Port}, targets: sorted(slices.Concat(from.Reachable(), from.Avoided))}
 		for _, f := range scratch.frontendsOf(from) {
 			port.destinations = append(port.destinations, destination{f.Addr(), f.Port(), port.protocol})
 		}

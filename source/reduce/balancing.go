@@ -33,6 +33,9 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
 		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
 		return service.Random
+	case by == service.LeastConnections && p.LeastUnobserved:
+		n.add(annotation(annotationBalancing), isRandom, unobserved, by)
+		return service.Random
 	case p.RandomOnly:
 		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
 		return service.Random
@@ -43,7 +46,10 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 // slowStartMin and slowStartMax bound the time of a slow start.
 const slowStartMin, slowStartMax = time.Second, time.Hour
 
-func adaptation(n *notes, annotations map[string]string) (a service.Adaptation) {
+// unobserved is why a value has no effect.
+const unobserved = "%s needs balancing.observeConnections, which this node has not"
+
+func (p *Policy) adaptation(n *notes, annotations map[string]string) (a service.Adaptation) {
 	if text, asked := annotations[annotationSlowStart]; asked {
 		d, err := time.ParseDuration(strings.TrimSpace(text))
 		switch {
@@ -56,7 +62,9 @@ func adaptation(n *notes, annotations map[string]string) (a service.Adaptation) 
 	}
 	switch text := annotations[annotationOutlier]; strings.TrimSpace(text) {
 	case "passive":
-		a.Outliers = true
+		if a.Outliers = !p.Unobserved; p.Unobserved {
+			n.add(annotation(annotationOutlier), "failing endpoints are not avoided", unobserved, "passive")
+		}
 	case "", "off":
 	default:
 		n.add(annotation(annotationOutlier), "failing endpoints are not avoided", "%q: must be passive or off", text)

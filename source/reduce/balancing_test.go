@@ -3,6 +3,7 @@ package reduce
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -28,6 +29,8 @@ func TestBalancing(t *testing.T) {
 		"with affinity":           {value: "sourceHash", sticky: true, warned: "cannot be combined with spec.sessionAffinity ClientIP"},
 		"random with affinity":    {value: "random", sticky: true},
 		"in iptables mode":        {value: "roundRobin", policy: Policy{RandomOnly: true}, warned: "roundRobin is not possible in iptables mode"},
+		"least connections":       {value: "leastConnections", want: service.LeastConnections},
+		"unobserved":              {value: "leastConnections", policy: Policy{LeastUnobserved: true}, warned: "leastConnections needs balancing.observeConnections"},
 		"random in iptables mode": {value: "random", policy: Policy{RandomOnly: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +47,43 @@ func TestBalancing(t *testing.T) {
 				t.Errorf("%v, want %v", spec.Balancing, c.want)
 			}
 			expectWarning(t, warnings, "metadata.annotations[sluice.dev/balancing]", c.warned)
+		})
+	}
+}
+
+func TestAdaptation(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy     Policy
+		key, value string
+		want       service.Adaptation
+		zones      service.ZonePolicy
+		warned     string
+	}{
+		"slow start":       {key: annotationSlowStart, value: " 90s ", want: service.Adaptation{SlowStart: 90 * time.Second}},
+		"no slow start":    {key: annotationSlowStart, value: "0s"},
+		"too short":        {key: annotationSlowStart, value: "10ms", warned: "must be a duration from 1s to 1h"},
+		"too long":         {key: annotationSlowStart, value: "61m", warned: "must be a duration from 1s to 1h"},
+		"negative":         {key: annotationSlowStart, value: "-5s", warned: "must be a duration from 1s to 1h"},
+		"no duration":      {key: annotationSlowStart, value: "60", warned: "must be a duration from 1s to 1h"},
+		"outliers":         {key: annotationOutlier, value: "passive", want: service.Adaptation{Outliers: true}},
+		"outliers off":     {key: annotationOutlier, value: "off"},
+		"outliers unknown": {key: annotationOutlier, value: "active", warned: "must be passive or off"},
+		"unobserved":       {key: annotationOutlier, value: "passive", policy: Policy{Unobserved: true}, warned: "passive needs balancing.observeConnections"},
+		"zone":             {key: annotationZoneMin, value: "3", zones: service.ZonePolicy{MinEndpoints: 3}},
+		"zone of none":     {key: annotationZoneMin, value: "0", warned: "must be a number from 1 to 1000"},
+		"zone of too many": {key: annotationZoneMin, value: "1001", warned: "must be a number from 1 to 1000"},
+		"share":            {key: annotationZoneShare, value: "80", zones: service.ZonePolicy{Share: 80}},
+		"share of all":     {key: annotationZoneShare, value: "100", warned: "must be a number from 1 to 99"},
+		"share in percent": {key: annotationZoneShare, value: "80%", warned: "must be a number from 1 to 99"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
+			object.Namespace, object.Name, object.Annotations = "ns1", "svc1", map[string]string{c.key: c.value}
+			spec, warnings := c.policy.Service(object)
+			if spec.Adaptation != c.want || spec.Zones != c.zones {
+				t.Errorf("%+v and %+v, want %+v and %+v", spec.Adaptation, spec.Zones, c.want, c.zones)
+			}
+			expectWarning(t, warnings, "metadata.annotations["+c.key+"]", c.warned)
 		})
 	}
 }

@@ -17,6 +17,9 @@ type Policy struct {
 	Schedulers []string
 	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
 	RandomOnly bool
+	// Unobserved says that the node does not observe connections to avoid endpoints, and LeastUnobserved that it does not
+	// observe those that leastConnections needs.
+	Unobserved, LeastUnobserved bool
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
 	// NoEndpoints has the values that the mode of the node cannot do, with the reason.

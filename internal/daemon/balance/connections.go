@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// connectionsMax bounds the connections that are followed, of about 300 bytes each. Further ones are not counted.
-	connectionsMax = 1 << 17
+	// connectionsMax bounds the connections that are followed, of about 300 bytes each, and serviceMax those of one
+	// Service. Further ones are not counted.
+	connectionsMax, serviceMax = 1 << 17, 1 << 14
 	// patience is how long an endpoint has for its answer to the first packet.
 	patience = 500 * time.Millisecond
 )
@@ -63,13 +64,14 @@ func (w *worker) handle(a *announced) {
 
 func (w *worker) begin(t *tracked, of tuple, a *announced) {
 	e := t.endpoints[a.event.Answerer]
-	if e == nil || len(w.connections.open) >= connectionsMax {
+	if e == nil || len(w.connections.open) >= connectionsMax || t.followed >= serviceMax {
 		return
 	}
 	if old := w.connections.open[of]; old != nil {
 		w.drop(of, old)
 	}
 	e.open++
+	t.followed++
 	c := &connection{key: t.key, endpoint: a.event.Answerer, began: a.at, entry: a.event.Entry()}
 	w.connections.open[of] = c
 	if t.outliers == nil || of.protocol != service.TCP.Number() {
@@ -114,6 +116,7 @@ func (w *worker) drop(of tuple, c *connection) {
 	}
 	delete(w.connections.open, of)
 	if t := w.find(c.key); t != nil {
+		t.followed--
 		if e := t.endpoints[c.endpoint]; e != nil && e.open > 0 {
 			e.open--
 		}
@@ -145,6 +148,7 @@ func (w *worker) silence(now time.Time) {
 func (w *worker) recount(list func(each func(service.Family, conntrack.Connection)) error) error {
 	w.connections = connections{open: map[tuple]*connection{}}
 	for _, t := range w.services {
+		t.followed = 0
 		for _, e := range t.endpoints {
 			e.open = 0
 		}
@@ -153,11 +157,12 @@ func (w *worker) recount(list func(each func(service.Family, conntrack.Connectio
 		of := tuple{c.Protocol, c.From, c.To}
 		key, ok := w.owner(family, of)
 		t := w.find(key)
-		if !ok || t == nil || !t.least || c.State == "TIME_WAIT" || c.State == "CLOSE" || len(w.connections.open) >= connectionsMax {
+		if !ok || t == nil || !t.least || c.State == "TIME_WAIT" || c.State == "CLOSE" || len(w.connections.open) >= connectionsMax || t.followed >= serviceMax {
 			return
 		}
 		if e := t.endpoints[c.Answerer]; e != nil {
 			e.open++
+			t.followed++
 			w.connections.open[of] = &connection{key: key, endpoint: c.Answerer, replied: true}
 		}
 	})

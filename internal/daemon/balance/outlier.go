@@ -19,7 +19,7 @@ const (
 	// trialMax is how long the connection of a trial may take.
 	trialMax = 5 * time.Second
 	// failuresMax and clientsMax bound what is remembered of an endpoint and of a Service.
-	failuresMax, clientsMax = 16, 1024
+	failuresMax, clientsMax = 16, 256
 )
 
 // outliers judges the endpoints of one Service by the fate of new connections. It is pure: its owner passes in what
@@ -30,7 +30,9 @@ const (
 //	 └───────────────answer──────────────┴──────────failure or no outcome────────────────┘
 type outliers struct {
 	endpoints map[netip.AddrPort]*suspicion
-	clients   map[netip.Addr]*witness
+	// failing are those of endpoints that are not good, or have failures.
+	failing map[netip.AddrPort]*suspicion
+	clients map[netip.Addr]*witness
 }
 
 // suspicion is what is known of one endpoint.
@@ -73,12 +75,14 @@ type answer struct {
 }
 
 func newOutliers() *outliers {
-	return &outliers{endpoints: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
+	return &outliers{endpoints: map[netip.AddrPort]*suspicion{}, failing: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
 }
 
 // set takes the endpoints that the API lists. What was known of others is forgotten, also if they come back.
 func (o *outliers) set(present map[netip.AddrPort]bool) {
-	maps.DeleteFunc(o.endpoints, func(e netip.AddrPort, _ *suspicion) bool { return !present[e] })
+	gone := func(e netip.AddrPort, _ *suspicion) bool { return !present[e] }
+	maps.DeleteFunc(o.endpoints, gone)
+	maps.DeleteFunc(o.failing, gone)
 	for e := range present {
 		if o.endpoints[e] == nil {
 			o.endpoints[e] = &suspicion{}
@@ -112,8 +116,11 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 		changed = s.out()
 		s.state, s.last = good, now
 	}
+	if s.state == good {
+		delete(o.failing, e)
+	}
 	// It may be the first to say that the failures of another endpoint are not the client's.
-	for other, s := range o.endpoints {
+	for other, s := range o.failing {
 		if s.state == good && len(s.failures) >= inRow && o.convicts(other, s, now) {
 			s.suspect(now)
 			changed = true
@@ -147,6 +154,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 		s.failures = slices.Delete(s.failures, 0, 1)
 	}
 	s.failures = append(s.failures, failure{client, now})
+	o.failing[e] = s
 	if !o.convicts(e, s, now) {
 		return changed
 	}
@@ -156,9 +164,10 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 
 // acquit lets suspects go whose failures turn out to be those of clients that others fail, too.
 func (o *outliers) acquit(now time.Time) (changed bool) {
-	for e, s := range o.endpoints {
+	for e, s := range o.failing {
 		if s.out() && len(s.failures) > 0 && !o.convicts(e, s, now) {
 			s.state, s.failures = good, nil
+			delete(o.failing, e)
 			changed = true
 		}
 	}
@@ -221,7 +230,7 @@ func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 
 // tick lets pauses and trials end.
 func (o *outliers) tick(now time.Time) (changed bool) {
-	for _, s := range o.endpoints {
+	for _, s := range o.failing {
 		if !s.out() || now.Before(s.until) {
 			continue
 		}
@@ -237,23 +246,12 @@ func (o *outliers) tick(now time.Time) (changed bool) {
 
 // calm reports whether all endpoints are good.
 func (o *outliers) calm() bool {
-	for _, s := range o.endpoints {
+	for _, s := range o.failing {
 		if s.state != good {
 			return false
 		}
 	}
 	return true
-}
-
-// suspects returns the endpoints that are to get no connections.
-func (o *outliers) suspects() (all []netip.AddrPort) {
-	for e, s := range o.endpoints {
-		if s.out() {
-			all = append(all, e)
-		}
-	}
-	slices.SortFunc(all, netip.AddrPort.Compare)
-	return all
 }
 
 // forget drops all suspicions, since no more connections are seen.
@@ -263,5 +261,6 @@ func (o *outliers) forget() (changed bool) {
 		o.endpoints[e] = &suspicion{}
 	}
 	clear(o.clients)
+	clear(o.failing)
 	return changed
 }

@@ -364,6 +364,9 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 			continue
 		}
 		w.judged(t, t.outliers.tick(now), now)
+		if t.outliers.calm() { // or the API has removed them
+			delete(w.uneasy, key)
+		}
 	}
 	w.weigh(now)
 	if !w.retry.IsZero() {

@@ -24,6 +24,8 @@ type tracked struct {
 	least      bool
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
+	// followed counts the connections that are followed.
+	followed int
 	// published is what the actor knows, and next the earliest time of the next change of weights.
 	published *service.Observed
 	next      time.Time

@@ -207,6 +207,7 @@ var flagCases = []flagCase{
 	{name: "sluice-healthz-endpoints", def: "true", set: "false", field: "SluiceConfiguration.healthz.endpoints", want: "false", precedence: wins},
 	{name: "sluice-balancing-drain-deadline", def: "0s", set: "1h", field: "SluiceConfiguration.balancing.drainDeadline", want: "1h0m0s", precedence: wins,
 		wrong: map[string]string{"25h": `--sluice-balancing-drain-deadline 25h0m0s: must be a duration from 0 to 24h`}},
+	{name: "sluice-balancing-observe-connections", def: "true", set: "false", field: "SluiceConfiguration.balancing.observeConnections", want: "false", precedence: wins},
 	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
 		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
@@ -342,7 +343,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 40, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 42, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 17, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {

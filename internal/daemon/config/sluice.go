@@ -232,6 +232,9 @@ type BalancingConfiguration struct {
 	// sluice.dev/drain. 0 is the default of the mode: no limit in the modes nftables and iptables, ipvs.drainDeadline in
 	// mode ipvs, and 15 min in mode userspace. Default: 0.
 	DrainDeadline metav1.Duration `json:"drainDeadline"`
+	// ObserveConnections lets Services ask for what needs the kernel's announcements of all connections:
+	// sluice.dev/outlier, and in mode nftables sluice.dev/balancing: leastConnections. Default: true.
+	ObserveConnections *bool `json:"observeConnections"`
 }
 
 // MetricsConfiguration is about metrics.
@@ -280,6 +283,7 @@ func (s *SluiceConfiguration) setDefaults() {
 	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
 	setPointer(&s.SelfTest.Enabled, true)
 	setPointer(&s.Healthz.Endpoints, true)
+	setPointer(&s.Balancing.ObserveConnections, true)
 	if s.Actors.ObjectsMax == 0 {
 		s.Actors.ObjectsMax = 50_000
 	}
@@ -315,6 +319,7 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
 	c.SelfTest.Enabled = clone(s.SelfTest.Enabled)
 	c.Healthz.Endpoints = clone(s.Healthz.Endpoints)
+	c.Balancing.ObserveConnections = clone(s.Balancing.ObserveConnections)
 	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
 	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)
 	c.Metrics.Hosts = slices.Clone(s.Metrics.Hosts)

@@ -101,8 +101,10 @@ func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.O
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
 			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
-			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
-			NoEndpoints: impossibleWithoutEndpoints(mode), NoDenyRanges: map[config.Mode]string{
+			Unobserved:      !*o.Sluice.Balancing.ObserveConnections && mode != config.ModeUserspace,
+			LeastUnobserved: !*o.Sluice.Balancing.ObserveConnections && mode == config.ModeNFTables,
+			Drain:           o.Sluice.Balancing.DrainDeadline.Duration,
+			NoEndpoints:     impossibleWithoutEndpoints(mode), NoDenyRanges: map[config.Mode]string{
 				config.ModeIPVS: "not possible in IPVS mode",
 			}[mode],
 		},
