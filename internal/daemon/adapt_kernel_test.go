@@ -243,7 +243,7 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 		return
 	}
 	a := newAdaptive(t)
-	a.describe("sluice.dev/slow-start: 20s", 9)
+	a.describe("sluice.dev/slow-start: 10s", 9)
 	_, stop := serveTested(t, a.dir, "--proxy-mode", "nftables")
 	await(t, "an answer", 10*time.Second, func() bool { a.connect(t.Context(), 0, false); return len(a.to) > 0 })
 	const count = 2000
@@ -264,13 +264,13 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 		t.Fatalf("%d failed", a.refused)
 	}
 	added := time.Now()
-	a.describe("sluice.dev/slow-start: 20s", 10)
+	a.describe("sluice.dev/slow-start: 10s", 10)
 	await(t, "a connection to the new endpoint", 10*time.Second, func() bool { a.connect(t.Context(), 0, false); return a.to["9"] > 0 })
 	for {
 		from := time.Since(added)
 		got := share()
 		middle := (from + time.Since(added)) / 2
-		ramp := min(1, 0.1+0.9*middle.Seconds()/20)
+		ramp := min(1, 0.1+0.9*middle.Seconds()/10)
 		want := 10 * ramp / (9 + ramp)
 		t.Logf("after %v: %.2f of a full share, want %.2f", middle.Round(100*time.Millisecond), got, want)
 		if got < want-0.3 || got > want+0.3 {
@@ -279,10 +279,10 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 		if a.refused > 0 {
 			t.Errorf("%d failed", a.refused)
 		}
-		if from > 21*time.Second {
+		if from > 11*time.Second {
 			break
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(2 * time.Second)
 	}
 	// Nine endpoints have 100 connections each, and the tenth none.
 	a.describe("sluice.dev/balancing: random", 9)
