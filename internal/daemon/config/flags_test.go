@@ -215,6 +215,13 @@ var flagCases = []flagCase{
 	{name: "sluice-traffic-flow-log-file", set: "/var/log/flows.log", field: "SluiceConfiguration.traffic.flowLogFile", want: "/var/log/flows.log", precedence: wins},
 	{name: "sluice-traffic-endpoints", def: "false", set: "true", field: "SluiceConfiguration.traffic.endpoints", want: "true", precedence: wins},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
+	{name: "sluice-security-cert-file", set: "/tls.crt", field: "SluiceConfiguration.security.certFile", want: "/tls.crt", precedence: wins,
+		wrong: map[string]string{"tls.crt": `--sluice-security-cert-file "tls.crt": must be an absolute path of a PEM file`}},
+	{name: "sluice-security-key-file", set: "/tls.key", with: []string{"--sluice-security-cert-file=/tls.crt"}, field: "SluiceConfiguration.security.keyFile", want: "/tls.key", precedence: wins},
+	{name: "sluice-security-self-signed", def: "false", set: "true", field: "SluiceConfiguration.security.selfSigned", want: "true", precedence: wins},
+	{name: "sluice-security-client-ca-file", set: "/ca.crt", with: []string{"--sluice-security-self-signed"}, field: "SluiceConfiguration.security.clientCAFile", want: "/ca.crt", precedence: wins},
+	{name: "sluice-security-authorization", def: "delegated", set: "none", field: "SluiceConfiguration.security.authorization", want: "none", precedence: wins,
+		wrong: map[string]string{"all": `--sluice-security-authorization "all": must be delegated or none`}},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
 		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": must be roundRobin or leastConnections`}},
 	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", precedence: wins},
@@ -342,7 +349,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 40, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 41, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 17, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
