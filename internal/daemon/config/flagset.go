@@ -250,7 +250,7 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Conntrack.BatchWindow.Duration, "sluice-conntrack-batch-window", p+"conntrack.batchWindow", "time to collect changes before stale conntrack entries are removed")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with individual metrics at /metrics, slowest first; /metrics/services includes all")
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "additional host names that requests to the metrics address may use; * allows all")
-	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (see sluice-security-*)")
+	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
 	f.bindSecurity()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")
