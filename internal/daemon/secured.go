@@ -17,8 +17,11 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// protection is what protects the metrics address. It does nothing without certificates.
+// protection is what protects endpoints that other hosts reach. The zero value does nothing.
 type protection struct {
+	// on keeps details of health from other hosts.
+	on bool
+	// certificates is nil if the metrics address needs none.
 	certificates *security.Certificates
 	// reviews is nil if everyone gets answers.
 	reviews *security.Reviews
@@ -27,7 +30,8 @@ type protection struct {
 // protect makes the protection that the configuration asks for. Connections close when the context ends.
 func (s *server) protect(ctx context.Context) (p protection, err error) {
 	c, address := &s.options.Sluice.Security, s.options.KubeProxy.MetricsBindAddress
-	if !c.On() || !observed(s.options, s.feed) || onLoopback(address) {
+	p.on = c.On()
+	if !p.on || !observed(s.options, s.feed) || onLoopback(address) {
 		return p, nil
 	}
 	if c.Authorization == config.AuthorizationDelegated {
@@ -93,7 +97,7 @@ func (p *protection) pages(pages http.Handler, monitor *health.Monitor) http.Han
 
 // health keeps details from other hosts, which get them from the guarded pages.
 func (p *protection) health(handler http.Handler) http.Handler {
-	if p.certificates == nil {
+	if !p.on {
 		return handler
 	}
 	return security.WithoutDetails(handler)

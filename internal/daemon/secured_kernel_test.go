@@ -81,6 +81,7 @@ security: %s
 	awaitAnswer(t, "http://127.0.0.1:10256/healthz?verbose", "", 200, "node: eligible")
 	configure("127.0.0.1:10249", "{selfSigned: true}")
 	awaitAnswer(t, "http://127.0.0.1:10249/metrics", "", 200, "sluice_build_info")
+	awaitAnswer(t, "http://"+node+":10256/healthz?verbose", "", 403, "/node/healthz?verbose")
 	configure(node+":10249", "{}")
 	awaitAnswer(t, "http://"+node+":10249/metrics", "", 200, "sluice_build_info")
 	awaitAnswer(t, "http://"+node+":10256/healthz?verbose", "", 200, "node: eligible")

@@ -48,7 +48,7 @@ func WithoutDetails(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("verbose") && !web.OnHost(r) {
 			http.Error(w, "forbidden: the health server gives details to clients on this node only; "+
-				"others use https and a token: "+NodeHealth+r.URL.Path+"?verbose at the metrics address", http.StatusForbidden)
+				"others use a token and "+NodeHealth+r.URL.Path+"?verbose at the metrics address, if that is reachable by HTTPS", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -145,8 +145,8 @@ func TestAnswersExpire(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 401, "")
 }
 
-// TestWithoutTheAPIServerNobodyIsLetIn: only remembered answers are valid.
-func TestWithoutTheAPIServerNobodyIsLetIn(t *testing.T) {
+// TestUnknownCallersNeedTheAPIServer: only remembered answers are valid.
+func TestUnknownCallersNeedTheAPIServer(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	check(t, g.api.Stop())
