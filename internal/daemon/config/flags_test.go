@@ -290,7 +290,11 @@ func TestFlagsBesideAFile(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			loaded, warnings := load(t, "--config", file, "--"+c.name+"="+c.set)
+			words := []string{"--config", file, "--" + c.name + "=" + c.set}
+			if c.precedence == wins && strings.HasPrefix(c.name, "sluice-") {
+				words = append(words, c.with...)
+			}
+			loaded, warnings := load(t, words...)
 			is := valueAt(loaded, c.field)
 			if c.precedence == loses {
 				said := "--" + c.name + " is ignored because --config is set"

@@ -17,6 +17,7 @@ import (
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -50,14 +51,10 @@ type Reviews struct {
 
 // NewReviews makes reviews by a client of the API server, whose connections it uses.
 func NewReviews(client *rest.Config, failed func(error)) (*Reviews, error) {
-	return newReviews(client, failed, realClock{})
+	return newReviews(client, failed, clock.RealClock{})
 }
 
-type realClock struct{}
-
-func (realClock) Now() time.Time { return time.Now() }
-
-func newReviews(client *rest.Config, failed func(error), clock cache.Clock) (*Reviews, error) {
+func newReviews(client *rest.Config, failed func(error), now cache.Clock) (*Reviews, error) {
 	client = rest.CopyConfig(client)
 	client.QPS, client.RateLimiter = -1, nil // strangers and places bound the requests
 	transport, err := rest.HTTPClientFor(client)
@@ -72,7 +69,7 @@ func newReviews(client *rest.Config, failed func(error), clock cache.Clock) (*Re
 	if err != nil {
 		return nil, fmt.Errorf("make the client for reviews of access: %w", err)
 	}
-	newCache := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(remembered, clock) }
+	newCache := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(remembered, now) }
 	return &Reviews{
 		tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(), failed: failed,
 		places: make(chan struct{}, inFlight), strangers: flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst),

@@ -37,19 +37,19 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// clock is a time that tests set.
-type clock struct {
+// setClock is a time that tests set.
+type setClock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-func (c *clock) Now() time.Time {
+func (c *setClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *clock) pass(d time.Duration) {
+func (c *setClock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
@@ -58,7 +58,7 @@ func (c *clock) pass(d time.Duration) {
 // guarded is a page behind reviews by an API server.
 type guarded struct {
 	api     *apitest.Server
-	clock   *clock
+	clock   *setClock
 	reviews *Reviews
 	handler http.Handler
 
@@ -71,7 +71,7 @@ func newGuarded(t *testing.T) *guarded {
 	api, err := apitest.New(net.Listen)
 	check(t, err)
 	t.Cleanup(func() { api.Stop() }) //nolint:errcheck // a test may have stopped it
-	g := &guarded{api: api, clock: &clock{now: time.Now()}}
+	g := &guarded{api: api, clock: &setClock{now: time.Now()}}
 	g.reviews, err = newReviews(&rest.Config{Host: "http://" + api.Address()}, func(err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
