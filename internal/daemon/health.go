@@ -87,7 +87,7 @@ func healthAddress(o *Options, from *feed.Feed) string {
 // healthServer makes the server of /healthz, /livez and /endpoints.
 func (s *server) healthServer(address string) *web.Server {
 	r, hard := s.reports, s.options.KubeProxy.BindAddressHardFail
-	handler := health.Handler(r.monitor, r.answered)
+	handler := s.protection.health(health.Handler(r.monitor, r.answered))
 	if *s.options.Sluice.Healthz.Endpoints {
 		handler = gone.Handler(s.answers.Gone, web.WaitingMax(), handler)
 	}

@@ -56,7 +56,9 @@ type server struct {
 	handover *handover
 	answers  *inspection.Inspection
 	http     []*web.Server
-	log      *zap.Logger
+	// protection is of the metrics address.
+	protection protection
+	log        *zap.Logger
 	// current is the configuration, with the verbosity that a client may have set since.
 	current *atomic.Pointer[config.Config]
 	// began is when the server began to run.
@@ -165,6 +167,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
 	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy)
+	if s.protection, err = s.protect(ctx); err != nil {
+		return err
+	}
 	s.http = s.servers()
 	return nil
 }
@@ -224,6 +229,7 @@ func (s *server) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	shown, hide := context.WithCancel(ctx)
 	defer hide()
+	group.Go(func() error { s.protection.run(shown); return nil })
 	for _, server := range s.http {
 		group.Go(func() error { return server.Run(shown) })
 	}

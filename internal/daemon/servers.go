@@ -81,7 +81,8 @@ func metricsProcess(o *Options) metrics.Process {
 func (s *server) metricsServer() *web.Server {
 	address := s.options.KubeProxy.MetricsBindAddress
 	return web.NewServer(web.ServerConfig{
-		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
+		Name: "metrics address " + address, Address: address,
+		Handler: s.protection.pages(s.pages().Handler(), s.reports.monitor), TLS: s.protection.tls(),
 		Hosts: hostNames(s.options, s.node.Name), HardFail: s.options.KubeProxy.BindAddressHardFail, Log: s.log,
 		Failed: func(err error) {
 			if tell, _ := s.reports.repeated.Failed("metrics server"); tell {

@@ -3,6 +3,7 @@ package web
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -65,6 +66,9 @@ func (l *Limit) Bound(server *http.Server, listener net.Listener) net.Listener {
 		next.ServeHTTP(w, r)
 	})
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if encrypted, ok := conn.(*tls.Conn); ok {
+			conn = encrypted.NetConn()
+		}
 		return context.WithValue(ctx, heldKey{}, conn)
 	}
 	return &bounded{Listener: listener, limit: l, own: &places{most: l.each}}

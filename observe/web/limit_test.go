@@ -1,11 +1,13 @@
 package web
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -194,4 +196,28 @@ func closedError(err error) error {
 		return nil
 	}
 	return err
+}
+
+// TestLimitOfTLS: a connection with TLS is busy while its handler runs, as others are.
+func TestLimitOfTLS(t *testing.T) {
+	lender := httptest.NewTLSServer(nil)
+	lender.Close()
+	c := on(anyPort)
+	c.TLS = &tls.Config{Certificates: lender.TLS.Certificates} //nolint:gosec // a test
+	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, limited := r.Context().Value(heldKey{}).(*held)
+		if !limited || conn.at[0] != nil || r.ProtoMajor != 1 {
+			http.Error(w, fmt.Sprintf("limited: %t, by %s", limited, r.Proto), http.StatusInternalServerError)
+		}
+	})
+	s := newServer(c)
+	started(t, s)
+	answer, err := lender.Client().Get("https://" + addressOf(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // the test ends
+	if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK {
+		t.Errorf("%s", text)
+	}
 }

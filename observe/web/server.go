@@ -1,12 +1,13 @@
 // Package web serves HTTP on a node. A [Server] keeps one handler at one address: the daemon runs
 // one for health and one for metrics. [Pages] is the handler of the metrics address: metrics, the
 // proxy's mode, its configuration, flags and state, and debugging, at the paths and in the formats
-// of kube-proxy v1.37, without authentication. The package knows nothing of the proxy: everything
+// of kube-proxy v1.37, without authentication of its own. The package knows nothing of the proxy: everything
 // that a page shows comes from a handler or a function, which it calls for each request.
 package web
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,6 +30,8 @@ type ServerConfig struct {
 	// connections of both, where the kernel can.
 	Address string
 	Handler http.Handler
+	// TLS makes the server speak HTTPS only; nil means HTTP.
+	TLS *tls.Config
 	// ForProbes sets short limits: 2 s for the header of a request, 10 s for its answer, 1 s to
 	// finish when the server stops, and one request for each connection. Otherwise an answer may
 	// take 30 s, and a profile as long as it was asked for besides.
@@ -141,6 +144,9 @@ func (s *Server) serve(ctx context.Context) error {
 	listener = newLimit(most, most).Bound(server, listener)
 	if s.config.Log != nil {
 		LogErrors(server, s.config.Log)
+		if s.config.TLS != nil { // any client can fail a handshake
+			server.ErrorLog, _ = zap.NewStdLogAt(s.config.Log, zap.DebugLevel)
+		}
 		s.config.Log.Info(s.config.Name+" listens", zap.Stringer("address", listener.Addr()))
 	}
 	address := listener.Addr()
@@ -152,7 +158,13 @@ func (s *Server) serve(ctx context.Context) error {
 		defer close(stopped)
 		stop(server, farewell)
 	})
-	err = server.Serve(listener)
+	if server.TLSConfig = s.config.TLS; server.TLSConfig != nil {
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true) // one request of a connection at a time, as the limit counts
+		err = server.ServeTLS(listener, "", "")
+	} else {
+		err = server.Serve(listener)
+	}
 	if !running() {
 		<-stopped
 		return nil

@@ -35,6 +35,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case rejection != nil:
 		rejected(w, rejection)
+	case r.Method == http.MethodPost && name != events:
+		s.review(w, r)
 	case r.Method == http.MethodPost:
 		s.create(w, r)
 	case query.Get("watch") != "":
@@ -52,7 +54,7 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	switch {
 	case s.reject[name] != nil:
 		return s.reject[name]
-	case name == events && method == http.MethodPost:
+	case method == http.MethodPost && (name == events || name == TokenReviews || name == SubjectAccessReviews):
 		return nil
 	case !served || method != http.MethodGet:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: name}, method)

@@ -1,6 +1,6 @@
 // Package apitest is a small API server for tests: it lists and watches the resources that a proxy
 // reads over HTTP, in JSON and protobuf, with and without streamed lists, supports selectors,
-// accepts events, keeps a history that can be compacted, and can be stopped and started again at
+// accepts events, reviews callers, keeps a history that can be compacted, and can be stopped and started again at
 // the same address. The tests of the API source, the scenarios, the simulation and the campaign use
 // it.
 //
@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"sync"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +38,9 @@ type Server struct {
 	// requests are those received so far, events the created ones.
 	requests []Request
 	events   []*eventsv1.Event
+	// tokens are users by their token, rights what each user may do.
+	tokens map[string]string
+	rights map[string]func(*authorizationv1.NonResourceAttributes) bool
 	// lagging is the state of the watch cache, if that is behind the store; otherwise nil.
 	lagging *store
 	// quorumless is set while etcd cannot say which state is the newest.
@@ -51,7 +55,8 @@ type Server struct {
 func New(listen Listen) (*Server, error) {
 	s := &Server{
 		listen: listen, address: "127.0.0.1:0", changed: make(chan struct{}), store: newStore(), streams: true,
-		reject: make(map[string]*apierrors.StatusError),
+		reject: make(map[string]*apierrors.StatusError), tokens: make(map[string]string),
+		rights: make(map[string]func(*authorizationv1.NonResourceAttributes) bool),
 	}
 	return s, s.Start()
 }

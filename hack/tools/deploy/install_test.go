@@ -108,3 +108,20 @@ func TestInstallTakesAnImage(t *testing.T) {
 		t.Errorf("%d images, want those of three containers", images)
 	}
 }
+
+// The overlay for a secured metrics address changes each endpoint of the ServiceMonitor, and gives the permissions.
+func TestSecuredOverlay(t *testing.T) {
+	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
+	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/secured"))
+	endpoints := strings.Count(overlay, "port: metrics\n")
+	for _, line := range []string{"scheme: https", "bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token", "insecureSkipVerify: true"} {
+		if n := strings.Count(overlay, line+"\n"); n != endpoints || n == 0 {
+			t.Errorf("%q is given %d times, for %d endpoints", line, n, endpoints)
+		}
+	}
+	for _, line := range []string{"name: system:auth-delegator", "- /metrics/services", "name: sluice-metrics-reader"} {
+		if !strings.Contains(overlay, line+"\n") {
+			t.Errorf("the overlay lacks %s", line)
+		}
+	}
+}

@@ -190,6 +190,14 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.healthz.endpoints", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.traffic.accounting", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.security.certFile", set: "/etc/tls/tls.crt",
+		wrong: map[string]string{"tls.crt": `: "tls.crt": must be an absolute path of a PEM file`}},
+	{field: "SluiceConfiguration.security.keyFile", set: "/etc/tls/tls.key", with: map[string]string{"SluiceConfiguration.security.certFile": "/etc/tls/tls.crt"},
+		wrong: map[string]string{"tls.key": `: "tls.key": must be an absolute path of a PEM file`}},
+	{field: "SluiceConfiguration.security.selfSigned", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.security.clientCAFile", set: "/etc/tls/ca.crt", with: map[string]string{"SluiceConfiguration.security.selfSigned": "true"},
+		wrong: map[string]string{"ca.crt": `: "ca.crt": must be an absolute path of a PEM file`}},
+	{field: "SluiceConfiguration.security.authorization", def: "delegated", set: "none", wrong: map[string]string{"all": `: "all": must be delegated or none`}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": must be an absolute path of a directory`}},
 }
 

@@ -216,6 +216,13 @@ var flagCases = []flagCase{
 	{name: "sluice-traffic-flow-log-file", set: "/var/log/flows.log", field: "SluiceConfiguration.traffic.flowLogFile", want: "/var/log/flows.log", precedence: wins},
 	{name: "sluice-traffic-endpoints", def: "false", set: "true", field: "SluiceConfiguration.traffic.endpoints", want: "true", precedence: wins},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
+	{name: "sluice-security-cert-file", set: "/tls.crt", field: "SluiceConfiguration.security.certFile", want: "/tls.crt", precedence: wins,
+		wrong: map[string]string{"tls.crt": `--sluice-security-cert-file "tls.crt": must be an absolute path of a PEM file`}},
+	{name: "sluice-security-key-file", set: "/tls.key", with: []string{"--sluice-security-cert-file=/tls.crt"}, field: "SluiceConfiguration.security.keyFile", want: "/tls.key", precedence: wins},
+	{name: "sluice-security-self-signed", def: "false", set: "true", field: "SluiceConfiguration.security.selfSigned", want: "true", precedence: wins},
+	{name: "sluice-security-client-ca-file", set: "/ca.crt", with: []string{"--sluice-security-self-signed"}, field: "SluiceConfiguration.security.clientCAFile", want: "/ca.crt", precedence: wins},
+	{name: "sluice-security-authorization", def: "delegated", set: "none", field: "SluiceConfiguration.security.authorization", want: "none", precedence: wins,
+		wrong: map[string]string{"all": `--sluice-security-authorization "all": must be delegated or none`}},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
 		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": must be roundRobin or leastConnections`}},
 	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", precedence: wins},
@@ -284,7 +291,11 @@ func TestFlagsBesideAFile(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			loaded, warnings := load(t, "--config", file, "--"+c.name+"="+c.set)
+			words := []string{"--config", file, "--" + c.name + "=" + c.set}
+			if c.precedence == wins && strings.HasPrefix(c.name, "sluice-") {
+				words = append(words, c.with...)
+			}
+			loaded, warnings := load(t, words...)
 			is := valueAt(loaded, c.field)
 			if c.precedence == loses {
 				said := "--" + c.name + " is ignored because --config is set"

@@ -252,12 +252,24 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Conntrack.BatchWindow.Duration, "sluice-conntrack-batch-window", p+"conntrack.batchWindow", "time to collect changes before stale conntrack entries are removed")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with individual metrics at /metrics, slowest first; /metrics/services includes all")
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "additional host names that requests to the metrics address may use; * allows all")
-	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (no authentication)")
+	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
+	f.bindSecurity()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")
 	f.without("sluice-max-delay", "1s, or the minimum interval if that is longer")
 	f.without("sluice-max-write-share", "0.25 in iptables mode without a minimum interval, otherwise 0")
 	f.without("sluice-audit-interval", "the sync period; in nftables mode 5m if that is 30s")
+}
+
+// bindSecurity adds the flags that protect the metrics address.
+func (f *Flags) bindSecurity() {
+	s, p := &f.sluice.Security, sluicePrefix+"security."
+	f.text(&s.CertFile, "sluice-security-cert-file", p+"certFile", "PEM file with the certificate of the metrics address, if that is not a loopback address")
+	f.text(&s.KeyFile, "sluice-security-key-file", p+"keyFile", "PEM file with the key of the certificate")
+	f.flag(&s.SelfSigned, "sluice-security-self-signed", p+"selfSigned", "sign a certificate for the metrics address, which clients cannot verify")
+	f.text(&s.ClientCAFile, "sluice-security-client-ca-file", p+"clientCAFile", "PEM file with the authorities of client certificates")
+	f.text(&s.Authorization, "sluice-security-authorization", p+"authorization",
+		"who gets answers over HTTPS: delegated (callers that the API server allows) or none (all)")
 }
 
 // bindLimits adds the flag about how much a Service may ask for.

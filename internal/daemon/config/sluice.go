@@ -43,6 +43,7 @@ type SluiceConfiguration struct {
 	SelfTest  SelfTestConfiguration  `json:"selfTest"`
 	Balancing BalancingConfiguration `json:"balancing"`
 	UI        UIConfiguration        `json:"ui"`
+	Security  SecurityConfiguration  `json:"security"`
 	State     StateConfiguration     `json:"state"`
 }
 
@@ -256,6 +257,51 @@ type UIConfiguration struct {
 	Enabled bool `json:"enabled"`
 }
 
+// SecurityConfiguration protects metricsBindAddress if other hosts reach it; see docs/security.md. It is on with a
+// certificate.
+type SecurityConfiguration struct {
+	// CertFile and KeyFile are PEM files with the server's certificate, with its chain, and the key. Without KeyFile,
+	// CertFile has both. They are read again when they change. Default: none.
+	CertFile string `json:"certFile"`
+	KeyFile  string `json:"keyFile"`
+	// SelfSigned makes the process sign a certificate, which clients cannot verify. Default: false.
+	SelfSigned bool `json:"selfSigned"`
+	// ClientCAFile is a PEM file with the authorities of client certificates. Default: none.
+	ClientCAFile string `json:"clientCAFile"`
+	// Authorization says who gets answers: AuthorizationDelegated asks the API server, AuthorizationNone answers
+	// everyone. Default: AuthorizationDelegated.
+	Authorization string `json:"authorization"`
+}
+
+// Values of SecurityConfiguration.Authorization.
+const (
+	AuthorizationDelegated = "delegated"
+	AuthorizationNone      = "none"
+)
+
+// On reports whether there is a certificate.
+func (s *SecurityConfiguration) On() bool { return s.CertFile != "" || s.SelfSigned }
+
+// check checks that the fields fit together.
+func (s *SecurityConfiguration) check(found *findings) {
+	const p = sluicePrefix + "security."
+	oneOf(found, "security.authorization", s.Authorization, "delegated or none", AuthorizationDelegated, AuthorizationNone)
+	for _, file := range [][2]string{{"certFile", s.CertFile}, {"keyFile", s.KeyFile}, {"clientCAFile", s.ClientCAFile}} {
+		if file[1] != "" && !filepath.IsAbs(file[1]) {
+			found.wrong(p+file[0], file[1], "an absolute path of a PEM file")
+		}
+	}
+	if s.KeyFile != "" && s.CertFile == "" {
+		found.wrong(p+"keyFile", s.KeyFile, "empty without security.certFile")
+	}
+	if s.SelfSigned && s.CertFile != "" {
+		found.wrong(p+"selfSigned", true, "false, because security.certFile is set")
+	}
+	if s.ClientCAFile != "" && !s.On() {
+		found.wrong(p+"clientCAFile", s.ClientCAFile, "empty without security.certFile or security.selfSigned")
+	}
+}
+
 // StateConfiguration is about state besides the rules that outlives the process.
 type StateConfiguration struct {
 	// Dir is the directory of the record of former kernel settings; the clean-up needs
@@ -300,6 +346,7 @@ func (s *SluiceConfiguration) setDefaults() {
 	setText(&s.NFTables.Offload, OffloadOff)
 	setText(&s.Userspace.Balancing, BalanceRoundRobin)
 	setText(&s.Traffic.FlowLog, FlowLogOff)
+	setText(&s.Security.Authorization, AuthorizationDelegated)
 	setText(&s.State.Dir, "/run/sluice")
 }
 
@@ -343,6 +390,7 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "traffic.flowLog", s.Traffic.FlowLog, "off, annotated or all", FlowLogOff, FlowLogAnnotated, FlowLogAll)
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
 	c.checkPace(found)
+	s.Security.check(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
 	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)
 	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)

@@ -27,6 +27,8 @@ var ids = map[string]string{
 	"rejected invalid configuration file; keeping the previous configuration":                           "configuration-rejected",
 	"configuration warning":                                                                             "configuration-warning",
 	"TCP connection limit reached; resetting new connections":                                           "connection-limit",
+	"cannot check callers of the metrics address; refusing them":                                        "review-failed",
+	"cannot load certificates of the metrics address; keeping the last valid ones":                      "certificate-invalid",
 	"cannot offload TCP connections to Services":                                                        "offload-failed",
 	"cannot count packets and bytes of connections":                                                     "accounting-failed",
 	"connection table under pressure":                                                                   "conntrack-pressure",

@@ -1,0 +1,183 @@
+// Package security protects the metrics address where other hosts reach it. [Certificates] are those of the
+// server, and follow their files. [Reviews] asks the API server who a caller is and what the caller may read.
+package security
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/sluice-proxy/sluice/internal/host/watch"
+)
+
+// Files say where certificates come from.
+type Files struct {
+	// Cert and Key are PEM files; without Key, Cert has both. Without Cert, the server signs its own certificate.
+	Cert, Key string
+	// ClientCA has the authorities of client certificates; empty if clients have none.
+	ClientCA string
+	// RequireClient rejects clients without a certificate.
+	RequireClient bool
+	// Name and Address are in a certificate that the server signs itself.
+	Name    string
+	Address net.IP
+}
+
+const (
+	// poll is how often files are read without an event.
+	poll = 10 * time.Second
+	// settle is how long a pair may be invalid before it is reported: a program may be writing it.
+	settle = time.Second
+	// renewal is the rest of its life when the server replaces a certificate of its own.
+	renewal = 30 * 24 * time.Hour
+)
+
+// Certificates are the certificates of one server. After a change that is invalid, the last good ones stay.
+type Certificates struct {
+	files Files
+	log   *zap.Logger
+	// current is nil until files were valid.
+	current atomic.Pointer[tls.Config]
+
+	// The following belongs to the goroutine of Run. loaded is the content of current.
+	loaded [][]byte
+	// signed is the pair that the server signed itself, and when it signs the next one.
+	signed    [][]byte
+	signNext  time.Time
+	problem   string
+	announced bool
+}
+
+// NewCertificates loads the files. Invalid ones are reported by Run, as Services matter more than metrics.
+func NewCertificates(files Files, log *zap.Logger) *Certificates {
+	c := &Certificates{files: files, log: log}
+	c.look(time.Now())
+	return c
+}
+
+// Config returns the configuration of a server. Each handshake uses the certificates of its time. Without
+// valid ones, it fails.
+func (c *Certificates) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if now := c.current.Load(); now != nil {
+				return now, nil
+			}
+			return nil, errors.New("no valid certificate (SluiceConfiguration.security)")
+		},
+	}
+}
+
+// Run follows the files until the context ends.
+func (c *Certificates) Run(ctx context.Context) {
+	(&watch.Follower{
+		Paths: func() (all []string) {
+			for _, file := range c.files.names() {
+				all = append(all, watch.WayTo(file)...)
+			}
+			return all
+		},
+		Quiet: 100 * time.Millisecond, Limit: time.Second,
+		Look: func(watch.Seen) time.Duration { return c.look(time.Now()) },
+	}).Run(ctx)
+}
+
+func (f *Files) names() []string {
+	return slices.DeleteFunc([]string{f.Cert, f.Key, f.ClientCA}, func(name string) bool { return name == "" })
+}
+
+// look loads the files if they have changed, and returns when to look again.
+func (c *Certificates) look(now time.Time) time.Duration {
+	content, err := c.read(now)
+	if err == nil && !slices.EqualFunc(content, c.loaded, slices.Equal) {
+		err = c.load(content)
+	}
+	switch {
+	case err == nil:
+		c.problem = ""
+	case err.Error() != c.problem:
+		c.problem, c.announced = err.Error(), false
+		return settle
+	case !c.announced:
+		c.announced = true
+		c.log.Warn("cannot load certificates of the metrics address; keeping the last valid ones", zap.Error(err))
+	}
+	return poll
+}
+
+// read returns the contents of certificate, key and authorities.
+func (c *Certificates) read(now time.Time) (content [][]byte, err error) {
+	if c.files.Cert != "" {
+		content, err = readAll([2]string{"certFile", c.files.Cert}, [2]string{"keyFile", cmp.Or(c.files.Key, c.files.Cert)})
+	} else {
+		content, err = c.sign(now)
+	}
+	if err != nil || c.files.ClientCA == "" {
+		return content, err
+	}
+	authorities, err := readAll([2]string{"clientCAFile", c.files.ClientCA})
+	return slices.Concat(content, authorities), err
+}
+
+func readAll(files ...[2]string) (all [][]byte, err error) {
+	for _, file := range files {
+		text, err := os.ReadFile(file[1])
+		if err != nil {
+			return nil, fmt.Errorf("SluiceConfiguration.security.%s: %w", file[0], err)
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+// sign returns a pair of the server's own, a new one if the last one ends soon.
+func (c *Certificates) sign(now time.Time) ([][]byte, error) {
+	if now.Before(c.signNext) {
+		return c.signed, nil
+	}
+	var addresses []net.IP
+	if c.files.Address != nil && !c.files.Address.IsUnspecified() {
+		addresses = append(addresses, c.files.Address)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(c.files.Name, addresses, nil)
+	if err != nil {
+		return nil, fmt.Errorf("SluiceConfiguration.security.selfSigned: %w", err)
+	}
+	const life = 365 * 24 * time.Hour // of the function above
+	c.signed, c.signNext = [][]byte{certificate, key}, now.Add(life-renewal)
+	return c.signed, nil
+}
+
+// load makes contents the current ones if they are valid.
+func (c *Certificates) load(content [][]byte) error {
+	pair, err := tls.X509KeyPair(content[0], content[1])
+	if err != nil {
+		return fmt.Errorf("SluiceConfiguration.security.certFile %q, keyFile %q: %w", c.files.Cert, c.files.Key, err)
+	}
+	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if len(content) > 2 {
+		next.ClientCAs, next.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+		if !next.ClientCAs.AppendCertsFromPEM(content[2]) {
+			return fmt.Errorf("SluiceConfiguration.security.clientCAFile %q: contains no certificate in PEM", c.files.ClientCA)
+		}
+		if c.files.RequireClient {
+			next.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+	}
+	c.current.Store(next)
+	c.loaded = content
+	c.log.Info("certificates of the metrics address loaded", zap.Time("notAfter", pair.Leaf.NotAfter))
+	return nil
+}

@@ -1,0 +1,215 @@
+package security
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// remembered bounds each cache.
+	remembered = 1000
+	// allowedFor and deniedFor are how long an answer of the API server is valid.
+	allowedFor, deniedFor = time.Minute, 10 * time.Second
+	// knownFor is how long a caller that was allowed goes before strangers.
+	knownFor = time.Hour
+	// reviewMax bounds the questions about one request, inFlight those of all requests.
+	reviewMax, inFlight = 5 * time.Second, 16
+	// strangersRate and strangersBurst bound the requests of unknown callers that ask the API server, per second.
+	strangersRate, strangersBurst = 5, 20
+	// tokenMax bounds a token, and pathMax a path that is asked about, in bytes.
+	tokenMax, pathMax = 16 << 10, 1 << 10
+)
+
+// Reviews asks the API server about callers, and remembers its answers for a short time. Any goroutine may use it.
+type Reviews struct {
+	tokens authentication.TokenReviewInterface
+	access authorization.SubjectAccessReviewInterface
+	// failed receives errors of questions. It must not block.
+	failed func(error)
+
+	places    chan struct{}
+	strangers flowcontrol.RateLimiter
+	// users are by the digest of their token. allowed and denied are by question, known by the digest of the caller.
+	// Strangers can only fill denied.
+	users, allowed, denied, known *cache.LRUExpireCache
+}
+
+// NewReviews makes reviews by a client of the API server, whose connections it uses.
+func NewReviews(client *rest.Config, failed func(error)) (*Reviews, error) {
+	return newReviews(client, failed, clock.RealClock{})
+}
+
+func newReviews(client *rest.Config, failed func(error), now cache.Clock) (*Reviews, error) {
+	client = rest.CopyConfig(client)
+	client.QPS, client.RateLimiter = -1, nil // strangers and places bound the requests
+	transport, err := rest.HTTPClientFor(client)
+	if err != nil {
+		return nil, fmt.Errorf("make the client for reviews: %w", err)
+	}
+	tokens, err := authentication.NewForConfigAndClient(client, transport)
+	if err != nil {
+		return nil, fmt.Errorf("make the client for reviews of tokens: %w", err)
+	}
+	access, err := authorization.NewForConfigAndClient(client, transport)
+	if err != nil {
+		return nil, fmt.Errorf("make the client for reviews of access: %w", err)
+	}
+	newCache := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(remembered, now) }
+	return &Reviews{
+		tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(), failed: failed,
+		places: make(chan struct{}, inFlight), strangers: flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst),
+		users: newCache(), allowed: newCache(), denied: newCache(), known: newCache(),
+	}, nil
+}
+
+// refusal is an answer to a caller that gets nothing else.
+type refusal struct {
+	code int
+	text string
+}
+
+func refuse(code int, format string, args ...any) *refusal {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// digest identifies a token or certificate in caches, which must not hold tokens.
+type digest [sha256.Size]byte
+
+// question is what is remembered with an answer. Verb and path are empty for the token alone.
+type question struct {
+	who        digest
+	verb, path string
+}
+
+// caller is who sent a request: a token, or the user of a certificate.
+type caller struct {
+	who   digest
+	token string
+	user  *authenticationv1.UserInfo
+}
+
+// callerOf returns the caller of a request. A verified client certificate goes before a token.
+func callerOf(r *http.Request) (*caller, *refusal) {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		leaf := r.TLS.VerifiedChains[0][0]
+		user := &authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: slices.Concat(leaf.Subject.Organization, []string{"system:authenticated"})}
+		return &caller{who: sha256.Sum256(leaf.Raw), user: user}, nil
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > tokenMax {
+		return nil, refuse(http.StatusUnauthorized, "unauthorized: send a token of the cluster (Authorization: Bearer) or a client certificate")
+	}
+	return &caller{who: sha256.Sum256([]byte(token)), token: token}, nil
+}
+
+// judge returns nil if the caller of a request may have the answer.
+func (r *Reviews) judge(request *http.Request) *refusal {
+	c, refused := callerOf(request)
+	if refused != nil {
+		return refused
+	}
+	q := question{c.who, strings.ToLower(request.Method), request.URL.Path}
+	if len(q.path) > pathMax {
+		return refuse(http.StatusRequestURITooLong, "path too long")
+	}
+	if known, done := r.recall(c, q); done {
+		return known
+	}
+	if _, known := r.known.Get(c.who); !known && !r.strangers.TryAccept() {
+		return refuse(http.StatusServiceUnavailable, "busy: too many unknown callers; try again later")
+	}
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	default:
+		return refuse(http.StatusServiceUnavailable, "busy: too many callers are being checked; try again later")
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), reviewMax)
+	defer cancel()
+	refused, err := r.ask(ctx, c, q)
+	if err == nil {
+		return refused
+	}
+	if request.Context().Err() == nil {
+		r.failed(err)
+	}
+	return refuse(http.StatusServiceUnavailable, "cannot check the caller: the API server gave no answer; try again later (the proxy's log has the error)")
+}
+
+// recall completes a caller with its user, and returns the answer if it is remembered.
+func (r *Reviews) recall(c *caller, q question) (*refusal, bool) {
+	if c.user == nil {
+		if refused, found := r.denied.Get(question{who: c.who}); found {
+			return refused.(*refusal), true
+		}
+		user, found := r.users.Get(c.who)
+		if !found {
+			return nil, false // a token that has ended is allowed nothing
+		}
+		c.user = user.(*authenticationv1.UserInfo)
+	}
+	if refused, found := r.denied.Get(q); found {
+		return refused.(*refusal), true
+	}
+	_, allowed := r.allowed.Get(q)
+	return nil, allowed
+}
+
+// ask asks the API server, and remembers what it answers.
+func (r *Reviews) ask(ctx context.Context, c *caller, q question) (*refusal, error) {
+	if c.user == nil {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token}}
+		answer, err := r.tokens.Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("TokenReview: %w", err)
+		}
+		if !answer.Status.Authenticated {
+			return r.deny(question{who: c.who}, refuse(http.StatusUnauthorized, "unauthorized: the API server does not accept the token")), nil
+		}
+		c.user = &answer.Status.User
+		r.users.Add(c.who, c.user, allowedFor)
+	}
+	answer, err := r.access.Create(ctx, accessReview(c.user, q), metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("SubjectAccessReview: %w", err)
+	}
+	if !answer.Status.Allowed {
+		return r.deny(q, refuse(http.StatusForbidden, "forbidden: user %.200q has no permission for verb %s of nonResourceURL %s", c.user.Username, q.verb, q.path)), nil
+	}
+	r.allowed.Add(q, true, allowedFor)
+	r.known.Add(q.who, true, knownFor)
+	return nil, nil
+}
+
+func (r *Reviews) deny(q question, refused *refusal) *refusal {
+	r.denied.Add(q, refused, deniedFor)
+	return refused
+}
+
+// accessReview asks whether a user may use a path.
+func accessReview(user *authenticationv1.UserInfo, q question) *authorizationv1.SubjectAccessReview {
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: q.path, Verb: q.verb},
+	}}
+}
