@@ -33,8 +33,8 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
 		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
 		return service.Random
-	case p.RandomOnly:
-		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
+	case p.NoBalancing[by] != "":
+		n.add(annotation(annotationBalancing), isRandom, "%s %s", by, p.NoBalancing[by])
 		return service.Random
 	}
 	return by

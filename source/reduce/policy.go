@@ -15,8 +15,8 @@ type Policy struct {
 	Addresses service.AddressPolicy
 	// Schedulers are the IPVS schedulers that a Service may choose.
 	Schedulers []string
-	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
-	RandomOnly bool
+	// NoBalancing has the algorithms that the node cannot do, with the reason.
+	NoBalancing map[service.Balancing]string
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
 	// NoEndpoints has the values that the mode of the node cannot do, with the reason.

@@ -93,20 +93,34 @@ func (o *Options) reach() string {
 	}
 }
 
-// Objects says what API objects may ask for in a mode.
-func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.Options {
+// Objects says what API objects may ask for with a backend.
+func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options {
 	return source.Options{
 		Warn:                     warn,
 		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
-			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
+			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(),
 			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
-			NoEndpoints: impossibleWithoutEndpoints(mode), NoDenyRanges: map[config.Mode]string{
+			NoEndpoints: impossibleWithoutEndpoints(b.Mode), NoDenyRanges: map[config.Mode]string{
 				config.ModeIPVS: "not possible in IPVS mode",
-			}[mode],
+			}[b.Mode],
 		},
 	}
+}
+
+// impossibleBalancing returns the algorithms that a node cannot do, with the reason.
+func (b *Backend) impossibleBalancing() map[service.Balancing]string {
+	impossible := map[service.Balancing]string{}
+	for by := range service.Balancing(len(service.Balancings())) {
+		switch {
+		case b.Mode == config.ModeIPTables && by != service.Random:
+			impossible[by] = "is not possible in iptables mode"
+		case b.NoHashing && by.Hashes():
+			impossible[by] = "needs the kernel option CONFIG_NFT_HASH, which this node lacks"
+		}
+	}
+	return impossible
 }
 
 // impossibleWithoutEndpoints returns what a mode cannot do with connections to a Service without endpoints.
