@@ -32,6 +32,9 @@
 // proxies then stay, stopped, and each of them also has a room in which a policy engine has its chains.
 // The table has the instructions of the node: those beyond an exchange over a direct link.
 //
+// With -balancing, each build of Sluice is measured with each algorithm. With -instructions, the kernel announces the
+// connections of all variants if one of them is leastConnections. Otherwise the proxies have ended, and it does not.
+//
 // With -node, each build of Sluice runs while connections stay open, and while others are opened and closed at a
 // rate. The table has the CPU time and memory of the process.
 //
