@@ -10,7 +10,7 @@ import (
 
 // Each proxy also gets a room with policies, and what a run stores has the names of the page.
 func TestInstructions(t *testing.T) {
-	o := options{variants: []variant{{kubeProxy, "/bin/true", ""}, {"sluice", "p", ""}, {name: none}}, services: []int{12}, rounds: 1}
+	o := options{variants: []variant{{name: kubeProxy, program: "/bin/true"}, {name: "sluice", program: "p"}, {name: none}}, services: []int{12}, rounds: 1}
 	o.families = small().families
 	o.countInstructions()
 	var names string

@@ -5,6 +5,7 @@
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
 //	go run ./packets -services 100,10000 -backends iptables-legacy -rounds 5 -output json
 //	go run ./packets -show monday.json,tuesday.json
+//	go run ./packets -balancing random,roundRobin,sourceHash -cases tcp-cluster-ip,udp-cluster-ip
 //	go run ./packets -instructions -sluice 'sluice=../bin/sluice,offload=../bin/sluice --sluice-nftables-offload=tcp'
 //
 // # Method
@@ -30,6 +31,9 @@
 // With -instructions, the machine is one whose clock counts executed instructions (hack/vm --icount). The
 // proxies then stay, stopped, and each of them also has a room in which a policy engine has its chains.
 // The table has the instructions of the node: those beyond an exchange over a direct link.
+//
+// With -balancing, each build of Sluice is measured with each algorithm. With -instructions, the kernel announces the
+// connections of all variants if one of them is leastConnections. Otherwise the proxies have ended, and it does not.
 //
 // With -node, each build of Sluice runs while connections stay open, and while others are opened and closed at a
 // rate. The table has the CPU time and memory of the process.
@@ -141,6 +145,7 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	directions := flags.String("directions", forwarded+","+local, "of forwarded and local")
 	only := flags.String("cases", "", "beginnings of the names of cases; empty means all")
 	services := flags.String("services", "1000", "numbers of Services")
+	balancing := flags.String("balancing", "", "algorithms of sluice.dev/balancing; each build of Sluice is measured with each of them")
 	flags.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service")
 	flags.IntVar(&o.rounds, "rounds", 15, "samples of each variant in each case")
 	flags.DurationVar(&o.sampling.duration, "sample", 40*time.Millisecond, "time of one sample")
@@ -153,13 +158,18 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	flags.BoolVar(&o.instructions, "instructions", false, "the clock of this machine counts instructions")
 	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {
-		var errs [6]error
+		var errs [7]error
 		o.variants, errs[0] = parseVariants(*proxy, *sluice, *bare)
 		o.backends, errs[1] = choose("backend", *backends, nftables, iptablesNFT, iptablesLegacy)
 		o.directions, errs[2] = choose("direction", *directions, forwarded, local)
 		o.families, errs[3] = parseFamilies(*families)
 		o.cases, errs[4] = chooseCases(*only)
 		o.services, errs[5] = parseSizes(*services)
+		if *balancing != "" {
+			var by []string
+			by, errs[6] = choose("algorithm", *balancing, service.Balancings()...)
+			o.variants = balanced(o.variants, by)
+		}
 		o.sampling.evict = make([]byte, max(0, *evict)<<20)
 		if o.endpoints < 2 || o.rounds < 1 || o.sampling.duration <= 0 {
 			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: must be at least 2, at least 1, more than 0",
@@ -190,7 +200,7 @@ func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 		if slices.ContainsFunc(all, func(v variant) bool { return v.name == name }) || name == floor || name == none {
 			return nil, fmt.Errorf("-sluice: the name %q is taken", name)
 		}
-		all = append(all, variant{name, path, words})
+		all = append(all, variant{name: name, program: path, words: words})
 	}
 	for i, v := range all {
 		path, err := filepath.Abs(v.program)
@@ -206,6 +216,20 @@ func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 		all = append(all, variant{name: floor}, variant{name: none})
 	}
 	return all, nil
+}
+
+// balanced returns the variants, with those of Sluice for each algorithm.
+func balanced(variants []variant, algorithms []string) (all []variant) {
+	for _, v := range variants {
+		if !v.isSluice() {
+			all = append(all, v)
+			continue
+		}
+		for _, by := range algorithms {
+			all = append(all, variant{v.name + "-" + by, v.program, v.words, by})
+		}
+	}
+	return all
 }
 
 // choose splits words and makes sure that each is one of those known.

@@ -28,9 +28,9 @@ func TestParseVariants(t *testing.T) {
 		bare          bool
 		want          []variant
 	}{
-		{a, b, true, []variant{{kubeProxy, a, ""}, {"sluice", b, ""}, {name: floor}, {name: none}}},
-		{"", a + "," + b, false, []variant{{"sluice", a, ""}, {"sluice-2", b, ""}}},
-		{b, "old=" + a + ",new=" + b + " --a --b=c", false, []variant{{kubeProxy, b, ""}, {"old", a, ""}, {"new", b, "--a --b=c"}}},
+		{a, b, true, []variant{{name: kubeProxy, program: a}, {name: "sluice", program: b}, {name: floor}, {name: none}}},
+		{"", a + "," + b, false, []variant{{name: "sluice", program: a}, {name: "sluice-2", program: b}}},
+		{b, "old=" + a + ",new=" + b + " --a --b=c", false, []variant{{name: kubeProxy, program: b}, {name: "old", program: a}, {name: "new", program: b, words: "--a --b=c"}}},
 		{b, "a=" + a + ",a=" + b, false, nil},
 		{b, "kube-proxy=" + a, false, nil},
 		{b, "floor=" + a, false, nil},
@@ -64,8 +64,12 @@ func TestOptionFlags(t *testing.T) {
 	if o, err := read(); err != nil || len(o.cases) != len(cases) || len(o.families) != 2 || len(o.directions) != 2 {
 		t.Errorf("without flags: %+v, %v", o, err)
 	}
+	if o, err := read("-balancing", "random,sourceHash"); err != nil || len(o.variants) != 5 || o.variants[2].name != "sluice-sourceHash" ||
+		o.variants[2].balancing != "sourceHash" || o.variants[2].program != a {
+		t.Errorf("by algorithm: %+v, %v", o.variants, err)
+	}
 	for _, words := range [][]string{
-		{"-services", "5"}, {"-services", "many"}, {"-services", "100,"}, {"-backends", "ipvs"}, {"-families", "4"},
+		{"-services", "5"}, {"-balancing", "fast"}, {"-services", "many"}, {"-services", "100,"}, {"-backends", "ipvs"}, {"-families", "4"},
 		{"-directions", ""}, {"-cases", "ping"}, {"-rounds", "0"}, {"-endpoints", "1"}, {"-sample", "0s"},
 		{"-sluice", "nowhere"}, {"-kube-proxy", "nowhere"},
 	} {

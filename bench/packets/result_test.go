@@ -86,7 +86,7 @@ func TestFailuresAreErrors(t *testing.T) {
 func TestResultsOfASeries(t *testing.T) {
 	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
 	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
-	s.variants = []variant{{kubeProxy, "/k", ""}, {"a", "/a", ""}, {"b", "/b", ""}, {"late", "/l", ""}, {name: floor}}
+	s.variants = []variant{{name: kubeProxy, program: "/k"}, {name: "a", program: "/a"}, {name: "b", program: "/b"}, {name: "late", program: "/l"}, {name: floor}}
 	one := &series{
 		benchCase: benchCase{name: "refused", goal: 0.95}, direction: local,
 		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}},

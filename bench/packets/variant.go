@@ -34,6 +34,8 @@ type variant struct {
 	name string
 	// program is the proxy, or empty. words are more flags for it.
 	program, words string
+	// balancing is the algorithm that its Services ask for; empty for none.
+	balancing string
 }
 
 func (v variant) isProxy() bool { return v.program != "" }
@@ -113,7 +115,7 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Stop()) }()
-	c.fill(api)
+	c.fill(api, v.balancing)
 	cmd := exec.Command(v.program, v.flags(backend, api.Address(), dir)...)
 	if _, variant, iptables := strings.Cut(backend, "-"); iptables {
 		path, err := rig.IPTables(filepath.Join(dir, "programs"), variant)

@@ -23,7 +23,9 @@ type adaptive struct {
 	dir     string
 	at      string
 	servers [10]net.Listener
-	mu      sync.Mutex
+	// zones gives endpoints hints for the zones a and b in turn.
+	zones bool
+	mu    sync.Mutex
 	// refused and late count connections that failed, and that took longer than a second; to counts answers.
 	refused, late int
 	slowest       time.Duration
@@ -60,7 +62,7 @@ func newAdaptive(t *testing.T) *adaptive {
 	return a
 }
 
-// listen starts an endpoint, which says its number to each client.
+// listen starts an endpoint, which says its number to each client, and repeats what the client says.
 func (a *adaptive) listen(i int) {
 	a.t.Helper()
 	l, err := net.Listen("tcp", endpointAt(i).String())
@@ -74,7 +76,7 @@ func (a *adaptive) listen(i int) {
 			}
 			go func() {
 				_, _ = fmt.Fprintf(c, "%d\n", i)
-				_, _ = io.Copy(io.Discard, c)
+				_, _ = io.Copy(c, c)
 				_ = c.Close()
 			}()
 		}
@@ -98,7 +100,11 @@ ports: [{name: web, port: 8080}]
 endpoints:
 `, annotations, time.Now().UTC().Format(time.RFC3339Nano))
 	for i := range n {
-		fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}}\n", endpointAt(i).Addr())
+		hints := ""
+		if a.zones {
+			hints = fmt.Sprintf(", hints: {forZones: [{name: %s}]}", []string{"a", "b"}[i%2])
+		}
+		fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}%s}\n", endpointAt(i).Addr(), hints)
 	}
 	next := filepath.Join(a.t.TempDir(), "next")
 	check(a.t, os.WriteFile(next, []byte(b.String()), 0o600))

@@ -187,7 +187,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 			s.log.Warn("cannot watch for rule changes; relying on periodic audits",
 				zap.String("domain", domain), zap.Error(err))
 		},
-		Objects: o.Objects(s.backend.Mode, func(w service.Warning) {
+		Objects: o.Objects(s.backend, func(w service.Warning) {
 			r.recorder.Warn(w)
 			r.warnings.Add(w)
 		}),

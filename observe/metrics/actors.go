@@ -125,6 +125,7 @@ func (m *Metrics) ended(key service.Key) {
 	for _, family := range service.Families {
 		m.unserved[family].replace(last.unserved[family], unserved{})
 	}
+	m.balanced.replace(last.balancing, service.Random)
 }
 
 // Actors counts what happens in the directory and to actors.
@@ -159,6 +160,8 @@ func (m *Metrics) Programmed(_ context.Context, family service.Family, view serv
 		// Inside the lock, so that the end of the actor takes back exactly what was put in.
 		m.unserved[family].replace(r.unserved[family], lacking)
 		r.unserved[family] = lacking
+		m.balanced.replace(r.balancing, view.Balancing)
+		r.balancing = view.Balancing
 	})
 }
 

@@ -156,6 +156,7 @@ type Metrics struct {
 	sources atomic.Pointer[sources]
 	// unserved counts service ports whose policy finds no local endpoint.
 	unserved service.PerFamily[unservedCounts]
+	balanced balancedCounts
 	// changes and lag have the last 15 minutes, repaired the last repair.
 	changes, lag recent
 	repaired     atomic.Pointer[Repair]
@@ -177,7 +178,7 @@ func New(config Config) (*Metrics, error) {
 	m := &Metrics{
 		config: config, registry: registry,
 		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
-		domains: map[string]*domain{}, records: newRecords(), began: time.Now(),
+		domains: map[string]*domain{}, records: newRecords(), balanced: newBalancedCounts(), began: time.Now(),
 	}
 	if config.Traffic != nil {
 		m.owners = newOwners()
@@ -188,6 +189,7 @@ func New(config Config) (*Metrics, error) {
 	registry.MustRegister(
 		collector{m.kube.descs(), m.collectKubeProxy},
 		collector{statusDescs(), m.collectStatus},
+		collector{[]*prometheus.Desc{balancedDesc}, m.collectBalanced},
 		collector{[]*prometheus.Desc{actorsDesc, abandonedDesc}, m.collectActors},
 		collector{serviceDescs(), m.collectServices},
 	)

@@ -175,6 +175,8 @@ type record struct {
 	// served says in which families the Service has ports.
 	served  service.PerFamily[bool]
 	running bool
+	// balancing is the algorithm of the last view that any family has.
+	balancing service.Balancing
 	// failures is nil for an actor that has never failed, and whose Service was never too large.
 	failures *failures
 	// timeline is nil before the first change. Copies of the record share it: read it under the

@@ -110,7 +110,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Ended{}})
 					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Started{Again: true}})
 				case 2:
-					view := service.View{Key: key}
+					view := service.View{Key: key, Balancing: service.Balancing(n % 3)}
 					view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: n%2 == 0}}
 					m.Programmed(context.Background(), service.IPv4, view)
 				case 3:
@@ -128,6 +128,11 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.records.len() != 0 {
 		t.Errorf("all Services have ended, and %d ports of %d Services are left", left, m.records.len())
+	}
+	for by := range m.balanced {
+		if left := m.balanced[by].Load(); left != 0 {
+			t.Errorf("all Services have ended, and %v has %d", service.Balancing(by), left)
+		}
 	}
 }
 

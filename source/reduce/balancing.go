@@ -33,11 +33,8 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
 		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
 		return service.Random
-	case by == service.LeastConnections && p.LeastUnobserved:
-		n.add(annotation(annotationBalancing), isRandom, unobserved, by)
-		return service.Random
-	case p.RandomOnly:
-		n.add(annotation(annotationBalancing), isRandom, "%s is not possible in iptables mode", by)
+	case p.NoBalancing[by] != "":
+		n.add(annotation(annotationBalancing), isRandom, "%s %s", by, p.NoBalancing[by])
 		return service.Random
 	}
 	return by
@@ -46,8 +43,8 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 // slowStartMin and slowStartMax bound the time of a slow start.
 const slowStartMin, slowStartMax = time.Second, time.Hour
 
-// unobserved is why a value has no effect.
-const unobserved = "%s needs balancing.observeConnections, which this node has not"
+// Unobserved is why a value has no effect on a node that does not observe connections.
+const Unobserved = "needs balancing.observeConnections, which is false on this node"
 
 func (p *Policy) adaptation(n *notes, annotations map[string]string) (a service.Adaptation) {
 	if text, asked := annotations[annotationSlowStart]; asked {
@@ -63,7 +60,7 @@ func (p *Policy) adaptation(n *notes, annotations map[string]string) (a service.
 	switch text := annotations[annotationOutlier]; strings.TrimSpace(text) {
 	case "passive":
 		if a.Outliers = !p.Unobserved; p.Unobserved {
-			n.add(annotation(annotationOutlier), "failing endpoints are not avoided", unobserved, "passive")
+			n.add(annotation(annotationOutlier), "failing endpoints are not avoided", "passive "+Unobserved)
 		}
 	case "", "off":
 	default:

@@ -12,6 +12,7 @@ import (
 )
 
 func TestBalancing(t *testing.T) {
+	impossible := Policy{NoBalancing: map[service.Balancing]string{service.RoundRobin: "is not possible here"}}
 	for name, c := range map[string]struct {
 		policy Policy
 		value  string
@@ -19,19 +20,18 @@ func TestBalancing(t *testing.T) {
 		want   service.Balancing
 		warned string
 	}{
-		"random":                  {value: "random"},
-		"round robin":             {value: "roundRobin", want: service.RoundRobin},
-		"spaces around":           {value: " sourceHash ", want: service.SourceHash},
-		"by connection":           {value: "connectionHash", want: service.ConnectionHash},
-		"unknown":                 {value: "fastest", warned: `unknown algorithm "fastest"; must be one of random, roundRobin, sourceHash, connectionHash`},
-		"another case":            {value: "RoundRobin", warned: "unknown algorithm"},
-		"empty":                   {value: "", warned: "unknown algorithm"},
-		"with affinity":           {value: "sourceHash", sticky: true, warned: "cannot be combined with spec.sessionAffinity ClientIP"},
-		"random with affinity":    {value: "random", sticky: true},
-		"in iptables mode":        {value: "roundRobin", policy: Policy{RandomOnly: true}, warned: "roundRobin is not possible in iptables mode"},
-		"least connections":       {value: "leastConnections", want: service.LeastConnections},
-		"unobserved":              {value: "leastConnections", policy: Policy{LeastUnobserved: true}, warned: "leastConnections needs balancing.observeConnections"},
-		"random in iptables mode": {value: "random", policy: Policy{RandomOnly: true}},
+		"random":               {value: "random"},
+		"round robin":          {value: "roundRobin", want: service.RoundRobin},
+		"spaces around":        {value: " sourceHash ", want: service.SourceHash},
+		"by connection":        {value: "connectionHash", want: service.ConnectionHash},
+		"unknown":              {value: "fastest", warned: `unknown algorithm "fastest"; must be one of random, roundRobin, sourceHash, connectionHash`},
+		"another case":         {value: "RoundRobin", warned: "unknown algorithm"},
+		"empty":                {value: "", warned: "unknown algorithm"},
+		"with affinity":        {value: "sourceHash", sticky: true, warned: "cannot be combined with spec.sessionAffinity ClientIP"},
+		"random with affinity": {value: "random", sticky: true},
+		"least connections":    {value: "leastConnections", want: service.LeastConnections},
+		"impossible":           {value: "roundRobin", policy: impossible, warned: "roundRobin is not possible here"},
+		"possible":             {value: "sourceHash", policy: impossible, want: service.SourceHash},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}

@@ -15,11 +15,10 @@ type Policy struct {
 	Addresses service.AddressPolicy
 	// Schedulers are the IPVS schedulers that a Service may choose.
 	Schedulers []string
-	// RandomOnly says that the rules of the node can choose endpoints at random only: iptables mode.
-	RandomOnly bool
-	// Unobserved says that the node does not observe connections to avoid endpoints, and LeastUnobserved that it does not
-	// observe those that leastConnections needs.
-	Unobserved, LeastUnobserved bool
+	// NoBalancing has the algorithms that the node cannot do, with the reason.
+	NoBalancing map[service.Balancing]string
+	// Unobserved says that the node does not observe connections to avoid endpoints.
+	Unobserved bool
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
 	// NoEndpoints has the values that the mode of the node cannot do, with the reason.

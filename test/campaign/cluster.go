@@ -92,10 +92,29 @@ func (c *cluster) fill() {
 	}
 }
 
+// annotations has what Services ask for, in turn. Releases that do not know an annotation ignore it.
+var annotations = []map[string]string{
+	{"sluice.dev/balancing": "roundRobin"},
+	{"sluice.dev/balancing": "sourceHash", "sluice.dev/slow-start": "5s"},
+	{"sluice.dev/balancing": "connectionHash", "sluice.dev/drain": "1h"},
+	{"sluice.dev/balancing": "leastConnections", "sluice.dev/deny-source-ranges": "198.51.100.0/24,2001:db8:dead::/48"},
+	{"sluice.dev/balancing": "random", "sluice.dev/slow-start": "5s", "sluice.dev/no-endpoints": "drop"},
+	{"sluice.dev/deny-source-ranges": "198.51.100.0/24", "sluice.dev/no-endpoints": "reject", "sluice.dev/drain": "1h"},
+}
+
+// annotated returns the annotations of Service n: half of the Services have some, unless a fault is tried.
+func (c *cluster) annotated(n int) map[string]string {
+	if c.faulty || n == rejectedNumber || n%2 != 0 {
+		return nil
+	}
+	return annotations[n/2%len(annotations)]
+}
+
 func (c *cluster) setService(n int) {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: serviceName(n), UID: "1", CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000, 0)),
+			Annotations: c.annotated(n),
 		},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),

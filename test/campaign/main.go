@@ -10,7 +10,7 @@
 // with which the campaign begins and which serves every Service, and two of different versions
 // whose renderer adds to one Service what no kernel accepts (see builds.go). A few Services change
 // their endpoints all the time, among pods that all answer, so every process has something to
-// write.
+// write. Half of the Services have annotations of balancing, drain deadlines and refusals.
 //
 // A client makes new TCP connections and asks UDP questions at a steady rate, at ClusterIPs and
 // node ports in both families, and holds long-lived sessions. Every exchange that does not succeed

@@ -31,6 +31,11 @@ func Check(family service.Family) error {
 	return probing(family, nil, (*prober).check)
 }
 
+// CheckHashing is Check for what Services that hash need in addition.
+func CheckHashing(family service.Family) error {
+	return probing(family, nil, func(p *prober) error { return p.each(render.Hashing(family)) })
+}
+
 func probing(family service.Family, inside func(func() error) error, probe func(*prober) error) error {
 	if inside == nil {
 		inside = here
@@ -62,10 +67,12 @@ func (p *prober) probe() error {
 	return p.rejectEarly()
 }
 
-// check tries all features. Without the first there is no other, and one error says it.
-func (p *prober) check() error {
+func (p *prober) check() error { return p.each(render.Features(p.d.Family)) }
+
+// each tries all features. Without the first there is no other, and one error says it.
+func (p *prober) each(features []render.Feature) error {
 	var missing []error
-	for i, f := range render.Features(p.d.Family) {
+	for i, f := range features {
 		err := p.try(f)
 		if isBusy(err) || errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("probe the kernel: %w", err)

@@ -17,6 +17,9 @@ func TestThisKernelHasAllThatIsNeeded(t *testing.T) {
 		if err := kernel.Probe(family, w.node.Do); err != nil {
 			t.Errorf("%s: %v", family, err)
 		}
+		if err := w.node.Do(func() error { return kernel.CheckHashing(family) }); err != nil {
+			t.Errorf("%s: %v", family, err)
+		}
 		var name unix.Utsname
 		if err := unix.Uname(&name); err != nil {
 			t.Fatal(err)

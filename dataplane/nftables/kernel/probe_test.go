@@ -114,3 +114,23 @@ func TestWithoutTablesOneLineSaysIt(t *testing.T) {
 		}
 	}
 }
+
+// TestHashingIsASeparateFeature: a kernel without it has all that other Services need.
+func TestHashingIsASeparateFeature(t *testing.T) {
+	for _, family := range service.Families {
+		for _, f := range render.Features(family) {
+			for _, r := range f.Chain.Rules {
+				for _, e := range r.Exprs {
+					if _, hashes := e.(*rules.Hash); hashes {
+						t.Errorf("%s: %s hashes", family, f.Name)
+					}
+				}
+			}
+		}
+		p := &prober{d: &rules.Headers[family], socket: &without{errno: unix.ENOENT}}
+		missing, ok := errors.AsType[*MissingError](p.each(render.Hashing(family)))
+		if !ok || missing.Need != "CONFIG_NFT_HASH" || missing.Family != family {
+			t.Errorf("%s: without hashing: %v", family, missing)
+		}
+	}
+}

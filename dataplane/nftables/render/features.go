@@ -64,6 +64,14 @@ func Features(family service.Family) []Feature {
 	}
 }
 
+// Hashing is what Services that hash need in addition.
+func Hashing(family service.Family) []Feature {
+	return []Feature{{
+		Name: "choice by a hash (jhash)", Need: "CONFIG_NFT_HASH",
+		Chain: probeChain(newRule(dialects[family]).numbered(2, service.SourceHash, 0).cmp([]byte{0, 0, 0, 1}, false).drop()),
+	}}
+}
+
 func probeChain(list ...*rule) rules.Chain {
 	c := newChain("probe")
 	for _, r := range list {

@@ -81,6 +81,12 @@ func checkNFTables(family service.Family) error {
 	return nftkernel.Check(family)
 }
 
+// LacksHashing reports whether the kernel lacks what Services that hash need in nftables mode. It changes nothing.
+func LacksHashing(family service.Family) bool {
+	_, lacks := errors.AsType[*nftkernel.MissingError](nftkernel.CheckHashing(family))
+	return lacks
+}
+
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6
 // even if that is disabled.
 func hasFamily(family service.Family, files sysctl.Files) error {

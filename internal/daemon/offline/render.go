@@ -99,7 +99,7 @@ func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, e
 	if err != nil {
 		return nil, err
 	}
-	cache, err := manifest.Load(dir, settings.Name, o.Objects(mode, func(w service.Warning) { observe.LogWarning(log.Logger, w) }))
+	cache, err := manifest.Load(dir, settings.Name, o.Objects(&setup.Backend{Mode: mode}, func(w service.Warning) { observe.LogWarning(log.Logger, w) }))
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func (p *preview) views(yield func(*service.View) bool) {
 
 // fill returns a complete cache.
 func (p *preview) fill(ctx context.Context, dir string) (*source.Cache, error) {
-	options := p.options.Objects(p.backend.Mode, func(w service.Warning) {
+	options := p.options.Objects(p.backend, func(w service.Warning) {
 		p.warned.Lock()
 		defer p.warned.Unlock()
 		p.warnings = append(p.warnings, w)

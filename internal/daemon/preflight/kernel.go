@@ -30,6 +30,7 @@ func (p *preflight) features(ctx context.Context) {
 			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
 		} else {
 			p.add("nftables "+family.String(), OK, "", "all required kernel features are available")
+			p.hashing(family)
 		}
 	}
 	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
@@ -54,6 +55,13 @@ func (p *preflight) features(ctx context.Context) {
 	p.resets()
 	p.variant(ctx)
 	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+}
+
+// hashing warns if Services cannot choose endpoints by a hash.
+func (p *preflight) hashing(family service.Family) {
+	if p.backend.Mode == config.ModeNFTables && backend.LacksHashing(family) {
+		p.add("hashing "+family.String(), Warn, "use a kernel with CONFIG_NFT_HASH", "Services with sluice.dev/balancing sourceHash or connectionHash choose endpoints at random")
+	}
 }
 
 // offload says whether the kernel can offload connections, and warns if the configuration asks in vain.

@@ -30,6 +30,8 @@ type Backend struct {
 	Variant iptkernel.Variant
 	// Choice has the reason for the mode; nil if the configuration names it.
 	Choice *backend.Choice
+	// NoHashing says that the kernel lacks what Services that hash need in nftables mode.
+	NoHashing bool
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptkernel.Variant
@@ -71,6 +73,9 @@ func NewBackend(
 	})
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
+	}
+	if err == nil && b.Mode == config.ModeNFTables {
+		b.NoHashing = backend.LacksHashing(b.Domains[0].Family)
 	}
 	return b, err
 }

@@ -93,22 +93,37 @@ func (o *Options) reach() string {
 	}
 }
 
-// Objects says what API objects may ask for in a mode.
-func (o *Options) Objects(mode config.Mode, warn func(service.Warning)) source.Options {
+// Objects says what API objects may ask for with a backend.
+func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options {
 	return source.Options{
 		Warn:                     warn,
 		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
-			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, RandomOnly: mode == config.ModeIPTables,
-			Unobserved:      !*o.Sluice.Balancing.ObserveConnections && mode != config.ModeUserspace,
-			LeastUnobserved: !*o.Sluice.Balancing.ObserveConnections && mode == config.ModeNFTables,
-			Drain:           o.Sluice.Balancing.DrainDeadline.Duration,
-			NoEndpoints:     impossibleWithoutEndpoints(mode), NoDenyRanges: map[config.Mode]string{
+			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(o),
+			Unobserved:  !*o.Sluice.Balancing.ObserveConnections && b.Mode != config.ModeUserspace,
+			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
+			NoEndpoints: impossibleWithoutEndpoints(b.Mode), NoDenyRanges: map[config.Mode]string{
 				config.ModeIPVS: "not possible in IPVS mode",
-			}[mode],
+			}[b.Mode],
 		},
 	}
+}
+
+// impossibleBalancing returns the algorithms that a node cannot do, with the reason.
+func (b *Backend) impossibleBalancing(o *Options) map[service.Balancing]string {
+	impossible := map[service.Balancing]string{}
+	for by := range service.Balancing(len(service.Balancings())) {
+		switch {
+		case b.Mode == config.ModeIPTables && by != service.Random:
+			impossible[by] = "is not possible in iptables mode"
+		case b.NoHashing && by.Hashes():
+			impossible[by] = "needs the kernel option CONFIG_NFT_HASH, which this node lacks"
+		case by == service.LeastConnections && b.Mode == config.ModeNFTables && !*o.Sluice.Balancing.ObserveConnections:
+			impossible[by] = reduce.Unobserved
+		}
+	}
+	return impossible
 }
 
 // impossibleWithoutEndpoints returns what a mode cannot do with connections to a Service without endpoints.

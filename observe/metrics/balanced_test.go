@@ -1,0 +1,37 @@
+package metrics
+
+import (
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// TestBalancedServices: each Service counts once, however many families serve it and however often it changes.
+func TestBalancedServices(t *testing.T) {
+	m := listedMetrics(t, 4)
+	program := func(n int, by service.Balancing) {
+		for _, family := range service.Families {
+			m.Programmed(t.Context(), family, service.View{Key: serviceKey(n), Balancing: by})
+		}
+	}
+	counts := func(want ...int64) {
+		t.Helper()
+		for i, n := range want {
+			if got := m.balanced[i+1].Load(); got != n {
+				t.Errorf("%v: %d Services, want %d", service.Balancing(i+1), got, n)
+			}
+		}
+	}
+	program(0, service.RoundRobin)
+	program(1, service.RoundRobin)
+	program(2, service.LeastConnections)
+	program(3, service.Random)
+	counts(2, 0, 0, 1)
+	program(1, service.SourceHash)
+	program(0, service.Random)
+	counts(0, 1, 0, 1)
+	m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(2), What: supervisor.Ended{}})
+	program(2, service.LeastConnections) // too late
+	counts(0, 1, 0, 0)
+}
