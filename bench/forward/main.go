@@ -23,6 +23,13 @@
 //
 //	go run ./forward -sluice ../bin/sluice -services 10000
 //
+// With -faults, one of ten endpoints refuses or drops new connections for 20 s, which the API does not report, and then
+// answers again. Five client addresses make 100 connections per second each. A connection is late if its first answer
+// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In forged,
+// reset, policy and flap no endpoint fails, and Sluice must suspect none:
+//
+//	go run ./forward -faults refuse,blackhole -modes nftables,iptables,userspace -output json
+//
 // The table has the median of the rounds, for the losses their sum. Run it on a quiet machine.
 package main
 
@@ -46,6 +53,10 @@ type settings struct {
 	load        time.Duration
 	rounds      int
 	services    int
+	faults      string
+	modes       string
+	kubeProxy   string
+	output      string
 }
 
 var modes = []string{"nftables", "userspace"}
@@ -58,6 +69,10 @@ func main() {
 	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
+	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, policy, flap, or the beginnings of their names")
+	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
+	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy")
+	flag.StringVar(&s.output, "output", "table", "with -faults: table or json")
 	flag.Parse()
 	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
 }
@@ -66,6 +81,9 @@ func compare(ctx context.Context, s settings) error {
 	var err error
 	if s.sluice, err = filepath.Abs(s.sluice); err != nil {
 		return err
+	}
+	if s.faults != "" {
+		return compareFailing(ctx, s)
 	}
 	m := rig.ThisMachine(ctx)
 	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)
