@@ -87,8 +87,10 @@ func compareFailing(ctx context.Context, s settings) error {
 	if err != nil {
 		return fmt.Errorf("-faults: %w", err)
 	}
-	if s.kubeProxy, err = filepath.Abs(s.kubeProxy); err != nil {
-		return err
+	if s.kubeProxy != "" {
+		if s.kubeProxy, err = filepath.Abs(s.kubeProxy); err != nil {
+			return err
+		}
 	}
 	report := failingReport{Machine: rig.ThisMachine(ctx)}
 	for _, fault := range faults {
@@ -96,7 +98,7 @@ func compareFailing(ctx context.Context, s settings) error {
 			continue
 		}
 		for _, subject := range subjectsOf(strings.Split(s.modes, ",")) {
-			if fault.harmless && !subject.passive {
+			if fault.harmless && !subject.passive || subject.kubeProxy && s.kubeProxy == "" {
 				continue
 			}
 			one, err := play(ctx, s, subject, fault)

@@ -150,9 +150,9 @@ func (s *stage) used() (time.Duration, error) {
 	return used.Sum(), err
 }
 
-// ejections returns how often the proxy has suspected an endpoint. kube-proxy never does.
+// ejections returns how often the proxy has suspected an endpoint. Without the annotation it never does.
 func (s *stage) ejections(ctx context.Context) (int, error) {
-	if s.of.kubeProxy {
+	if !s.of.passive {
 		return 0, nil
 	}
 	text, err := rig.Get(ctx, s.node, "http://127.0.0.1:10249/metrics")
@@ -161,7 +161,7 @@ func (s *stage) ejections(ctx context.Context) (int, error) {
 	}
 	_, rest, found := strings.Cut(string(text), "\nsluice_endpoint_ejections_total ")
 	if !found {
-		return 0, nil // in a mode without suspects
+		return 0, errors.New("the proxy does not count ejections")
 	}
 	value, _, _ := strings.Cut(rest, "\n")
 	n, err := strconv.ParseFloat(value, 64)

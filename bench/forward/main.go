@@ -71,7 +71,7 @@ func main() {
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
 	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, policy, flap, or the beginnings of their names")
 	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
-	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy")
+	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy; empty leaves it out")
 	flag.StringVar(&s.output, "output", "table", "with -faults: table or json")
 	flag.Parse()
 	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
