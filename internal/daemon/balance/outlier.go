@@ -23,7 +23,7 @@ const (
 )
 
 // outliers judges the endpoints of one Service by the fate of new connections. It is pure: its owner passes in what
-// happened and the time. Its functions report whether the suspects have changed.
+// happened and the time. Its functions report whether suspects have changed, or who is one.
 //
 //	good ──three failures in a row──► suspect ──pause──► trial ──a connection begins──► trying
 //	 ▲                                   ▲                                                │
@@ -109,8 +109,8 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 	w.answers[0], w.discredited = answer{e, now}, false
 	s.failures = s.failures[:0]
 	if s.state == trial || s.state == trying {
-		changed = s.out()
 		s.state, s.last = good, now
+		changed = true
 	}
 	// It may be the first to say that the failures of another endpoint are not the client's.
 	for other, s := range o.endpoints {
@@ -236,19 +236,18 @@ func (o *outliers) tick(now time.Time) (changed bool) {
 }
 
 // calm reports whether all endpoints are good.
-func (o *outliers) calm() bool {
-	for _, s := range o.endpoints {
-		if s.state != good {
-			return false
-		}
-	}
-	return true
+func (o *outliers) calm() bool { return len(o.accused()) == 0 }
+
+// suspects returns the endpoints that are to get no connections, and accused those and the ones on trial.
+func (o *outliers) suspects() []netip.AddrPort { return o.those((*suspicion).out) }
+
+func (o *outliers) accused() []netip.AddrPort {
+	return o.those(func(s *suspicion) bool { return s.state != good })
 }
 
-// suspects returns the endpoints that are to get no connections.
-func (o *outliers) suspects() (all []netip.AddrPort) {
+func (o *outliers) those(is func(*suspicion) bool) (all []netip.AddrPort) {
 	for e, s := range o.endpoints {
-		if s.out() {
+		if is(s) {
 			all = append(all, e)
 		}
 	}
@@ -256,10 +255,16 @@ func (o *outliers) suspects() (all []netip.AddrPort) {
 	return all
 }
 
+// tries reports whether the connection of a trial is under way.
+func (o *outliers) tries(e netip.AddrPort) bool {
+	s := o.endpoints[e]
+	return s != nil && s.state == trying
+}
+
 // forget drops all suspicions, since no more connections are seen.
 func (o *outliers) forget() (changed bool) {
 	for e, s := range o.endpoints {
-		changed = changed || s.out()
+		changed = changed || s.state != good
 		o.endpoints[e] = &suspicion{}
 	}
 	clear(o.clients)

@@ -24,8 +24,10 @@ type tracked struct {
 	least      bool
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
-	// published is what the actor knows, and next the earliest time of the next change of weights.
+	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
+	// next change of weights.
 	published *service.Observed
+	told      []netip.AddrPort
 	next      time.Time
 }
 
