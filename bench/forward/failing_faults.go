@@ -23,6 +23,7 @@ var faults = []fault{
 	{name: "blackhole", begin: func(s *stage) (func() error, error) { return s.drop("ip daddr " + failingAt().Addr().String()) }},
 	{name: "forged", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(forgedRange, false) }},
 	{name: "reset", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(forgedRange, true) }},
+	{name: "few-reset", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(fewForged, true) }},
 	{name: "policy", harmless: true, spares: true, begin: func(s *stage) (func() error, error) {
 		return s.drop("ip saddr " + s.sources[len(s.sources)-1].String())
 	}},

@@ -45,7 +45,7 @@ func endpointFailing(n int) netip.AddrPort {
 func failingAt() netip.AddrPort { return endpointFailing(3) }
 
 // forgedRange are addresses that the client's host does not have. The node sends it their answers.
-var forgedRange = netip.MustParsePrefix("10.200.0.0/16")
+var forgedRange, fewForged = netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("10.200.0.0/26")
 
 // newStage starts everything, and waits until the Service answers.
 func newStage(ctx context.Context, s settings, of subject, dir string) (_ *stage, err error) {

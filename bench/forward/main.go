@@ -25,8 +25,16 @@
 //
 // With -faults, one of ten endpoints refuses or drops new connections for 20 s, which the API does not report, and then
 // answers again. Five client addresses make 100 connections per second each. A connection is late if its first answer
-// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In forged,
-// reset, policy and flap no endpoint fails, and Sluice must suspect none:
+// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In these faults
+// no endpoint fails, and Sluice must suspect none, except in few-reset, where it can:
+//
+//	forged     2,000 first packets per second, with random source addresses out of 65,536
+//	reset      each of them is followed by a reset; the endpoints see half of both
+//	few-reset  the same with 64 addresses
+//	policy     the pods drop the packets of one client address, which does not count
+//	flap       the API removes an endpoint or adds it every 200 ms
+//
+// An example:
 //
 //	go run ./forward -faults refuse,blackhole -modes nftables,iptables,userspace -output json
 //
@@ -69,7 +77,7 @@ func main() {
 	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
-	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, policy, flap, or the beginnings of their names")
+	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, few-reset, policy, flap, or the beginnings of their names")
 	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
 	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy; empty leaves it out")
 	flag.StringVar(&s.output, "output", "table", "with -faults: table or json")
