@@ -129,29 +129,15 @@ func play(ctx context.Context, s settings, of subject, fault fault) (one failing
 		defer func() { err = errors.Join(err, st.close()) }()
 		load := st.startLoad(ctx)
 		defer load.stop()
-		began := time.Now()
 		if !rig.Sleep(ctx, calm) {
 			return ctx.Err()
 		}
-		if one.CPU, err = st.used(); err != nil {
-			return err
-		}
 		failed := time.Now()
-		end, err := fault.begin(st)
-		if err != nil {
-			return err
-		}
-		// Connections that began in the window have to end before the fault does.
-		rig.Sleep(ctx, window)
-		used, err := st.used()
-		one.CPU = used - one.CPU
-		rig.Sleep(ctx, patience)
-		ended := time.Now()
-		if err = errors.Join(err, ctx.Err(), end()); err != nil {
+		if err := st.suffer(ctx, fault, &one); err != nil {
 			return err
 		}
 		if !fault.harmless {
-			if one.Again, err = load.again(ctx, ended); err != nil {
+			if one.Again, err = load.again(ctx, time.Now()); err != nil {
 				return err
 			}
 		}
@@ -160,12 +146,29 @@ func play(ctx context.Context, s settings, of subject, fault fault) (one failing
 		if fault.spares {
 			spared = st.sources[len(st.sources)-1]
 		}
-		one.Before, _ = load.count(began, failed, spared)
+		one.Before, _ = load.count(failed.Add(-calm), failed, spared)
 		one.During, one.Lasted = load.count(failed, failed.Add(window), spared)
 		one.Ejections, err = st.ejections(ctx)
 		return err
 	})
 	return one, err
+}
+
+// suffer lets the fault last until the connections that began in the window have ended.
+func (s *stage) suffer(ctx context.Context, fault fault, one *failing) error {
+	before, err := s.used()
+	if err != nil {
+		return err
+	}
+	end, err := fault.begin(s)
+	if err != nil {
+		return err
+	}
+	rig.Sleep(ctx, window)
+	used, err := s.used()
+	one.CPU = used - before
+	rig.Sleep(ctx, patience)
+	return errors.Join(err, ctx.Err(), end())
 }
 
 // failingTable prints the results.
