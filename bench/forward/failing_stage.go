@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,7 +97,8 @@ func (s *stage) startProxy(settings settings, dir string) (*netns.Daemon, error)
 	program := settings.kubeProxy
 	if !s.of.kubeProxy {
 		program = settings.sluice
-		words = append([]string{"proxy"}, append(words, "--sluice-state-dir", filepath.Join(dir, "state"))...)
+		words = slices.Concat([]string{"proxy"}, words, []string{"--sluice-state-dir", filepath.Join(dir, "state")},
+			strings.Fields(settings.words))
 	}
 	return netns.StartDaemon(s.node, filepath.Join(dir, "log"), exec.Command(program, words...))
 }

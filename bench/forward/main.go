@@ -64,6 +64,7 @@ type settings struct {
 	faults      string
 	modes       string
 	kubeProxy   string
+	words       string
 	output      string
 }
 
@@ -80,6 +81,7 @@ func main() {
 	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, few-reset, policy, flap, or the beginnings of their names")
 	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
 	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy; empty leaves it out")
+	flag.StringVar(&s.words, "sluice-flags", "", "with -faults: more flags for Sluice")
 	flag.StringVar(&s.output, "output", "table", "with -faults: table or json")
 	flag.Parse()
 	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
