@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -21,6 +22,14 @@ type fault struct {
 var faults = []fault{
 	{name: "refuse", begin: refuse},
 	{name: "blackhole", begin: func(s *stage) (func() error, error) { return s.drop("ip daddr " + failingAt().Addr().String()) }},
+	{name: "refuse-forged", begin: func(s *stage) (func() error, error) {
+		end, err := s.forge(forgedRange, false)
+		if err != nil {
+			return end, err
+		}
+		again, err := refuse(s)
+		return func() error { return errors.Join(again(), end()) }, err
+	}},
 	{name: "forged", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(forgedRange, false) }},
 	{name: "reset", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(forgedRange, true) }},
 	{name: "few-reset", harmless: true, begin: func(s *stage) (func() error, error) { return s.forge(fewForged, true) }},

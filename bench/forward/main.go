@@ -25,8 +25,9 @@
 //
 // With -faults, one of ten endpoints refuses or drops new connections for 20 s, which the API does not report, and then
 // answers again. Five client addresses make 100 connections per second each. A connection is late if its first answer
-// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In these faults
-// no endpoint fails, and Sluice must suspect none, except in few-reset, where it can:
+// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In
+// refuse-forged, the packets of forged arrive at the same time. In the other faults no endpoint fails, and Sluice must
+// suspect none, except in few-reset, where it can:
 //
 //	forged     2,000 first packets per second, with random source addresses out of 65,536
 //	reset      each of them is followed by a reset; the endpoints see half of both
@@ -78,7 +79,7 @@ func main() {
 	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
-	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, forged, reset, few-reset, policy, flap, or the beginnings of their names")
+	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, refuse-forged, forged, reset, few-reset, policy, flap, or the beginnings of their names")
 	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
 	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy; empty leaves it out")
 	flag.StringVar(&s.words, "sluice-flags", "", "with -faults: more flags for Sluice")

@@ -131,7 +131,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	w := o.witness(client, now)
 	if w.failed.by.IsValid() && w.failed.by != e && w.failed.at.After(w.answers[0].at) && !w.discredited {
 		w.discredited = true
-		changed = o.acquit(now)
+		changed = o.acquit(client)
 	}
 	w.failed = answer{e, now}
 	switch {
@@ -154,10 +154,16 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	return true
 }
 
-// acquit lets suspects go whose failures turn out to be those of clients that others fail, too.
-func (o *outliers) acquit(now time.Time) (changed bool) {
-	for e, s := range o.endpoints {
-		if s.out() && len(s.failures) > 0 && !o.convicts(e, s, now) {
+// acquit withdraws the failures of a client that others fail, too, and lets suspects go without enough others. Clients that
+// were forgotten have been believed.
+func (o *outliers) acquit(client netip.Addr) (changed bool) {
+	by := func(f failure) bool { return f.client == client }
+	for _, s := range o.endpoints {
+		if !s.out() || !slices.ContainsFunc(s.failures, by) {
+			continue
+		}
+		s.failures = slices.DeleteFunc(s.failures, by)
+		if !suffice(s.failures) {
 			s.state, s.failures = good, nil
 			changed = true
 		}
@@ -178,16 +184,17 @@ func (s *suspicion) suspect(now time.Time) {
 
 // convicts reports whether the failures of an endpoint are its own.
 func (o *outliers) convicts(e netip.AddrPort, s *suspicion, now time.Time) bool {
-	count, first, several := 0, netip.Addr{}, false
-	for _, f := range s.failures {
-		if now.Sub(f.at) > evidenceAge || !o.clients[f.client].believed(e, now) {
-			continue
-		}
-		count++
-		several = several || first.IsValid() && f.client != first
-		first = f.client
+	if len(s.failures) < inRow {
+		return false
 	}
-	return count >= inRow && several
+	return suffice(slices.DeleteFunc(slices.Clone(s.failures), func(f failure) bool {
+		return now.Sub(f.at) > evidenceAge || !o.clients[f.client].believed(e, now)
+	}))
+}
+
+// suffice reports whether there are enough failures, of several clients.
+func suffice(all []failure) bool {
+	return len(all) >= inRow && slices.ContainsFunc(all, func(f failure) bool { return f.client != all[0].client })
 }
 
 // believed reports whether another endpoint answered the client lately, and no two failed it since.
@@ -197,7 +204,8 @@ func (w *witness) believed(e netip.AddrPort, now time.Time) bool {
 	})
 }
 
-// witness returns what is known of a client. Without room, those are forgotten whose answers are old, and then any.
+// witness returns what is known of a client. Without room, those are forgotten whose answers are old, then those without
+// an answer, and then any.
 func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 	w := o.clients[client]
 	if w != nil {
@@ -207,6 +215,9 @@ func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 		maps.DeleteFunc(o.clients, func(_ netip.Addr, w *witness) bool {
 			return now.Sub(w.answers[0].at) > evidenceAge && now.Sub(w.failed.at) > evidenceAge
 		})
+	}
+	if len(o.clients) >= clientsMax {
+		maps.DeleteFunc(o.clients, func(_ netip.Addr, w *witness) bool { return !w.answers[0].by.IsValid() })
 	}
 	for other := range o.clients {
 		if len(o.clients) < clientsMax {

@@ -165,6 +165,25 @@ func TestAcquittal(t *testing.T) {
 	w.expect("in the long run")
 }
 
+// TestForgedClientsAcquitNone: a suspect stays one when its witnesses are forgotten, since forged clients take their room.
+func TestForgedClientsAcquitNone(t *testing.T) {
+	w, r := newWorld(t, 4), rand.New(rand.NewPCG(1, 2))
+	w.warm(3)
+	for i := range 3 {
+		w.connect(i, 1, false)
+	}
+	for range 4 * clientsMax {
+		c := 1000 + r.IntN(60000)
+		w.connect(c, []int{0, 2, 3}[r.IntN(3)], true)
+		w.connect(c, 2, false)
+		w.connect(c, 3, false)
+		w.connect(r.IntN(3), []int{0, 2, 3}[r.IntN(3)], true)
+		w.connect(r.IntN(3), 2, true)
+		w.connect(r.IntN(3), 3, true)
+		w.expect("among forged clients", 1)
+	}
+}
+
 // TestHarmlessFailures: none of these says that an endpoint fails.
 func TestHarmlessFailures(t *testing.T) {
 	cases := map[string]func(w *world, r *rand.Rand){
