@@ -173,6 +173,11 @@ bench-forward: build ## compare userspace mode with nftables mode
 	$(call install,$(PACKAGES))
 	cd bench && $(GO) run ./forward $(ARGS)
 
+# make bench-failing ARGS='-faults refuse,blackhole -modes nftables -output json'
+bench-failing: build bin/e2e-kubeproxy ## measure what an endpoint that fails costs clients, with kube-proxy and Sluice
+	$(call install,$(PACKAGES) nftables)
+	cd bench && $(GO) run ./forward -faults refuse,blackhole,forged,reset,policy,flap $(ARGS)
+
 # make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
 bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy bin/e2e-kubeproxy-1.36 ## compare two releases of kube-proxy and Sluice on one node with a real API server
 	$(call install,$(PACKAGES) nftables)

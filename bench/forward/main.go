@@ -23,6 +23,22 @@
 //
 //	go run ./forward -sluice ../bin/sluice -services 10000
 //
+// With -faults, one of ten endpoints refuses or drops new connections for 20 s, which the API does not report, and then
+// answers again. Five client addresses make 100 connections per second each. A connection is late if its first answer
+// takes more than 0.5 s, and fails if it is reset or takes more than 5 s; those of the first 15 s count. In
+// refuse-forged, the packets of forged arrive at the same time. In the other faults no endpoint fails, and Sluice must
+// suspect none, except in few-reset, where it can:
+//
+//	forged     2,000 first packets per second, with random source addresses out of 65,536
+//	reset      each of them is followed by a reset; the endpoints see half of both
+//	few-reset  the same with 64 addresses
+//	policy     the pods drop the packets of one client address, which does not count
+//	flap       the API removes an endpoint or adds it every 200 ms
+//
+// An example:
+//
+//	go run ./forward -faults refuse,blackhole -modes nftables,iptables,userspace -output json
+//
 // The table has the median of the rounds, for the losses their sum. Run it on a quiet machine.
 package main
 
@@ -46,6 +62,11 @@ type settings struct {
 	load        time.Duration
 	rounds      int
 	services    int
+	faults      string
+	modes       string
+	kubeProxy   string
+	words       string
+	output      string
 }
 
 var modes = []string{"nftables", "userspace"}
@@ -58,6 +79,11 @@ func main() {
 	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
 	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
+	flag.StringVar(&s.faults, "faults", "", "play these faults instead: refuse, blackhole, refuse-forged, forged, reset, few-reset, policy, flap, or the beginnings of their names")
+	flag.StringVar(&s.modes, "modes", "nftables,iptables,userspace", "with -faults: of nftables, iptables, ipvs and userspace")
+	flag.StringVar(&s.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "with -faults: the real kube-proxy; empty leaves it out")
+	flag.StringVar(&s.words, "sluice-flags", "", "with -faults: more flags for Sluice")
+	flag.StringVar(&s.output, "output", "table", "with -faults: table or json")
 	flag.Parse()
 	rig.Main("forward", func(ctx context.Context) error { return compare(ctx, s) })
 }
@@ -66,6 +92,9 @@ func compare(ctx context.Context, s settings) error {
 	var err error
 	if s.sluice, err = filepath.Abs(s.sluice); err != nil {
 		return err
+	}
+	if s.faults != "" {
+		return compareFailing(ctx, s)
 	}
 	m := rig.ThisMachine(ctx)
 	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)

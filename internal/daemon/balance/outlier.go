@@ -23,7 +23,7 @@ const (
 )
 
 // outliers judges the endpoints of one Service by the fate of new connections. It is pure: its owner passes in what
-// happened and the time. Its functions report whether the suspects have changed.
+// happened and the time. Its functions report whether suspects have changed, or who is one.
 //
 //	good ──three failures in a row──► suspect ──pause──► trial ──a connection begins──► trying
 //	 ▲                                   ▲                                                │
@@ -113,8 +113,8 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 	w.answers[0], w.discredited = answer{e, now}, false
 	s.failures = s.failures[:0]
 	if s.state == trial || s.state == trying {
-		changed = s.out()
 		s.state, s.last = good, now
+		changed = true
 	}
 	if s.state == good {
 		delete(o.failing, e)
@@ -138,7 +138,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	w := o.witness(client, now)
 	if w.failed.by.IsValid() && w.failed.by != e && w.failed.at.After(w.answers[0].at) && !w.discredited {
 		w.discredited = true
-		changed = o.acquit(now)
+		changed = o.acquit(client)
 	}
 	w.failed = answer{e, now}
 	switch {
@@ -162,10 +162,16 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	return true
 }
 
-// acquit lets suspects go whose failures turn out to be those of clients that others fail, too.
-func (o *outliers) acquit(now time.Time) (changed bool) {
+// acquit withdraws the failures of a client that others fail, too, and lets suspects go without enough others. Clients that
+// were forgotten have been believed.
+func (o *outliers) acquit(client netip.Addr) (changed bool) {
+	by := func(f failure) bool { return f.client == client }
 	for e, s := range o.failing {
-		if s.out() && len(s.failures) > 0 && !o.convicts(e, s, now) {
+		if !s.out() || !slices.ContainsFunc(s.failures, by) {
+			continue
+		}
+		s.failures = slices.DeleteFunc(s.failures, by)
+		if !suffice(s.failures) {
 			s.state, s.failures = good, nil
 			delete(o.failing, e)
 			changed = true
@@ -187,16 +193,17 @@ func (s *suspicion) suspect(now time.Time) {
 
 // convicts reports whether the failures of an endpoint are its own.
 func (o *outliers) convicts(e netip.AddrPort, s *suspicion, now time.Time) bool {
-	count, first, several := 0, netip.Addr{}, false
-	for _, f := range s.failures {
-		if now.Sub(f.at) > evidenceAge || !o.clients[f.client].believed(e, now) {
-			continue
-		}
-		count++
-		several = several || first.IsValid() && f.client != first
-		first = f.client
+	if len(s.failures) < inRow {
+		return false
 	}
-	return count >= inRow && several
+	return suffice(slices.DeleteFunc(slices.Clone(s.failures), func(f failure) bool {
+		return now.Sub(f.at) > evidenceAge || !o.clients[f.client].believed(e, now)
+	}))
+}
+
+// suffice reports whether there are enough failures, of several clients.
+func suffice(all []failure) bool {
+	return len(all) >= inRow && slices.ContainsFunc(all, func(f failure) bool { return f.client != all[0].client })
 }
 
 // believed reports whether another endpoint answered the client lately, and no two failed it since.
@@ -206,7 +213,8 @@ func (w *witness) believed(e netip.AddrPort, now time.Time) bool {
 	})
 }
 
-// witness returns what is known of a client. Without room, those are forgotten whose answers are old, and then any.
+// witness returns what is known of a client. Without room, those are forgotten whose answers are old, then those without
+// an answer, and then any.
 func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 	w := o.clients[client]
 	if w != nil {
@@ -216,6 +224,9 @@ func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 		maps.DeleteFunc(o.clients, func(_ netip.Addr, w *witness) bool {
 			return now.Sub(w.answers[0].at) > evidenceAge && now.Sub(w.failed.at) > evidenceAge
 		})
+	}
+	if len(o.clients) >= clientsMax {
+		maps.DeleteFunc(o.clients, func(_ netip.Addr, w *witness) bool { return !w.answers[0].by.IsValid() })
 	}
 	for other := range o.clients {
 		if len(o.clients) < clientsMax {
@@ -245,19 +256,35 @@ func (o *outliers) tick(now time.Time) (changed bool) {
 }
 
 // calm reports whether all endpoints are good.
-func (o *outliers) calm() bool {
-	for _, s := range o.failing {
-		if s.state != good {
-			return false
+func (o *outliers) calm() bool { return len(o.accused()) == 0 }
+
+// suspects returns the endpoints that are to get no connections, and accused those and the ones on trial.
+func (o *outliers) suspects() []netip.AddrPort { return o.those((*suspicion).out) }
+
+func (o *outliers) accused() []netip.AddrPort {
+	return o.those(func(s *suspicion) bool { return s.state != good })
+}
+
+func (o *outliers) those(is func(*suspicion) bool) (all []netip.AddrPort) {
+	for e, s := range o.failing {
+		if is(s) {
+			all = append(all, e)
 		}
 	}
-	return true
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+// tries reports whether the connection of a trial is under way.
+func (o *outliers) tries(e netip.AddrPort) bool {
+	s := o.endpoints[e]
+	return s != nil && s.state == trying
 }
 
 // forget drops all suspicions, since no more connections are seen.
 func (o *outliers) forget() (changed bool) {
 	for e, s := range o.endpoints {
-		changed = changed || s.out()
+		changed = changed || s.state != good
 		o.endpoints[e] = &suspicion{}
 	}
 	clear(o.clients)

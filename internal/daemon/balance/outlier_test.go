@@ -1,12 +1,16 @@
 package balance
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // world is a Service whose connections a test decides about.
@@ -172,6 +176,25 @@ func TestAcquittal(t *testing.T) {
 	w.expect("in the long run")
 }
 
+// TestForgedClientsAcquitNone: a suspect stays one when its witnesses are forgotten, since forged clients take their room.
+func TestForgedClientsAcquitNone(t *testing.T) {
+	w, r := newWorld(t, 4), rand.New(rand.NewPCG(1, 2))
+	w.warm(3)
+	for i := range 3 {
+		w.connect(i, 1, false)
+	}
+	for range 4 * clientsMax {
+		c := 1000 + r.IntN(60000)
+		w.connect(c, []int{0, 2, 3}[r.IntN(3)], true)
+		w.connect(c, 2, false)
+		w.connect(c, 3, false)
+		w.connect(r.IntN(3), []int{0, 2, 3}[r.IntN(3)], true)
+		w.connect(r.IntN(3), 2, true)
+		w.connect(r.IntN(3), 3, true)
+		w.expect("among forged clients", 1)
+	}
+}
+
 // TestHarmlessFailures: none of these says that an endpoint fails.
 func TestHarmlessFailures(t *testing.T) {
 	cases := map[string]func(w *world, r *rand.Rand){
@@ -217,5 +240,72 @@ func TestHarmlessFailures(t *testing.T) {
 				t.Errorf("%d clients are remembered", n)
 			}
 		})
+	}
+}
+
+// TestTrialOfASilentEndpoint: the connection of a trial stays until it fails, after the patience for answers, and is deleted
+// then. The endpoint remains one suspect.
+func TestTrialOfASilentEndpoint(t *testing.T) {
+	var told []Event
+	deleted := 0
+	w := newWorker(New(Config{
+		Observe: func(service.Key, *service.Observed) {},
+		Listen:  func(e Event) { told = append(told, e) },
+		Delete: func(_ context.Context, _ service.Family, entries []conntrack.Entry) error {
+			deleted += len(entries)
+			return nil
+		},
+	}))
+	all, present := addresses(3)
+	key, now := service.Key{Namespace: "demo", Name: "web"}, time.Unix(1_000_000, 0)
+	s := &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}, outliers: newOutliers()}
+	s.take(present, true, nil)
+	w.services[key] = s
+	port := uint16(1000)
+	happen := func(c, e int, kind conntrack.EventKind, state string) {
+		if kind == conntrack.Began {
+			port++
+		}
+		a := announced{key: key, at: now}
+		a.event.Kind, a.event.State, a.event.Protocol, a.event.Answerer = kind, state, service.TCP.Number(), all[e]
+		a.event.From, a.event.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
+		w.handle(&a)
+	}
+	pass := func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); {
+			now = now.Add(look)
+			w.tick(t.Context(), now)
+		}
+	}
+	avoid := func() { // as the kernel does after a change
+		w.purge[purged{key, all[1]}] = true
+		w.deleteUnanswered(t.Context())
+	}
+	for c := range 3 {
+		happen(c, 0, conntrack.Began, "")
+		happen(c, 0, conntrack.Changed, "SYN_RECV")
+	}
+	for c := range 3 {
+		happen(c, 1, conntrack.Began, "")
+	}
+	pass(patience)
+	if avoid(); deleted != 3 || len(told) != 1 {
+		t.Fatalf("silent: %d deleted, told %v", deleted, told)
+	}
+	pass(pauseMin)
+	happen(0, 1, conntrack.Began, "")
+	if avoid(); deleted != 3 {
+		t.Fatal("the trial was not awaited")
+	}
+	pass(patience)
+	if got := s.outliers.endpoints[all[1]]; got.state != suspect || deleted != 4 {
+		t.Errorf("after the trial: state %d, %d deleted", got.state, deleted)
+	}
+	pass(2 * pauseMin)
+	happen(0, 1, conntrack.Began, "")
+	happen(0, 1, conntrack.Changed, "SYN_RECV")
+	want := []Event{{key, all[1], true}, {key, all[1], false}}
+	if now, ever := w.Tally(); !slices.Equal(told, want) || now != 0 || ever != 1 {
+		t.Errorf("told %v; %d of %d are suspects", told, now, ever)
 	}
 }

@@ -45,6 +45,8 @@ type Config struct {
 	// Outliers says that endpoints that fail are avoided here, and Least that weights follow open connections. Otherwise
 	// the kernel's or the process's own means do.
 	Outliers, Least bool
+	// Delete deletes entries of the connection table.
+	Delete func(context.Context, service.Family, []conntrack.Entry) error
 	// Listen receives what was decided. It must not block.
 	Listen func(Event)
 	// Failed is told why connections are not observed, and nil before the next attempt.
@@ -130,7 +132,7 @@ type worker struct {
 	failed bool
 	// uneasy are the Services with suspects or trials, and shifting those whose weights change with time.
 	uneasy, shifting map[service.Key]*tracked
-	// purge are suspects whose connections without an answer are deleted once the kernel avoids them.
+	// purge are suspects whose connections without an answer are deleted. True means that the kernel avoids them.
 	purge map[purged]bool
 }
 
@@ -192,8 +194,9 @@ func (w *worker) takeAll(ctx context.Context, now time.Time) {
 	w.mu.Unlock()
 	for key, p := range changed {
 		w.take(key, now)
-		w.deleteUnanswered(ctx, key, p)
+		w.avoided(key, p)
 	}
+	w.deleteUnanswered(ctx)
 	w.attend(ctx, now)
 }
 
@@ -268,24 +271,39 @@ func (w *worker) leave(t *tracked) {
 
 // publish tells the actor what it does not know yet.
 func (w *worker) publish(t *tracked, now time.Time) {
-	o := t.observed(now)
-	if o.Equal(t.published) {
-		return
+	if o := t.observed(now); !o.Equal(t.published) {
+		w.mark(t.key, t.published, o)
+		t.published = o
+		w.config.Observe(t.key, o)
 	}
-	before := t.published
-	t.published = o
-	w.config.Observe(t.key, o)
-	w.tell(t.key, before, o)
+	w.tell(t)
 }
 
-// tell reports the suspects that are new, and those that are none any more.
-func (w *worker) tell(key service.Key, before, after *service.Observed) {
-	report := func(in, other *service.Observed, suspect bool) {
+// mark remembers the endpoints that the kernel is to avoid from now on.
+func (w *worker) mark(key service.Key, before, after *service.Observed) {
+	each := func(in, other *service.Observed, do func(purged)) {
 		if in == nil {
 			return
 		}
 		for _, e := range in.Endpoints {
-			if o, _ := other.Of(e.AddrPort); !e.Suspect || o.Suspect {
+			if o, _ := other.Of(e.AddrPort); e.Suspect && !o.Suspect {
+				do(purged{key, e.AddrPort})
+			}
+		}
+	}
+	each(after, before, func(p purged) { w.purge[p] = false })
+	each(before, after, func(p purged) { delete(w.purge, p) })
+}
+
+// tell reports the suspects that are new, and those that are none any more. One on trial still is one.
+func (w *worker) tell(t *tracked) {
+	var now []netip.AddrPort
+	if t.outliers != nil {
+		now = t.outliers.accused()
+	}
+	report := func(in, other []netip.AddrPort, suspect bool) {
+		for _, e := range in {
+			if slices.Contains(other, e) {
 				continue
 			}
 			w.mu.Lock()
@@ -295,16 +313,12 @@ func (w *worker) tell(key service.Key, before, after *service.Observed) {
 				w.suspects--
 			}
 			w.mu.Unlock()
-			if suspect {
-				w.purge[purged{key, e.AddrPort}] = true
-			} else {
-				delete(w.purge, purged{key, e.AddrPort})
-			}
-			w.config.Listen(Event{key, e.AddrPort, suspect})
+			w.config.Listen(Event{t.key, e, suspect})
 		}
 	}
-	report(after, before, true)
-	report(before, after, false)
+	report(now, t.told, true)
+	report(t.told, now, false)
+	t.told = now
 }
 
 // judged publishes the suspects of a Service if they have changed.
@@ -320,24 +334,33 @@ func (w *worker) judged(t *tracked, changed bool, now time.Time) {
 	}
 }
 
-// deleteUnanswered deletes the connections without an answer to suspects that the kernel avoids now: the next packets of their
-// clients choose another endpoint.
-func (w *worker) deleteUnanswered(ctx context.Context, key service.Key, p *programmed) {
+// avoided notes that the kernel avoids suspects.
+func (w *worker) avoided(key service.Key, p *programmed) {
 	for suspect := range w.purge {
-		e := suspect.endpoint
-		view := p.views[service.FamilyOf(e.Addr())]
-		if suspect.key != key || view == nil || reaches(view, e) {
+		view := p.views[service.FamilyOf(suspect.endpoint.Addr())]
+		if suspect.key == key && view != nil && !reaches(view, suspect.endpoint) {
+			w.purge[suspect] = true
+		}
+	}
+}
+
+// deleteUnanswered deletes the connections without an answer to suspects that the kernel avoids now: the next packets of
+// their clients choose another endpoint. The connection of a trial stays until it has its outcome.
+func (w *worker) deleteUnanswered(ctx context.Context) {
+	for suspect, avoided := range w.purge {
+		if t := w.find(suspect.key); !avoided || t != nil && t.outliers != nil && t.outliers.tries(suspect.endpoint) {
 			continue
 		}
 		delete(w.purge, suspect)
 		var entries []conntrack.Entry
 		for of, c := range w.connections.open {
-			if c.key == key && c.endpoint == e && !c.replied {
+			if c.key == suspect.key && c.endpoint == suspect.endpoint && !c.replied {
 				entries = append(entries, c.entry)
 				w.drop(of, c)
 			}
 		}
-		if err := conntrack.Delete(ctx, service.FamilyOf(e.Addr()), entries); err != nil && ctx.Err() == nil {
+		family := service.FamilyOf(suspect.endpoint.Addr())
+		if err := w.config.Delete(ctx, family, entries); err != nil && ctx.Err() == nil {
 			w.config.Failed(err)
 		}
 	}
@@ -368,6 +391,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 			delete(w.uneasy, key)
 		}
 	}
+	w.deleteUnanswered(ctx)
 	w.weigh(now)
 	if !w.retry.IsZero() {
 		w.attend(ctx, now)

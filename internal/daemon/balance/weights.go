@@ -26,8 +26,10 @@ type tracked struct {
 	outliers   *outliers // nil unless asked for
 	// followed counts the connections that are followed.
 	followed int
-	// published is what the actor knows, and next the earliest time of the next change of weights.
+	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
+	// next change of weights.
 	published *service.Observed
+	told      []netip.AddrPort
 	next      time.Time
 }
 

@@ -11,12 +11,18 @@ func TestImpossibleBalancing(t *testing.T) {
 	for _, c := range []struct {
 		backend  Backend
 		possible []service.Balancing
+		blind    bool
 	}{
-		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
-		{Backend{Mode: config.ModeNFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}},
-		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}},
+		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}, false},
+		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash}, true},
+		{Backend{Mode: config.ModeIPVS}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}, true},
+		{Backend{Mode: config.ModeNFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}, false},
+		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}, false},
 	} {
-		impossible := c.backend.impossibleBalancing()
+		observe := !c.blind
+		o := Options{}
+		o.Sluice.Balancing.ObserveConnections = &observe
+		impossible := c.backend.impossibleBalancing(&o)
 		for _, by := range c.possible {
 			if why := impossible[by]; why != "" {
 				t.Errorf("%+v: %v %s", c.backend, by, why)
