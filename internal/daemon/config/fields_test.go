@@ -189,6 +189,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.healthz.endpoints", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.traffic.accounting", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.inspection.bindAddress", set: "0.0.0.0:10253", wrong: map[string]string{"10253": `: 10253: ` + wantText, "0.0.0.0": `: "0.0.0.0": ` + wantAddress}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": must be an absolute path of a directory`}},
 }
 
