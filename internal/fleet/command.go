@@ -59,7 +59,7 @@ an error in the command line.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand()} {
+	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand(), f.waitCommand(), f.diffCommand(), f.topCommand(), f.explainCommand()} {
 		f.bind(c)
 		root.AddCommand(c)
 	}
