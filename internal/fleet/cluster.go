@@ -83,6 +83,14 @@ func (f *flags) connect() (*cluster, error) {
 	return made, err
 }
 
+// connectAll returns a cluster and its proxies.
+func (f *flags) connectAll(ctx context.Context) (c *cluster, all []proxy, note string, err error) {
+	if c, err = f.connect(); err == nil {
+		all, note, err = c.proxies(ctx)
+	}
+	return c, all, note, err
+}
+
 // proxies returns the proxies of all nodes in the order of their names. A node without a pod of Sluice has an error. The
 // note says what is missing; it is empty if nothing is.
 func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err error) {

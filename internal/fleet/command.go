@@ -102,7 +102,27 @@ func (f *flags) check() error {
 	return nil
 }
 
-// print prints a report in the wanted format; table prints it for people.
+// report is the answer of a command.
+type report interface {
+	// print prints tables for people.
+	print(to io.Writer, wide bool) error
+	// verdict returns the error with which the command ends.
+	verdict() error
+}
+
+// show prints a report, and returns its verdict.
+func (f *flags) show(cmd *cobra.Command, r report, err error) error {
+	if err != nil {
+		return err
+	}
+	err = f.print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.output == "wide") })
+	if err != nil {
+		return err
+	}
+	return r.verdict()
+}
+
+// print prints an answer in the wanted format; table prints it for people.
 func (f *flags) print(to io.Writer, report any, table func(io.Writer) error) error {
 	var text bytes.Buffer
 	var err error
@@ -125,11 +145,14 @@ func (f *flags) print(to io.Writer, report any, table func(io.Writer) error) err
 	return err
 }
 
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return misused("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+// arguments rejects another number of arguments than these.
+func arguments(wanted ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(wanted) {
+			return nil
+		}
+		return misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
 	}
-	return nil
 }
 
 // objectNamed returns the name in an argument such as svc/web; kinds are the words that may precede it.

@@ -144,17 +144,17 @@ func TestExplainAsksTheNodeOfThePod(t *testing.T) {
 func TestWrongCommandLinesOfTheOtherCommands(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{
-		"wait":                      "expected one argument, svc/NAME",
+		"wait":                      `the arguments must be "svc/NAME", got ""`,
 		"wait svc/web --nodes 0":    `--nodes "0": must be a number`,
 		"wait svc/web --nodes 101%": `--nodes "101%"`,
 		"wait svc/web --for ready":  `--for "ready": must be applied`,
 		"wait --gone ten":           `--gone: endpoint "ten"`,
-		"wait svc/web --gone ::1":   "takes no arguments",
+		"wait svc/web --gone ::1":   `the arguments must be "", got `,
 		"wait svc/web --timeout 0s": "--timeout 0s: must be positive",
-		"diff one":                  "expected the names of two nodes",
-		"top":                       "expected one argument, services",
+		"diff one":                  `must be "NODE NODE", got "one"`,
+		"top":                       `must be "services"`,
 		"top services --by age":     `--by "age": must be connections`,
-		"explain pod/a":             "expected two arguments",
+		"explain pod/a":             `must be "pod/NAME svc/NAME"`,
 	} {
 		_, err := s.run(t, strings.Fields(words)...)
 		if _, usage := errors.AsType[UsageError](err); !usage || !strings.Contains(err.Error(), want) {

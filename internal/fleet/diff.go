@@ -34,34 +34,16 @@ func (f *flags) diffCommand() *cobra.Command {
 nodes. Numbers of endpoints may differ for good reasons: traffic policies and zones. The exit
 status is 1 if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return misused("%s: expected the names of two nodes, got %q", cmd.CommandPath(), strings.Join(args, " "))
-			}
-			return nil
-		},
+		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, err := f.diff(cmd.Context(), [2]string(args))
-			if err != nil {
-				return err
-			}
-			if err := f.print(cmd.OutOrStdout(), report, report.print); err != nil {
-				return err
-			}
-			if n := len(report.Differences); n > 0 {
-				return fmt.Errorf("%d differences", n)
-			}
-			return nil
+			return f.show(cmd, report, err)
 		},
 	}
 }
 
 func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) {
-	c, err := f.connect()
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := c.proxies(ctx)
+	_, all, _, err := f.connectAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +106,14 @@ func valuesOf(s *inspect.Service) [len(compared)]string {
 	}
 }
 
-func (r *diffReport) print(to io.Writer) error {
+func (r *diffReport) verdict() error {
+	if n := len(r.Differences); n > 0 {
+		return fmt.Errorf("%d differences", n)
+	}
+	return nil
+}
+
+func (r *diffReport) print(to io.Writer, _ bool) error {
 	if len(r.Differences) == 0 {
 		_, err := fmt.Fprintf(to, "%s and %s do not differ\n", r.Nodes[0], r.Nodes[1])
 		return err

@@ -22,12 +22,7 @@ func (f *flags) explainCommand() *cobra.Command {
 explain does on the node of the pod. The port is a name or a number; a Service with one port
 needs none.`,
 		Example: "  kubectl sluice explain pod/web-5d9c svc/db:postgres -n shop\n  kubectl sluice explain pod/web-5d9c svc/kube-dns.kube-system:dns -n shop",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return misused("%s: expected two arguments, pod/NAME and svc/NAME, got %q", cmd.CommandPath(), strings.Join(args, " "))
-			}
-			return nil
-		},
+		Args:    arguments("pod/NAME", "svc/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pod, err := objectNamed(args[0], "pod", "pods", "po")
 			if err != nil {

@@ -104,10 +104,10 @@ func TestWhereSaysWhyNot(t *testing.T) {
 func TestWrongCommandLines(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{
-		"where":                         "expected one argument, svc/NAME",
+		"where":                         `the arguments must be "svc/NAME", got ""`,
 		"where pod/web":                 `"pod/web": must be svc/NAME`,
 		"where svc/shop/web":            "must be svc/NAME",
-		"status x":                      "takes no arguments",
+		"status x":                      `the arguments must be "", got `,
 		"status --parallel 0":           "--parallel 0: must be from 1 to 512",
 		"status --output table2":        "must be wide, json or yaml",
 		"status --node-timeout 0s":      "must be positive",

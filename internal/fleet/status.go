@@ -23,16 +23,10 @@ func (f *flags) statusCommand() *cobra.Command {
 		Long: `Show one line about each node: mode, version, Services, pending and quarantined Services,
 the delay of endpoint changes, and findings. Nodes with problems come first.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
-		Args:    noArguments,
+		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := f.status(cmd.Context(), problems)
-			if err != nil {
-				return err
-			}
-			if err := f.print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.output == "wide") }); err != nil {
-				return err
-			}
-			return incomplete(report.Silent, report.Total)
+			return f.show(cmd, report, err)
 		},
 	}
 	cmd.Flags().BoolVar(&problems, "problems", false, "leave out nodes without problems")
@@ -75,11 +69,7 @@ type nodeStatus struct {
 
 // status asks all nodes.
 func (f *flags) status(ctx context.Context, problems bool) (*statusReport, error) {
-	c, err := f.connect()
-	if err != nil {
-		return nil, err
-	}
-	all, note, err := c.proxies(ctx)
+	_, all, note, err := f.connectAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +122,8 @@ func (n *nodeStatus) gravity() int {
 		return 0
 	}
 }
+
+func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
 func (r *statusReport) print(to io.Writer, wide bool) error {
 	heads := []string{"NODE", "MODE", "VERSION", "UP", "SERVICES", "PENDING", "QUARANTINED", "LAG P99"}

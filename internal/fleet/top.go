@@ -27,25 +27,17 @@ func (f *flags) topCommand() *cobra.Command {
 		Long: `Show the Services with the most traffic, added up over all nodes. Each node reports the
 ` + "1000 Services with the most traffic there, so sums of small Services can be too low.",
 		Example: "  kubectl sluice top services --by bytes --since 5m",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] != "services" {
-				return misused("%s: expected one argument, services, got %q", cmd.CommandPath(), strings.Join(args, " "))
+		Args:    arguments("services"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] != q.Kind {
+				return misused("%q: must be %s", args[0], q.Kind)
 			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := q.Check(); err != nil {
 				return misused("--%w", err)
 			}
 			q.Namespace = f.namespace
 			report, err := f.top(cmd.Context(), q)
-			if err != nil {
-				return err
-			}
-			if err := f.print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.output == "wide") }); err != nil {
-				return err
-			}
-			return incomplete(report.Silent, report.Total)
+			return f.show(cmd, report, err)
 		},
 	}
 	cmd.Flags().StringVar(&q.By, "by", "", "sort by "+strings.Join(inspect.TopSortKeys(q.Kind), ", ")+" (default: connections)")
@@ -56,11 +48,7 @@ func (f *flags) topCommand() *cobra.Command {
 
 // top asks all nodes for the traffic of a period, and adds it up.
 func (f *flags) top(ctx context.Context, q inspect.TopQuery) (*topReport, error) {
-	c, err := f.connect()
-	if err != nil {
-		return nil, err
-	}
-	all, note, err := c.proxies(ctx)
+	_, all, note, err := f.connectAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +61,8 @@ func (f *flags) top(ctx context.Context, q inspect.TopQuery) (*topReport, error)
 	}
 	return &topReport{inspect.MergeTop(&q, lists), len(all), missing, note}, nil
 }
+
+func (r *topReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
 func (r *topReport) print(to io.Writer, wide bool) error {
 	if err := r.Print(to, wide); err != nil {

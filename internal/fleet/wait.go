@@ -70,7 +70,7 @@ const waitPause = time.Second
 
 // waitApplied asks in rounds. A failure is no reason to end: the Service may be created in a moment.
 func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) error {
-	if err := oneArgument("svc/NAME")(cmd, args); err != nil {
+	if err := arguments("svc/NAME")(cmd, args); err != nil {
 		return err
 	}
 	name, err := objectNamed(args[0], serviceKinds...)
@@ -127,20 +127,16 @@ func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int
 
 // waitGone waits until no node sends to an endpoint. Each answer may wait on its node.
 func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error {
-	if err := noArguments(cmd, args); err != nil {
+	if err := arguments()(cmd, args); err != nil {
 		return err
 	}
 	at, err := inspect.ParseEndpoint(w.gone)
 	if err != nil {
 		return misused("--gone: %w", err)
 	}
-	c, err := f.connect()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
 	defer cancel()
-	all, note, err := c.proxies(ctx)
+	c, all, note, err := f.connectAll(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (f *flags) whereCommand() *cobra.Command {
 listed with the reason. A node whose Service or endpoints differ from those of the API server
 is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 		Example: "  kubectl sluice where svc/web -n shop\n  kubectl sluice where svc/web -n shop -o wide",
-		Args:    oneArgument("svc/NAME"),
+		Args:    arguments("svc/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := objectNamed(args[0], serviceKinds...)
 			if err != nil {
@@ -41,23 +41,8 @@ is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 				return err
 			}
 			report, err := c.where(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
-			if err := f.print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.output == "wide") }); err != nil {
-				return err
-			}
-			return report.err()
+			return f.show(cmd, report, err)
 		},
-	}
-}
-
-func oneArgument(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return misused("%s: expected one argument, %s, got %q", cmd.CommandPath(), what, strings.Join(args, " "))
-		}
-		return nil
 	}
 }
 
@@ -174,8 +159,7 @@ func servedBy(detail *inspect.ServiceDetail) string {
 	return "another Service has some of its frontends"
 }
 
-// err returns the error of a Service that is not applied everywhere.
-func (r *whereReport) err() error {
+func (r *whereReport) verdict() error {
 	if r.Applied == r.Total {
 		return nil
 	}
