@@ -1,6 +1,6 @@
 // Package fleet asks the proxies of all nodes of a cluster, through the API server and with the rights of the user. It has
 // the commands of kubectl sluice, which are also those of sluice fleet. The questions and the types of the answers are
-// those of package inspect; see docs/fleet.md and docs/adr/0058-ask-all-nodes.md.
+// those of package inspect; see docs/kubectl-sluice.md and docs/adr/0058-ask-all-nodes.md.
 package fleet
 
 import (

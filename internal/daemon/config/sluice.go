@@ -254,7 +254,7 @@ type UIConfiguration struct {
 	Enabled bool `json:"enabled"`
 }
 
-// InspectionConfiguration is about questions from other hosts; see docs/fleet.md.
+// InspectionConfiguration is about questions from other hosts; see docs/kubectl-sluice.md.
 type InspectionConfiguration struct {
 	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication. Empty
 	// disables it. Default: empty.
