@@ -31,7 +31,7 @@ func (f *flags) diffCommand() *cobra.Command {
 		Use:   "diff NODE NODE",
 		Short: "Show the Services that differ between two nodes",
 		Long: `Show the Services whose state, addresses, ports or number of endpoints differ between two
-nodes. Numbers of endpoints may differ for good reasons: traffic policies and zones. The exit
+nodes, in all namespaces or in that of -n. Numbers of endpoints may differ for good reasons: traffic policies and zones. The exit
 status is 1 if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
