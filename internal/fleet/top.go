@@ -24,8 +24,9 @@ func (f *flags) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top services",
 		Short: "Show the Services with the most traffic on all nodes together",
-		Long: `Show the Services with the most traffic, added up over all nodes, in all namespaces or in that of -n. Each node reports the
-` + "1000 Services with the most traffic there, so sums of small Services can be too low.",
+		Long: `Show the Services with the most traffic, added up over all nodes, in all namespaces or in
+that of -n. Each node reports the 1000 Services with the most traffic there, so sums of small
+Services can be too low.`,
 		Example: "  kubectl sluice top services --by bytes --since 5m",
 		Args:    arguments("services"),
 		RunE: func(cmd *cobra.Command, args []string) error {
