@@ -26,6 +26,10 @@ build: ## build bin/sluice
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(or $(BINARY),bin/sluice) ./cmd/sluice
 
+plugin: ## build bin/kubectl-sluice
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(or $(BINARY),bin/kubectl-sluice) ./cmd/kubectl-sluice
+
 # make image ARCH='amd64 arm64' VERSION=v1.2.3
 image: ## build OCI image archives in bin/, with and without iptables
 	hack/image/build

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/fleet"
 )
 
 // Exit statuses.
@@ -65,6 +66,9 @@ func run(args []string) int {
 	printError(cmd, err)
 	_, usage := errors.AsType[setup.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
+	if _, misused := errors.AsType[fleet.UsageError](err); misused {
+		usage = true
+	}
 	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
 	}
@@ -142,6 +146,7 @@ To inspect the proxy running on this node:
 	})
 	addGroup(root, "Run the proxy:", runCommand(), proxyCommand(), demoCommand(), sandboxCommand())
 	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), topCommand(), observeCommand(), describeCommand(), explainCommand(), traceCommand(), waitCommand(), dumpCommand())
+	addGroup(root, "Inspect all nodes:", fleet.Command("fleet", version))
 	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
 	addGroup(root, "Other:", versionCommand())
 	root.SetHelpCommandGroupID("Other:")

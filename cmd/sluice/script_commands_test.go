@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -259,13 +263,14 @@ func cmdAPI(b *bench, args []string) {
 	server, err := apitest.New(func(network, address string) (net.Listener, error) { return b.namespace.Listen(network, address) })
 	b.Check(err)
 	b.Defer(func() { b.Check(server.Stop()) })
-	resources := map[string]string{"Service": apitest.Services, "EndpointSlice": apitest.EndpointSlices, "Node": apitest.Nodes}
+	resources := map[string]string{"Service": apitest.Services, "EndpointSlice": apitest.EndpointSlices, "Node": apitest.Nodes, "Pod": apitest.Pods}
 	for text := range strings.SplitSeq(b.ReadFile(args[0]), "\n---\n") {
 		object, kind, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
 		b.Check(err)
 		server.Set(resources[kind.Kind], object)
 	}
 	b.api = server
+	server.Proxy(b.pod)
 	b.Check(os.WriteFile(b.MkAbs(args[1]), fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: c
@@ -273,6 +278,24 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
 clusters: [{name: k, cluster: {server: "http://%s"}}]
 users: [{name: u}]
 `, server.Address()), 0o600))
+}
+
+// pod passes questions for a pod with a port on to that port of the namespace: all pods share its network.
+func (b *bench) pod(_, name string) http.Handler {
+	_, port, _ := strings.Cut(name, ":")
+	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
+	to.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		inside := b.namespace.Do(func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, inside
+	}}
+	to.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, `{"kind":"Status","message":"error trying to reach service: %v"}`, err) //nolint:errcheck // the client has gone
+	}
+	return to
 }
 
 // events COUNT REASON PATTERN

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,19 +96,13 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 	}
 	p := gone.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
 	if len(nodes) > 1 {
-		p.Changed = progress(cmd.ErrOrStderr(), len(nodes))
+		p.Changed = gone.Progress(cmd.ErrOrStderr(), len(nodes))
 	}
-	report := newWaitReport(inspect.EndpointText(at), p.Wait(ctx, at))
-	if err := flags.print(cmd.OutOrStdout(), report, report.print); err != nil || report.Gone {
+	report := gone.NewReport(at, p.Wait(ctx, at))
+	if err := flags.print(cmd.OutOrStdout(), report, report.Print); err != nil {
 		return err
 	}
-	left := 0
-	for i := range report.Nodes {
-		if !report.Nodes[i].done {
-			left++
-		}
-	}
-	return fmt.Errorf("%s is not known to be out on %d of %d nodes after %v", report.Endpoint, left, len(nodes), flags.timeout)
+	return report.Err(flags.timeout)
 }
 
 // nodes returns whom to ask.
@@ -132,80 +122,4 @@ func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error
 	default:
 		return []gone.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
 	}
-}
-
-// progress returns a function that prints a line each second in which something changed.
-func progress(to io.Writer, nodes int) func([]gone.Result) {
-	next := time.Now().Add(time.Second)
-	return func(all []gone.Result) {
-		if time.Now().Before(next) {
-			return
-		}
-		next = time.Now().Add(time.Second)
-		out := 0
-		for i := range all {
-			if all[i].Done() {
-				out++
-			}
-		}
-		fmt.Fprintf(to, "out on %d of %d nodes\n", out, nodes)
-	}
-}
-
-// waitReport is the result of sluice wait.
-type waitReport struct {
-	Endpoint string       `json:"endpoint"`
-	Gone     bool         `json:"gone"`
-	Nodes    []waitedNode `json:"nodes"`
-}
-
-type waitedNode struct {
-	Node string `json:"node"`
-	// State is "gone", "in use", "unknown", "unreachable" or "ignored".
-	State   string  `json:"state"`
-	Seconds float64 `json:"seconds"`
-	Detail  string  `json:"detail,omitempty"`
-	done    bool
-}
-
-func newWaitReport(endpoint string, results []gone.Result) *waitReport {
-	report := &waitReport{Endpoint: endpoint, Gone: true}
-	for i := range results {
-		r := &results[i]
-		node := waitedNode{Node: r.Node, State: "in use", Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
-		switch {
-		case r.Gone:
-			node.State = "gone"
-		case r.Ignored:
-			node.State, node.Detail = "ignored", r.Err.Error()
-		case r.Err != nil:
-			node.State, node.Detail = "unreachable", r.Err.Error()
-		case r.Reason != "" && len(r.Services) == 0:
-			node.State, node.Detail = "unknown", r.Reason
-		default:
-			node.Detail = senders(r.Services)
-		}
-		report.Gone = report.Gone && node.done
-		report.Nodes = append(report.Nodes, node)
-	}
-	return report
-}
-
-// senders names the Services that send to an endpoint.
-func senders(all []inspect.Sender) string {
-	var texts []string
-	for _, s := range all {
-		texts = append(texts, fmt.Sprintf("%s (%s, %s)", s.Service, s.Domain, s.State))
-	}
-	return strings.Join(texts, ", ")
-}
-
-func (r *waitReport) print(to io.Writer) error {
-	table := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tSTATE\tAFTER\tDETAIL")
-	for _, n := range r.Nodes {
-		after := time.Duration(n.Seconds * float64(time.Second)).Round(time.Millisecond)
-		fmt.Fprintf(table, "%s\t%s\t%v\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
-	}
-	return table.Flush()
 }

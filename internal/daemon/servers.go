@@ -35,7 +35,26 @@ func (s *server) servers() (all []*web.Server) {
 	if address := healthAddress(s.options, s.feed); address != "" {
 		all = append(all, s.healthServer(address))
 	}
-	return append(all, s.metricsServer())
+	all = append(all, s.metricsServer())
+	if address := s.options.Sluice.Inspection.BindAddress; address != "" {
+		all = append(all, s.inspectionServer(address))
+	}
+	return all
+}
+
+// inspectionServer makes the server that answers kubectl sluice. It takes any Host header: the API server, which passes
+// the questions on, leaves its own name in it.
+func (s *server) inspectionServer(address string) *web.Server {
+	return web.NewServer(web.ServerConfig{
+		Name: "inspection address " + address, Address: address, Handler: inspect.Remote(s.options.Version, s.answers), Log: s.log,
+		Failed: func(err error) {
+			if tell, _ := s.reports.repeated.Failed("inspection server"); tell {
+				s.log.Error("inspection server failed; retrying", zap.String("address", address), zap.Error(err),
+					zap.Duration("every", web.RetryPause))
+			}
+		},
+		Handing: s.life.owner.handing, Listening: s.reports.conflicts.listening("inspection.bindAddress", address),
+	})
 }
 
 // metricsConfig says what is counted.

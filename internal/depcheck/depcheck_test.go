@@ -110,7 +110,9 @@ var layers = []layer{
 	{pkg: "internal/ui", may: []string{"internal/inspect", "observe/state", "service"}, why: "shows what package inspect answers; it knows no proxy"},
 	{pkg: "internal/document", why: "text and a struct in, mistakes with lines out; what the values mean is the business of their readers"},
 	{pkg: "internal/depcheck", why: "this test"},
-	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/host/sandbox", "internal/inspect", "internal/trace"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
+	{pkg: "internal/fleet", may: []string{"internal/daemon/gone", "internal/explain", "internal/inspect", "observe/state", "service", "source/kube", "source/reduce"}, why: "a client of all proxies; it compares them with what the API server has"},
+	{pkg: "cmd/kubectl-sluice", may: []string{"internal/fleet"}, why: "exit statuses; internal/fleet has the commands"},
+	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/trace"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
 	{pkg: "test/campaign/faults", why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/campaign/lookups", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
@@ -138,9 +140,9 @@ var outside = []struct {
 	only   []string
 	why    string
 }{
-	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon/feed", "internal/daemon/security"}, "only the API source and the recorder of events talk to an API server; the feed hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/daemon/security", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "internal/daemon/security", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon/feed", "internal/daemon/security", "internal/fleet"}, "only the API source, the client of all proxies and the recorder of events talk to an API server; the feed hands them what it takes to connect"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/daemon/security", "internal/fleet", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "internal/daemon/security", "internal/fleet", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo"}, "only backends, and what looks at the host, open netlink sockets"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/wire"}, "one package speaks to IPVS"},

@@ -18,10 +18,14 @@ import (
 	"github.com/sluice-proxy/sluice/internal/explain"
 )
 
-// Client asks the proxy that listens at a socket.
+// Client asks the proxy that listens at a socket, or that a transport reaches.
 type Client struct {
 	socket string
 	http   http.Client
+	// base is what the paths follow.
+	base url.URL
+	// most bounds an answer, in bytes; 0 means no bound.
+	most int64
 }
 
 const (
@@ -31,6 +35,10 @@ const (
 	retryPause = time.Second
 	// failureMax bounds the text of a failure, in bytes.
 	failureMax = 64 << 10
+	// localHost is the name of the host in requests to a socket.
+	localHost = "sluice"
+	// remoteMax bounds the answer of a proxy on another host, in bytes.
+	remoteMax = 64 << 20
 )
 
 // NewClient makes a client; it does not connect.
@@ -38,7 +46,13 @@ func NewClient(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
+		base: url.URL{Scheme: "http", Host: localHost}}
+}
+
+// NewRemoteClient makes a client of a proxy on another host. The paths follow a URL, and errors name the proxy.
+func NewRemoteClient(name string, base *url.URL, transport http.RoundTripper) *Client {
+	return &Client{socket: name, http: http.Client{Transport: transport}, base: *base, most: remoteMax}
 }
 
 // Status asks for the state of the proxy.
@@ -54,6 +68,15 @@ func (c *Client) Services(ctx context.Context, namespace string) (*ServiceList, 
 // Service asks for everything about a Service.
 func (c *Client) Service(ctx context.Context, namespace, name string) (*ServiceDetail, error) {
 	return get[ServiceDetail](ctx, c, place(PathService, namespace, name), nil)
+}
+
+// Brief asks for everything about a Service except its objects. The answer is nil if the proxy does not know the Service.
+func (c *Client) Brief(ctx context.Context, namespace, name string) (*ServiceDetail, error) {
+	found, err := get[ServiceDetail](ctx, c, place(PathService, namespace, name), url.Values{parameterBrief: {"true"}})
+	if failed, ok := errors.AsType[failure](err); ok && failed.code == http.StatusNotFound {
+		return nil, nil
+	}
+	return found, err
 }
 
 // Endpoints asks for the endpoints of a Service.
@@ -108,10 +131,14 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 		return nil, err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it is read to the end
-	made := new(T)
-	if err := json.NewDecoder(answer.Body).Decode(made); err != nil {
+	made, body := new(T), io.Reader(answer.Body)
+	if c.most > 0 {
+		body = io.LimitReader(body, c.most)
+	}
+	if err := json.NewDecoder(body).Decode(made); err != nil {
 		return nil, fmt.Errorf("incomplete response from the proxy at %s: %w", c.socket, err)
 	}
+	_, _ = io.CopyN(io.Discard, answer.Body, 2) // the newline and the end, so that the connection can be used again
 	return made, nil
 }
 
@@ -133,9 +160,10 @@ func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.
 
 // try asks once. Again says that the same question may have an answer soon.
 func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *http.Response, again bool, err error) {
-	address := url.URL{Scheme: "http", Host: "sluice", Path: path, RawQuery: query.Encode()}
-	if path, err := url.PathUnescape(path); err == nil {
-		address.Path, address.RawPath = path, address.Path
+	address := c.base
+	address.RawPath, address.RawQuery = c.base.EscapedPath()+path, query.Encode()
+	if address.Path, err = url.PathUnescape(address.RawPath); err != nil {
+		return nil, false, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
@@ -152,7 +180,7 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, failureMax))
 	switch api := answer.Header.Get(headerAPI); {
 	case api == "":
-		return nil, false, fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, answer.Status)
+		return nil, false, c.foreign(answer.Status, text)
 	case api != Version:
 		return nil, false, fmt.Errorf("version mismatch: the proxy at %s is Sluice %s (API %s), but this client uses API %s; use a client of the same release",
 			c.socket, answer.Header.Get(headerVersion), api, Version)
@@ -162,7 +190,22 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 		failed.Error = answer.Status
 	}
 	soon := answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests
-	return nil, soon, errors.New(failed.Error)
+	return nil, soon, failure{answer.StatusCode, failed.Error}
+}
+
+// foreign describes an answer that is not one of Sluice. That of an API server has a message.
+func (c *Client) foreign(status string, text []byte) error {
+	var from struct {
+		Message string `json:"message"`
+	}
+	switch {
+	case json.Unmarshal(text, &from) == nil && from.Message != "":
+		return errors.New(from.Message)
+	case c.base.Host == localHost:
+		return fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, status)
+	default:
+		return fmt.Errorf("unexpected response: %s", status)
+	}
 }
 
 // explain describes in one line why no proxy responds, and what to do.
@@ -176,6 +219,11 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: permission denied: only root can access the proxy socket; try sudo", c.socket)
 	case errors.Is(err, context.Canceled):
+		return err
+	case c.base.Host != localHost:
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err // without the URL, which a table has no room for
+		}
 		return err
 	default:
 		return fmt.Errorf("cannot query the proxy at %s: %w", c.socket, err)

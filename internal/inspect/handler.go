@@ -63,6 +63,20 @@ const (
 	dumpTime   = 2 * time.Minute
 )
 
+// parameterBrief asks for a Service without its objects.
+const parameterBrief = "brief"
+
+// Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
+// connections, which have the addresses of clients. It has places of its own, so other hosts do not take those of the
+// local socket.
+func Remote(version string, source Source) http.Handler {
+	mux, all := http.NewServeMux(), Handler(version, source)
+	for _, path := range []string{PathStatus, PathServices, PathService, PathTop, PathExplain, PathGone} {
+		mux.Handle("GET "+path, all)
+	}
+	return mux
+}
+
 // Handler serves the paths of the API. Version is that of the program.
 func Handler(version string, source Source) http.Handler {
 	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
@@ -193,9 +207,20 @@ func (h *handler) service(_ http.ResponseWriter, r *http.Request) (any, error) {
 	key := keyOf(r)
 	if found := h.source.Service(r.Context(), key); found != nil {
 		found.APIVersion, found.Now = Version, time.Now().UTC()
+		if r.URL.Query().Has(parameterBrief) {
+			found.brief()
+		}
 		return found, nil
 	}
 	return nil, unknown(key)
+}
+
+// brief leaves out the objects, which are most of a large Service.
+func (d *ServiceDetail) brief() {
+	for i := range d.Domains {
+		d.Domains[i].Omitted += len(d.Domains[i].Objects)
+		d.Domains[i].Objects = []Object{}
+	}
 }
 
 func (h *handler) endpoints(_ http.ResponseWriter, r *http.Request) (any, error) {

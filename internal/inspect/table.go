@@ -36,6 +36,18 @@ func (t *table) row(cells ...string) {
 
 func (t *table) end() error { return t.columns.Flush() }
 
+// Table prints a table with heads.
+func Table(to io.Writer, heads []string, rows [][]string) error {
+	t := newTable(to, heads...)
+	for _, row := range rows {
+		t.row(row...)
+	}
+	return t.end()
+}
+
+// Age returns how long ago something was, for tables of other packages.
+func Age(now, then time.Time) string { return age(now, then) }
+
 // age returns how long ago something was, as kubectl writes it.
 func age(now, then time.Time) string {
 	if then.IsZero() {

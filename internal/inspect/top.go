@@ -155,6 +155,37 @@ func (l *TopList) order(q *TopQuery) {
 	}
 }
 
+// MergeTop adds up the lists of several proxies that were asked the same. The period is the longest of them.
+func MergeTop(q *TopQuery, lists []*TopList) *TopList {
+	all := &TopList{APIVersion: Version, Kind: q.Kind, Now: time.Now().UTC()}
+	all.From = all.Now
+	sums := map[TopItem]*TopItem{}
+	for _, l := range lists {
+		if began := all.Now.Add(l.From.Sub(l.Now)); began.Before(all.From) { // each by its own clock
+			all.From = began
+		}
+		c := &all.Counted
+		c.Connections, c.Refused = c.Connections || l.Counted.Connections, c.Refused || l.Counted.Refused
+		c.Bytes, c.Open = c.Bytes || l.Counted.Bytes, c.Open || l.Counted.Open
+		for i := range l.Items {
+			item := &l.Items[i]
+			name := TopItem{Namespace: item.Namespace, Name: item.Name, Endpoint: item.Endpoint, Client: item.Client}
+			sum := sums[name]
+			if sum == nil {
+				sum = &name
+				sums[*sum] = sum
+			}
+			sum.Connections, sum.Refused, sum.Open = sum.Connections+item.Connections, sum.Refused+item.Refused, sum.Open+item.Open
+			sum.BytesIn, sum.BytesOut = sum.BytesIn+item.BytesIn, sum.BytesOut+item.BytesOut
+		}
+	}
+	for _, sum := range sums {
+		all.Items = append(all.Items, *sum)
+	}
+	all.order(q)
+	return all
+}
+
 // Top asks for the Services, endpoints or clients with the most traffic.
 func (c *Client) Top(ctx context.Context, q *TopQuery) (*TopList, error) {
 	return get[TopList](ctx, c, strings.Replace(PathTop, "{kind}", url.PathEscape(q.Kind), 1), q.values())

@@ -16,7 +16,7 @@ import (
 const Version = "v1alpha1"
 
 // The paths. All take GET only. Services and Names take the parameter namespace; Services also
-// takes name. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
+// takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
 // continue.
 const (
 	PathStatus      = "/" + Version + "/status"                                // Status
@@ -241,6 +241,8 @@ type ServiceDetail struct {
 	Frontends []Frontend      `json:"frontends"`
 	Actor     state.Actor     `json:"actor"`
 	Domains   []ServiceDomain `json:"domains"`
+	// Digest is that of what the node knows; see Digest.
+	Digest string `json:"digest"`
 	// Timeline has the last changes, the newest first, state.TimelineMax at most.
 	Timeline []state.Change `json:"timeline"`
 }

@@ -22,6 +22,10 @@ import (
 )
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if words := strings.SplitN(r.URL.EscapedPath(), "/", 9); len(words) == 9 && words[5] == Pods && words[7] == "proxy" {
+		s.pass(w, r, words[4], words[6])
+		return
+	}
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	query := r.URL.Query()
 	s.mu.Lock()
@@ -43,6 +47,25 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, name, sel)
 	default:
 		s.list(w, r, name, sel)
+	}
+}
+
+// pass passes a request for a pod on, as a real server does: with its own name as the host, and without credentials.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, namespace, pod string) {
+	s.mu.Lock()
+	rejection, to := s.reject["pods/proxy"], http.Handler(nil)
+	if s.proxied != nil {
+		to = s.proxied(namespace, pod)
+	}
+	s.mu.Unlock()
+	switch {
+	case rejection != nil:
+		rejected(w, rejection)
+	case to == nil:
+		rejected(w, apierrors.NewServiceUnavailable("error trying to reach service: dial tcp: connect: connection refused"))
+	default:
+		r.Header.Del("Authorization")
+		http.StripPrefix("/api/v1/namespaces/"+namespace+"/pods/"+pod+"/proxy", to).ServeHTTP(w, r)
 	}
 }
 

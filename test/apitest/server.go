@@ -49,6 +49,8 @@ type Server struct {
 	streams bool
 	// reject makes requests for a resource fail with a status.
 	reject map[string]*apierrors.StatusError
+	// proxied answers for pods; nil if nothing does.
+	proxied func(namespace, pod string) http.Handler
 }
 
 // New starts a server without objects on a free port of the loopback interface; Stop ends it.
@@ -152,6 +154,14 @@ func (s *Server) Reject(resource string, err *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reject[resource] = err
+}
+
+// Proxy makes the server pass requests for pods on (pods/proxy): to the handler of a pod, which is named with its port, or to
+// nothing if that is nil.
+func (s *Server) Proxy(to func(namespace, pod string) http.Handler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proxied = to
 }
 
 // StreamLists allows lists as part of a watch, or rejects them.

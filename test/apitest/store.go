@@ -175,6 +175,7 @@ const (
 	EndpointSlices = "endpointslices"
 	Nodes          = "nodes"
 	ServiceCIDRs   = "servicecidrs"
+	Pods           = "pods"
 	// events can only be created; Server.Events returns them.
 	events = "events"
 )
@@ -191,6 +192,7 @@ type resource struct {
 var resources = map[string]resource{
 	Services:       {corev1.SchemeGroupVersion, &corev1.ServiceList{}, &corev1.Service{}, serviceFields},
 	Nodes:          {corev1.SchemeGroupVersion, &corev1.NodeList{}, &corev1.Node{}, nil},
+	Pods:           {corev1.SchemeGroupVersion, &corev1.PodList{}, &corev1.Pod{}, nil},
 	EndpointSlices: {discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSliceList{}, &discoveryv1.EndpointSlice{}, nil},
 	ServiceCIDRs:   {networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDRList{}, &networkingv1.ServiceCIDR{}, nil},
 }

@@ -63,7 +63,7 @@ func TestManifestsAreAccepted(t *testing.T) {
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"base", "kubeadm", "kubeadm-all", "canary", "monitoring", "userspace"} {
+	for _, folder := range []string{"base", "kubeadm", "kubeadm-all", "canary", "monitoring", "userspace", "fleet"} {
 		t.Run(folder, func(t *testing.T) {
 			all, err := harness.BuildManifests("deploy/" + folder)
 			if err != nil {

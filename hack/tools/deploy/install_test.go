@@ -87,6 +87,17 @@ func TestUserspaceOverlay(t *testing.T) {
 	}
 }
 
+// The overlay for questions to all nodes opens the port in the proxy, and not in the check before it.
+func TestFleetOverlay(t *testing.T) {
+	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
+	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/fleet"))
+	for text, want := range map[string]int{"- --sluice-inspection-bind-address=0.0.0.0:10253\n": 1, "- pods/proxy\n": 1, "name: sluice-fleet\n": 2} {
+		if n := strings.Count(overlay, text); n != want {
+			t.Errorf("%d times %q, want %d", n, text, want)
+		}
+	}
+}
+
 func TestInstallTakesAnImage(t *testing.T) {
 	const image = "registry.example/team/sluice:v1.2.3"
 	fresh := filepath.Join(t.TempDir(), "install.yaml")

@@ -26,13 +26,14 @@ import (
 )
 
 type options struct {
-	binary, packages, version, arch, out string
+	binary, name, packages, version, arch, out string
 	created                              time.Time
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "", "the program")
+	flag.StringVar(&o.name, "name", "", "its name; empty for sluice")
 	flag.StringVar(&o.packages, "packages", "", "the Debian packages beside it, as hack/image/debian-root lists them; empty for the program alone")
 	flag.StringVar(&o.version, "version", "", "its version")
 	flag.StringVar(&o.arch, "arch", "", "its architecture")
@@ -105,7 +106,7 @@ func (o *options) program() (program cdx.Component, modules []cdx.Component, err
 		return program, nil, err
 	}
 	program = cdx.Component{
-		BOMRef: "program", Type: cdx.ComponentTypeApplication, Name: "sluice", Version: o.version,
+		BOMRef: "program", Type: cdx.ComponentTypeApplication, Name: cmp.Or(o.name, "sluice"), Version: o.version,
 		Description: "the program for linux/" + o.arch,
 		PackageURL:  golang(info.Main.Path, o.version),
 		Hashes:      &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum.Sum(nil))}},

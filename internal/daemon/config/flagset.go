@@ -253,6 +253,8 @@ func (f *Flags) bindSluice() {
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with individual metrics at /metrics, slowest first; /metrics/services includes all")
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "additional host names that requests to the metrics address may use; * allows all")
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
+	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
+		"address at which the proxy answers kubectl sluice (no authentication); empty disables it")
 	f.bindSecurity()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")

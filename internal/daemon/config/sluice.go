@@ -27,24 +27,25 @@ const sluicePrefix = SluiceKind + "."
 type SluiceConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Log       LogConfiguration       `json:"log"`
-	Pace      PaceConfiguration      `json:"pace"`
-	Start     StartConfiguration     `json:"start"`
-	Actors    ActorsConfiguration    `json:"actors"`
-	Addresses AddressesConfiguration `json:"addresses"`
-	IPTables  IPTablesConfiguration  `json:"iptables"`
-	NFTables  NFTablesConfiguration  `json:"nftables"`
-	IPVS      IPVSConfiguration      `json:"ipvs"`
-	Userspace UserspaceConfiguration `json:"userspace"`
-	Healthz   HealthzConfiguration   `json:"healthz"`
-	Conntrack ConntrackConfiguration `json:"conntrack"`
-	Metrics   MetricsConfiguration   `json:"metrics"`
-	Traffic   TrafficConfiguration   `json:"traffic"`
-	SelfTest  SelfTestConfiguration  `json:"selfTest"`
-	Balancing BalancingConfiguration `json:"balancing"`
-	UI        UIConfiguration        `json:"ui"`
-	Security  SecurityConfiguration  `json:"security"`
-	State     StateConfiguration     `json:"state"`
+	Log        LogConfiguration        `json:"log"`
+	Pace       PaceConfiguration       `json:"pace"`
+	Start      StartConfiguration      `json:"start"`
+	Actors     ActorsConfiguration     `json:"actors"`
+	Addresses  AddressesConfiguration  `json:"addresses"`
+	IPTables   IPTablesConfiguration   `json:"iptables"`
+	NFTables   NFTablesConfiguration   `json:"nftables"`
+	IPVS       IPVSConfiguration       `json:"ipvs"`
+	Userspace  UserspaceConfiguration  `json:"userspace"`
+	Healthz    HealthzConfiguration    `json:"healthz"`
+	Conntrack  ConntrackConfiguration  `json:"conntrack"`
+	Metrics    MetricsConfiguration    `json:"metrics"`
+	Traffic    TrafficConfiguration    `json:"traffic"`
+	SelfTest   SelfTestConfiguration   `json:"selfTest"`
+	Balancing  BalancingConfiguration  `json:"balancing"`
+	UI         UIConfiguration         `json:"ui"`
+	Security   SecurityConfiguration   `json:"security"`
+	Inspection InspectionConfiguration `json:"inspection"`
+	State      StateConfiguration      `json:"state"`
 }
 
 // LogConfiguration says what is logged, and how.
@@ -302,6 +303,13 @@ func (s *SecurityConfiguration) check(found *findings) {
 	}
 }
 
+// InspectionConfiguration is about questions from other hosts; see docs/kubectl-sluice.md.
+type InspectionConfiguration struct {
+	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication. Empty
+	// disables it. Default: empty.
+	BindAddress string `json:"bindAddress"`
+}
+
 // StateConfiguration is about state besides the rules that outlives the process.
 type StateConfiguration struct {
 	// Dir is the directory of the record of former kernel settings; the clean-up needs
@@ -419,6 +427,9 @@ func (c *Config) checkSluice(found *findings) {
 	}
 	if s.Metrics.ServicesMax < 0 {
 		found.wrong(sluicePrefix+"metrics.servicesMax", s.Metrics.ServicesMax, "0 or more")
+	}
+	if s.Inspection.BindAddress != "" {
+		checkHostPort(sluicePrefix+"inspection.bindAddress", s.Inspection.BindAddress, found)
 	}
 	for i, name := range s.Metrics.Hosts {
 		checkHostName(document.Index(sluicePrefix+"metrics.hosts", i), name, found)

@@ -130,6 +130,7 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 	made := &inspect.ServiceDetail{
 		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
 		NoEndpoints: spec.NoEndpoints.String(), Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
+		Digest: inspect.Digest(known),
 	}
 	made.Outliers, made.ZoneMinEndpoints, made.ZoneShare = spec.Adaptation.Outliers, int(spec.Zones.MinEndpoints), int(spec.Zones.Share)
 	if spec.Adaptation.SlowStart > 0 {

@@ -56,6 +56,7 @@ var ids = map[string]string{
 	"rejected duplicate object in manifest; another file defines it":                                    "manifest-duplicate",
 	"rejected invalid manifest; keeping its last valid content":                                         "manifest-rejected",
 	"manifest watch lost events; rereading all files":                                                   "manifest-watch-lost",
+	"inspection server failed; retrying":                                                                "inspection-server-failed",
 	"metrics server failed; retrying":                                                                   "metrics-server-failed",
 	"userspace mode does not enforce NetworkPolicy for connections to Services":                         "networkpolicy-unenforced",
 	"mode not set; using iptables because the kernel lacks features required by nftables mode":          "nftables-unavailable",

@@ -3,6 +3,8 @@ package setup
 import (
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -20,7 +22,8 @@ func TestImpossibleBalancing(t *testing.T) {
 		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}, false},
 	} {
 		observe := !c.blind
-		o := Options{}
+		o := Options{Flags: config.BindServing(pflag.NewFlagSet("test", pflag.ContinueOnError))}
+		check(t, o.Load())
 		o.Sluice.Balancing.ObserveConnections = &observe
 		impossible := c.backend.impossibleBalancing(&o)
 		for _, by := range c.possible {

@@ -1,0 +1,106 @@
+package gone
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// Report is the outcome of a Wait, as the commands print it.
+type Report struct {
+	Endpoint string       `json:"endpoint"`
+	Gone     bool         `json:"gone"`
+	Nodes    []NodeReport `json:"nodes"`
+}
+
+// NodeReport is the outcome on one node.
+type NodeReport struct {
+	Node string `json:"node"`
+	// State is "gone", "in use", "unknown", "unreachable" or "ignored".
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"`
+	Detail  string  `json:"detail,omitempty"`
+	done    bool
+}
+
+// NewReport returns a report of what is known of an endpoint.
+func NewReport(at netip.AddrPort, results []Result) *Report {
+	report := &Report{Endpoint: inspect.EndpointText(at), Gone: true}
+	for i := range results {
+		r := &results[i]
+		node := NodeReport{Node: r.Node, State: "in use", Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
+		switch {
+		case r.Gone:
+			node.State = "gone"
+		case r.Ignored:
+			node.State, node.Detail = "ignored", r.Err.Error()
+		case r.Err != nil:
+			node.State, node.Detail = "unreachable", r.Err.Error()
+		case r.Reason != "" && len(r.Services) == 0:
+			node.State, node.Detail = "unknown", r.Reason
+		default:
+			node.Detail = senders(r.Services)
+		}
+		report.Gone = report.Gone && node.done
+		report.Nodes = append(report.Nodes, node)
+	}
+	return report
+}
+
+// senders names the Services that send to an endpoint.
+func senders(all []inspect.Sender) string {
+	var texts []string
+	for _, s := range all {
+		texts = append(texts, fmt.Sprintf("%s (%s, %s)", s.Service, s.Domain, s.State))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Err returns an error unless the endpoint is gone everywhere.
+func (r *Report) Err(after time.Duration) error {
+	left := 0
+	for i := range r.Nodes {
+		if !r.Nodes[i].done {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is not known to be out on %d of %d nodes after %v", r.Endpoint, left, len(r.Nodes), after)
+}
+
+// Print prints a table.
+func (r *Report) Print(to io.Writer) error {
+	table := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tSTATE\tAFTER\tDETAIL")
+	for _, n := range r.Nodes {
+		after := time.Duration(n.Seconds * float64(time.Second)).Round(time.Millisecond)
+		fmt.Fprintf(table, "%s\t%s\t%v\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
+	}
+	return table.Flush()
+}
+
+// Progress returns a function for Proxies.Changed that prints a line each second in which something changed.
+func Progress(to io.Writer, nodes int) func([]Result) {
+	next := time.Now().Add(time.Second)
+	return func(all []Result) {
+		if time.Now().Before(next) {
+			return
+		}
+		next = time.Now().Add(time.Second)
+		out := 0
+		for i := range all {
+			if all[i].Done() {
+				out++
+			}
+		}
+		fmt.Fprintf(to, "out on %d of %d nodes\n", out, nodes)
+	}
+}

@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// flags are those of all commands.
+type flags struct {
+	kubeconfig, context, namespace   string
+	proxyNamespace, selector, output string
+	port                             uint16
+	parallel                         int
+	nodeTimeout                      time.Duration
+	version                          string
+	errors                           io.Writer
+}
+
+// parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
+const parallelMax = 512
+
+// UsageError is an error in the command line.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+func misused(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// Command returns the command that has all others. Version is that of the program.
+func Command(use, version string) *cobra.Command {
+	f := &flags{version: version}
+	root := &cobra.Command{
+		Use:   use,
+		Short: "Ask the proxies of all nodes",
+		Long: `Ask the proxies of all nodes, through the API server and with your own rights. The
+proxies need inspection.bindAddress (deploy/fleet), and you need the rights to list Pods
+and Nodes and to get pods/proxy in the namespace of Sluice; see docs/kubectl-sluice.md.
+
+The exit status is 0 if all nodes answered and the answer is good, 1 if not, and 2 after
+an error in the command line.`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(cmd *cobra.Command, words []string) error {
+			if len(words) > 0 {
+				return misused("unknown command %q (see %s --help)", words[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return misused("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand(), f.waitCommand(), f.diffCommand(), f.topCommand(), f.explainCommand()} {
+		f.bind(c)
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// bind adds the flags. Each command has them, so that the reference lists them.
+func (f *flags) bind(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
+	s.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
+	s.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the objects that arguments name (default: that of the context)")
+	s.StringVar(&f.proxyNamespace, "proxy-namespace", "kube-system", "namespace of the pods of Sluice")
+	s.StringVar(&f.selector, "selector", "app.kubernetes.io/name=sluice", "labels of the pods of Sluice")
+	s.Uint16Var(&f.port, "port", 10253, "port of inspection.bindAddress")
+	s.IntVar(&f.parallel, "parallel", 64, fmt.Sprintf("number of nodes that are asked at a time, at most %d", parallelMax))
+	s.DurationVar(&f.nodeTimeout, "node-timeout", 10*time.Second, "how long one node may take to answer")
+	s.StringVarP(&f.output, "output", "o", "", "format of the output: wide, json or yaml (default: a table)")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.errors = cmd.ErrOrStderr()
+		if err := f.check(); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+}
+
+func (f *flags) check() error {
+	switch {
+	case !slices.Contains([]string{"", "table", "wide", "json", "yaml"}, f.output):
+		return misused("--output %q: must be wide, json or yaml", f.output)
+	case f.parallel < 1 || f.parallel > parallelMax:
+		return misused("--parallel %d: must be from 1 to %d", f.parallel, parallelMax)
+	case f.nodeTimeout <= 0:
+		return misused("--node-timeout %v: must be positive", f.nodeTimeout)
+	case f.port == 0:
+		return misused("--port 0: must be from 1 to 65535")
+	}
+	return nil
+}
+
+// report is the answer of a command.
+type report interface {
+	// print prints tables for people.
+	print(to io.Writer, wide bool) error
+	// verdict returns the error with which the command ends.
+	verdict() error
+}
+
+// show prints a report, and returns its verdict.
+func (f *flags) show(cmd *cobra.Command, r report, err error) error {
+	if err != nil {
+		return err
+	}
+	err = f.print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.output == "wide") })
+	if err != nil {
+		return err
+	}
+	return r.verdict()
+}
+
+// print prints an answer in the wanted format; table prints it for people.
+func (f *flags) print(to io.Writer, report any, table func(io.Writer) error) error {
+	var text bytes.Buffer
+	var err error
+	switch f.output {
+	case "json":
+		encoder := json.NewEncoder(&text)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	case "yaml":
+		var made []byte
+		made, err = yaml.Marshal(report)
+		text.Write(made)
+	default:
+		err = table(&text)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(text.Bytes())
+	return err
+}
+
+// arguments rejects another number of arguments than these.
+func arguments(wanted ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(wanted) {
+			return nil
+		}
+		return misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
+	}
+}
+
+// objectNamed returns the name in an argument such as svc/web; kinds are the words that may precede it.
+func objectNamed(text string, kinds ...string) (string, error) {
+	kind, name, found := strings.Cut(text, "/")
+	if !found {
+		kind, name = kinds[0], text
+	}
+	if !slices.Contains(kinds, kind) || name == "" || strings.Contains(name, "/") {
+		return "", misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
+	}
+	return name, nil
+}
+
+var serviceKinds = []string{"svc", "service", "services"}

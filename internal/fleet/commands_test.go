@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
+	"github.com/sluice-proxy/sluice/test/apitest"
+)
+
+func TestWaitForAService(t *testing.T) {
+	s := newStand(t, 4)
+	s.nodes[3].detail = func(d *inspect.ServiceDetail) { d.State = state.Pending }
+	out, err := s.run(t, "wait", "svc/web", "--timeout", "1500ms")
+	if err == nil || !strings.HasPrefix(err.Error(), "shop/web is applied on 3 of 4 nodes after 1.5s, want 4") {
+		t.Errorf("%v", err)
+	}
+	wants(t, out, "applied on 3 of 4 nodes", "node-0003   pending")
+	for _, nodes := range []string{"75%", "3", "51%"} {
+		if out, err := s.run(t, "wait", "svc/web", "--nodes", nodes, "--for=applied"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	if _, err := s.run(t, "wait", "svc/none", "--timeout", "100ms"); err == nil || !strings.Contains(err.Error(), "no Service none") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWaitSeesNewEndpoints: nodes that apply what they know, but do not know the newest endpoints, do not count.
+func TestWaitSeesNewEndpoints(t *testing.T) {
+	s := newStand(t, 2)
+	slice := webSlice("10.244.0.1", "10.244.0.2", "10.244.0.3")
+	s.api.Set(apitest.EndpointSlices, slice)
+	if out, err := s.run(t, "wait", "svc/web", "--timeout", "100ms"); err == nil || !strings.Contains(out, "behind") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	reduced, _ := reduce.Policy{}.EndpointSlice(slice)
+	for _, n := range s.nodes {
+		n.known.Slices = []*service.Slice{reduced}
+	}
+	if out, err := s.run(t, "wait", "svc/web", "--timeout", "10s"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestWaitUntilAnEndpointIsGone(t *testing.T) {
+	s := newStand(t, 3)
+	s.nodes[0].gone, s.nodes[1].gone = true, true
+	out, err := s.run(t, "wait", "--gone", "10.244.0.1:8080", "--timeout", "1s")
+	if err == nil || err.Error() != "10.244.0.1:8080 is not known to be out on 1 of 3 nodes after 1s" {
+		t.Errorf("%v", err)
+	}
+	wants(t, out, "node-0000  gone", "node-0001  gone", "node-0002  in use")
+	s.nodes[2].gone = true
+	if out, err := s.run(t, "wait", "--gone", "10.244.0.1"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.api.Remove(apitest.Pods, "kube-system", "sluice-node-0002")
+	out, err = s.run(t, "wait", "--gone", "10.244.0.1", "--timeout", "300ms")
+	if err == nil {
+		t.Error("a node without a proxy counts")
+	}
+	wants(t, out, "node-0002  unreachable", "no pod of Sluice")
+}
+
+func TestDiffShowsWhatDiffers(t *testing.T) {
+	s := newStand(t, 3)
+	s.nodes[1].detail = func(d *inspect.ServiceDetail) { d.State, d.Endpoints = state.Pending, 1 }
+	out, err := s.run(t, "diff", "node-0000", "node-0001")
+	if err == nil || err.Error() != "2 differences" {
+		t.Errorf("%v", err)
+	}
+	wants(t, out, "SERVICE    FIELD       NODE-0000   NODE-0001", "shop/web   state       applied     pending", "shop/web   endpoints   2           1")
+	if out, err := s.run(t, "diff", "node-0000", "node-0002"); err != nil || !strings.Contains(out, "do not differ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.nodes[2].known.Spec = nil
+	out, _ = s.run(t, "diff", "node-0000", "node-0002")
+	wants(t, out, "shop/web   known   true        false")
+	if _, err := s.run(t, "diff", "node-0000", "nowhere"); err == nil || err.Error() != "no node nowhere" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTopAddsUp(t *testing.T) {
+	s := newStand(t, 2)
+	s.nodes[0].items = []inspect.TopItem{{Namespace: "a", Name: "x", Connections: 3}, {Namespace: "a", Name: "y", Connections: 4}}
+	s.nodes[1].items = []inspect.TopItem{{Namespace: "a", Name: "x", Connections: 2}}
+	out, err := s.run(t, "top", "services", "--limit", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, out, "a           x      5 ", "in the last 60s; 1 more omitted")
+	s.api.Proxy(proxyAllBut(s, "sluice-node-0001:10253"))
+	out, err = s.run(t, "top", "services")
+	if err == nil {
+		t.Error("no error although a node is missing")
+	}
+	wants(t, out, "a           y      4 ", "1 of 2 nodes did not answer")
+}
+
+func TestExplainAsksTheNodeOfThePod(t *testing.T) {
+	s := newStand(t, 2)
+	client := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "client"}, Spec: corev1.PodSpec{NodeName: "node-0001"},
+		Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "fd00::5"}, {IP: "10.244.1.5"}}},
+	}
+	s.api.Set(apitest.Pods, client)
+	for _, words := range [][]string{{"pod/client", "svc/web:http"}, {"client", "web"}, {"po/client", "svc/web.shop:80"}} {
+		if out, err := s.run(t, append([]string{"explain"}, words...)...); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	if len(s.nodes[0].flows) != 0 || len(s.nodes[1].flows) != 3 {
+		t.Fatalf("%v, %v", s.nodes[0].flows, s.nodes[1].flows)
+	}
+	for _, q := range s.nodes[1].flows {
+		if q.From.Addr() != netip.MustParseAddr("10.244.1.5") || q.To != netip.MustParseAddrPort("10.96.0.7:80") || q.Protocol != service.TCP {
+			t.Errorf("%+v", q)
+		}
+	}
+	for words, want := range map[string]string{
+		"pod/none svc/web":          "no Pod none in namespace shop",
+		"pod/client svc/web.other":  "no Service web in namespace other",
+		"pod/client svc/web:https":  `port "https": Service web has the ports http (80)`,
+		"pod/client svc/web:http:2": `port "http:2"`,
+	} {
+		if _, err := s.run(t, append([]string{"explain"}, strings.Fields(words)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", words, err, want)
+		}
+	}
+}
+
+func TestWrongCommandLinesOfTheOtherCommands(t *testing.T) {
+	s := newStand(t, 1)
+	for words, want := range map[string]string{
+		"wait":                      `the arguments must be "svc/NAME", got ""`,
+		"wait svc/web --nodes 0":    `--nodes "0": must be a number`,
+		"wait svc/web --nodes 101%": `--nodes "101%"`,
+		"wait svc/web --for ready":  `--for "ready": must be applied`,
+		"wait --gone ten":           `--gone: endpoint "ten"`,
+		"wait svc/web --gone ::1":   `the arguments must be "", got `,
+		"wait svc/web --timeout 0s": "--timeout 0s: must be positive",
+		"diff one":                  `must be "NODE NODE", got "one"`,
+		"top":                       `must be "services"`,
+		"top services --by age":     `--by "age": must be connections`,
+		"explain pod/a":             `must be "pod/NAME svc/NAME"`,
+	} {
+		_, err := s.run(t, strings.Fields(words)...)
+		if _, usage := errors.AsType[UsageError](err); !usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", words, err, want)
+		}
+	}
+}
+
+// TestInterrupted: an interrupt ends the questions.
+func TestInterrupted(t *testing.T) {
+	s := newStand(t, 20)
+	for _, n := range s.nodes {
+		n.slow = 5 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	f := &flags{proxyNamespace: "kube-system", selector: "app.kubernetes.io/name=sluice", port: 10253, parallel: 2, nodeTimeout: time.Minute}
+	report, err := f.status(ctx, false)
+	if err != nil || len(report.Silent) != 20 || time.Since(began) > 3*time.Second {
+		t.Errorf("%v, %+v after %v", err, report, time.Since(began))
+	}
+}

@@ -1,0 +1,126 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// diffReport is the answer of kubectl sluice diff.
+type diffReport struct {
+	Nodes       [2]string    `json:"nodes"`
+	Differences []difference `json:"differences"`
+}
+
+// difference is a value of a Service that differs between two nodes.
+type difference struct {
+	Service string    `json:"service"`
+	Field   string    `json:"field"`
+	Values  [2]string `json:"values"`
+}
+
+func (f *flags) diffCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff NODE NODE",
+		Short: "Show the Services that differ between two nodes",
+		Long: `Show the Services whose state, addresses, ports or number of endpoints differ between two
+nodes, in all namespaces or in that of -n. Numbers of endpoints may differ for good reasons: traffic policies and zones. The exit
+status is 1 if there are differences.`,
+		Example: "  kubectl sluice diff worker-1 worker-7",
+		Args:    arguments("NODE", "NODE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			report, err := f.diff(cmd.Context(), [2]string(args))
+			return f.show(cmd, report, err)
+		},
+	}
+}
+
+func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) {
+	_, all, _, err := f.connectAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var both []proxy
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(p proxy) bool { return p.node == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no node %s", name)
+		}
+		both = append(both, all[i])
+	}
+	lists := ask(ctx, f, both, func(ctx context.Context, client *inspect.Client) (*inspect.ServiceList, error) {
+		return client.Services(ctx, f.namespace)
+	})
+	for _, a := range lists {
+		if a.err != nil {
+			return nil, fmt.Errorf("node %s: %w", a.node, a.err)
+		}
+	}
+	return &diffReport{names, differences(lists[0].got, lists[1].got)}, nil
+}
+
+// differences compares two lists.
+func differences(a, b *inspect.ServiceList) []difference {
+	found := []difference{}
+	before, after := byName(a), byName(b)
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		x, y := before[name], after[name]
+		if x == nil || y == nil {
+			found = append(found, difference{name, "known", [2]string{fmt.Sprint(x != nil), fmt.Sprint(y != nil)}})
+			continue
+		}
+		left, right := valuesOf(x), valuesOf(y)
+		for i, field := range compared {
+			if left[i] != right[i] {
+				found = append(found, difference{name, field, [2]string{left[i], right[i]}})
+			}
+		}
+	}
+	return found
+}
+
+func byName(list *inspect.ServiceList) map[string]*inspect.Service {
+	all := map[string]*inspect.Service{}
+	for i := range list.Items {
+		all[list.Items[i].Namespace+"/"+list.Items[i].Name] = &list.Items[i]
+	}
+	return all
+}
+
+// compared names the values that valuesOf returns.
+var compared = [...]string{"state", "endpoints", "clusterIPs", "externalIPs", "loadBalancerIPs", "ports", "policies", "balancing"}
+
+func valuesOf(s *inspect.Service) [len(compared)]string {
+	return [...]string{
+		string(s.State), fmt.Sprint(s.Endpoints), fmt.Sprint(s.ClusterIPs), fmt.Sprint(s.ExternalIPs), fmt.Sprint(s.LoadBalancerIPs),
+		fmt.Sprint(s.Ports), s.InternalPolicy + " " + s.ExternalPolicy, s.Balancing,
+	}
+}
+
+func (r *diffReport) verdict() error {
+	if n := len(r.Differences); n > 0 {
+		return fmt.Errorf("%d differences", n)
+	}
+	return nil
+}
+
+func (r *diffReport) print(to io.Writer, _ bool) error {
+	if len(r.Differences) == 0 {
+		_, err := fmt.Fprintf(to, "%s and %s do not differ\n", r.Nodes[0], r.Nodes[1])
+		return err
+	}
+	var rows [][]string
+	for _, d := range r.Differences {
+		rows = append(rows, []string{d.Service, d.Field, d.Values[0], d.Values[1]})
+	}
+	return inspect.Table(to, []string{"SERVICE", "FIELD", strings.ToUpper(r.Nodes[0]), strings.ToUpper(r.Nodes[1])}, rows)
+}

@@ -1,0 +1,166 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+func (f *flags) statusCommand() *cobra.Command {
+	problems := false
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of the proxies of all nodes",
+		Long: `Show one line about each node: mode, version, Services, pending and quarantined Services,
+the delay of endpoint changes, and findings. Nodes with problems come first.`,
+		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
+		Args:    arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := f.status(cmd.Context(), problems)
+			return f.show(cmd, report, err)
+		},
+	}
+	cmd.Flags().BoolVar(&problems, "problems", false, "leave out nodes without problems")
+	return cmd
+}
+
+// statusReport is the answer of kubectl sluice status.
+type statusReport struct {
+	Total int          `json:"total"`
+	Nodes []nodeStatus `json:"nodes"`
+	// Silent are the nodes that did not answer.
+	Silent []silent `json:"unanswered"`
+	Note   string   `json:"note,omitempty"`
+	// Versions and Modes count nodes.
+	Versions map[string]int `json:"versions"`
+	Modes    map[string]int `json:"modes"`
+	now      time.Time
+}
+
+// nodeStatus is one line.
+type nodeStatus struct {
+	Node     string    `json:"node"`
+	Zone     string    `json:"zone,omitempty"`
+	Mode     string    `json:"mode"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Healthy  bool      `json:"healthy"`
+	Services int       `json:"services"`
+	// Pending and Quarantined are the largest numbers of a domain: a Service is in several.
+	Pending     int `json:"pending"`
+	Quarantined int `json:"quarantined"`
+	// PendingSeconds is how long the oldest change has waited.
+	PendingSeconds float64 `json:"pendingSeconds"`
+	// LagP99Micros is the delay of endpoint changes from their trigger to the node, ApplyP99Micros that of changes from
+	// their receipt to the kernel, in the last 15 minutes.
+	LagP99Micros   int64    `json:"lagP99Micros"`
+	ApplyP99Micros int64    `json:"applyP99Micros"`
+	Findings       []string `json:"findings"`
+}
+
+// status asks all nodes.
+func (f *flags) status(ctx context.Context, problems bool) (*statusReport, error) {
+	_, all, note, err := f.connectAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answered, missing := split(ask(ctx, f, all, func(ctx context.Context, c *inspect.Client) (*inspect.Status, error) { return c.Status(ctx) }))
+	report := &statusReport{Total: len(all), Nodes: []nodeStatus{}, Silent: missing, Note: note, Versions: map[string]int{}, Modes: map[string]int{}, now: time.Now()}
+	for _, a := range answered {
+		line := lineOf(a.node, a.got)
+		report.Versions[line.Version]++
+		report.Modes[line.Mode]++
+		if !problems || line.troubled() {
+			report.Nodes = append(report.Nodes, line)
+		}
+	}
+	slices.SortStableFunc(report.Nodes, func(a, b nodeStatus) int { return cmp.Compare(b.gravity(), a.gravity()) })
+	return report, nil
+}
+
+func lineOf(node string, s *inspect.Status) nodeStatus {
+	line := nodeStatus{
+		Node: node, Zone: s.Zone, Mode: s.Mode, Version: s.Version, Started: s.Started, Healthy: s.Healthy, Services: s.Services,
+		LagP99Micros: s.Activity.Lag.P99Micros, ApplyP99Micros: s.Activity.Changes.P99Micros, Findings: []string{},
+	}
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		line.Pending, line.Quarantined = max(line.Pending, d.Pending), max(line.Quarantined, d.Held)
+		if !d.OldestPending.IsZero() { // by the clock of the node
+			line.PendingSeconds = max(line.PendingSeconds, s.Now.Sub(d.OldestPending).Seconds())
+		}
+	}
+	for i := range s.Findings {
+		if kind := s.Findings[i].Kind; !slices.Contains(line.Findings, kind) {
+			line.Findings = append(line.Findings, kind)
+		}
+	}
+	return line
+}
+
+func (n *nodeStatus) troubled() bool { return n.gravity() > 0 }
+
+// gravity orders the lines.
+func (n *nodeStatus) gravity() int {
+	switch {
+	case !n.Healthy:
+		return 3
+	case n.Quarantined > 0:
+		return 2
+	case len(n.Findings) > 0:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
+
+func (r *statusReport) print(to io.Writer, wide bool) error {
+	heads := []string{"NODE", "MODE", "VERSION", "UP", "SERVICES", "PENDING", "QUARANTINED", "LAG P99"}
+	if wide {
+		heads = append(heads, "APPLY P99", "OLDEST", "ZONE")
+	}
+	var rows [][]string
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		row := []string{n.Node, n.Mode, n.Version, inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
+		if wide {
+			row = append(row, micros(n.ApplyP99Micros), micros(int64(n.PendingSeconds*1e6)), n.Zone)
+		}
+		rows = append(rows, append(row, cmp.Or(strings.Join(n.Findings, ","), "-")))
+	}
+	if len(rows) > 0 {
+		if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s\n", r.Total-len(r.Silent), r.Total, counts(r.Versions), counts(r.Modes))
+	return printSilent(to, r.Silent, r.Total, r.Note)
+}
+
+// micros returns a duration, or nothing for none.
+func micros(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return (time.Duration(n) * time.Microsecond).Round(10 * time.Microsecond).String()
+}
+
+// counts returns names with their numbers.
+func counts(all map[string]int) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		texts = append(texts, fmt.Sprintf("%s (%d)", name, all[name]))
+	}
+	return cmp.Or(strings.Join(texts, ", "), "none")
+}

@@ -1,0 +1,164 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// waitFlags are the flags of kubectl sluice wait.
+type waitFlags struct {
+	condition, nodes, gone string
+	timeout                time.Duration
+}
+
+func (f *flags) waitCommand() *cobra.Command {
+	var w waitFlags
+	cmd := &cobra.Command{
+		Use:   "wait (svc/NAME --for=applied | --gone IP[:PORT])",
+		Short: "Wait until a Service is applied, or an endpoint is gone, on all nodes",
+		Long: `Wait until a Service is applied on all nodes, or on as many as --nodes says: with the
+ports and endpoints that the API server has now. With --gone, wait until no node sends new
+connections to an endpoint; a node that does not answer may still do so.
+
+The exit status is 0 only if that is the case before the timeout.`,
+		Example: "  kubectl sluice wait svc/web -n shop --for=applied --nodes=95%\n  kubectl sluice wait --gone 10.244.1.11:8080 --timeout 1m",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if w.timeout <= 0 {
+				return misused("--timeout %v: must be positive", w.timeout)
+			}
+			if w.gone != "" {
+				return f.waitGone(cmd, args, &w)
+			}
+			return f.waitApplied(cmd, args, &w)
+		},
+	}
+	cmd.Flags().StringVar(&w.condition, "for", "applied", "the condition of the Service; must be applied")
+	cmd.Flags().StringVar(&w.nodes, "nodes", "100%", "on how many nodes: a number or a percentage")
+	cmd.Flags().StringVar(&w.gone, "gone", "", "the endpoint to wait for instead: IP or IP:PORT")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
+	return cmd
+}
+
+// needed returns how many of all nodes a text stands for.
+func needed(text string) (func(all int) int, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || percent && n > 100 {
+		return nil, misused("--nodes %q: must be a number or a percentage, such as 10 or 95%%", text)
+	}
+	return func(all int) int {
+		if percent {
+			return (all*n + 99) / 100
+		}
+		return n
+	}, nil
+}
+
+// waitPause is the shortest pause between two rounds of questions. A pause is also as long as the round before it.
+const waitPause = time.Second
+
+// waitApplied asks in rounds. A failure is no reason to end: the Service may be created in a moment.
+func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) error {
+	if err := arguments("svc/NAME")(cmd, args); err != nil {
+		return err
+	}
+	name, err := objectNamed(args[0], serviceKinds...)
+	if err != nil {
+		return err
+	}
+	enough, err := needed(w.nodes)
+	if err != nil {
+		return err
+	}
+	if w.condition != "applied" {
+		return misused("--for %q: must be applied", w.condition)
+	}
+	c, err := f.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
+	defer cancel()
+	report, err := c.untilApplied(ctx, name, enough)
+	if report == nil {
+		return err
+	}
+	if printed := f.print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.output == "wide") }); printed != nil {
+		return printed
+	}
+	if report.Applied < enough(report.Total) {
+		return fmt.Errorf("%s is applied on %d of %d nodes after %v, want %d", report.Service, report.Applied, report.Total, w.timeout, enough(report.Total))
+	}
+	return nil
+}
+
+// untilApplied returns the last complete report; nil with an error if there is none.
+func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int) int) (last *whereReport, err error) {
+	for {
+		began := time.Now()
+		report, failed := c.where(ctx, name)
+		if failed == nil && (ctx.Err() == nil || last == nil) { // after the timeout, nodes are missing
+			last = report
+		}
+		if err == nil || ctx.Err() == nil {
+			err = failed
+		}
+		if last != nil && last.Applied >= enough(last.Total) {
+			return last, nil
+		}
+		select {
+		case <-ctx.Done():
+			return last, err
+		case <-time.After(max(waitPause, time.Since(began))):
+		}
+	}
+}
+
+// waitGone waits until no node sends to an endpoint. Each answer may wait on its node.
+func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error {
+	if err := arguments()(cmd, args); err != nil {
+		return err
+	}
+	at, err := inspect.ParseEndpoint(w.gone)
+	if err != nil {
+		return misused("--gone: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
+	defer cancel()
+	c, all, note, err := f.connectAll(ctx)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), note)
+	}
+	report := c.untilGone(ctx, all, at)
+	if err := f.print(cmd.OutOrStdout(), report, report.Print); err != nil {
+		return err
+	}
+	return report.Err(w.timeout)
+}
+
+func (c *cluster) untilGone(ctx context.Context, all []proxy, at netip.AddrPort) *gone.Report {
+	asked := gone.Proxies{Changed: gone.Progress(c.flags.errors, len(all))}
+	for _, p := range all {
+		asked.Nodes = append(asked.Nodes, gone.Node{Name: p.node, Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+			if p.err != nil {
+				return nil, p.err
+			}
+			return p.client.Gone(ctx, q)
+		}})
+	}
+	return gone.NewReport(at, asked.Wait(ctx, at))
+}

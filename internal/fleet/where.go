@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/state"
+)
+
+// The states of a Service on a node, besides those of package state.
+const (
+	stateBehind state.State = "behind"  // the node does not know the newest Service and endpoints yet
+	stateAbsent state.State = "unknown" // the node does not know the Service
+)
+
+func (f *flags) whereCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "where svc/NAME",
+		Short: "Show on which nodes a Service is applied, and why not on the others",
+		Long: `Show on how many nodes the kernel has the newest rules of a Service. The other nodes are
+listed with the reason. A node whose Service or endpoints differ from those of the API server
+is behind. The exit status is 0 only if the Service is applied on all nodes.`,
+		Example: "  kubectl sluice where svc/web -n shop\n  kubectl sluice where svc/web -n shop -o wide",
+		Args:    arguments("svc/NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := objectNamed(args[0], serviceKinds...)
+			if err != nil {
+				return err
+			}
+			c, err := f.connect()
+			if err != nil {
+				return err
+			}
+			report, err := c.where(cmd.Context(), name)
+			return f.show(cmd, report, err)
+		},
+	}
+}
+
+// whereReport is the answer of kubectl sluice where.
+type whereReport struct {
+	Service string      `json:"service"`
+	Total   int         `json:"total"`
+	Applied int         `json:"applied"`
+	Nodes   []nodeState `json:"nodes"`
+	Silent  []silent    `json:"unanswered"`
+	Note    string      `json:"note,omitempty"`
+}
+
+// nodeState is how a Service stands on a node.
+type nodeState struct {
+	Node  string      `json:"node"`
+	State state.State `json:"state"`
+	// Seconds is how long it has been so; 0 if that is not known.
+	Seconds   float64 `json:"seconds,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
+	Endpoints int     `json:"endpoints"`
+}
+
+// where asks all nodes about a Service.
+func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) {
+	all, note, err := c.proxies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report := &whereReport{Service: c.namespace + "/" + name, Total: len(all), Nodes: []nodeState{}, Note: note}
+	answered, missing, newest, err := c.states(ctx, name, all)
+	if err != nil {
+		return nil, err
+	}
+	if len(newest) == 0 {
+		report.Note = strings.TrimSpace(note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
+	}
+	report.Silent = missing
+	for _, a := range answered {
+		line := stateOf(a.node, a.got, newest)
+		if line.State == state.Applied {
+			report.Applied++
+		}
+		report.Nodes = append(report.Nodes, line)
+	}
+	return report, nil
+}
+
+// states asks proxies about a Service. It reads what the API server knows before and after, because the Service may
+// change in between: a node may know either. Newest is empty if the user may not read it.
+func (c *cluster) states(ctx context.Context, name string, all []proxy) (answered []answer[inspect.ServiceDetail], missing []silent, newest []string, err error) {
+	read := func() error {
+		digest, err := c.digest(ctx, name)
+		if err == nil {
+			newest = append(newest, digest)
+		} else if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return err
+	}
+	if err := read(); err != nil {
+		return nil, nil, nil, err
+	}
+	answered, missing = split(ask(ctx, c.flags, all, func(ctx context.Context, client *inspect.Client) (*inspect.ServiceDetail, error) {
+		return client.Brief(ctx, c.namespace, name)
+	}))
+	return answered, missing, newest, read()
+}
+
+// stateOf says how a Service stands on a node; detail is nil if the node does not know it.
+func stateOf(node string, detail *inspect.ServiceDetail, newest []string) nodeState {
+	if detail == nil {
+		return nodeState{Node: node, State: stateAbsent, Reason: "the proxy does not know the Service"}
+	}
+	line := nodeState{Node: node, State: detail.State, Endpoints: detail.Endpoints}
+	since := func(then time.Time) {
+		if !then.IsZero() {
+			line.Seconds = detail.Now.Sub(then).Round(time.Second).Seconds()
+		}
+	}
+	for i := range detail.Domains {
+		d := &detail.Domains[i]
+		if d.Quarantine != nil && line.Reason == "" {
+			line.Reason = d.Name + ": " + strings.Join(strings.Fields(d.Quarantine.Reason), " ")
+			since(d.Quarantine.Since)
+		}
+		if d.Error != "" && line.State == state.Applied {
+			line.State, line.Reason = state.Pending, d.Error
+		}
+	}
+	switch detail.State {
+	case state.Restarting, state.Parked:
+		line.Reason = detail.Actor.LastFailure
+		since(detail.Actor.FailedAt)
+	case state.TooLarge:
+		line.Reason = detail.Actor.TooLarge
+	case state.Shadowed:
+		line.Reason = servedBy(detail)
+	}
+	if line.State == state.Applied && len(newest) > 0 && !slices.Contains(newest, detail.Digest) {
+		line.State, line.Reason = stateBehind, "the Service or its endpoints on this node differ from those of the API server"
+		since(detail.LastChange)
+	}
+	return line
+}
+
+// servedBy names the Service that has a frontend of this one.
+func servedBy(detail *inspect.ServiceDetail) string {
+	for i := range detail.Frontends {
+		if f := &detail.Frontends[i]; f.ServedBy != "" {
+			return fmt.Sprintf("Service %s has %s %s:%d", f.ServedBy, f.Kind, f.Address, f.Port)
+		}
+	}
+	return "another Service has some of its frontends"
+}
+
+func (r *whereReport) verdict() error {
+	if r.Applied == r.Total {
+		return nil
+	}
+	return fmt.Errorf("%s is not applied on %d of %d nodes", r.Service, r.Total-r.Applied, r.Total)
+}
+
+func (r *whereReport) print(to io.Writer, wide bool) error {
+	fmt.Fprintf(to, "%s is applied on %d of %d nodes\n", r.Service, r.Applied, r.Total)
+	var rows [][]string
+	for _, n := range r.Nodes {
+		if n.State != state.Applied || wide {
+			age := ""
+			if n.Seconds > 0 {
+				age = inspect.Age(time.Unix(int64(n.Seconds), 0), time.Unix(0, 0))
+			}
+			rows = append(rows, []string{n.Node, string(n.State), age, fmt.Sprint(n.Endpoints), cmp.Or(n.Reason, "-")})
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(to)
+		if err := inspect.Table(to, []string{"NODE", "STATE", "SINCE", "ENDPOINTS", "REASON"}, rows); err != nil {
+			return err
+		}
+	}
+	return printSilent(to, r.Silent, r.Total, r.Note)
+}
