@@ -210,6 +210,14 @@ func TestChartRejects(t *testing.T) {
 	}
 }
 
+// Other DaemonSets would run on the nodes of a release with another name too.
+func TestChartRejectsUnknownLabel(t *testing.T) {
+	text, err := helm(t, "template", "other", filepath.Join(top, chart), "--set", "nodes=labeled")
+	if err == nil || !strings.Contains(text, "nodes: with labeled") {
+		t.Errorf("want an error that names nodes: %v\n%s", err, text)
+	}
+}
+
 func TestChartPassesLint(t *testing.T) {
 	if text, err := helm(t, "lint", "--strict", filepath.Join(top, chart)); err != nil {
 		t.Errorf("helm lint: %v\n%s", err, text)
