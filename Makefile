@@ -35,8 +35,9 @@ image: ## build OCI image archives in bin/, with and without iptables
 	hack/image/build
 
 # make deploy IMAGE=REGISTRY/sluice:v1.2.3 OUT=install.yaml
-deploy: ## generate deploy/install.yaml from deploy/base
+deploy: ## generate deploy/install.yaml and the files of the chart from deploy/base and deploy/monitoring
 	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
+	cp deploy/base/{config,daemonset,rbac}.yaml deploy/monitoring/{dashboard.json,prometheusrule.yaml,service.yaml,servicemonitor.yaml} deploy/chart/files/
 
 release: ## build reproducible binaries, images, SBOMs and checksums in bin/release
 	hack/release/build
@@ -73,9 +74,10 @@ test: test-packages ## run all tests that need no cluster and no virtual machine
 test-all: test ## run every test tier, as CI does (root)
 	hack/test-all
 
-test-deploy: ## check the manifests, alert rules (promtool) and dashboard queries
+test-deploy: test-packages bin/e2e-apiserver bin/helm ## check the manifests, the Helm chart, alert rules (promtool) and dashboard queries
 	$(call install,prometheus)
 	cd hack/tools && $(GO) test -count=1 ./deploy
+	cd test/e2e && SLUICE_E2E_APISERVER=$(CURDIR)/bin/e2e-apiserver $(GO) test -count=1 -timeout 5m -run '^Test(Manifests|Chart)' .
 
 # make test-ipvs ONLY='Drain'
 test-ipvs: test-packages ## run the IPVS and offload tests, in a virtual machine if this kernel lacks IPVS
@@ -217,6 +219,8 @@ bin/e2e-kubeproxy: test/e2e/go.mod $(wildcard test/e2e/kubeproxy/*.go)
 bin/e2e-kubeproxy-1.36: test/e2e/releases/v1.36.mod $(wildcard test/e2e/kubeproxy/*.go)
 	cd test/e2e && $(GO) build -modfile releases/v1.36.mod \
 	  -ldflags '-X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36' -o ../../$@ ./kubeproxy
+bin/helm: hack/helm/go.mod
+	cd hack/helm && $(GO) build -o ../../$@ helm.sh/helm/v4/cmd/helm
 
 ##@ Maintain
 lint: ## run go vet, gofmt and staticcheck

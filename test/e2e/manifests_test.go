@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -69,22 +70,50 @@ func TestManifestsAreAccepted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var stored harness.Manifests
-			harness.Eventually(t, changeMax, "applied", func(ctx context.Context) error { // definitions take a moment
-				stored, err = c.Server.Apply(ctx, all)
-				return err
-			})
-			t.Logf("%d objects", len(stored))
-			if folder == "monitoring" {
-				return
-			}
-			daemonSet, err := harness.Of[appsv1.DaemonSet](stored, "DaemonSet")
+			acceptManifests(t, c, all)
+		})
+	}
+}
+
+// The API server takes the objects of the Helm chart as well: with its defaults, and with the values that change most.
+func TestChartIsAccepted(t *testing.T) {
+	c := harness.NewCluster(t)
+	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
+		t.Fatal(err)
+	}
+	for name, set := range map[string]string{
+		"sluice": "",
+		"sluice-canary": "nodes=labeled,config.mode=userspace,sluiceConfig.log.format=json,imagePullSecrets[0].name=registry," +
+			"podAnnotations.team=net,podLabels.team=net,rollout.maxUnavailable=3,resources.limits.memory=1Gi," +
+			"monitoring.serviceMonitor=true,monitoring.prometheusRule=true,monitoring.dashboard=true,monitoring.labels.release=prometheus",
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, err := harness.ChartManifests(name, deployedIn, "--set", set)
 			if err != nil {
 				t.Fatal(err)
 			}
-			acceptPod(t, c, daemonSet)
+			acceptManifests(t, c, all)
 		})
 	}
+}
+
+// acceptManifests applies objects, and has the server check a pod of their DaemonSet if there is one.
+func acceptManifests(t *testing.T, c *harness.Cluster, all harness.Manifests) {
+	t.Helper()
+	var stored harness.Manifests
+	harness.Eventually(t, changeMax, "applied", func(ctx context.Context) (err error) { // definitions take a moment
+		stored, err = c.Server.Apply(ctx, all)
+		return err
+	})
+	t.Logf("%d objects", len(stored))
+	if !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" }) {
+		return
+	}
+	daemonSet, err := harness.Of[appsv1.DaemonSet](stored, "DaemonSet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	acceptPod(t, c, daemonSet)
 }
 
 // acceptPod has the server check a pod of a DaemonSet, as the controller would create it.

@@ -58,6 +58,27 @@ func BuildManifests(folder string) (Manifests, error) {
 	return ParseManifests(text)
 }
 
+// ChartManifests returns what Helm makes of deploy/chart for a release in a namespace.
+func ChartManifests(release, namespace string, args ...string) (Manifests, error) {
+	top, err := repository()
+	if err != nil {
+		return nil, err
+	}
+	helm, err := build("", "helm", "hack/helm", "helm.sh/helm/v4/cmd/helm")
+	if err != nil {
+		return nil, err
+	}
+	command := append([]string{"template", release, filepath.Join(top, "deploy/chart"), "--namespace", namespace}, args...)
+	text, err := exec.Command(helm, command...).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("helm %v: %s", command, failed.Stderr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseManifests(text)
+}
+
 // ParseManifests reads YAML documents.
 func ParseManifests(text []byte) (Manifests, error) {
 	var all Manifests

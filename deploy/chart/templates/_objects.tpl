@@ -1,0 +1,22 @@
+{{/* The templates read the manifests of deploy/base and deploy/monitoring from files/ (`make deploy` copies them), and
+change what the values ask for. So the chart cannot differ from the manifests. */}}
+
+{{/* sluice.named gives an object the name of the release in place of "sluice", its namespace and its labels.
+Arguments: root, object, labels. It changes the object and prints nothing. */}}
+{{- define "sluice.named" -}}
+{{- $meta := .object.metadata -}}
+{{- $_ := set $meta "name" (replace "sluice" .root.Release.Name $meta.name) -}}
+{{- if not (hasPrefix "ClusterRole" .object.kind) -}}{{- $_ := set $meta "namespace" .root.Release.Namespace -}}{{- end -}}
+{{- $_ := set $meta "labels" (merge (dict) .labels (default dict $meta.labels)) -}}
+{{- end -}}
+
+{{- define "sluice.labels" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sluice.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
