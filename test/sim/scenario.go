@@ -252,10 +252,10 @@ func (g *generator) emit(do verb, n, m int) {
 	variant := g.Uint64N(1 << 16)
 	if do == setService || do == setSlice {
 		// Few adapt: the outcomes of each packet to one of their tables are thousands.
-		switch n := g.IntN(32); {
+		switch n := g.IntN(160); {
 		case n == 0:
 			variant |= balanced | adaptive
-		case n < 8:
+		case n < 40:
 			variant |= balanced
 		}
 	}
