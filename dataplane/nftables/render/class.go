@@ -82,7 +82,8 @@ func (c class) name() string {
 func (c class) choice(from pool) string {
 	switch size := strconv.Itoa(from.size); {
 	case c.turns != "":
-		return "turns-" + c.turns
+		// With the size: slots and chain may change in different transactions, and a chain must find all its slots.
+		return "turns-" + c.turns + "-" + size
 	case c.by.Hashes():
 		return strings.ToLower(c.by.String()) + "-" + size
 	case from.full:
