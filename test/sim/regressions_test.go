@@ -489,6 +489,21 @@ var regressions = []regression{
 			{setSlice, 8, 1, 0x8252},
 		}},
 	},
+	{
+		// The chain that counts turns, and its slots, were changed by different transactions.
+		"a Service with turns gets another number of endpoints in a divided batch",
+		scenario{1, []event{
+			{setService, 19, 0, 0x19937},
+			{setSlice, 19, 1, 0x13907},
+			{setService, 28, 0, 0xa178},
+			{setSlice, 28, 0, 0x1233f},
+			{settle, 1, 0, 0x8a60},
+			{stallService, 3, 6, 0xc268},
+			{upheaval, 0, 0, 0xe038},
+			{setService, 12, 0, 0x3ec17},
+			{setSlice, 28, 0, 0x8ce1},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
