@@ -156,8 +156,9 @@ func readPage(t *testing.T, path string) string {
 
 // TestFlagsInTextExist checks each flag that stands alone between backticks.
 func TestFlagsInTextExist(t *testing.T) {
-	known := map[string]bool{ // of docker build, Prometheus, kubectl and iptables
+	known := map[string]bool{ // of docker build, Prometheus, kubectl, kubeadm, az and iptables
 		"target": true, "enable-feature": true, "overwrite": true, "random-fully": true,
+		"skip-phases": true, "kube-proxy-config": true,
 	}
 	var collect func(cmd *cobra.Command)
 	collect = func(cmd *cobra.Command) {
