@@ -192,7 +192,7 @@ func (c *cluster) digest(ctx context.Context, name string) (string, error) {
 	}
 	var known service.Snapshot
 	if known.Spec, _ = (reduce.Policy{}).Service(object); known.Spec == nil {
-		return "", fmt.Errorf("Service %s/%s needs no proxy: it is headless, of type ExternalName, or of another proxy", c.namespace, name)
+		return "", fmt.Errorf("%s/%s needs no proxy: it is headless, of type ExternalName, or of another proxy", c.namespace, name)
 	}
 	var list discoveryv1.EndpointSliceList
 	selector := labels.Set{discoveryv1.LabelServiceName: name}.String()

@@ -105,7 +105,7 @@ func flowOf(pod *corev1.Pod, to *corev1.Service, port string) (flow explain.Flow
 			}
 		}
 	}
-	return flow, fmt.Errorf("Pod %s and Service %s have no addresses of one family", pod.Name, to.Name)
+	return flow, fmt.Errorf("no common family: pod %s and Service %s have no addresses of one family", pod.Name, to.Name)
 }
 
 // portOf returns the port of a Service with a name or number.

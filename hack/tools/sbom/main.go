@@ -27,7 +27,7 @@ import (
 
 type options struct {
 	binary, name, packages, version, arch, out string
-	created                              time.Time
+	created                                    time.Time
 }
 
 func main() {

@@ -258,16 +258,10 @@ func (o *outliers) tick(now time.Time) (changed bool) {
 // calm reports whether all endpoints are good.
 func (o *outliers) calm() bool { return len(o.accused()) == 0 }
 
-// suspects returns the endpoints that are to get no connections, and accused those and the ones on trial.
-func (o *outliers) suspects() []netip.AddrPort { return o.those((*suspicion).out) }
-
-func (o *outliers) accused() []netip.AddrPort {
-	return o.those(func(s *suspicion) bool { return s.state != good })
-}
-
-func (o *outliers) those(is func(*suspicion) bool) (all []netip.AddrPort) {
+// accused returns the suspects and the endpoints on trial.
+func (o *outliers) accused() (all []netip.AddrPort) {
 	for e, s := range o.failing {
-		if is(s) {
+		if s.state != good {
 			all = append(all, e)
 		}
 	}
