@@ -18,7 +18,7 @@ import (
 )
 
 // seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it. varied is how many see everything happen.
-const seeds, varied = 16, 40
+const seeds, varied = 10, 40
 
 // TestSimulation plays scenarios that seeds have chosen, from SLUICE_SIM_FROM (1) on, and
 // prints how often everything happened. SLUICE_SIM_SEED=n plays that one alone and prints
