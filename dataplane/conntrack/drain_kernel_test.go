@@ -55,7 +55,7 @@ func (w *world) webEndpoint(i int) netip.AddrPort {
 // serveWeb starts the endpoints and serves them.
 func (w *world) serveWeb(drain time.Duration) {
 	w.Helper()
-	servers := exec.Command(os.Args[0], "-test.run=^TestDrainServers$")
+	servers := exec.Command(os.Args[0])
 	servers.Env = append(os.Environ(), serversVariable+"="+w.a.Addr().String())
 	stop, err := servers.StdinPipe()
 	w.check(err)
@@ -68,25 +68,35 @@ func (w *world) serveWeb(drain time.Duration) {
 	w.serve(w.webView(0, drain))
 }
 
-// serversVariable has the address of endpoints in a process that TestDrainServers runs in.
+// serversVariable has the address of the endpoints in the process that serves them.
 const serversVariable = "SLUICE_TEST_SERVERS"
 
-// TestDrainServers is the process of the endpoints: one process may not have enough files for both ends of all
-// connections. It ends with its input.
-func TestDrainServers(t *testing.T) {
-	host, err := netip.ParseAddr(os.Getenv(serversVariable))
-	if err != nil {
-		t.Skip("not started by another test")
+// TestMain runs the tests, or serves the endpoints: one process may not have enough files for both ends of all connections.
+func TestMain(m *testing.M) {
+	host := os.Getenv(serversVariable)
+	if host == "" {
+		os.Exit(m.Run())
 	}
+	if err := serveUntilEnd(netip.MustParseAddr(host)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serveUntilEnd serves the endpoints until its input ends.
+func serveUntilEnd(host netip.Addr) error {
 	n, err := netns.Current("pods")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for i := range webEndpoints {
-		netnstest.Serve(t, n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i)))
+		if _, err := netns.StartBackend(n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i))); err != nil {
+			return err
+		}
 	}
 	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // connectWeb opens connections, some of them by the external IP and the node port, and returns them by endpoint.
