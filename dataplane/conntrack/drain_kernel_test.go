@@ -20,7 +20,6 @@ import (
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var drainConnections = flag.Int("drain-connections", 1000, "TCP connections of TestKernelDrainDeadline")
