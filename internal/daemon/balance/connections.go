@@ -24,8 +24,8 @@ type tuple struct {
 
 // connection is one that began, or that is open.
 type connection struct {
-	key      service.Key
-	endpoint netip.AddrPort
+	at       netip.AddrPort
+	endpoint *endpoint
 	began    time.Time
 	// replied is set once the endpoint answered, and judged once its silence counted.
 	replied, judged bool
@@ -33,24 +33,21 @@ type connection struct {
 	entry conntrack.Entry
 }
 
-// connections follows the connections to Services that are tracked.
-type connections struct {
-	open map[tuple]*connection
-	// silent are those without an answer so far, in the order in which they began.
-	silent []tuple
+// waiting is a connection that had no answer when it began.
+type waiting struct {
+	of tuple
+	by *tracked
+	c  *connection
 }
-
-// find returns a tracked Service, nil if it is not.
-func (w *worker) find(key service.Key) *tracked { return w.services[key] }
 
 // handle takes one announcement.
 func (w *worker) handle(a *announced) {
-	t := w.find(a.key)
-	if t == nil {
+	t := w.services[a.key]
+	if t == nil || !t.follows() {
 		return
 	}
 	of := tuple{a.event.Protocol, a.event.From, a.event.To}
-	known := w.connections.open[of]
+	known := t.open[of]
 	switch {
 	case a.event.Kind == conntrack.Began:
 		w.begin(t, of, a)
@@ -62,24 +59,30 @@ func (w *worker) handle(a *announced) {
 	}
 }
 
+// follow remembers a connection, if there is room.
+func (w *worker) follow(t *tracked, of tuple, c *connection) bool {
+	w.drop(t, of)
+	c.endpoint = t.endpoints[c.at]
+	if c.endpoint == nil || w.followed >= connectionsMax || len(t.open) >= serviceMax {
+		return false
+	}
+	c.endpoint.open++
+	w.followed++
+	t.open[of] = c
+	return true
+}
+
 func (w *worker) begin(t *tracked, of tuple, a *announced) {
-	e := t.endpoints[a.event.Answerer]
-	if e == nil || len(w.connections.open) >= connectionsMax || t.followed >= serviceMax {
+	judges := t.outliers != nil && of.protocol == service.TCP.Number()
+	if !judges && !t.least {
 		return
 	}
-	if old := w.connections.open[of]; old != nil {
-		w.drop(of, old)
-	}
-	e.open++
-	t.followed++
-	c := &connection{key: t.key, endpoint: a.event.Answerer, began: a.at, entry: a.event.Entry()}
-	w.connections.open[of] = c
-	if t.outliers == nil || of.protocol != service.TCP.Number() {
-		c.replied = true
+	c := &connection{at: a.event.Answerer, began: a.at, entry: a.event.Entry(), replied: !judges}
+	if !w.follow(t, of, c) || !judges {
 		return
 	}
-	w.connections.silent = append(w.connections.silent, of)
-	w.judged(t, t.outliers.began(c.endpoint, a.at), a.at)
+	w.silent = append(w.silent, waiting{of, t, c})
+	w.judged(t, t.outliers.began(c.at, a.at), a.at)
 }
 
 func (w *worker) answered(t *tracked, of tuple, c *connection, now time.Time) {
@@ -88,82 +91,74 @@ func (w *worker) answered(t *tracked, of tuple, c *connection, now time.Time) {
 	}
 	c.replied = true
 	if t.outliers != nil {
-		w.judged(t, t.outliers.answered(of.from.Addr(), c.endpoint, now), now)
+		w.judged(t, t.outliers.answered(of.from.Addr(), c.at, now), now)
 	}
 	if !t.least {
-		w.drop(of, c)
+		w.drop(t, of)
 	}
 }
 
 // end handles the end of a connection. A reset in answer to the first packet ends it before it has an answer. If the
-// kernel counts packets, a reset of the client itself shows.
+// kernel counts packets, a reset by the client itself has none of the other direction.
 func (w *worker) end(t *tracked, of tuple, c *connection, a *announced) {
 	refused := a.event.Kind == conntrack.Ended && !c.replied && !a.event.Replied && a.event.State == "CLOSE" &&
 		!(a.event.Accounted && a.event.Carried.PacketsOut == 0)
 	if a.event.Replied {
 		w.answered(t, of, c, a.at)
 	}
-	w.drop(of, c)
+	w.drop(t, of)
 	if refused && !c.judged && t.outliers != nil {
-		w.judged(t, t.outliers.failed(of.from.Addr(), c.endpoint, a.at), a.at)
+		w.judged(t, t.outliers.failed(of.from.Addr(), c.at, a.at), a.at)
 	}
 }
 
 // drop forgets a connection.
-func (w *worker) drop(of tuple, c *connection) {
-	if w.connections.open[of] != c {
-		return
-	}
-	delete(w.connections.open, of)
-	if t := w.find(c.key); t != nil {
-		t.followed--
-		if e := t.endpoints[c.endpoint]; e != nil && e.open > 0 {
-			e.open--
-		}
+func (w *worker) drop(t *tracked, of tuple) {
+	if c := t.open[of]; c != nil {
+		delete(t.open, of)
+		c.endpoint.open--
+		w.followed--
 	}
 }
 
-// silence judges the connections that have waited too long for an answer.
+// abandon forgets the connections of a Service, and forget those of all Services.
+func (w *worker) abandon(t *tracked) {
+	for of := range t.open {
+		w.drop(t, of)
+	}
+}
+
+func (w *worker) forget() {
+	for _, t := range w.services {
+		w.abandon(t)
+	}
+	w.silent = nil
+}
+
+// silence judges the connections that have waited too long for an answer. While this goroutine was delayed, answers may
+// have come that it has not heard yet.
 func (w *worker) silence(now time.Time) {
-	all := w.connections.silent
-	for len(all) > 0 {
-		c := w.connections.open[all[0]]
-		if c != nil && !c.replied && now.Sub(c.began) < patience {
-			break
-		}
-		if c != nil && !c.replied && !c.judged {
-			c.judged = true
-			if t := w.find(c.key); t != nil && t.outliers != nil {
-				w.judged(t, t.outliers.failed(all[0].from.Addr(), c.endpoint, now), now)
+	for len(w.silent) > 0 {
+		next := w.silent[0]
+		t, c := next.by, next.c
+		if t.open[next.of] == c && !c.replied {
+			if now.Sub(c.began) < patience || now.Sub(w.resumed) < patience {
+				return
+			}
+			if c.judged = true; t.outliers != nil {
+				w.judged(t, t.outliers.failed(next.of.from.Addr(), c.at, now), now)
 			}
 		}
-		all = all[1:]
+		w.silent = w.silent[1:]
 	}
-	if w.connections.silent = all; len(all) == 0 {
-		w.connections.silent = nil
-	}
+	w.silent = nil
 }
 
-// recount counts the open connections anew.
-func (w *worker) recount(list func(each func(service.Family, conntrack.Connection)) error) error {
-	w.connections = connections{open: map[tuple]*connection{}}
-	for _, t := range w.services {
-		t.followed = 0
-		for _, e := range t.endpoints {
-			e.open = 0
-		}
+// found counts a connection that was open before anything was heard of it.
+func (w *worker) found(family service.Family, c *conntrack.Connection) {
+	of := tuple{c.Protocol, c.From, c.To}
+	key, ok := w.owner(family, of)
+	if t := w.services[key]; ok && t != nil && t.least && t.open[of] == nil && c.State != "TIME_WAIT" && c.State != "CLOSE" {
+		w.follow(t, of, &connection{at: c.Answerer, replied: true})
 	}
-	return list(func(family service.Family, c conntrack.Connection) {
-		of := tuple{c.Protocol, c.From, c.To}
-		key, ok := w.owner(family, of)
-		t := w.find(key)
-		if !ok || t == nil || !t.least || c.State == "TIME_WAIT" || c.State == "CLOSE" || len(w.connections.open) >= connectionsMax || t.followed >= serviceMax {
-			return
-		}
-		if e := t.endpoints[c.Answerer]; e != nil {
-			e.open++
-			t.followed++
-			w.connections.open[of] = &connection{key: key, endpoint: c.Answerer, replied: true}
-		}
-	})
 }

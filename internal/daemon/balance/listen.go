@@ -31,12 +31,8 @@ type listener struct {
 
 // attend begins to listen if connections matter, and ends if they do not.
 func (w *worker) attend(ctx context.Context, now time.Time) {
-	needed := false
-	for _, t := range w.services {
-		needed = needed || t.least || t.outliers != nil
-	}
 	switch {
-	case !needed:
+	case w.observing == 0:
 		w.deafen()
 	case w.listener != nil || now.Before(w.retry):
 	default:
@@ -86,19 +82,15 @@ func (w *worker) listen(ctx context.Context) error {
 
 // count counts the open connections of Services that need it.
 func (w *worker) count(ctx context.Context) error {
-	return w.recount(func(each func(service.Family, conntrack.Connection)) error {
-		for _, t := range w.services {
-			if t.least {
-				for _, family := range service.Families {
-					if err := conntrack.Translated(ctx, family, func(c conntrack.Connection) { each(family, c) }); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-		}
+	if w.counting == 0 {
 		return nil
-	})
+	}
+	for _, family := range service.Families {
+		if err := conntrack.Translated(ctx, family, func(c conntrack.Connection) { w.found(family, &c) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // concerns reports whether an event matters, and to which Service. It runs in the goroutine of the events.
@@ -125,7 +117,7 @@ func (w *Watcher) owner(family service.Family, of tuple) (service.Key, bool) {
 	return service.Key{}, false
 }
 
-// hear takes an announcement. After a loss, what is known of connections may be wrong.
+// hear takes an announcement. After a loss, what is known of connections may be wrong: the next attempt counts again.
 func (w *worker) hear(a *announced) {
 	if !a.lost {
 		w.handle(a)
@@ -135,7 +127,7 @@ func (w *worker) hear(a *announced) {
 	w.retry = time.Now().Add(lostPause)
 }
 
-// deafen ends to listen.
+// deafen ends to listen, and forgets all connections: nothing would say what becomes of them.
 func (w *worker) deafen() {
 	if w.listener == nil {
 		return
@@ -143,6 +135,7 @@ func (w *worker) deafen() {
 	w.listener.stop()
 	<-w.listener.done
 	w.listener = nil
+	w.forget()
 }
 
 // fail lets suspects go: nothing would say when they answer again.

@@ -258,9 +258,10 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 	}))
 	all, present := addresses(3)
 	key, now := service.Key{Namespace: "demo", Name: "web"}, time.Unix(1_000_000, 0)
-	s := &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}, outliers: newOutliers()}
+	s := newTracked(key)
+	s.outliers = newOutliers()
 	s.take(present, true, nil)
-	w.services[key] = s
+	w.services[key], w.ticked = s, now
 	port := uint16(1000)
 	happen := func(c, e int, kind conntrack.EventKind, state string) {
 		if kind == conntrack.Began {
@@ -308,4 +309,96 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 	if now, ever := w.Tally(); !slices.Equal(told, want) || now != 0 || ever != 1 {
 		t.Errorf("told %v; %d of %d are suspects", told, now, ever)
 	}
+}
+
+// observed makes a worker with one Service of three endpoints, and a function that announces the beginnings of connections.
+func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
+	w = newWorker(New(Config{Observe: func(service.Key, *service.Observed) {}, Listen: func(Event) {}}))
+	all, present := addresses(3)
+	key, now := service.Key{Namespace: "demo", Name: "web"}, time.Unix(1_000_000, 0)
+	s = newTracked(key)
+	w.need(s, true, false)
+	s.outliers = newOutliers()
+	s.take(present, true, nil)
+	w.services[key], w.ticked = s, now
+	port := uint16(1000)
+	return w, s, now, func(c, e int) {
+		port++
+		a := announced{key: key, at: now}
+		a.event.Kind, a.event.Protocol, a.event.Answerer = conntrack.Began, service.TCP.Number(), all[e]
+		a.event.From, a.event.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
+		w.handle(&a)
+	}
+}
+
+// TestLossesAndDelaysAccuseNoEndpoint: after lost announcements, and after a delay of the worker, unheard answers are no
+// failures.
+func TestLossesAndDelaysAccuseNoEndpoint(t *testing.T) {
+	w, s, now, begin := observed()
+	for c := range 3 {
+		s.outliers.answered(client(c), endpointOf(0), now)
+		begin(c, 1)
+	}
+	w.listener = &listener{stop: func() {}, done: closed()}
+	w.hear(&announced{lost: true})
+	for range 20 {
+		now = now.Add(look)
+		w.silence(now)
+	}
+	if got := s.outliers.accused(); got != nil || len(s.open) > 0 || w.followed != 0 {
+		t.Errorf("after a loss: accused are %v, %d connections", got, w.followed)
+	}
+
+	w, s, now, begin = observed()
+	for c := range 3 {
+		s.outliers.answered(client(c), endpointOf(0), now)
+		begin(c, 1)
+	}
+	w.retry = time.Time{}
+	w.tick(t.Context(), now.Add(5*time.Second))
+	if got := s.outliers.accused(); got != nil {
+		t.Errorf("after a delay: accused are %v", got)
+	}
+	for n := range 10 {
+		w.tick(t.Context(), now.Add(5*time.Second+time.Duration(n+1)*look))
+	}
+	if got := s.outliers.accused(); len(got) != 1 {
+		t.Errorf("some time after a delay: accused are %v", got)
+	}
+}
+
+// TestAServiceThatLeavesLeavesNothing: its connections make room for those of others.
+func TestAServiceThatLeavesLeavesNothing(t *testing.T) {
+	w, s, _, begin := observed()
+	for c := range 10 {
+		begin(c, c%3)
+	}
+	if w.followed != 10 || w.observing != 1 {
+		t.Fatalf("%d connections of %d Services", w.followed, w.observing)
+	}
+	w.leave(s)
+	if w.followed != 0 || w.observing != 0 || len(w.services) != 0 {
+		t.Errorf("%d connections of %d Services are left", w.followed, w.observing)
+	}
+}
+
+// TestOneServiceDoesNotTakeAllRoom: further connections of it are not followed.
+func TestOneServiceDoesNotTakeAllRoom(t *testing.T) {
+	w, s, _, begin := observed()
+	for c := range serviceMax + 100 {
+		begin(c%60000, 0)
+	}
+	if len(s.open) != serviceMax || w.followed != serviceMax {
+		t.Errorf("%d connections are followed, want %d", len(s.open), serviceMax)
+	}
+}
+
+func endpointOf(n byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n + 1}), 80)
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }

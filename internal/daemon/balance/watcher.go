@@ -124,9 +124,16 @@ func (w *Watcher) Programmed(_ context.Context, family service.Family, view serv
 // worker is the state of Run, which its goroutine owns.
 type worker struct {
 	*Watcher
-	services    map[service.Key]*tracked
-	connections connections
-	listener    *listener
+	services map[service.Key]*tracked
+	// observing counts the Services that need announcements, and counting those whose open connections count.
+	observing, counting int
+	// followed counts the connections that are followed, and silent has those without an answer so far, in the order in
+	// which they began.
+	followed int
+	silent   []waiting
+	// ticked is the time of the last tick, and resumed the end of the last delay of this goroutine.
+	ticked, resumed time.Time
+	listener        *listener
 	// retry is when to listen again after a loss or a failure, and failed is set after a failure.
 	retry  time.Time
 	failed bool
@@ -150,7 +157,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	defer alarm.Stop()
 	for armed := true; ; {
 		if !armed && k.restless() {
-			armed = true
+			armed, k.ticked = true, time.Now()
 			alarm.Reset(look)
 		}
 		var heard <-chan announced
@@ -176,14 +183,14 @@ func (w *Watcher) Run(ctx context.Context) {
 
 func newWorker(w *Watcher) *worker {
 	return &worker{
-		Watcher: w, services: map[service.Key]*tracked{}, connections: connections{open: map[tuple]*connection{}},
+		Watcher: w, services: map[service.Key]*tracked{},
 		uneasy: map[service.Key]*tracked{}, shifting: map[service.Key]*tracked{}, purge: map[purged]bool{},
 	}
 }
 
 // restless reports whether time may bring something.
 func (w *worker) restless() bool {
-	return len(w.connections.silent)+len(w.uneasy)+len(w.shifting) > 0 || !w.retry.IsZero()
+	return len(w.silent)+len(w.uneasy)+len(w.shifting) > 0 || !w.retry.IsZero()
 }
 
 // takeAll takes the Services that have changed, and begins or ends to listen.
@@ -215,13 +222,11 @@ func (w *worker) take(key service.Key, now time.Time) {
 	}
 	first := t == nil
 	if first {
-		t = &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}}
+		t = newTracked(key)
 		w.services[key] = t
 	}
-	if t.least != least {
-		w.deafen() // and count anew
-	}
-	t.adaptation, t.least = known.Spec.Adaptation, least
+	w.need(t, outliers, least)
+	t.adaptation = known.Spec.Adaptation
 	if outliers && t.outliers == nil {
 		t.outliers = newOutliers()
 	} else if !outliers {
@@ -241,6 +246,26 @@ func (w *worker) take(key service.Key, now time.Time) {
 	w.publish(t, now)
 	if t.moving(now) {
 		w.shifting[key] = t
+	}
+}
+
+// need notes what a Service needs connections for. If open ones newly count, all are counted again.
+func (w *worker) need(t *tracked, outliers, least bool) {
+	if least && !t.least {
+		w.deafen()
+	}
+	change := func(before, after bool, count *int) {
+		switch {
+		case after && !before:
+			*count++
+		case before && !after:
+			*count--
+		}
+	}
+	change(t.least, least, &w.counting)
+	change(t.follows(), outliers || least, &w.observing)
+	if t.least = least; !outliers && !least {
+		w.abandon(t)
 	}
 }
 
@@ -265,6 +290,7 @@ func (w *worker) leave(t *tracked) {
 	delete(w.services, t.key)
 	delete(w.uneasy, t.key)
 	delete(w.shifting, t.key)
+	w.need(t, false, false)
 	t.endpoints, t.outliers = nil, nil
 	w.publish(t, time.Now())
 }
@@ -348,15 +374,19 @@ func (w *worker) avoided(key service.Key, p *programmed) {
 // their clients choose another endpoint. The connection of a trial stays until it has its outcome.
 func (w *worker) deleteUnanswered(ctx context.Context) {
 	for suspect, avoided := range w.purge {
-		if t := w.find(suspect.key); !avoided || t != nil && t.outliers != nil && t.outliers.tries(suspect.endpoint) {
+		if t := w.services[suspect.key]; !avoided || t != nil && t.outliers != nil && t.outliers.tries(suspect.endpoint) {
 			continue
 		}
 		delete(w.purge, suspect)
+		t := w.services[suspect.key]
+		if t == nil {
+			continue
+		}
 		var entries []conntrack.Entry
-		for of, c := range w.connections.open {
-			if c.key == suspect.key && c.endpoint == suspect.endpoint && !c.replied {
+		for of, c := range t.open {
+			if c.at == suspect.endpoint && !c.replied {
 				entries = append(entries, c.entry)
-				w.drop(of, c)
+				w.drop(t, of)
 			}
 		}
 		family := service.FamilyOf(suspect.endpoint.Addr())
@@ -380,6 +410,10 @@ func reaches(view *service.View, e netip.AddrPort) bool {
 
 // tick does what time brings.
 func (w *worker) tick(ctx context.Context, now time.Time) {
+	if now.Sub(w.ticked) > 3*look {
+		w.resumed = now // answers may wait to be heard
+	}
+	w.ticked = now
 	w.silence(now)
 	for key, t := range w.uneasy {
 		if t.outliers == nil {

@@ -24,14 +24,21 @@ type tracked struct {
 	least      bool
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
-	// followed counts the connections that are followed.
-	followed int
+	// open are the connections that are followed.
+	open map[tuple]*connection
 	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
 	// next change of weights.
 	published *service.Observed
 	told      []netip.AddrPort
 	next      time.Time
 }
+
+func newTracked(key service.Key) *tracked {
+	return &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}, open: map[tuple]*connection{}}
+}
+
+// follows reports whether the connections of the Service matter.
+func (t *tracked) follows() bool { return t.least || t.outliers != nil }
 
 // endpoint is one that the API lists.
 type endpoint struct {
