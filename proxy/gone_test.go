@@ -31,7 +31,7 @@ func senders(t *testing.T, p *proxy.Proxy, at netip.AddrPort) ([]service.Key, er
 	return sought.By, err
 }
 
-// TestAnEndpointThatIsGoneIsOutOfTheKernel: whatever else changes during the search, slots of the same
+// TestAnEndpointThatIsGoneIsOutOfTheKernel: other objects change during the search, slots of the same
 // Service included.
 func TestAnEndpointThatIsGoneIsOutOfTheKernel(t *testing.T) {
 	const services = 40

@@ -1,5 +1,7 @@
 package service
 
+import "time"
+
 // Balancing is how the new connections of a Service choose among its endpoints.
 type Balancing uint8
 
@@ -54,4 +56,22 @@ func TotalShare(endpoints []Endpoint) (total int) {
 		total += endpoints[i].Share()
 	}
 	return total
+}
+
+// Drain is how long connections to an endpoint stay open after it left a Service. The zero value leaves that to
+// the mode.
+type Drain struct {
+	Limited bool
+	After   time.Duration
+}
+
+// DrainMax is the longest time that a Service may ask for.
+const DrainMax = 24 * time.Hour
+
+// Or returns the time, or that of the mode.
+func (d Drain) Or(mode time.Duration) time.Duration {
+	if d.Limited {
+		return d.After
+	}
+	return mode
 }

@@ -245,8 +245,8 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	}
 }
 
-// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others, and so do suspects. zone is
-// the one that gets a share of its own, if any.
+// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others, and so do suspects. The zone
+// gets a share, unless it is empty.
 func (s *selection) chosen(local bool, zone string, judge func(*candidate) Reason, earlier ...[]Endpoint) []Endpoint {
 	s.reasons = slices.Grow(s.reasons[:0], len(s.candidates))
 	instead := false

@@ -31,7 +31,7 @@ type connections struct {
 	all []connection
 }
 
-// startLoad makes connections at a steady rate from each client address, without waiting for the former ones.
+// startLoad makes connections at a steady rate from each client address, without waiting for the end of earlier ones.
 func (s *stage) startLoad(ctx context.Context) *connections {
 	l := &connections{}
 	ctx, l.cancel = context.WithCancel(ctx)

@@ -99,7 +99,7 @@ func TestSearchFindsWhatMoves(t *testing.T) {
 	}
 }
 
-// TestSearchSurvivesChanges: objects that stay are visited, whatever else comes and goes.
+// TestSearchSurvivesChanges: unchanged objects are visited while others are added and removed.
 func TestSearchSurvivesChanges(t *testing.T) {
 	const services = 200
 	l := New(nil, names{}, nil)

@@ -1,4 +1,4 @@
-// Helm, which renders deploy/chart in tests. It is in a module of its own: its many dependencies would
+// Helm, which renders deploy/chart in tests. It is a separate module: its many dependencies would
 // change the versions of the tools that build releases.
 module github.com/sluice-proxy/sluice/hack/helm
 

@@ -25,7 +25,7 @@ func (s *server) newBalance() *balance.Watcher {
 		Listen: s.reports.adapted,
 		Failed: func(err error) {
 			if err != nil {
-				s.log.Warn("cannot observe connections; failing endpoints stay in use", zap.Error(err))
+				s.log.Warn("cannot observe or delete connections; failing endpoints stay in use", zap.Error(err))
 			}
 		},
 	})

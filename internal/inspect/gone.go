@@ -45,7 +45,7 @@ type Sender struct {
 	Service string `json:"service"`
 	Domain  string `json:"domain"`
 	// State is "applied" if the Service's newest rules have the endpoint, and "pending" or "quarantined" if
-	// those without it are not in force yet.
+	// the rules without it are not applied yet.
 	State string `json:"state"`
 }
 

@@ -67,7 +67,7 @@ const (
 const parameterBrief = "brief"
 
 // Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
-// connections, which have the addresses of clients. It has places of its own, so other hosts do not take those of the
+// connections, which have the addresses of clients. It has separate places, so other hosts do not take those of the
 // local socket.
 func Remote(version string, source Source) http.Handler {
 	mux, all := http.NewServeMux(), Handler(version, source)

@@ -1,7 +1,7 @@
 // Package web serves HTTP on a node. A [Server] keeps one handler at one address: the daemon runs
 // one for health and one for metrics. [Pages] is the handler of the metrics address: metrics, the
 // proxy's mode, its configuration, flags and state, and debugging, at the paths and in the formats
-// of kube-proxy v1.37, without authentication of its own. The package knows nothing of the proxy: everything
+// of kube-proxy v1.37, without authentication. The package knows nothing of the proxy: everything
 // that a page shows comes from a handler or a function, which it calls for each request.
 package web
 

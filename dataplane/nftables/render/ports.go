@@ -167,9 +167,9 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 
 // refuse adds a frontend that is not served. Dispatched is set if a chain serves some clients or drops them.
 //
-// Such a frontend has two elements. By default they go together. If a Service has annotations, one may go and
-// the other stay, and a change that has only the former looks like the end of the frontend, whose counts are then
-// forgotten. So the element that stays changes its comment.
+// Such a frontend has two elements. By default, they are removed together. If a Service has annotations, one may be
+// removed alone. That change looks like the removal of the frontend, whose counts are then forgotten. So the comment of
+// the remaining element changes.
 func (p *portDraft) refuse(f frontend, dispatched bool) {
 	comment := p.comment
 	if dispatched && (p.denies() || p.port.NoEndpoints != service.NoEndpointsDefault) {

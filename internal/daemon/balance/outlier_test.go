@@ -142,7 +142,7 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestNewsOfTheAPIResets: an endpoint that leaves and comes back is judged anew.
+// TestNewsOfTheAPIResets: an endpoint that leaves and comes back is judged from scratch.
 func TestNewsOfTheAPIResets(t *testing.T) {
 	w := newWorld(t, 2)
 	w.warm(2)

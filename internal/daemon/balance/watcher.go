@@ -12,6 +12,7 @@ package balance
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -391,7 +392,7 @@ func (w *worker) deleteUnanswered(ctx context.Context) {
 		}
 		family := service.FamilyOf(suspect.endpoint.Addr())
 		if err := w.config.Delete(ctx, family, entries); err != nil && ctx.Err() == nil {
-			w.config.Failed(err)
+			w.config.Failed(fmt.Errorf("delete unanswered connections of %s to %s: %w", suspect.key, suspect.endpoint, err))
 		}
 	}
 }

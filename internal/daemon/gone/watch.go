@@ -45,7 +45,7 @@ type Watch struct {
 	running bool
 }
 
-// question is an endpoint about which somebody waits for an answer.
+// question is an endpoint whose answer a caller awaits.
 type question struct {
 	ctx    context.Context
 	at     netip.AddrPort

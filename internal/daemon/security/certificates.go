@@ -39,7 +39,7 @@ const (
 	poll = 10 * time.Second
 	// settle is how long a pair may be invalid before it is reported: a program may be writing it.
 	settle = time.Second
-	// renewal is the rest of its life when the server replaces a certificate of its own.
+	// renewal is the rest of its life when the server replaces a self-signed certificate.
 	renewal = 30 * 24 * time.Hour
 )
 

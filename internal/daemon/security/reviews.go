@@ -77,7 +77,7 @@ func newReviews(client *rest.Config, failed func(error), now cache.Clock) (*Revi
 	}, nil
 }
 
-// refusal is an answer to a caller that gets nothing else.
+// refusal is the error response to a caller.
 type refusal struct {
 	code int
 	text string

@@ -282,7 +282,7 @@ func TestCertificatesFollowTheirFiles(t *testing.T) {
 	}
 }
 
-// TestSelfSigned: the server has a certificate of its own, and a new one before that ends.
+// TestSelfSigned: the server signs a certificate, and replaces it before it expires.
 func TestSelfSigned(t *testing.T) {
 	c := NewCertificates(Files{Name: "node-1", Address: net.ParseIP("192.0.2.1")}, zap.NewNop())
 	first := slices.Clone(c.loaded)
