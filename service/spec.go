@@ -181,6 +181,16 @@ func (p Protocol) Number() uint8 {
 	}
 }
 
+// ProtocolOf is the reverse of Number. It returns false for the number of another protocol.
+func ProtocolOf(number uint8) (Protocol, bool) {
+	for p := TCP; p <= SCTP; p++ {
+		if p.Number() == number {
+			return p, true
+		}
+	}
+	return TCP, false
+}
+
 // Scheduling is the IPVS scheduling that a Service asks for. The zero value leaves it
 // to the configuration of the node. Other backends ignore it.
 type Scheduling struct {

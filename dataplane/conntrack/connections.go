@@ -37,6 +37,21 @@ type Connection struct {
 	Began time.Time
 }
 
+// Tuple is how a client names its connection: from itself to the destination that it asked for.
+type Tuple struct {
+	Protocol uint8
+	From, To netip.AddrPort
+}
+
+// Tuple returns the connection's name.
+func (c *Connection) Tuple() Tuple { return Tuple{c.Protocol, c.From, c.To} }
+
+// Frontend returns the destination; false if no Service has such a protocol.
+func (t Tuple) Frontend() (service.Frontend, bool) {
+	p, ok := service.ProtocolOf(t.Protocol)
+	return service.Frontend{Addr: t.To.Addr(), Port: t.To.Port(), Protocol: p}, ok
+}
+
 const (
 	attrProtocolInfo = 4 // CTA_PROTOINFO
 	attrInfoTCP      = 1 // CTA_PROTOINFO_TCP

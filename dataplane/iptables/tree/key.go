@@ -147,7 +147,7 @@ func DecodeKey(name string) (Key, error) {
 	case 4, 16:
 	case transportBytes, 4 + transportBytes, 16 + transportBytes:
 		at := len(rest) - transportBytes
-		protocol, ok := protocolOf(rest[at])
+		protocol, ok := service.ProtocolOf(rest[at])
 		if !ok {
 			return Key{}, fmt.Errorf("dispatch key %x: no Service uses protocol %d", name, rest[at])
 		}
@@ -169,15 +169,6 @@ func hasLane(name string) bool {
 
 // protocols are those a Service may name, in the order of their IANA numbers.
 var protocols = [...]service.Protocol{service.TCP, service.UDP, service.SCTP}
-
-func protocolOf(number byte) (service.Protocol, bool) {
-	for _, p := range protocols {
-		if p.Number() == number {
-			return p, true
-		}
-	}
-	return 0, false
-}
 
 // prefix is a set of keys: all those that share the first bits of one.
 type prefix struct {

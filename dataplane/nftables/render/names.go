@@ -220,13 +220,10 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	}
 	port := id.Name[at+registerBytes : length]
 	f.Port = uint16(port[0])<<8 | uint16(port[1])
-	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == id.Name[at] {
-			f.Protocol = p
-			return f, true
-		}
+	if f.Protocol, ok = service.ProtocolOf(id.Name[at]); !ok {
+		return service.Frontend{}, false
 	}
-	return service.Frontend{}, false
+	return f, true
 }
 
 // Sends implements dataplane.Naming. The data of an element is an address and a port if packets are translated to it:

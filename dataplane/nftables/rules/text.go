@@ -419,10 +419,8 @@ func (h *Base) HookName() string {
 
 // ProtocolText prints the number of a transport protocol.
 func ProtocolText(number byte) string {
-	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == number {
-			return p.String()
-		}
+	if p, ok := service.ProtocolOf(number); ok {
+		return p.String()
 	}
 	return strconv.Itoa(int(number))
 }

@@ -16,12 +16,6 @@ const (
 	patience = 500 * time.Millisecond
 )
 
-// tuple is how a client names its connection.
-type tuple struct {
-	protocol uint8
-	from, to netip.AddrPort
-}
-
 // connection is one that began, or that is open.
 type connection struct {
 	at       netip.AddrPort
@@ -35,7 +29,7 @@ type connection struct {
 
 // waiting is a connection that had no answer when it began.
 type waiting struct {
-	of tuple
+	of conntrack.Tuple
 	by *tracked
 	c  *connection
 }
@@ -46,7 +40,7 @@ func (w *worker) handle(a *announced) {
 	if t == nil || !t.follows() {
 		return
 	}
-	of := tuple{a.event.Protocol, a.event.From, a.event.To}
+	of := a.event.Tuple()
 	known := t.open[of]
 	switch {
 	case a.event.Kind == conntrack.Began:
@@ -60,7 +54,7 @@ func (w *worker) handle(a *announced) {
 }
 
 // follow remembers a connection, if there is room.
-func (w *worker) follow(t *tracked, of tuple, c *connection) bool {
+func (w *worker) follow(t *tracked, of conntrack.Tuple, c *connection) bool {
 	w.drop(t, of)
 	c.endpoint = t.endpoints[c.at]
 	if c.endpoint == nil || w.followed >= connectionsMax || len(t.open) >= serviceMax {
@@ -72,8 +66,8 @@ func (w *worker) follow(t *tracked, of tuple, c *connection) bool {
 	return true
 }
 
-func (w *worker) begin(t *tracked, of tuple, a *announced) {
-	judges := t.outliers != nil && of.protocol == service.TCP.Number()
+func (w *worker) begin(t *tracked, of conntrack.Tuple, a *announced) {
+	judges := t.outliers != nil && of.Protocol == service.TCP.Number()
 	if !judges && !t.least {
 		return
 	}
@@ -85,13 +79,13 @@ func (w *worker) begin(t *tracked, of tuple, a *announced) {
 	w.judged(t, t.outliers.began(c.at, a.at), a.at)
 }
 
-func (w *worker) answered(t *tracked, of tuple, c *connection, now time.Time) {
+func (w *worker) answered(t *tracked, of conntrack.Tuple, c *connection, now time.Time) {
 	if c.replied {
 		return
 	}
 	c.replied = true
 	if t.outliers != nil {
-		w.judged(t, t.outliers.answered(of.from.Addr(), c.at, now), now)
+		w.judged(t, t.outliers.answered(of.From.Addr(), c.at, now), now)
 	}
 	if !t.least {
 		w.drop(t, of)
@@ -100,7 +94,7 @@ func (w *worker) answered(t *tracked, of tuple, c *connection, now time.Time) {
 
 // end handles the end of a connection. A reset in answer to the first packet ends it before it has an answer. If the
 // kernel counts packets, a reset by the client itself has none of the other direction.
-func (w *worker) end(t *tracked, of tuple, c *connection, a *announced) {
+func (w *worker) end(t *tracked, of conntrack.Tuple, c *connection, a *announced) {
 	refused := a.event.Kind == conntrack.Ended && !c.replied && !a.event.Replied && a.event.State == "CLOSE" &&
 		!(a.event.Accounted && a.event.Carried.PacketsOut == 0)
 	if a.event.Replied {
@@ -108,12 +102,12 @@ func (w *worker) end(t *tracked, of tuple, c *connection, a *announced) {
 	}
 	w.drop(t, of)
 	if refused && !c.judged && t.outliers != nil {
-		w.judged(t, t.outliers.failed(of.from.Addr(), c.at, a.at), a.at)
+		w.judged(t, t.outliers.failed(of.From.Addr(), c.at, a.at), a.at)
 	}
 }
 
 // drop forgets a connection.
-func (w *worker) drop(t *tracked, of tuple) {
+func (w *worker) drop(t *tracked, of conntrack.Tuple) {
 	if c := t.open[of]; c != nil {
 		delete(t.open, of)
 		c.endpoint.open--
@@ -146,7 +140,7 @@ func (w *worker) silence(now time.Time) {
 				return
 			}
 			if c.judged = true; t.outliers != nil {
-				w.judged(t, t.outliers.failed(next.of.from.Addr(), c.at, now), now)
+				w.judged(t, t.outliers.failed(next.of.From.Addr(), c.at, now), now)
 			}
 		}
 		w.silent = w.silent[1:]
@@ -156,7 +150,7 @@ func (w *worker) silence(now time.Time) {
 
 // found counts a connection that was open before anything was heard of it.
 func (w *worker) found(family service.Family, c *conntrack.Connection) {
-	of := tuple{c.Protocol, c.From, c.To}
+	of := c.Tuple()
 	key, ok := w.owner(family, of)
 	if t := w.services[key]; ok && t != nil && t.least && t.open[of] == nil && c.State != "TIME_WAIT" && c.State != "CLOSE" {
 		w.follow(t, of, &connection{at: c.Answerer, replied: true})

@@ -98,7 +98,7 @@ func (w *Watcher) concerns(e *conntrack.TableEvent) (service.Key, bool) {
 	if e.Kind == conntrack.Changed && e.State != "SYN_RECV" && e.State != "TIME_WAIT" && e.State != "CLOSE" {
 		return service.Key{}, false
 	}
-	key, ok := w.owner(e.Family, tuple{e.Protocol, e.From, e.To})
+	key, ok := w.owner(e.Family, e.Tuple())
 	if !ok {
 		return key, false
 	}
@@ -108,13 +108,12 @@ func (w *Watcher) concerns(e *conntrack.TableEvent) (service.Key, bool) {
 }
 
 // owner returns the Service that a connection asks for.
-func (w *Watcher) owner(family service.Family, of tuple) (service.Key, bool) {
-	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == of.protocol {
-			return w.config.Owner(family, service.Frontend{Addr: of.to.Addr(), Port: of.to.Port(), Protocol: p})
-		}
+func (w *Watcher) owner(family service.Family, of conntrack.Tuple) (service.Key, bool) {
+	f, ok := of.Frontend()
+	if !ok {
+		return service.Key{}, false
 	}
-	return service.Key{}, false
+	return w.config.Owner(family, f)
 }
 
 // hear takes an announcement. After a loss, what is known of connections may be wrong: the next attempt counts again.

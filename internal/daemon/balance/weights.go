@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -25,7 +26,7 @@ type tracked struct {
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
 	// open are the connections that are followed.
-	open map[tuple]*connection
+	open map[conntrack.Tuple]*connection
 	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
 	// next change of weights.
 	published *service.Observed
@@ -34,7 +35,7 @@ type tracked struct {
 }
 
 func newTracked(key service.Key) *tracked {
-	return &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}, open: map[tuple]*connection{}}
+	return &tracked{key: key, endpoints: map[netip.AddrPort]*endpoint{}, open: map[conntrack.Tuple]*connection{}}
 }
 
 // follows reports whether the connections of the Service matter.

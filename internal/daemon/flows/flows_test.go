@@ -121,7 +121,7 @@ func TestRecords(t *testing.T) {
 			now := time.Unix(1000, 0)
 			for _, step := range c.steps {
 				now = now.Add(step.after)
-				a := announced{tuple: tuple{6, client, server}, key: web, packet: step.packet, at: now}
+				a := announced{tuple: conntrack.Tuple{Protocol: 6, From: client, To: server}, key: web, packet: step.packet, at: now}
 				a.event.Kind, a.event.State, a.event.Replied = step.kind, step.state, step.replied
 				a.event.From, a.event.To, a.event.Answerer = client, server, pod
 				if step.elsewhere {
@@ -155,7 +155,7 @@ func TestManyConnections(t *testing.T) {
 	w := &watcher{Hub: h, table: newTable()}
 	began := func(n int, at time.Time) *announced {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(n >> 16), byte(n >> 8)}), uint16(n&255))
-		a := &announced{tuple: tuple{6, from, server}, key: web, at: at}
+		a := &announced{tuple: conntrack.Tuple{Protocol: 6, From: from, To: server}, key: web, at: at}
 		a.event.From, a.event.To, a.event.Answerer, a.event.Replied = from, server, pod, true
 		return a
 	}

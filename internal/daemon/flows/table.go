@@ -2,7 +2,6 @@ package flows
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -20,26 +19,10 @@ const (
 	patience = 1500 * time.Millisecond
 )
 
-// tuple is how a client names its connection.
-type tuple struct {
-	protocol uint8
-	from, to netip.AddrPort
-}
-
-// frontend returns the destination; false if no Service has such a protocol.
-func (t tuple) frontend() (f service.Frontend, ok bool) {
-	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.Number() == t.protocol {
-			return service.Frontend{Addr: t.to.Addr(), Port: t.to.Port(), Protocol: p}, true
-		}
-	}
-	return f, false
-}
-
 // table has connections that began, and packets that may not have been served.
 type table struct {
-	begun   map[tuple]begun
-	pending map[tuple]pending
+	begun   map[conntrack.Tuple]begun
+	pending map[conntrack.Tuple]pending
 	// blind is until when packets say nothing, because events were lost.
 	blind time.Time
 }
@@ -57,13 +40,15 @@ type pending struct {
 	attempts int
 }
 
-func newTable() table { return table{begun: map[tuple]begun{}, pending: map[tuple]pending{}} }
+func newTable() table {
+	return table{begun: map[conntrack.Tuple]begun{}, pending: map[conntrack.Tuple]pending{}}
+}
 
 // remember remembers a connection. Without room, those that are older than the samples that wait are forgotten, and so
 // the times at which they began; it returns false if there are too many new ones.
-func (t *table) remember(of tuple, b begun, now time.Time) bool {
+func (t *table) remember(of conntrack.Tuple, b begun, now time.Time) bool {
 	if _, is := t.begun[of]; !is && len(t.begun) >= begunMax {
-		maps.DeleteFunc(t.begun, func(_ tuple, old begun) bool { return now.Sub(old.start) > patience })
+		maps.DeleteFunc(t.begun, func(_ conntrack.Tuple, old begun) bool { return now.Sub(old.start) > patience })
 	}
 	t.begun[of] = b
 	return len(t.begun) <= begunMax
@@ -144,12 +129,12 @@ func (w *watcher) closed(a *announced, start time.Time) {
 
 // has reports whether the Service has the destination itself, rather than its port on addresses of the node.
 func (w *watcher) has(a *announced) bool {
-	f, _ := a.tuple.frontend()
+	f, _ := a.tuple.Frontend()
 	return slices.Contains(frontends(a.event.Family, w.config.Snapshot(a.key).Spec), f)
 }
 
 func (w *watcher) flow(a *announced, verdict traffic.Verdict) traffic.Flow {
-	f, _ := a.tuple.frontend()
+	f, _ := a.tuple.Frontend()
 	port := ""
 	if spec := w.config.Snapshot(a.key).Spec; spec != nil { // it may be deleted
 		for _, p := range spec.Ports {
@@ -161,7 +146,7 @@ func (w *watcher) flow(a *announced, verdict traffic.Verdict) traffic.Flow {
 	}
 	return traffic.Flow{
 		Time: a.at, Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name, Port: port,
-		Protocol: f.Protocol.String(), Client: a.tuple.from, Frontend: a.tuple.to,
+		Protocol: f.Protocol.String(), Client: a.tuple.From, Frontend: a.tuple.To,
 	}
 }
 
@@ -175,11 +160,11 @@ func (w *watcher) unserved(now time.Time) {
 		}
 		delete(t.pending, of)
 		a := announced{tuple: of, key: p.key, at: now}
-		f, _ := of.frontend()
+		f, _ := of.Frontend()
 		if views[p.key] == nil {
 			views[p.key] = w.view(p.key)
 		}
-		verdict, reason := why(views[p.key], f, of.from.Addr())
+		verdict, reason := why(views[p.key], f, of.From.Addr())
 		flow := w.flow(&a, verdict)
 		flow.Reason, flow.Start, flow.Attempts = reason, p.first, p.attempts
 		w.Put(&flow)

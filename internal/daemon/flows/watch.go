@@ -36,7 +36,7 @@ type watcher struct {
 
 // announced is what the kernel announced of a connection or a packet to a Service that somebody wants.
 type announced struct {
-	tuple tuple
+	tuple conntrack.Tuple
 	key   service.Key
 	// packet says that this is a packet; otherwise it is an event.
 	packet bool
@@ -233,7 +233,7 @@ func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.T
 	if e.Kind == conntrack.Changed && !closing {
 		return
 	}
-	a := announced{tuple: tuple{e.Protocol, e.From, e.To}, event: *e, at: time.Now().UTC()}
+	a := announced{tuple: e.Tuple(), event: *e, at: time.Now().UTC()}
 	var ok bool
 	if a.key, ok = h.owner(e.Family, a.tuple); !ok {
 		return
@@ -248,7 +248,7 @@ func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.T
 
 // see passes packets on that somebody wants. It runs in the goroutine of the sampler.
 func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- announced) {
-	a := announced{tuple: tuple{p.Protocol, p.From, p.To}, packet: true, at: time.Now().UTC()}
+	a := announced{tuple: conntrack.Tuple{Protocol: p.Protocol, From: p.From, To: p.To}, packet: true, at: time.Now().UTC()}
 	var ok bool
 	if a.key, ok = h.owner(service.FamilyOf(p.To.Addr()), a.tuple); ok {
 		send(ctx, to, a)
@@ -263,8 +263,8 @@ func send(ctx context.Context, to chan<- announced, a announced) {
 }
 
 // owner returns the Service that a connection asks for, if somebody wants it.
-func (h *Hub) owner(family service.Family, t tuple) (service.Key, bool) {
-	f, ok := t.frontend()
+func (h *Hub) owner(family service.Family, t conntrack.Tuple) (service.Key, bool) {
+	f, ok := t.Frontend()
 	if !ok {
 		return service.Key{}, false
 	}
