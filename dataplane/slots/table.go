@@ -43,8 +43,8 @@ func hashedSize(endpoints int) int {
 
 // Table returns the endpoint of each slot of a full table, by its index. hashed says that the slot follows from
 // the client: the table then has hashedSize slots. Otherwise the shares are exact if exactMax slots are
-// enough, and the table is otherwise as large as a hashed one. steady asks for that size in any case, which does not
-// depend on the weights. It must not be called without endpoints.
+// enough, and the table is otherwise as large as a hashed one. steady asks for that size in any case, as it does
+// not depend on the weights. A table is never smaller than the number of endpoints that are used. It must not be called without endpoints.
 func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
 	f := filling{endpoints: make([]filler, len(endpoints))}
 	total, common := 0, 0
@@ -70,7 +70,7 @@ func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
 		f.table = make([]int, total/common)
 		f.exact(total)
 	default:
-		f.table = make([]int, hashedSize(len(endpoints)))
+		f.table = make([]int, max(hashedSize(len(endpoints)), len(endpoints)))
 		f.exact(total)
 	}
 	if !hashed && len(f.table)*len(f.endpoints) > workMax {

@@ -119,8 +119,12 @@ func TestAnyWeights(t *testing.T) {
 			all[i].Weight = uint16(r.Uint32() >> (16 + r.IntN(16)))
 			total += all[i].Share()
 		}
-		for _, hashed := range []bool{true, false} {
-			table := Table(all, hashed, false)
+		if size := len(Table(all, false, true)); size != hashedSize(len(all)) {
+			t.Errorf("%d endpoints: a steady table has %d slots", len(all), size)
+		}
+		for _, kind := range []struct{ hashed, steady bool }{{true, false}, {false, false}, {false, true}} {
+			hashed := kind.hashed
+			table := Table(all, kind.hashed, kind.steady)
 			for i, n := range counts(table, len(all)) {
 				if part := float64(all[i].Share()) / float64(total); float64(n) > float64(len(table))*(part+excess)+2 {
 					t.Errorf("hashed %v: endpoint %d of %d has %d of %d slots, its part is %v", hashed, i, len(all), n, len(table), part)

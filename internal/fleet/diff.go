@@ -31,8 +31,8 @@ func (f *flags) diffCommand() *cobra.Command {
 		Use:   "diff NODE NODE",
 		Short: "Show the Services that differ between two nodes",
 		Long: `Show the Services whose state, addresses, ports or number of endpoints differ between two
-nodes, in all namespaces or in that of -n. Numbers of endpoints may differ for good reasons: traffic policies and zones. The exit
-status is 1 if there are differences.`,
+nodes, in all namespaces or in that of -n. Traffic policies and zones are good reasons for
+different numbers of endpoints. The exit status is 1 if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
