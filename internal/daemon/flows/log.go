@@ -89,10 +89,12 @@ func (l *Log) Write(ctx context.Context, from *Subscription) {
 	}
 }
 
-// open opens the log if it is not open, and reports whether it is then. A pipe without a reader is a failure.
+// open opens the log if it is not open, and reports whether it is then. A pipe without a reader is a failure. A log that
+// was closed begins with what is missing.
 func (w *logWriter) open() bool {
 	switch {
 	case w.out != nil:
+		return true
 	case time.Now().Before(w.retry):
 		return false
 	case w.Path == "" || w.Path == "-":
@@ -105,6 +107,7 @@ func (w *logWriter) open() bool {
 		}
 		w.file, w.out = file, file
 	}
+	w.tell()
 	return true
 }
 
