@@ -239,8 +239,12 @@ lint: ## run go vet, gofmt and staticcheck
 vulncheck: ## report known vulnerabilities in reachable code
 	hack/vulncheck
 
+# make scan RELEASE=DIRECTORY
+scan: ## report Debian packages of the images that are older than those in the Debian archive
+	hack/image/scan $(RELEASE)
+
 tidy: ## run go mod tidy in every module
-	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
+	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools hack/helm; do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 check: lint test ## run lint and tests; required before every push
 
