@@ -4,6 +4,18 @@ module github.com/sluice-proxy/sluice/hack/helm
 
 go 1.26.0
 
+// The versions of test/e2e, so that both builds share what they compile of Kubernetes.
+replace (
+	github.com/go-logr/logr => github.com/go-logr/logr v1.4.3
+	github.com/google/gnostic-models => github.com/google/gnostic-models v0.7.0
+	go.yaml.in/yaml/v3 => go.yaml.in/yaml/v3 v3.0.6
+	golang.org/x/crypto => golang.org/x/crypto v0.54.0
+	golang.org/x/net => golang.org/x/net v0.57.0
+	golang.org/x/term => golang.org/x/term v0.45.0
+	golang.org/x/text => golang.org/x/text v0.40.0
+	google.golang.org/protobuf => google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
+)
+
 require (
 	github.com/spf13/pflag v1.0.10
 	helm.sh/helm/v4 v4.3.1

@@ -59,7 +59,7 @@ func run(args []string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, err := engine.Engine{Strict: true}.RenderWithContext(context.Background(), chart, all)
+	files, err := engine.Engine{}.RenderWithContext(context.Background(), chart, all)
 	if err != nil {
 		return err
 	}

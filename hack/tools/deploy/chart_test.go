@@ -245,3 +245,21 @@ func TestReleasedChart(t *testing.T) {
 		}
 	}
 }
+
+// The chart of a release for a registry names the digest of its image, unless values name another image.
+func TestReleasedChartNamesTheDigest(t *testing.T) {
+	packed := filepath.Join(t.TempDir(), "sluice.tgz")
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	run(t, filepath.Join(top, "hack/release/chart"), "v1.2.3", packed, "registry.example/sluice", digest)
+	for set, want := range map[string]string{
+		"nodes=unclaimed":                                 "registry.example/sluice:v1.2.3@" + digest,
+		"image.repository=mirror/sluice":                  "mirror/sluice:v1.2.3@" + digest,
+		"image.tag=mine":                                  "registry.example/sluice:mine",
+		"image.digest=sha256:" + strings.Repeat("0b", 32): "registry.example/sluice@sha256:" + strings.Repeat("0b", 32),
+	} {
+		text, err := helm(t, "sluice", packed, "--set", set)
+		if err != nil || strings.Count(text, "image: "+want+"\n") != 3 {
+			t.Errorf("--set %s: want %s in three containers: %v\n%s", set, want, err, text)
+		}
+	}
+}
