@@ -39,11 +39,16 @@ deploy: ## generate deploy/install.yaml and the files of the chart from deploy/b
 	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
 	cp deploy/base/{config,daemonset,rbac}.yaml deploy/monitoring/{dashboard.json,prometheusrule.yaml,service.yaml,servicemonitor.yaml} deploy/chart/files/
 
-release: ## build reproducible binaries, images, SBOMs and checksums in bin/release
+# make release SIGNING_KEY=private.pem IMAGE=REGISTRY/sluice BUILDER=URI
+release: ## build reproducible binaries, images, SBOMs, checksums and attestations in bin/release
 	hack/release/build
 
 release-check: ## rebuild the release in another directory and compare it
 	hack/release/check
+
+# make verify KEY=public.pem RELEASE=DIRECTORY
+verify: ## verify the checksums, signatures, attestations and image digests of a release, offline
+	@cd hack/tools && $(GO) run ./release verify -dir '$(abspath $(or $(RELEASE),bin/release))' -key '$(abspath $(KEY))'
 
 ##@ Try
 run: packages ## build Sluice and run the demo in a sandbox
@@ -219,8 +224,8 @@ bin/e2e-kubeproxy: test/e2e/go.mod $(wildcard test/e2e/kubeproxy/*.go)
 bin/e2e-kubeproxy-1.36: test/e2e/releases/v1.36.mod $(wildcard test/e2e/kubeproxy/*.go)
 	cd test/e2e && $(GO) build -modfile releases/v1.36.mod \
 	  -ldflags '-X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36' -o ../../$@ ./kubeproxy
-bin/helm: hack/helm/go.mod
-	cd hack/helm && $(GO) build -o ../../$@ helm.sh/helm/v4/cmd/helm
+bin/helm: hack/helm/go.mod $(wildcard hack/helm/*.go)
+	cd hack/helm && $(GO) build -o ../../$@ .
 
 ##@ Maintain
 lint: ## run go vet, gofmt and staticcheck
@@ -234,13 +239,17 @@ lint: ## run go vet, gofmt and staticcheck
 vulncheck: ## report known vulnerabilities in reachable code
 	hack/vulncheck
 
+# make scan RELEASE=DIRECTORY
+scan: ## report Debian packages of the images that are older than those in the Debian archive
+	hack/image/scan $(RELEASE)
+
 tidy: ## run go mod tidy in every module
-	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
+	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools hack/helm; do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 check: lint test ## run lint and tests; required before every push
 
 docs: ## update the generated parts of docs/ from the code
-	SLUICE_DOCS=write $(GO) test -count=1 -run '^Test.*Reference$$' ./internal/daemon/config ./observe/metrics ./cmd/sluice ./docs
+	SLUICE_DOCS=write $(GO) test -count=1 -run '^Test.*Reference$$' ./internal/daemon/config ./internal/fleet/install ./observe/metrics ./cmd/sluice ./docs
 
 clean: ## remove build output
 	rm -rf bin

@@ -146,7 +146,7 @@ To inspect the proxy running on this node:
 	})
 	addGroup(root, "Run the proxy:", runCommand(), proxyCommand(), demoCommand(), sandboxCommand())
 	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), topCommand(), observeCommand(), describeCommand(), explainCommand(), traceCommand(), waitCommand(), dumpCommand())
-	addGroup(root, "Inspect all nodes:", fleet.Command("fleet", version))
+	addGroup(root, "Work with a cluster:", fleet.Command("fleet", version), fleet.InstallCommand(version))
 	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
 	addGroup(root, "Other:", versionCommand())
 	root.SetHelpCommandGroupID("Other:")

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +52,7 @@ type proxy struct {
 
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
-	utilruntime.Must(errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
+	utilruntime.Must(errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
 	return serializer.NewCodecFactory(scheme)
 }()
 

@@ -17,6 +17,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "sluice.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ else }}:{{ $.Chart.AppVersion }}
+{{- /* A release for a registry has the digest of its image. */}}
+{{- with index (default dict $.Chart.Annotations) "sluice.dev/image-digest" }}@{{ . }}{{ end }}{{ end }}
 {{- end -}}
 {{- end -}}

@@ -28,7 +28,7 @@ var buildHelm = sync.OnceValues(func() ([]byte, error) {
 	return cmd.CombinedOutput()
 })
 
-// helm runs a command of helm on the chart.
+// helm renders a chart: hack/helm describes the arguments.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	if printed, err := buildHelm(); err != nil {
@@ -41,9 +41,9 @@ func helm(t *testing.T, args ...string) (string, error) {
 // render returns the text of the chart for a release, with arguments such as --set nodes=labeled.
 func render(t *testing.T, release string, args ...string) string {
 	t.Helper()
-	text, err := helm(t, append([]string{"template", release, filepath.Join(top, chart), "--namespace", "kube-system"}, args...)...)
+	text, err := helm(t, append([]string{release, filepath.Join(top, chart), "--namespace", "kube-system"}, args...)...)
 	if err != nil {
-		t.Fatalf("helm template %v: %v\n%s", args, err, text)
+		t.Fatalf("helm %v: %v\n%s", args, err, text)
 	}
 	return text
 }
@@ -203,7 +203,7 @@ func TestChartRejects(t *testing.T) {
 		"podAnnotations.a=true":            "/podAnnotations/a",
 		"config.kind=KubeletConfiguration": "/config/kind",
 	} {
-		text, err := helm(t, "template", "sluice", filepath.Join(top, chart), "--set", set)
+		text, err := helm(t, "sluice", filepath.Join(top, chart), "--set", set)
 		if err == nil || !strings.Contains(text, field) {
 			t.Errorf("--set %s: want an error that contains %s: %v\n%s", set, field, err, text)
 		}
@@ -212,15 +212,9 @@ func TestChartRejects(t *testing.T) {
 
 // Other DaemonSets would run on the nodes of a release with another name too.
 func TestChartRejectsUnknownLabel(t *testing.T) {
-	text, err := helm(t, "template", "other", filepath.Join(top, chart), "--set", "nodes=labeled")
+	text, err := helm(t, "other", filepath.Join(top, chart), "--set", "nodes=labeled")
 	if err == nil || !strings.Contains(text, "nodes: with labeled") {
 		t.Errorf("want an error that names nodes: %v\n%s", err, text)
-	}
-}
-
-func TestChartPassesLint(t *testing.T) {
-	if text, err := helm(t, "lint", "--strict", filepath.Join(top, chart)); err != nil {
-		t.Errorf("helm lint: %v\n%s", err, text)
 	}
 }
 
@@ -241,13 +235,31 @@ func TestReleasedChart(t *testing.T) {
 		if packed[0] != packed[1] {
 			t.Errorf("%s: two archives differ", version)
 		}
-		text, err := helm(t, "template", "sluice", filepath.Join(dir, version+".tgz"))
+		text, err := helm(t, "sluice", filepath.Join(dir, version+".tgz"))
 		if err != nil || strings.Count(text, "image: sluice:"+version+"\n") != 3 {
 			t.Errorf("%s: want the image with this tag in three containers: %v\n%s", version, err, text)
 		}
-		shown, err := helm(t, "show", "chart", filepath.Join(dir, version+".tgz"))
-		if err != nil || !strings.Contains(shown, "\nversion: "+chartVersion+"\n") {
-			t.Errorf("%s: want version %s: %v\n%s", version, chartVersion, err, shown)
+		shown := run(t, "tar", "-xOf", filepath.Join(dir, version+".tgz"), "sluice/Chart.yaml")
+		if !strings.Contains(shown, "\nversion: "+chartVersion+"\n") {
+			t.Errorf("%s: want version %s:\n%s", version, chartVersion, shown)
+		}
+	}
+}
+
+// The chart of a release for a registry names the digest of its image, unless values name another image.
+func TestReleasedChartNamesTheDigest(t *testing.T) {
+	packed := filepath.Join(t.TempDir(), "sluice.tgz")
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	run(t, filepath.Join(top, "hack/release/chart"), "v1.2.3", packed, "registry.example/sluice", digest)
+	for set, want := range map[string]string{
+		"nodes=unclaimed":                                 "registry.example/sluice:v1.2.3@" + digest,
+		"image.repository=mirror/sluice":                  "mirror/sluice:v1.2.3@" + digest,
+		"image.tag=mine":                                  "registry.example/sluice:mine",
+		"image.digest=sha256:" + strings.Repeat("0b", 32): "registry.example/sluice@sha256:" + strings.Repeat("0b", 32),
+	} {
+		text, err := helm(t, "sluice", packed, "--set", set)
+		if err != nil || strings.Count(text, "image: "+want+"\n") != 3 {
+			t.Errorf("--set %s: want %s in three containers: %v\n%s", set, want, err, text)
 		}
 	}
 }

@@ -131,6 +131,7 @@ func (o *options) write(index v1.ImageIndex, out, tagged string) error {
 	if err != nil {
 		return err
 	}
+	index = mutate.Annotations(index, o.labels()).(v1.ImageIndex)
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"io.containerd.image.name":          strings.TrimPrefix(full.Name(), "index."),
 		"org.opencontainers.image.ref.name": full.TagStr(),
@@ -168,16 +169,27 @@ func (o *options) image(arch string, layers []v1.Layer) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.created}
 	config.Config = runConfig(o.command)
-	config.Config.Labels = map[string]string{
-		"org.opencontainers.image.title":    "sluice",
-		"org.opencontainers.image.version":  o.version,
-		"org.opencontainers.image.revision": o.revision,
-		"org.opencontainers.image.licenses": "Apache-2.0",
-	}
+	config.Config.Labels = o.labels()
 	for i := range config.History {
 		config.History[i].Created = v1.Time{Time: o.created}
 	}
 	return mutate.ConfigFile(image, config)
+}
+
+// labels describe the image, in its configuration and in its index. There is no base.name: no image of a registry is below
+// it.
+func (o *options) labels() map[string]string {
+	const repository = "https://github.com/sluice-proxy/sluice"
+	return map[string]string{
+		"org.opencontainers.image.title":         "sluice",
+		"org.opencontainers.image.description":   "A replacement of kube-proxy",
+		"org.opencontainers.image.version":       o.version,
+		"org.opencontainers.image.revision":      o.revision,
+		"org.opencontainers.image.created":       o.created.UTC().Format(time.RFC3339),
+		"org.opencontainers.image.licenses":      "Apache-2.0",
+		"org.opencontainers.image.source":        repository,
+		"org.opencontainers.image.documentation": repository + "/tree/" + o.revision + "/docs",
+	}
 }
 
 // runConfig is how a container runs. The Dockerfile says the same.

@@ -64,11 +64,11 @@ func ChartManifests(release, namespace string, args ...string) (Manifests, error
 	if err != nil {
 		return nil, err
 	}
-	helm, err := build("", "helm", "hack/helm", "helm.sh/helm/v4/cmd/helm")
+	helm, err := build("", "helm", "hack/helm", ".")
 	if err != nil {
 		return nil, err
 	}
-	command := append([]string{"template", release, filepath.Join(top, "deploy/chart"), "--namespace", namespace}, args...)
+	command := append([]string{release, filepath.Join(top, "deploy/chart"), "--namespace", namespace}, args...)
 	text, err := exec.Command(helm, command...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("helm %v: %s", command, failed.Stderr)

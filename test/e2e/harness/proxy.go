@@ -225,15 +225,21 @@ func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
 	})
 }
 
-// Fleet runs a command of sluice fleet with all rights, as an administrator would from the host of the API server. It
-// returns what the command prints.
+// Fleet runs a command of sluice fleet with all rights.
 func (c *Cluster) Fleet(words ...string) (string, error) {
+	c.t.Helper()
+	return c.Administer(append([]string{"fleet"}, words...)...)
+}
+
+// Administer runs a command of sluice with all rights, as an administrator would from the host of the API server. It
+// returns what the command prints.
+func (c *Cluster) Administer(words ...string) (string, error) {
 	c.t.Helper()
 	binary, err := sluiceBinary()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	command := exec.Command(binary, append([]string{"fleet"}, append(words, "--kubeconfig", c.Server.AdminKubeconfig())...)...)
+	command := exec.Command(binary, append(words, "--kubeconfig", c.Server.AdminKubeconfig())...)
 	printed, err := c.API.Output(command)
 	return string(printed), err
 }
