@@ -215,7 +215,7 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc}, m.collectDropped})
 	}
 	if config.Configuration != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc}, m.collectConfiguration})
+		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc, configPendingDesc}, m.collectConfiguration})
 	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
