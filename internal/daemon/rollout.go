@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/waves"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/source/kube"
 )
 
 // rollout decides when a server applies a changed configuration file.
@@ -45,14 +46,16 @@ type trial struct {
 	found  map[string]bool
 }
 
-// newRollout makes the rollout of a server.
-func (s *server) newRollout() (*rollout, error) {
+// newRollout makes the rollout of a server. Connections close when the context ends.
+func (s *server) newRollout(ctx context.Context) (*rollout, error) {
 	r := &rollout{}
 	if s.options.Sluice.Reload != config.ReloadWaves || s.feed.Client == nil {
 		return r, nil
 	}
+	client, closeAll := kube.OwnConnections(s.feed.Client)
+	context.AfterFunc(ctx, closeAll)
 	var err error
-	r.lease, err = waves.NewLease(s.feed.Client, s.options.Sluice.Waves.Lease)
+	r.lease, err = waves.NewLease(client, s.options.Sluice.Waves.Lease)
 	return r, err
 }
 
@@ -77,7 +80,7 @@ func (s *server) follow(ctx, process context.Context, updates <-chan config.Upda
 		case <-ctx.Done():
 		case u := <-updates:
 			if pending, machine = s.arrived(process, u); pending == nil {
-				s.wait("", "", false)
+				s.setPending("", "", false)
 			}
 		case <-time.After(again):
 		}
@@ -101,30 +104,30 @@ func (s *server) arrived(process context.Context, u config.Update) (*config.Upda
 // step goes on with a pending change. It reports whether that is done with, applied or rejected.
 func (s *server) step(ctx, process context.Context, u *config.Update, m *waves.Machine) bool {
 	if s.rollout.lease == nil {
-		s.wait(m.Pending, "reload is off: a restart of the proxy applies the file", true)
+		s.setPending(m.Pending, "reload is off: a restart of the proxy applies the file", true)
 		return false
 	}
 	state, err := s.rollout.lease.Read(ctx)
 	if err != nil {
-		s.wait(m.Pending, err.Error(), true)
+		s.setPending(m.Pending, err.Error(), true)
 		return false
 	}
 	d := m.Next(time.Now(), &state)
 	canary := d.Step == waves.Take || state.Canary == s.node.Name
 	if d.Step == waves.Take {
 		if taken, err := s.rollout.lease.Take(ctx, &state, m.Pending, s.node.Name); err != nil {
-			s.wait(m.Pending, err.Error(), true)
+			s.setPending(m.Pending, err.Error(), true)
 			return false
 		} else if !taken {
 			d.Step, d.Reason = waves.Wait, "another node tries it first"
 		}
 	}
 	if d.Step == waves.Wait {
-		s.wait(m.Pending, d.Reason, d.Held)
+		s.setPending(m.Pending, d.Reason, d.Held)
 		return false
 	}
 	s.apply(ctx, process, u, &state, canary && state.Approved != m.Pending)
-	s.wait("", "", false)
+	s.setPending("", "", false)
 	return true
 }
 
@@ -226,8 +229,8 @@ func (s *server) problem(before map[string]bool) string {
 	return ""
 }
 
-// wait notes which change waits, and why. It tells people if the change is held.
-func (s *server) wait(hash, why string, held bool) {
+// setPending notes which change waits, and why. It tells people if the change is held.
+func (s *server) setPending(hash, why string, held bool) {
 	r := s.rollout
 	r.mu.Lock()
 	was := r.pending

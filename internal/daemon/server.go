@@ -134,7 +134,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.rollout, err = s.newRollout(); err != nil {
+	if s.rollout, err = s.newRollout(ctx); err != nil {
 		return err
 	}
 	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.pendingFindings, s.pendingState); err != nil {

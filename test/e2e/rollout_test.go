@@ -89,6 +89,15 @@ func TestRollout(t *testing.T) {
 		}
 		return nil
 	})
+
+	if err := p.client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), rolloutLease, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.set(t, good)
+	p.await(t, "the Lease kube-system/sluice-configuration does not exist", len(p.nodes), p.settle+time.Minute)
+	if applied := p.with(t, `"to":"10.244.0.0/16"`); applied > 0 {
+		t.Errorf("%d nodes applied a configuration without the Lease", applied)
+	}
 }
 
 // newPool makes the network, the API server and its objects.
