@@ -46,15 +46,17 @@ type lifetime struct {
 	// offer is made when another process takes over from this one; nil before.
 	offer *peer.Offer
 	// sockets wait for the next server, in any mode.
-	sockets *relay.Sockets
+	sockets   *relay.Sockets
+	readiness *readiness
 }
 
 // newLifetime claims the rules of this network namespace.
-func newLifetime(log *logging.Logger, open feed.Opener) *lifetime {
+func newLifetime(log *logging.Logger, open feed.Opener, stateDir string) *lifetime {
 	sockets := &relay.Sockets{}
 	return &lifetime{
 		log: log, owner: claim(log.Logger), open: open, socket: inspection.NewSocket(log.Logger),
 		forwarders: &backend.Forwarders{Sockets: sockets}, tallies: backend.NewTallies(), sockets: sockets,
+		readiness: newReadiness(stateDir, log.Logger),
 	}
 }
 
@@ -82,7 +84,7 @@ func Run(ctx context.Context, o *Options, open feed.Opener) error {
 		}
 		defer end()
 	}
-	life := newLifetime(log, open)
+	life := newLifetime(log, open, o.Sluice.State.Dir)
 	defer life.end()
 	s, err := newServer(ctx, o, life)
 	if err != nil {

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"net/http"
+	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
@@ -84,15 +86,26 @@ func healthAddress(o *Options, from *feed.Feed) string {
 	return o.KubeProxy.HealthzBindAddress
 }
 
-// healthServer makes the server of /healthz, /livez and /endpoints.
-func (s *server) healthServer(address string) *web.Server {
+// covers reports whether a server that listens at one address answers at the other one, too.
+func covers(address, other string) bool {
+	a, errA := netip.ParseAddrPort(address)
+	b, errB := netip.ParseAddrPort(other)
+	return errA == nil && errB == nil && a.Port() == b.Port() && (a.Addr().IsUnspecified() || a.Addr() == b.Addr())
+}
+
+// healthServer makes the server of /healthz, /livez, /readyz and /endpoints at an address, which is named by its field
+// of the configuration.
+func (s *server) healthServer(field, address string) *web.Server {
 	r, hard := s.reports, s.options.KubeProxy.BindAddressHardFail
 	handler := s.protection.health(health.Handler(r.monitor, r.answered))
 	if *s.options.Sluice.Healthz.Endpoints {
 		handler = gone.Handler(s.answers.Gone, web.WaitingMax(), handler)
 	}
+	paths := http.NewServeMux()
+	paths.Handle("/", handler)
+	paths.Handle("/readyz", health.ReadyHandler(s.ready))
 	return web.NewServer(web.ServerConfig{
-		Name: "health server", Address: address, Handler: handler, ForProbes: true,
+		Name: "health server", Address: address, Handler: paths, ForProbes: true,
 		HardFail: hard, Log: s.log,
 		Failed: func(err error) {
 			if hard {
@@ -103,7 +116,7 @@ func (s *server) healthServer(address string) *web.Server {
 				s.log.Error("health server failed; retrying", zap.Error(err), zap.Duration("every", web.RetryPause))
 			}
 		},
-		Handing: s.life.owner.handing, Listening: r.conflicts.listening("healthzBindAddress", address),
+		Handing: s.life.owner.handing, Listening: r.conflicts.listening(field, address),
 	})
 }
 

@@ -43,13 +43,15 @@ type reports struct {
 	repeated observe.Incidents
 	flows    *flows.Hub
 	balance  *balance.Watcher
+	// loaded is the state of the configuration file.
+	loaded atomic.Pointer[metrics.Configuration]
 	// stopping is when the server was told to stop; nil before.
 	stopping atomic.Pointer[time.Time]
 }
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic, used *usage.Recorder, seen *view) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic, used *usage.Recorder, seen *view, held func() []health.Finding, pending func() metrics.Pending) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -65,7 +67,9 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	r.monitor = health.NewMonitor(health.Config{
 		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
 		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
-		Others: func() []health.Finding { return otherFindings(life.owner, r.conflicts, from, offload, test, t) },
+		Others: func() []health.Finding {
+			return append(otherFindings(life.owner, r.conflicts, from, offload, test, t), held()...)
+		},
 	})
 	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
 	if healthAddress(o, from) != "" {
@@ -73,6 +77,12 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.ports = health.NewPorts(ports)
 	config := metricsConfig(o, b, life, used)
+	r.configured(o.Hash(), false)
+	config.Configuration = func() metrics.Configuration {
+		now := *r.loaded.Load()
+		now.Pending = pending()
+		return now
+	}
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
 		config.Pressure, config.Flows = t.Pressure, t.Last
@@ -139,6 +149,15 @@ func (r *reports) drainCut(family service.Family, c *conntrack.Cut) {
 // dropped counts the reports that have been dropped.
 func (r *reports) dropped() metrics.Dropped {
 	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped(), Flows: r.flows.Lost()}
+}
+
+// configured records that a configuration was accepted, or rejected.
+func (r *reports) configured(hash string, failed bool) {
+	now := metrics.Configuration{Hash: hash, Loaded: time.Now(), Failed: failed}
+	if failed {
+		now.Loaded = r.loaded.Load().Loaded
+	}
+	r.loaded.Store(&now)
 }
 
 // stop records that the server was told to stop.

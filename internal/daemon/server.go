@@ -54,6 +54,7 @@ type server struct {
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
 	handover *handover
+	rollout  *rollout
 	answers  *inspection.Inspection
 	http     []*web.Server
 	// protection is of the metrics address.
@@ -65,7 +66,7 @@ type server struct {
 	began time.Time
 	// handed are the changes that this server was made for; nil for the first one.
 	handed []config.Change
-	// successor takes over when this server has stopped. The goroutine that watches the
+	// successor takes over when this server has stopped. The goroutine that follows the
 	// configuration file sets it.
 	successor *server
 	// end releases what assembling has acquired.
@@ -133,7 +134,10 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen); err != nil {
+	if s.rollout, err = s.newRollout(ctx); err != nil {
+		return err
+	}
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.pendingFindings, s.pendingState); err != nil {
 		return err
 	}
 	s.flows = s.newFlows()
@@ -197,6 +201,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
 	s.began = time.Now()
+	s.life.readiness.next()
 	s.handover.follow()
 	defer s.handover.dismiss()
 	if s.options.Ready != nil {
@@ -255,6 +260,7 @@ func (s *server) yield() {
 func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	updates := make(chan config.Update, 1) // the newest content of the configuration file
 	group, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, s.reports.stop)()
 	group.Go(func() error {
@@ -276,6 +282,10 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}
 	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
+	group.Go(func() error {
+		s.afterFirstSync(ctx, func(ctx context.Context) { s.life.readiness.run(ctx, s.proxy.Keys(), s.held) })
+		return nil
+	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
@@ -283,13 +293,18 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
 		s.options.Flags.Watch(ctx, s.options.Config, func(u config.Update) {
-			if ctx.Err() != nil {
-				return // this server is stopping
+			select {
+			case <-updates: // it is older
+			default:
 			}
-			if s.update(process, u); s.successor != nil {
-				stop()
-			}
+			updates <- u
 		})
+		return nil
+	})
+	group.Go(func() error {
+		if s.follow(ctx, process, updates); s.successor != nil {
+			stop()
+		}
 		return nil
 	})
 	return group.Wait()

@@ -61,7 +61,7 @@ func failToMakeServers(t *testing.T, o *Options, log *logging.Logger) {
 // testLifetime returns one whose servers have no Services.
 func testLifetime(t *testing.T, log *logging.Logger) *lifetime {
 	t.Helper()
-	life := newLifetime(log, feed.Manifests(t.TempDir()))
+	life := newLifetime(log, feed.Manifests(t.TempDir()), t.TempDir())
 	t.Cleanup(life.end)
 	return life
 }

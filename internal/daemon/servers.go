@@ -32,8 +32,12 @@ func (s *server) servers() (all []*web.Server) {
 	if !observed(s.options, s.feed) {
 		return nil
 	}
-	if address := healthAddress(s.options, s.feed); address != "" {
-		all = append(all, s.healthServer(address))
+	address := healthAddress(s.options, s.feed)
+	if address != "" {
+		all = append(all, s.healthServer("healthzBindAddress", address))
+	}
+	if probe := s.options.Sluice.Healthz.ProbeAddress; probe != "" && !covers(address, probe) {
+		all = append(all, s.healthServer("healthz.probeAddress", probe))
 	}
 	all = append(all, s.metricsServer())
 	if address := s.options.Sluice.Inspection.BindAddress; address != "" {

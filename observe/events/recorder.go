@@ -179,6 +179,11 @@ func (r *Recorder) MetricsFailed(err error) {
 	r.recordLast(reasonMetricsServerFailed, actionStart, err)
 }
 
+// ConfigurationHeld records that a changed configuration file is not applied, why, and how to go on.
+func (r *Recorder) ConfigurationHeld(problem string) {
+	r.warn(service.Node, reasonConfigurationHeld, actionConfigure, "%s", problem)
+}
+
 // AddressTaken records that another program has an address; the server retries.
 func (r *Recorder) AddressTaken(problem string) {
 	r.warn(service.Node, reasonAddressTaken, actionListen, "%s", problem)

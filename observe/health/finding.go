@@ -123,11 +123,14 @@ const (
 	ConntrackFull    Kind = "conntrack-full"    // the connection table is nearly full
 	ConntrackDrops   Kind = "conntrack-drops"   // packets were dropped because they got no entry in the connection table
 	ConntrackFilling Kind = "conntrack-filling" // the connection table is filling
-	NotOffloaded     Kind = "not-offloaded"     // connections are not offloaded although the configuration asks for it
-	TooLarge         Kind = "too-large"         // these Services ask for too many objects
-	Shadowed         Kind = "shadowed"          // other Services serve addresses that these Services want
-	Parked           Kind = "parked"            // the actors of these Services keep failing
-	Stuck            Kind = "stuck"             // the actors of these Services hung and have been replaced
+	// ConfigurationPending: the changed configuration file is held, because another node had a problem with it, or
+	// because of reload: off.
+	ConfigurationPending Kind = "configuration-pending"
+	NotOffloaded         Kind = "not-offloaded" // connections are not offloaded although the configuration asks for it
+	TooLarge             Kind = "too-large"     // these Services ask for too many objects
+	Shadowed             Kind = "shadowed"      // other Services serve addresses that these Services want
+	Parked               Kind = "parked"        // the actors of these Services keep failing
+	Stuck                Kind = "stuck"         // the actors of these Services hung and have been replaced
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, what they
@@ -195,6 +198,9 @@ var guide = []struct {
 	{ConntrackFilling, false, "more than 80% of the kernel's connection table is used",
 		"Find out why the named Services and clients hold so many entries, or raise conntrack.maxPerCore before the " +
 			"table is full."},
+	{ConfigurationPending, false, "the configuration file has changed and is not applied",
+		"This node keeps its configuration. Correct the ConfigMap according to the reason, or approve the change with " +
+			"the command in the finding. A restart of the proxy applies the file."},
 	{NotOffloaded, false, "connections to Services are not offloaded on this node (nftables.offload)",
 		"Services work, at the usual cost per packet. Read the reason: use nftables mode and a kernel with " +
 			"flowtables, or set nftables.offload to off."},

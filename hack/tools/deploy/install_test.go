@@ -82,8 +82,8 @@ func TestUserspaceOverlay(t *testing.T) {
 			t.Errorf("the overlay lacks %s", line)
 		}
 	}
-	if strings.Count(overlay, "\n")-strings.Count(base, "\n") != 4 {
-		t.Error("the overlay changes more than that and minReadySeconds")
+	if strings.Count(overlay, "\n")-strings.Count(base, "\n") != 3 {
+		t.Error("the overlay changes more than that")
 	}
 }
 

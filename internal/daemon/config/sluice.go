@@ -46,6 +46,28 @@ type SluiceConfiguration struct {
 	Security   SecurityConfiguration   `json:"security"`
 	Inspection InspectionConfiguration `json:"inspection"`
 	State      StateConfiguration      `json:"state"`
+	// Reload says when a running proxy applies a changed file: ReloadImmediately, ReloadWaves (first on one node, see
+	// Waves), or ReloadOff, which only reports the change. Default: ReloadImmediately.
+	Reload string             `json:"reload"`
+	Waves  WavesConfiguration `json:"waves"`
+}
+
+// Values of SluiceConfiguration.Reload.
+const (
+	ReloadImmediately = "immediately"
+	ReloadWaves       = "waves"
+	ReloadOff         = "off"
+)
+
+// WavesConfiguration is for reload: waves; see docs/upgrade.md.
+type WavesConfiguration struct {
+	// Lease is the namespace and the name of the Lease by which the nodes coordinate. Nodes with different files need
+	// different ones. Default: kube-system/sluice-configuration.
+	Lease string `json:"lease"`
+	// Settle is how long a node observes itself under a changed configuration. Default: 30 s.
+	Settle metav1.Duration `json:"settle"`
+	// Window is the time over which the nodes apply a configuration that the first node has found good. Default: 3 min.
+	Window metav1.Duration `json:"window"`
 }
 
 // LogConfiguration says what is logged, and how.
@@ -187,6 +209,9 @@ type HealthzConfiguration struct {
 	// Endpoints lets the server answer whether this node sends new connections to an endpoint, without names of
 	// Services; see docs/balancing.md. Default: true.
 	Endpoints *bool `json:"endpoints"`
+	// ProbeAddress is an IP address and port at which the server answers as well, for the probes of the kubelet: their
+	// address is in the pod, and does not change with the file. Empty: none. Default: empty.
+	ProbeAddress string `json:"probeAddress"`
 }
 
 // ConntrackConfiguration is about the removal of stale flows.
@@ -331,6 +356,8 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Actors.MessageDeadline, 10 * time.Second},
 		{&s.Conntrack.BatchWindow, 20 * time.Millisecond},
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
+		{&s.Waves.Settle, 30 * time.Second},
+		{&s.Waves.Window, 3 * time.Minute},
 	} {
 		setDuration(d.field, d.value)
 	}
@@ -356,6 +383,8 @@ func (s *SluiceConfiguration) setDefaults() {
 	setText(&s.Traffic.FlowLog, FlowLogOff)
 	setText(&s.Security.Authorization, AuthorizationDelegated)
 	setText(&s.State.Dir, "/run/sluice")
+	setText(&s.Reload, ReloadImmediately)
+	setText(&s.Waves.Lease, "kube-system/sluice-configuration")
 }
 
 // setModeDefaults fills in what depends on the mode, flags included.
@@ -397,6 +426,15 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "nftables.offload", s.NFTables.Offload, OffloadOff+" or "+OffloadTCP, OffloadOff, OffloadTCP)
 	oneOf(found, "traffic.flowLog", s.Traffic.FlowLog, "off, annotated or all", FlowLogOff, FlowLogAnnotated, FlowLogAll)
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
+	oneOf(found, "reload", s.Reload, "immediately, waves or off", ReloadImmediately, ReloadWaves, ReloadOff)
+	if namespace, name, _ := strings.Cut(s.Waves.Lease, "/"); namespace == "" || name == "" || strings.Contains(name, "/") {
+		found.wrong(sluicePrefix+"waves.lease", s.Waves.Lease, "the namespace and the name of a Lease, like kube-system/sluice-configuration")
+	}
+	found.positive(sluicePrefix+"waves.settle", s.Waves.Settle.Duration)
+	found.positive(sluicePrefix+"waves.window", s.Waves.Window.Duration)
+	if s.Healthz.ProbeAddress != "" {
+		checkHostPort(sluicePrefix+"healthz.probeAddress", s.Healthz.ProbeAddress, found)
+	}
 	c.checkPace(found)
 	s.Security.check(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)

@@ -170,6 +170,9 @@ var sluiceBinary = sync.OnceValues(func() (string, error) {
 	return build(envSluice, "e2e-sluice", ".", "./cmd/sluice")
 })
 
+// SluiceBinary builds Sluice once per test process.
+func SluiceBinary() (string, error) { return sluiceBinary() }
+
 // build returns the program named by the environment, or else builds the package in a directory of the
 // repository into bin/ at its top, which is not under version control.
 func build(env, name, dir, pkg string, flags ...string) (string, error) {

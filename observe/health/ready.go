@@ -1,0 +1,51 @@
+package health
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/sluice-proxy/sluice/observe/web"
+)
+
+// Readiness says what a new process lacks.
+type Readiness struct {
+	// Missing is one line; it is empty if nothing is missing.
+	Missing string
+	// Services are in quarantine, and were not before this process.
+	Services []Affected
+}
+
+// Ready reports whether nothing is missing.
+func (r *Readiness) Ready() bool { return r.Missing == "" && len(r.Services) == 0 }
+
+// Text says what is missing in one line. The reasons are for clients on this host only, because they contain errors of
+// the kernel.
+func (r *Readiness) Text(reasons bool) string {
+	if r.Missing != "" || len(r.Services) == 0 {
+		return r.Missing
+	}
+	named, more := bounded(r.Services)
+	line := "these Services were accepted before this process started, or are new, and are now in quarantine:"
+	for i := range named {
+		line += " " + named[i].Service
+		if reasons {
+			line += " (" + named[i].Reason + ")"
+		}
+	}
+	if more > 0 {
+		line += fmt.Sprintf(" and %d more", more)
+	}
+	return line
+}
+
+// ReadyHandler answers /readyz: 200, or 503 with a line that says what is missing.
+func ReadyHandler(ready func() Readiness) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := ready()
+		if now.Ready() {
+			web.Answer(w, http.StatusOK, web.Text, []byte("ready\n"))
+			return
+		}
+		web.Answer(w, http.StatusServiceUnavailable, web.Text, []byte("not ready: "+now.Text(web.OnHost(r))+"\n"))
+	})
+}
