@@ -210,7 +210,7 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
 	}
 	if config.Dropped != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc}, m.collectDropped})
+		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc, tracesDroppedDesc}, m.collectDropped})
 	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})

@@ -256,6 +256,7 @@ func (f *Flags) bindSluice() {
 	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
 		"address at which the proxy answers kubectl sluice (no authentication); empty disables it")
 	f.bindSecurity()
+	f.bindTracing()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")
 	f.without("sluice-max-delay", "1s, or the minimum interval if that is longer")
@@ -272,6 +273,14 @@ func (f *Flags) bindSecurity() {
 	f.text(&s.ClientCAFile, "sluice-security-client-ca-file", p+"clientCAFile", "PEM file with the authorities of client certificates")
 	f.text(&s.Authorization, "sluice-security-authorization", p+"authorization",
 		"who gets answers over HTTPS: delegated (callers that the API server allows) or none (all)")
+}
+
+// bindTracing adds the flags about exported spans.
+func (f *Flags) bindTracing() {
+	t, p := &f.sluice.Tracing, sluicePrefix+"tracing."
+	f.text(&t.Endpoint, "sluice-tracing-endpoint", p+"endpoint", "URL of a receiver of OpenTelemetry spans (OTLP over HTTP), like http://127.0.0.1:4318; empty disables the export")
+	f.number(&t.SamplingRatePerMillion, "sluice-tracing-sampling-rate-per-million", p+"samplingRatePerMillion", "number of exported changes per million; slow and rejected changes are always exported")
+	f.duration(&t.SlowThreshold.Duration, "sluice-tracing-slow-threshold", p+"slowThreshold", "time from the receipt of a change until it is in the kernel, above which the change is always exported")
 }
 
 // bindLimits adds the flag about how much a Service may ask for.

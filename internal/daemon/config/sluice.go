@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type SluiceConfiguration struct {
 	Balancing  BalancingConfiguration  `json:"balancing"`
 	UI         UIConfiguration         `json:"ui"`
 	Security   SecurityConfiguration   `json:"security"`
+	Tracing    TracingConfiguration    `json:"tracing"`
 	Inspection InspectionConfiguration `json:"inspection"`
 	State      StateConfiguration      `json:"state"`
 }
@@ -303,6 +305,32 @@ func (s *SecurityConfiguration) check(found *findings) {
 	}
 }
 
+// TracingConfiguration exports the path of changes as OpenTelemetry spans; see docs/monitoring.md.
+type TracingConfiguration struct {
+	// Endpoint is the URL of a receiver of OTLP over HTTP, without the path. Empty disables the export. Default: empty.
+	Endpoint string `json:"endpoint"`
+	// SamplingRatePerMillion is how many of a million changes are exported, as in kubelet and kube-apiserver. Default: 0.
+	SamplingRatePerMillion int32 `json:"samplingRatePerMillion"`
+	// SlowThreshold is the time from the receipt of a change until it is in the kernel, above which a change is always
+	// exported, like those that the kernel rejects. Default: 1 s.
+	SlowThreshold metav1.Duration `json:"slowThreshold"`
+}
+
+// check checks the fields.
+func (t *TracingConfiguration) check(found *findings) {
+	const p = sluicePrefix + "tracing."
+	if t.Endpoint != "" {
+		u, err := url.Parse(t.Endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			found.wrong(p+"endpoint", t.Endpoint, "a URL of a scheme and a host, like http://127.0.0.1:4318")
+		}
+	}
+	if t.SamplingRatePerMillion < 0 || t.SamplingRatePerMillion > 1_000_000 {
+		found.wrong(p+"samplingRatePerMillion", t.SamplingRatePerMillion, "0 to 1000000")
+	}
+	found.positive(p+"slowThreshold", t.SlowThreshold.Duration)
+}
+
 // InspectionConfiguration is about questions from other hosts; see docs/kubectl-sluice.md.
 type InspectionConfiguration struct {
 	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication. Empty
@@ -331,6 +359,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Actors.MessageDeadline, 10 * time.Second},
 		{&s.Conntrack.BatchWindow, 20 * time.Millisecond},
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
+		{&s.Tracing.SlowThreshold, time.Second},
 	} {
 		setDuration(d.field, d.value)
 	}
@@ -399,6 +428,7 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
 	c.checkPace(found)
 	s.Security.check(found)
+	s.Tracing.check(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
 	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)
 	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)

@@ -14,6 +14,7 @@ const idKey = "id"
 // ids are the IDs of all messages that Sluice logs at WARN or ERROR. docs/logs.md explains them.
 var ids = map[string]string{
 	"cannot record all connections; retrying":                                                           "flows-unrecorded",
+	"cannot export traces; dropping them":                                                               "traces-failed",
 	"cannot write the flow log; retrying":                                                               "flow-log-failed",
 	"failed to process Service; restarting its actor":                                                   "actor-failed",
 	"actor hung; replaced it":                                                                           "actor-hung",
