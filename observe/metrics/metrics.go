@@ -144,6 +144,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	kube     *kubeProxy
 	actors   *actorMetrics
+	refused  *prometheus.CounterVec
 	domains  map[string]*domain
 	records  *records
 	// owners is nil if the kernel does not count.
@@ -177,7 +178,7 @@ func New(config Config) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{
 		config: config, registry: registry,
-		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
+		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry), refused: newRefused(registry),
 		domains: map[string]*domain{}, records: newRecords(), balanced: newBalancedCounts(), began: time.Now(),
 	}
 	if config.Traffic != nil {

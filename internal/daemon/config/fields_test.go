@@ -200,6 +200,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.security.clientCAFile", set: "/etc/tls/ca.crt", with: map[string]string{"SluiceConfiguration.security.selfSigned": "true"},
 		wrong: map[string]string{"ca.crt": `: "ca.crt": must be an absolute path of a PEM file`}},
 	{field: "SluiceConfiguration.security.authorization", def: "delegated", set: "none", wrong: map[string]string{"all": `: "all": must be delegated or none`}},
+	{field: "SluiceConfiguration.security.inspection", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.tracing.endpoint", set: "http://127.0.0.1:4318", wrong: map[string]string{
 		"127.0.0.1:4318": `: "127.0.0.1:4318": ` + wantOTLP, "grpc://collector:4317": `: "grpc://collector:4317": ` + wantOTLP,
 		"http://a:4318/v1/traces": `: "http://a:4318/v1/traces": ` + wantOTLP}},

@@ -254,7 +254,7 @@ func (f *Flags) bindSluice() {
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "additional host names that requests to the metrics address may use; * allows all")
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
 	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
-		"address at which the proxy answers kubectl sluice (no authentication); empty disables it")
+		"address at which the proxy answers kubectl sluice (without authentication unless security.inspection is set); empty disables it")
 	f.bindSecurity()
 	f.bindTracing()
 	f.bindState()
@@ -273,6 +273,7 @@ func (f *Flags) bindSecurity() {
 	f.text(&s.ClientCAFile, "sluice-security-client-ca-file", p+"clientCAFile", "PEM file with the authorities of client certificates")
 	f.text(&s.Authorization, "sluice-security-authorization", p+"authorization",
 		"who gets answers over HTTPS: delegated (callers that the API server allows) or none (all)")
+	f.flag(&s.Inspection, "sluice-security-inspection", p+"inspection", "answer kubectl sluice over HTTPS, and only callers that the API server allows")
 }
 
 // bindTracing adds the flags about exported spans.

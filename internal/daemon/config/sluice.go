@@ -274,6 +274,9 @@ type SecurityConfiguration struct {
 	// Authorization says who gets answers: AuthorizationDelegated asks the API server, AuthorizationNone answers
 	// everyone. Default: AuthorizationDelegated.
 	Authorization string `json:"authorization"`
+	// Inspection makes inspection.bindAddress speak HTTPS, and answer callers that the API server allows: their tokens
+	// have the audience sluice.dev. It needs no certificate. Default: false.
+	Inspection bool `json:"inspection"`
 }
 
 // Values of SecurityConfiguration.Authorization.
@@ -333,8 +336,8 @@ func (t *TracingConfiguration) check(found *findings) {
 
 // InspectionConfiguration is about questions from other hosts; see docs/kubectl-sluice.md.
 type InspectionConfiguration struct {
-	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication. Empty
-	// disables it. Default: empty.
+	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication unless
+	// security.inspection is set. Empty disables it. Default: empty.
 	BindAddress string `json:"bindAddress"`
 }
 
