@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
@@ -85,28 +88,44 @@ func TestFleetWithTokens(t *testing.T) {
 		return made.Status.Token
 	}
 	for name, given := range map[string]struct {
-		scheme, token string
-		code          int
-		text          string
+		token string
+		code  int
+		text  string
 	}{
-		"may":                      {"https:", token("sluice-fleet", inspect.TokenAudience), 200, `"mode":"nftables"`},
-		"may not":                  {"https:", token("stranger", inspect.TokenAudience), 403, "system:serviceaccount:kube-system:stranger"},
-		"no token":                 {"https:", "", 401, "send a token of the cluster (Sluice-Authorization: Bearer)"},
-		"another audience":         {"https:", token("sluice-fleet", "vault"), 401, "does not accept the token"},
-		"audience: the API server": {"https:", token("sluice-fleet"), 401, "does not accept the token"},
-		"HTTP":                     {"", token("sluice-fleet", inspect.TokenAudience), 400, "HTTPS"},
+		"may":                      {token("sluice-fleet", inspect.TokenAudience), 200, `"mode":"nftables"`},
+		"may not":                  {token("stranger", inspect.TokenAudience), 403, "system:serviceaccount:kube-system:stranger"},
+		"no token":                 {"", 401, "send a token of the cluster (Sluice-Authorization: Bearer)"},
+		"another audience":         {token("sluice-fleet", "vault"), 401, "does not accept the token"},
+		"audience: the API server": {token("sluice-fleet"), 401, "does not accept the token"},
 	} {
-		request := c.Client.CoreV1().RESTClient().Get().Namespace(deployedIn).Resource("pods").Name(given.scheme+"sluice-"+c.N1.Name()+":10253").
-			SubResource("proxy").Suffix(inspect.PathStatus).SetHeader("Accept", "application/json")
-		if given.token != "" {
-			request = request.SetHeader(inspect.TokenHeader, "Bearer "+given.token)
-		}
-		var code int
-		body, _ := request.Do(t.Context()).StatusCode(&code).Raw() // the error repeats the status
-		if code != given.code || !strings.Contains(string(body), given.text) {
+		if code, body := askPod(t, c, "https:sluice-"+c.N1.Name()+":10253", given.token); code != given.code || !strings.Contains(body, given.text) {
 			t.Errorf("%s: %d %.300s, want %d %q", name, code, body, given.code, given.text)
 		}
 	}
+}
+
+// askPod asks the proxy in a pod for its state, through the API server.
+func askPod(t *testing.T, c *harness.Cluster, pod, token string) (code int, body string) {
+	t.Helper()
+	client := c.Client.CoreV1().RESTClient().(*rest.RESTClient)
+	at := client.Get().Namespace(deployedIn).Resource("pods").Name(pod).SubResource("proxy").Suffix(inspect.PathStatus).URL()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set(inspect.TokenHeader, "Bearer "+token)
+	}
+	answer, err := client.Client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
 }
 
 // fleetPod creates the pod of Sluice on a node, as the controller and the kubelet would.
