@@ -32,10 +32,9 @@ func (m *made) OnEnd(s sdktrace.ReadOnlySpan)                   { m.spans = appe
 func (m *made) Shutdown(context.Context) error                  { return nil }
 func (m *made) ForceFlush(context.Context) error                { return nil }
 
-// add makes the spans of a change. Only the trigger is from another clock. The other times count back from the end by the
+// spans makes the spans of a change. Only the trigger is from another clock. The other times count back from the end by the
 // monotonic clock, so that a step of the wall clock moves all of them.
-func (t *Traces) add(c *change) {
-	t.changes++
+func (t *Traces) spans(c *change) {
 	t.ids.trace = c.id
 	end := c.At
 	back := func(at time.Time) time.Time { return end.Add(-max(0, end.Sub(at))) }

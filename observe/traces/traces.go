@@ -202,25 +202,30 @@ func fmtKey(to []byte, key service.Key) []byte {
 func (t *Traces) Run(ctx context.Context) {
 	ticks := time.NewTicker(pause)
 	defer ticks.Stop()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case c := <-t.queue:
-			t.add(&c)
-			if t.changes >= batchMax {
-				t.export(ctx)
-			}
+			t.add(ctx, &c)
 		case <-ticks.C:
 			t.export(ctx)
 		case <-ctx.Done():
-			for range len(t.queue) {
-				c := <-t.queue
-				t.add(&c)
-			}
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMax)
-			defer cancel()
-			t.export(last)
-			return
 		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMax)
+	defer cancel()
+	for len(t.queue) > 0 && last.Err() == nil {
+		c := <-t.queue
+		t.add(last, &c)
+	}
+	t.dropped.Add(uint64(len(t.queue)))
+	t.export(last)
+}
+
+// add adds the spans of a change to the next request, and sends it if it is large.
+func (t *Traces) add(ctx context.Context, c *change) {
+	t.spans(c)
+	if t.changes++; t.changes >= batchMax {
+		t.export(ctx)
 	}
 }
 
@@ -229,7 +234,11 @@ func (t *Traces) export(ctx context.Context) {
 	if t.changes == 0 {
 		return
 	}
-	if err := t.exporter.ExportSpans(ctx, t.made.spans); err != nil {
+	err := ctx.Err() // at the end of the process, encoding takes too long as well
+	if err == nil {
+		err = t.exporter.ExportSpans(ctx, t.made.spans)
+	}
+	if err != nil {
 		t.dropped.Add(t.changes)
 		t.config.Failed(fmt.Errorf("SluiceConfiguration.tracing.endpoint %s: %w", t.config.Endpoint, err))
 	}

@@ -227,7 +227,7 @@ func TestReceiverThatHangs(t *testing.T) {
 	}
 	began = time.Now()
 	stop()
-	if took := time.Since(began); took > stopMax+time.Second {
+	if took := time.Since(began); took > stopMax+2*time.Second { // spans are made meanwhile
 		t.Errorf("the end took %v", took)
 	}
 	if got := traces.Dropped(); got != changes || failures.Load() == 0 {
