@@ -11,7 +11,7 @@
 //	                            writes and reads them, wire/ has the sockets
 //	dataplane/conntrack         deletes stale flows
 //	proxy                       the assembly of one running proxy
-//	observe/...                 logs, metrics, health, events
+//	observe/...                 logs, metrics, health, events, traces
 //	internal/daemon, cmd/sluice the program
 //
 // Package proxy describes how a change flows; docs/architecture.md tells the whole story.

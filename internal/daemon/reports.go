@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/traces"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -42,9 +43,11 @@ type reports struct {
 	// repeated keeps failures that repeat from filling the log.
 	repeated observe.Incidents
 	flows    *flows.Hub
-	balance  *balance.Watcher
 	// loaded is the state of the configuration file.
 	loaded atomic.Pointer[metrics.Configuration]
+	// traces is nil if no spans are exported.
+	traces  *traces.Traces
+	balance *balance.Watcher
 	// stopping is when the server was told to stop; nil before.
 	stopping atomic.Pointer[time.Time]
 }
@@ -76,6 +79,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		ports.Healthy = r.monitor.Healthy
 	}
 	r.ports = health.NewPorts(ports)
+	r.traces = newTraces(o, b, seen.name, r)
 	config := metricsConfig(o, b, life, used)
 	r.configured(o.Hash(), false)
 	config.Configuration = func() metrics.Configuration {
@@ -112,7 +116,32 @@ func newLines(log *zap.Logger, domains []proxy.Domain) *observe.Log {
 }
 
 func (r *reports) listeners() []observe.Listener {
-	return []observe.Listener{r.lines, r.recorder, r.monitor, r.metrics}
+	all := []observe.Listener{r.lines, r.recorder, r.monitor, r.metrics}
+	if r.traces != nil {
+		all = append(all, r.traces)
+	}
+	return all
+}
+
+// newTraces returns what exports spans; nil if the configuration does not ask for it.
+func newTraces(o *Options, b *setup.Backend, node string, r *reports) *traces.Traces {
+	t := &o.Sluice.Tracing
+	if t.Endpoint == "" {
+		return nil
+	}
+	families := map[string]service.Family{}
+	for _, d := range b.Domains {
+		families[d.Name] = d.Family
+	}
+	return traces.New(traces.Config{
+		Endpoint: t.Endpoint, PerMillion: t.SamplingRatePerMillion, Slow: t.SlowThreshold.Duration,
+		Mode: string(b.Mode), Node: node, Version: o.Version, Domains: families,
+		Failed: func(err error) {
+			if tell, _ := r.repeated.Failed("traces"); tell {
+				r.log.Warn("cannot export traces; dropping them", zap.Error(err))
+			}
+		},
+	})
 }
 
 // conntrack reports the removal of stale flows.
@@ -148,7 +177,11 @@ func (r *reports) drainCut(family service.Family, c *conntrack.Cut) {
 
 // dropped counts the reports that have been dropped.
 func (r *reports) dropped() metrics.Dropped {
-	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped(), Flows: r.flows.Lost()}
+	d := metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped(), Flows: r.flows.Lost()}
+	if r.traces != nil {
+		d.Traces = r.traces.Dropped()
+	}
+	return d
 }
 
 // configured records that a configuration was accepted, or rejected.

@@ -7,13 +7,16 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/security"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
@@ -25,31 +28,58 @@ type protection struct {
 	certificates *security.Certificates
 	// reviews is nil if everyone gets answers.
 	reviews *security.Reviews
+	// inspection protects the inspection address; nil if it does not.
+	inspection *protection
 }
 
 // protect makes the protection that the configuration asks for. Connections close when the context ends.
 func (s *server) protect(ctx context.Context) (p protection, err error) {
 	c, address := &s.options.Sluice.Security, s.options.KubeProxy.MetricsBindAddress
 	p.on = c.On()
-	if !p.on || !observed(s.options, s.feed) || onLoopback(address) {
+	if !observed(s.options, s.feed) {
 		return p, nil
 	}
-	if c.Authorization == config.AuthorizationDelegated {
-		if s.feed.Client == nil {
-			return p, setup.UsageError{Err: errors.New("SluiceConfiguration.security.authorization: delegated needs an API server; without one, set none")}
-		}
-		client, closeAll := kube.OwnConnections(s.feed.Client)
-		context.AfterFunc(ctx, closeAll)
-		if p.reviews, err = security.NewReviews(client, s.reviewFailed); err != nil {
+	if at := s.options.Sluice.Inspection.BindAddress; c.Inspection && at != "" {
+		p.inspection = &protection{certificates: s.certificates(at, security.Files{Cert: c.CertFile, Key: c.KeyFile})}
+		if p.inspection.reviews, err = s.newReviews(ctx, "inspection: true needs an API server; without one, set false", metrics.AddressInspection,
+			security.Address{Header: inspect.TokenHeader, Audience: inspect.TokenAudience}); err != nil {
 			return p, err
 		}
 	}
-	host, _, _ := net.SplitHostPort(address) // the configuration is checked
-	p.certificates = security.NewCertificates(security.Files{
-		Cert: c.CertFile, Key: c.KeyFile, ClientCA: c.ClientCAFile, RequireClient: p.reviews == nil,
-		Name: s.node.Name, Address: net.ParseIP(host),
-	}, s.log)
+	if !p.on || onLoopback(address) {
+		return p, nil
+	}
+	if c.Authorization == config.AuthorizationDelegated {
+		if p.reviews, err = s.newReviews(ctx, "authorization: delegated needs an API server; without one, set none", metrics.AddressMetrics,
+			security.Address{Header: "Authorization"}); err != nil {
+			return p, err
+		}
+	}
+	p.certificates = s.certificates(address, security.Files{Cert: c.CertFile, Key: c.KeyFile, ClientCA: c.ClientCAFile, RequireClient: p.reviews == nil})
 	return p, nil
+}
+
+// newReviews makes reviews of the callers of an address, whose name is that in metrics.
+func (s *server) newReviews(ctx context.Context, without, name string, at security.Address) (*security.Reviews, error) {
+	if s.feed.Client == nil {
+		return nil, setup.UsageError{Err: errors.New("SluiceConfiguration.security." + without)}
+	}
+	client, closeAll := kube.OwnConnections(s.feed.Client)
+	context.AfterFunc(ctx, closeAll)
+	at.Refused = func(status int) { s.reports.metrics.Refused(name, status) }
+	at.Failed = func(err error) {
+		if tell, _ := s.reports.repeated.Failed("reviews " + name); tell {
+			s.log.Warn("cannot check callers; refusing them", zap.String("address", name), zap.Error(err))
+		}
+	}
+	return security.NewReviews(client, at)
+}
+
+// certificates makes those of an address.
+func (s *server) certificates(address string, files security.Files) *security.Certificates {
+	host, _, _ := net.SplitHostPort(address) // the configuration is checked
+	files.Name, files.Address = s.node.Name, net.ParseIP(host)
+	return security.NewCertificates(files, s.log.With(zap.String("address", address)))
 }
 
 // onLoopback reports whether only processes of this host reach an address with a port.
@@ -58,23 +88,28 @@ func onLoopback(address string) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// reviewFailed reports that the API server did not say who a caller is.
-func (s *server) reviewFailed(err error) {
-	if tell, _ := s.reports.repeated.Failed("reviews"); tell {
-		s.log.Warn("cannot check callers of the metrics address; refusing them", zap.Error(err))
-	}
-}
-
 // run follows the files of certificates until the context ends.
 func (p *protection) run(ctx context.Context) {
-	if p.certificates != nil {
-		p.certificates.Run(ctx)
+	var following sync.WaitGroup
+	for _, one := range []*protection{p, p.inspection} {
+		if one != nil && one.certificates != nil {
+			following.Go(func() { one.certificates.Run(ctx) })
+		}
 	}
+	following.Wait()
+}
+
+// questions guards answers to other hosts.
+func (p *protection) questions(answers http.Handler) http.Handler {
+	if p == nil {
+		return answers
+	}
+	return p.reviews.Guard(answers)
 }
 
 // tls returns how the server encrypts; nil if it does not.
 func (p *protection) tls() *tls.Config {
-	if p.certificates == nil {
+	if p == nil || p.certificates == nil {
 		return nil
 	}
 	return p.certificates.Config()

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -44,6 +45,7 @@ func TestKernelSecuredMetricsAddress(t *testing.T) {
 	api.Grant("scraper", "prometheus", func(a *authorizationv1.NonResourceAttributes) bool {
 		return a.Verb == "get" && (a.Path == "/metrics" || a.Path == "/node/healthz")
 	})
+	api.Grant("fleet", "fleet", func(a *authorizationv1.NonResourceAttributes) bool { return a.Path == inspect.PathStatus }, inspect.TokenAudience)
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	configure := func(address, security string) {
 		text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -63,7 +65,7 @@ security: %s
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{"--config", file, "--hostname-override=demo", "--log-level=error", "--master=http://" + api.Address(),
-		"--sluice-state-dir", t.TempDir()}))
+		"--sluice-state-dir", t.TempDir(), "--sluice-inspection-bind-address=" + node + ":10253"}))
 	check(t, o.Load())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -79,6 +81,14 @@ security: %s
 	awaitAnswer(t, "http://"+node+":10256/healthz", "", 200, "lastUpdated")
 	awaitAnswer(t, "http://"+node+":10256/healthz?verbose", "scraper", 403, "/node/healthz?verbose")
 	awaitAnswer(t, "http://127.0.0.1:10256/healthz?verbose", "", 200, "node: eligible")
+	awaitAnswer(t, "http://"+node+":10253"+inspect.PathStatus, "", 200, "\"node\":\"demo\"")
+	configure("127.0.0.1:10249", "{inspection: true}")
+	awaitAnswer(t, "https://"+node+":10253"+inspect.PathStatus, "fleet", 200, "\"node\":\"demo\"")
+	awaitAnswer(t, "https://"+node+":10253"+inspect.PathStatus, "", 401, "send a token of the cluster (Sluice-Authorization: Bearer)")
+	awaitAnswer(t, "https://"+node+":10253"+inspect.PathStatus, "scraper", 401, "does not accept the token") // its audience is the API server
+	awaitAnswer(t, "https://"+node+":10253"+inspect.PathServices, "fleet", 403, "no permission")
+	awaitAnswer(t, "http://"+node+":10253"+inspect.PathStatus, "fleet", 400, "HTTPS")
+	awaitAnswer(t, "http://127.0.0.1:10249/metrics", "", 200, `sluice_refused_requests_total{address="inspection",reason="forbidden"} 1`)
 	configure("127.0.0.1:10249", "{selfSigned: true}")
 	awaitAnswer(t, "http://127.0.0.1:10249/metrics", "", 200, "sluice_build_info")
 	awaitAnswer(t, "http://"+node+":10256/healthz?verbose", "", 403, "/node/healthz?verbose")
@@ -98,6 +108,7 @@ func awaitAnswer(t *testing.T, url, token string, code int, text string) {
 	check(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set(inspect.TokenHeader, "Bearer "+token)
 	}
 	var last string
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

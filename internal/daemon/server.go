@@ -287,6 +287,9 @@ func (s *server) work(ctx, process context.Context) error {
 		return nil
 	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
+	if s.reports.traces != nil {
+		group.Go(func() error { s.reports.traces.Run(ctx); return nil })
+	}
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
 	group.Go(func() error { s.life.owner.wait(ctx, func() { s.handover.receive(ctx) }); return nil })

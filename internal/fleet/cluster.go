@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,8 @@ type cluster struct {
 	namespace string
 	api       *rest.RESTClient
 	transport http.RoundTripper
+	// scheme begins the names of pods: https: with a token for the proxies, otherwise empty for HTTP.
+	scheme string
 }
 
 // proxy is a node, and how to ask the proxy there.
@@ -52,7 +55,7 @@ type proxy struct {
 
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
-	utilruntime.Must(errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
+	utilruntime.Must(errors.Join(appsv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
 	return serializer.NewCodecFactory(scheme)
 }()
 
@@ -101,6 +104,9 @@ func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err er
 	if err != nil {
 		return nil, "", fmt.Errorf("list the pods of Sluice: %w", err)
 	}
+	if note, err = c.authenticate(ctx); err != nil {
+		return nil, "", err
+	}
 	found := map[string]*corev1.Pod{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -110,7 +116,7 @@ func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err er
 	}
 	nodes, err := c.nodes(ctx)
 	if err != nil {
-		note = fmt.Sprintf("nodes without a pod of Sluice are not known: %v", err)
+		note += fmt.Sprintf("nodes without a pod of Sluice are not known: %v", err)
 	}
 	for _, node := range nodes {
 		if _, ok := found[node]; !ok {
@@ -138,7 +144,7 @@ func (c *cluster) proxyOf(node string, pod *corev1.Pod) proxy {
 	case pod.Status.Phase != corev1.PodRunning:
 		return proxy{node: node, err: fmt.Errorf("pod %s is %s", pod.Name, strings.ToLower(string(pod.Status.Phase)))}
 	}
-	at := c.api.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name + ":" + strconv.Itoa(int(c.flags.port))).SubResource("proxy").URL()
+	at := c.api.Get().Namespace(pod.Namespace).Resource("pods").Name(c.scheme + pod.Name + ":" + strconv.Itoa(int(c.flags.port))).SubResource("proxy").URL()
 	return proxy{node: node, client: inspect.NewRemoteClient(node, at, c.transport)}
 }
 

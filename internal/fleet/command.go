@@ -42,8 +42,9 @@ func Command(use, version string) *cobra.Command {
 		Use:   use,
 		Short: "Ask the proxies of all nodes",
 		Long: `Ask the proxies of all nodes, through the API server and with your own rights. The
-proxies need inspection.bindAddress (deploy/fleet), and you need the rights to list Pods
-and Nodes and to get pods/proxy in the namespace of Sluice; see docs/kubectl-sluice.md.
+proxies need inspection.bindAddress (deploy/fleet). You need the rights to list Pods and
+Nodes, to get pods/proxy and to create a token for the ServiceAccount sluice-fleet in the
+namespace of Sluice; see docs/kubectl-sluice.md.
 
 The exit status is 0 if all nodes answered and the answer is good, 1 if not, and 2 after
 an error in the command line.`,

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -204,7 +205,7 @@ func (c *Client) foreign(status string, text []byte) error {
 	case c.base.Host == localHost:
 		return fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, status)
 	default:
-		return fmt.Errorf("unexpected response: %s", status)
+		return fmt.Errorf("unexpected response: %s: %.300q", status, bytes.TrimSpace(text)) // of the guard of the port, for example
 	}
 }
 

@@ -52,7 +52,7 @@ func TestBriefLeavesOutObjects(t *testing.T) {
 func TestForeignAnswers(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"kind":"Status","message":"error trying to reach service: refused"}`: "error trying to reach service: refused",
-		"oops": "unexpected response: 503 Service Unavailable",
+		"oops": "unexpected response: 503 Service Unavailable: \"oops\"",
 	} {
 		c := remote(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)

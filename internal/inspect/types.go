@@ -15,6 +15,13 @@ import (
 // Version is the version of the API. It begins every path and is in every answer.
 const Version = "v1alpha1"
 
+// Over the network, a proxy may require a token of the cluster. The proxy of the API server passes on TokenHeader, unlike
+// Authorization. The token has TokenAudience, so the API server itself does not accept it.
+const (
+	TokenHeader   = "Sluice-Authorization"
+	TokenAudience = "sluice.dev"
+)
+
 // The paths. All take GET only. Services and Names take the parameter namespace; Services also
 // takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
 // continue.

@@ -12,6 +12,8 @@ type Dropped struct {
 	Lines uint64
 	// Flows are records of connections.
 	Flows uint64
+	// Traces are sampled changes whose spans were not exported.
+	Traces uint64
 }
 
 var eventsDroppedDesc = prometheus.NewDesc("sluice_events_dropped_total",
@@ -26,10 +28,14 @@ var linesDroppedDesc = prometheus.NewDesc("sluice_log_lines_dropped_total",
 var flowsDroppedDesc = prometheus.NewDesc("sluice_flows_dropped_total",
 	"Records of connections that a flow log or an observer did not get: at least as many are missing.", nil, nil)
 
+var tracesDroppedDesc = prometheus.NewDesc("sluice_traces_dropped_total",
+	"Sampled changes whose spans were not exported, because the receiver of spans was too slow or failed.", nil, nil)
+
 func (m *Metrics) collectDropped(to chan<- prometheus.Metric) {
 	dropped := m.config.Dropped()
 	sendTotal(to, eventsDroppedDesc, float64(dropped.Events), m.began)
 	sendTotal(to, warningsDroppedDesc, float64(dropped.Warnings), m.began)
 	sendTotal(to, linesDroppedDesc, float64(dropped.Lines), m.began)
 	sendTotal(to, flowsDroppedDesc, float64(dropped.Flows), m.began)
+	sendTotal(to, tracesDroppedDesc, float64(dropped.Traces), m.began)
 }

@@ -146,6 +146,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	kube     *kubeProxy
 	actors   *actorMetrics
+	refused  *prometheus.CounterVec
 	domains  map[string]*domain
 	records  *records
 	// owners is nil if the kernel does not count.
@@ -179,7 +180,7 @@ func New(config Config) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{
 		config: config, registry: registry,
-		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
+		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry), refused: newRefused(registry),
 		domains: map[string]*domain{}, records: newRecords(), balanced: newBalancedCounts(), began: time.Now(),
 	}
 	if config.Traffic != nil {
@@ -212,7 +213,7 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
 	}
 	if config.Dropped != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc}, m.collectDropped})
+		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc, tracesDroppedDesc}, m.collectDropped})
 	}
 	if config.Configuration != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc, configPendingDesc}, m.collectConfiguration})

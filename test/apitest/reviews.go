@@ -4,28 +4,42 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Reviews of callers. Nothing is stored.
 const (
 	TokenReviews         = "tokenreviews"
 	SubjectAccessReviews = "subjectaccessreviews"
+	Token                = "token" // of a ServiceAccount
 )
 
-// Grant gives a token to a user, who may do what the function allows; nil takes the token back.
-func (s *Server) Grant(token, user string, allows func(*authorizationv1.NonResourceAttributes) bool) {
+// granted is the user of a token. It has an audience; empty is the API server itself.
+type granted struct{ user, audience string }
+
+// Issue sets the token that requests for one return; empty means that there is no such ServiceAccount.
+func (s *Server) Issue(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.issued = token
+}
+
+// Grant gives a token to a user, who may do what the function allows; nil takes the token back. It has an audience, or
+// that of the API server.
+func (s *Server) Grant(token, user string, allows func(*authorizationv1.NonResourceAttributes) bool, audience ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if allows == nil {
 		delete(s.tokens, token)
 		return
 	}
-	s.tokens[token], s.rights[user] = user, allows
+	s.tokens[token], s.rights[user] = granted{user, strings.Join(audience, "")}, allows
 }
 
 // review answers a review. The client may send and accept JSON only.
@@ -40,22 +54,32 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 		rejected(w, apierrors.NewBadRequest(fmt.Sprintf("review: %v", err)))
 		return
 	}
-	s.decide(object)
+	if !s.decide(object) {
+		rejected(w, apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, r.URL.Path))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_ = codecs.EncoderForVersion(jsonSerializer, object.GetObjectKind().GroupVersionKind().GroupVersion()).Encode(object, w)
 }
 
-// decide fills in the status of a review.
-func (s *Server) decide(object runtime.Object) {
+// decide fills in the status of a review. It reports false if there is no such object.
+func (s *Server) decide(object runtime.Object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch review := object.(type) {
 	case *authenticationv1.TokenReview:
-		user, known := s.tokens[review.Spec.Token]
-		review.Status.Authenticated, review.Status.User = known, authenticationv1.UserInfo{Username: user}
+		found, known := s.tokens[review.Spec.Token]
+		if known && found.audience == strings.Join(review.Spec.Audiences, "") {
+			review.Status.Authenticated, review.Status.User = true, authenticationv1.UserInfo{Username: found.user}
+			review.Status.Audiences = review.Spec.Audiences
+		}
+	case *authenticationv1.TokenRequest:
+		review.Status.Token = s.issued
+		return s.issued != ""
 	case *authorizationv1.SubjectAccessReview:
 		allows := s.rights[review.Spec.User]
 		review.Status.Allowed = allows != nil && review.Spec.NonResourceAttributes != nil && allows(review.Spec.NonResourceAttributes)
 	}
+	return true
 }

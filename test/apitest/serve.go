@@ -77,7 +77,7 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	switch {
 	case s.reject[name] != nil:
 		return s.reject[name]
-	case method == http.MethodPost && (name == events || name == TokenReviews || name == SubjectAccessReviews):
+	case method == http.MethodPost && (name == events || name == TokenReviews || name == SubjectAccessReviews || name == Token):
 		return nil
 	case !served || method != http.MethodGet:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: name}, method)

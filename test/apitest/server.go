@@ -39,7 +39,9 @@ type Server struct {
 	requests []Request
 	events   []*eventsv1.Event
 	// tokens are users by their token, rights what each user may do.
-	tokens map[string]string
+	tokens map[string]granted
+	// issued is the token that a TokenRequest returns.
+	issued string
 	rights map[string]func(*authorizationv1.NonResourceAttributes) bool
 	// lagging is the state of the watch cache, if that is behind the store; otherwise nil.
 	lagging *store
@@ -57,7 +59,7 @@ type Server struct {
 func New(listen Listen) (*Server, error) {
 	s := &Server{
 		listen: listen, address: "127.0.0.1:0", changed: make(chan struct{}), store: newStore(), streams: true,
-		reject: make(map[string]*apierrors.StatusError), tokens: make(map[string]string),
+		reject: make(map[string]*apierrors.StatusError), tokens: make(map[string]granted),
 		rights: make(map[string]func(*authorizationv1.NonResourceAttributes) bool),
 	}
 	return s, s.Start()

@@ -3,12 +3,19 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
@@ -38,6 +45,87 @@ func TestFleet(t *testing.T) {
 			}
 		}
 	}
+}
+
+// With security.inspection and the objects of deploy/fleet, a node answers tokens of the ServiceAccount sluice-fleet for the
+// audience sluice.dev, and no others. The plugin requests one.
+func TestFleetWithTokens(t *testing.T) {
+	c := harness.NewCluster(t)
+	all, err := harness.BuildManifests("deploy/fleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "DaemonSet" || o.GetKind() == "ConfigMap"
+	})
+	for _, o := range all {
+		if o.GetKind() == "ClusterRoleBinding" && o.GetName() == "sluice-auth-delegator" { // the proxy of these tests is a user
+			o.Object["subjects"] = []any{map[string]any{"kind": "User", "name": "system:kube-proxy", "apiGroup": "rbac.authorization.k8s.io"}}
+		}
+	}
+	if _, err := c.Server.Apply(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	proxy := c.StartProxy(harness.NFTables, "--sluice-inspection-bind-address", "0.0.0.0:10253", "--sluice-security-inspection")
+	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
+	c.SetEndpoints("web", c.A)
+	reachAll(t, startMax, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
+	fleetPod(t, c, c.N1)
+	out, err := c.Fleet("wait", "svc/web", "-n", web.Namespace)
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, proxy.LogFile())
+	}
+
+	accounts := c.Client.CoreV1().ServiceAccounts(deployedIn)
+	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token := func(account string, audiences ...string) string {
+		made, err := accounts.CreateToken(t.Context(), account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Status.Token
+	}
+	for name, given := range map[string]struct {
+		token string
+		code  int
+		text  string
+	}{
+		"may":                      {token("sluice-fleet", inspect.TokenAudience), 200, `"mode":"nftables"`},
+		"may not":                  {token("stranger", inspect.TokenAudience), 403, "system:serviceaccount:kube-system:stranger"},
+		"no token":                 {"", 401, "send a token of the cluster (Sluice-Authorization: Bearer)"},
+		"another audience":         {token("sluice-fleet", "vault"), 401, "does not accept the token"},
+		"audience: the API server": {token("sluice-fleet"), 401, "does not accept the token"},
+	} {
+		if code, body := askPod(t, c, "https:sluice-"+c.N1.Name()+":10253", given.token); code != given.code || !strings.Contains(body, given.text) {
+			t.Errorf("%s: %d %.300s, want %d %q", name, code, body, given.code, given.text)
+		}
+	}
+}
+
+// askPod asks the proxy in a pod for its state, through the API server.
+func askPod(t *testing.T, c *harness.Cluster, pod, token string) (code int, body string) {
+	t.Helper()
+	client := c.Client.CoreV1().RESTClient().(*rest.RESTClient)
+	at := client.Get().Namespace(deployedIn).Resource("pods").Name(pod).SubResource("proxy").Suffix(inspect.PathStatus).URL()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set(inspect.TokenHeader, "Bearer "+token)
+	}
+	answer, err := client.Client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
 }
 
 // fleetPod creates the pod of Sluice on a node, as the controller and the kubelet would.

@@ -91,7 +91,8 @@ func TestUserspaceOverlay(t *testing.T) {
 func TestFleetOverlay(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/fleet"))
-	for text, want := range map[string]int{"- --sluice-inspection-bind-address=0.0.0.0:10253\n": 1, "- pods/proxy\n": 1, "name: sluice-fleet\n": 2} {
+	for text, want := range map[string]int{"- --sluice-inspection-bind-address=0.0.0.0:10253\n": 1, "- --sluice-security-inspection\n": 1, "- pods/proxy\n": 1,
+		"- serviceaccounts/token\n": 1, "- /v1alpha1/*\n": 1, "name: sluice-fleet\n": 4, "name: sluice-auth-delegator\n": 1} {
 		if n := strings.Count(overlay, text); n != want {
 			t.Errorf("%d times %q, want %d", n, text, want)
 		}

@@ -36,6 +36,7 @@ const (
 	wantBool     = "must be true or false"
 	wantNumber   = "must be a whole number (32 bits)"
 	wantDuration = "must be a duration like 30s, 5m or 1h30m"
+	wantOTLP     = "must be a URL of a scheme and a host, like http://127.0.0.1:4318"
 	wantAddress  = "must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
 )
 
@@ -204,6 +205,13 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.security.clientCAFile", set: "/etc/tls/ca.crt", with: map[string]string{"SluiceConfiguration.security.selfSigned": "true"},
 		wrong: map[string]string{"ca.crt": `: "ca.crt": must be an absolute path of a PEM file`}},
 	{field: "SluiceConfiguration.security.authorization", def: "delegated", set: "none", wrong: map[string]string{"all": `: "all": must be delegated or none`}},
+	{field: "SluiceConfiguration.security.inspection", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.tracing.endpoint", set: "http://127.0.0.1:4318", wrong: map[string]string{
+		"127.0.0.1:4318": `: "127.0.0.1:4318": ` + wantOTLP, "grpc://collector:4317": `: "grpc://collector:4317": ` + wantOTLP,
+		"http://a:4318/v1/traces": `: "http://a:4318/v1/traces": ` + wantOTLP}},
+	{field: "SluiceConfiguration.tracing.samplingRatePerMillion", def: "0", set: "10000", wrong: map[string]string{
+		"-1": `: -1: must be 0 to 1000000`, "1000001": `: 1000001: must be 0 to 1000000`}},
+	{field: "SluiceConfiguration.tracing.slowThreshold", def: "1s", set: "200ms", wrong: map[string]string{"-1s": `: -1s: must be more than 0`}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": must be an absolute path of a directory`}},
 }
 

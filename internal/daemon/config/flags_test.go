@@ -233,6 +233,7 @@ var flagCases = []flagCase{
 		"0s": `--sluice-waves-settle 0s: must be more than 0`}},
 	{name: "sluice-waves-window", def: "3m0s", set: "1s", field: "SluiceConfiguration.waves.window", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-waves-window 0s: must be more than 0`}},
+	{name: "sluice-security-inspection", def: "false", set: "true", field: "SluiceConfiguration.security.inspection", want: "true", precedence: wins},
 	{name: "sluice-inspection-bind-address", set: "0.0.0.0:10253", field: "SluiceConfiguration.inspection.bindAddress", want: "0.0.0.0:10253", precedence: wins,
 		wrong: map[string]string{"10253": `--sluice-inspection-bind-address "10253": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
@@ -242,6 +243,12 @@ var flagCases = []flagCase{
 	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", precedence: wins},
 	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", precedence: wins,
 		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: must be 0 or more`}},
+	{name: "sluice-tracing-endpoint", set: "https://collector:4318", field: "SluiceConfiguration.tracing.endpoint", want: "https://collector:4318", precedence: wins,
+		wrong: map[string]string{"collector": `--sluice-tracing-endpoint "collector": must be a URL of a scheme and a host, like http://127.0.0.1:4318`}},
+	{name: "sluice-tracing-sampling-rate-per-million", def: "0", set: "10000", field: "SluiceConfiguration.tracing.samplingRatePerMillion", want: "10000", precedence: wins,
+		wrong: map[string]string{"-1": `--sluice-tracing-sampling-rate-per-million -1: must be 0 to 1000000`}},
+	{name: "sluice-tracing-slow-threshold", def: "1s", set: "200ms", field: "SluiceConfiguration.tracing.slowThreshold", want: "200ms", precedence: wins,
+		wrong: map[string]string{"0s": `--sluice-tracing-slow-threshold 0s: must be more than 0`}},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", precedence: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }

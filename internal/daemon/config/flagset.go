@@ -254,7 +254,7 @@ func (f *Flags) bindSluice() {
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "additional host names that requests to the metrics address may use; * allows all")
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
 	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
-		"address at which the proxy answers kubectl sluice (no authentication); empty disables it")
+		"address at which the proxy answers kubectl sluice (without authentication unless security.inspection is set); empty disables it")
 	f.text(&s.Healthz.ProbeAddress, "sluice-healthz-probe-address", p+"healthz.probeAddress",
 		"address at which the health server answers in addition to healthzBindAddress, for probes of the kubelet; empty disables it")
 	f.text(&s.Reload, "sluice-reload", p+"reload", "when a changed configuration file is applied: immediately, waves (first on one node) or off")
@@ -262,6 +262,7 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Waves.Settle.Duration, "sluice-waves-settle", p+"waves.settle", "how long a node observes itself under a changed configuration")
 	f.duration(&s.Waves.Window.Duration, "sluice-waves-window", p+"waves.window", "time over which the nodes apply a good configuration")
 	f.bindSecurity()
+	f.bindTracing()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")
 	f.without("sluice-max-delay", "1s, or the minimum interval if that is longer")
@@ -278,6 +279,15 @@ func (f *Flags) bindSecurity() {
 	f.text(&s.ClientCAFile, "sluice-security-client-ca-file", p+"clientCAFile", "PEM file with the authorities of client certificates")
 	f.text(&s.Authorization, "sluice-security-authorization", p+"authorization",
 		"who gets answers over HTTPS: delegated (callers that the API server allows) or none (all)")
+	f.flag(&s.Inspection, "sluice-security-inspection", p+"inspection", "answer kubectl sluice over HTTPS, and only callers that the API server allows")
+}
+
+// bindTracing adds the flags about exported spans.
+func (f *Flags) bindTracing() {
+	t, p := &f.sluice.Tracing, sluicePrefix+"tracing."
+	f.text(&t.Endpoint, "sluice-tracing-endpoint", p+"endpoint", "URL of a receiver of OpenTelemetry spans (OTLP over HTTP), like http://127.0.0.1:4318; empty disables the export")
+	f.number(&t.SamplingRatePerMillion, "sluice-tracing-sampling-rate-per-million", p+"samplingRatePerMillion", "number of exported changes per million; slow and rejected changes are always exported")
+	f.duration(&t.SlowThreshold.Duration, "sluice-tracing-slow-threshold", p+"slowThreshold", "time from the receipt of a change until it is in the kernel, above which the change is always exported")
 }
 
 // bindLimits adds the flag about how much a Service may ask for.

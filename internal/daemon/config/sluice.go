@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type SluiceConfiguration struct {
 	Balancing  BalancingConfiguration  `json:"balancing"`
 	UI         UIConfiguration         `json:"ui"`
 	Security   SecurityConfiguration   `json:"security"`
+	Tracing    TracingConfiguration    `json:"tracing"`
 	Inspection InspectionConfiguration `json:"inspection"`
 	State      StateConfiguration      `json:"state"`
 	// Reload says when a running proxy applies a changed file: ReloadImmediately, ReloadWaves (first on one node, see
@@ -297,6 +299,9 @@ type SecurityConfiguration struct {
 	// Authorization says who gets answers: AuthorizationDelegated asks the API server, AuthorizationNone answers
 	// everyone. Default: AuthorizationDelegated.
 	Authorization string `json:"authorization"`
+	// Inspection makes inspection.bindAddress speak HTTPS, and answer callers that the API server allows: their tokens
+	// have the audience sluice.dev. It needs no certificate. Default: false.
+	Inspection bool `json:"inspection"`
 }
 
 // Values of SecurityConfiguration.Authorization.
@@ -328,10 +333,36 @@ func (s *SecurityConfiguration) check(found *findings) {
 	}
 }
 
+// TracingConfiguration exports the path of changes as OpenTelemetry spans; see docs/monitoring.md.
+type TracingConfiguration struct {
+	// Endpoint is the URL of a receiver of OTLP over HTTP, without the path. Empty disables the export. Default: empty.
+	Endpoint string `json:"endpoint"`
+	// SamplingRatePerMillion is how many of a million changes are exported, as in kubelet and kube-apiserver. Default: 0.
+	SamplingRatePerMillion int32 `json:"samplingRatePerMillion"`
+	// SlowThreshold is the time from the receipt of a change until it is in the kernel, above which a change is always
+	// exported, like those that the kernel rejects. Default: 1 s.
+	SlowThreshold metav1.Duration `json:"slowThreshold"`
+}
+
+// check checks the fields.
+func (t *TracingConfiguration) check(found *findings) {
+	const p = sluicePrefix + "tracing."
+	if t.Endpoint != "" {
+		u, err := url.Parse(t.Endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			found.wrong(p+"endpoint", t.Endpoint, "a URL of a scheme and a host, like http://127.0.0.1:4318")
+		}
+	}
+	if t.SamplingRatePerMillion < 0 || t.SamplingRatePerMillion > 1_000_000 {
+		found.wrong(p+"samplingRatePerMillion", t.SamplingRatePerMillion, "0 to 1000000")
+	}
+	found.positive(p+"slowThreshold", t.SlowThreshold.Duration)
+}
+
 // InspectionConfiguration is about questions from other hosts; see docs/kubectl-sluice.md.
 type InspectionConfiguration struct {
-	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication. Empty
-	// disables it. Default: empty.
+	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication unless
+	// security.inspection is set. Empty disables it. Default: empty.
 	BindAddress string `json:"bindAddress"`
 }
 
@@ -358,6 +389,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
 		{&s.Waves.Settle, 30 * time.Second},
 		{&s.Waves.Window, 3 * time.Minute},
+		{&s.Tracing.SlowThreshold, time.Second},
 	} {
 		setDuration(d.field, d.value)
 	}
@@ -437,6 +469,7 @@ func (c *Config) checkSluice(found *findings) {
 	}
 	c.checkPace(found)
 	s.Security.check(found)
+	s.Tracing.check(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
 	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)
 	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)

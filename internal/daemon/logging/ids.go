@@ -14,6 +14,7 @@ const idKey = "id"
 // ids are the IDs of all messages that Sluice logs at WARN or ERROR. docs/logs.md explains them.
 var ids = map[string]string{
 	"cannot record all connections; retrying":                                                           "flows-unrecorded",
+	"cannot export traces; dropping them":                                                               "traces-failed",
 	"cannot write the flow log; retrying":                                                               "flow-log-failed",
 	"failed to process Service; restarting its actor":                                                   "actor-failed",
 	"actor hung; replaced it":                                                                           "actor-hung",
@@ -27,8 +28,8 @@ var ids = map[string]string{
 	"rejected invalid configuration file; keeping the previous configuration":                           "configuration-rejected",
 	"configuration warning":                                                                             "configuration-warning",
 	"TCP connection limit reached; resetting new connections":                                           "connection-limit",
-	"cannot check callers of the metrics address; refusing them":                                        "review-failed",
-	"cannot load certificates of the metrics address; keeping the last valid ones":                      "certificate-invalid",
+	"cannot check callers; refusing them":                                                               "review-failed",
+	"cannot load certificates; keeping the last valid ones":                                             "certificate-invalid",
 	"cannot offload TCP connections to Services":                                                        "offload-failed",
 	"cannot count packets and bytes of connections":                                                     "accounting-failed",
 	"connection table under pressure":                                                                   "conntrack-pressure",

@@ -6,10 +6,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
+	"github.com/sluice-proxy/sluice/internal/daemon/security"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
@@ -50,6 +52,7 @@ func (p *preflight) configuration() error {
 	}
 	p.add("node", OK, "", "its name in the API is %s", name)
 	p.cluster()
+	p.certificates()
 	return nil
 }
 
@@ -75,6 +78,20 @@ func (p *preflight) cluster() {
 		return
 	}
 	p.add("API server", OK, "", "%s (not queried; sluice plan lists the Services that would not be served)", u.Client.Host)
+}
+
+// certificates checks the files for HTTPS. The proxy starts without valid ones.
+func (p *preflight) certificates() {
+	c := &p.options.Sluice.Security
+	if c.CertFile == "" && c.ClientCAFile == "" {
+		return
+	}
+	until, err := security.Check(security.Files{Cert: c.CertFile, Key: c.KeyFile, ClientCA: c.ClientCAFile}, time.Now())
+	if err != nil {
+		p.add("certificates", Warn, "correct the files, and check that the pod mounts them; until then, HTTPS handshakes fail", "%v", err)
+		return
+	}
+	p.add("certificates", OK, "", "valid until %s", until.UTC().Format(time.RFC3339))
 }
 
 // addresses checks who has the addresses on which the proxy listens.

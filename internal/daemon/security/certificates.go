@@ -1,5 +1,5 @@
-// Package security protects the metrics address where other hosts reach it. [Certificates] are those of the
-// server, and follow their files. [Reviews] asks the API server who a caller is and what the caller may read.
+// Package security protects the metrics address and the inspection address where other hosts reach them. [Certificates]
+// are those of a server, and follow their files. [Reviews] asks the API server who a caller is and what the caller may read.
 package security
 
 import (
@@ -80,6 +80,24 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
+// Check loads files as a server does, and returns when the certificate ends.
+func Check(files Files, now time.Time) (until time.Time, err error) {
+	c := &Certificates{files: files, log: zap.NewNop()}
+	content, err := c.read(now)
+	if err == nil {
+		err = c.load(content)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	leaf := c.current.Load().Certificates[0].Leaf
+	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+		err = fmt.Errorf("SluiceConfiguration.security.certFile %q: valid from %s to %s only", files.Cert,
+			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return leaf.NotAfter, err
+}
+
 // Run follows the files until the context ends.
 func (c *Certificates) Run(ctx context.Context) {
 	(&watch.Follower{
@@ -112,7 +130,7 @@ func (c *Certificates) look(now time.Time) time.Duration {
 		return settle
 	case !c.announced:
 		c.announced = true
-		c.log.Warn("cannot load certificates of the metrics address; keeping the last valid ones", zap.Error(err))
+		c.log.Warn("cannot load certificates; keeping the last valid ones", zap.Error(err))
 	}
 	return poll
 }
@@ -178,6 +196,6 @@ func (c *Certificates) load(content [][]byte) error {
 	}
 	c.current.Store(next)
 	c.loaded = content
-	c.log.Info("certificates of the metrics address loaded", zap.Time("notAfter", pair.Leaf.NotAfter))
+	c.log.Info("certificates loaded", zap.Time("notAfter", pair.Leaf.NotAfter))
 	return nil
 }

@@ -22,6 +22,7 @@ func (r *Reviews) Guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, request)
 			return
 		}
+		r.at.Refused(refused.code)
 		switch refused.code {
 		case http.StatusUnauthorized:
 			w.Header().Set("WWW-Authenticate", "Bearer")

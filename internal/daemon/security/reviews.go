@@ -35,12 +35,20 @@ const (
 	tokenMax, pathMax = 16 << 10, 1 << 10
 )
 
+// Address describes the address that is guarded.
+type Address struct {
+	// Header has the token. Audience is that of the token; empty means the API server.
+	Header, Audience string
+	// Failed receives errors of questions, Refused the status of each refused request. They must not block.
+	Failed  func(error)
+	Refused func(status int)
+}
+
 // Reviews asks the API server about callers, and remembers its answers for a short time. Any goroutine may use it.
 type Reviews struct {
+	at     Address
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
-	// failed receives errors of questions. It must not block.
-	failed func(error)
 
 	places    chan struct{}
 	strangers flowcontrol.RateLimiter
@@ -50,11 +58,11 @@ type Reviews struct {
 }
 
 // NewReviews makes reviews by a client of the API server, whose connections it uses.
-func NewReviews(client *rest.Config, failed func(error)) (*Reviews, error) {
-	return newReviews(client, failed, clock.RealClock{})
+func NewReviews(client *rest.Config, at Address) (*Reviews, error) {
+	return newReviews(client, at, clock.RealClock{})
 }
 
-func newReviews(client *rest.Config, failed func(error), now cache.Clock) (*Reviews, error) {
+func newReviews(client *rest.Config, at Address, now cache.Clock) (*Reviews, error) {
 	client = rest.CopyConfig(client)
 	client.QPS, client.RateLimiter = -1, nil // strangers and places bound the requests
 	transport, err := rest.HTTPClientFor(client)
@@ -71,7 +79,7 @@ func newReviews(client *rest.Config, failed func(error), now cache.Clock) (*Revi
 	}
 	newCache := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(remembered, now) }
 	return &Reviews{
-		tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(), failed: failed,
+		at: at, tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(),
 		places: make(chan struct{}, inFlight), strangers: flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst),
 		users: newCache(), allowed: newCache(), denied: newCache(), known: newCache(),
 	}, nil
@@ -103,24 +111,24 @@ type caller struct {
 	user  *authenticationv1.UserInfo
 }
 
-// callerOf returns the caller of a request. A verified client certificate goes before a token.
-func callerOf(r *http.Request) (*caller, *refusal) {
+// callerOf returns the caller of a request. A verified client certificate goes before a token in the header.
+func callerOf(r *http.Request, header string) (*caller, *refusal) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		leaf := r.TLS.VerifiedChains[0][0]
 		user := &authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: slices.Concat(leaf.Subject.Organization, []string{"system:authenticated"})}
 		return &caller{who: sha256.Sum256(leaf.Raw), user: user}, nil
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	scheme, token, _ := strings.Cut(r.Header.Get(header), " ")
 	token = strings.TrimSpace(token)
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > tokenMax {
-		return nil, refuse(http.StatusUnauthorized, "unauthorized: send a token of the cluster (Authorization: Bearer) or a client certificate")
+		return nil, refuse(http.StatusUnauthorized, "unauthorized: send a token of the cluster (%s: Bearer) or, to the metrics address, a client certificate", header)
 	}
 	return &caller{who: sha256.Sum256([]byte(token)), token: token}, nil
 }
 
 // judge returns nil if the caller of a request may have the answer.
 func (r *Reviews) judge(request *http.Request) *refusal {
-	c, refused := callerOf(request)
+	c, refused := callerOf(request, r.at.Header)
 	if refused != nil {
 		return refused
 	}
@@ -147,7 +155,7 @@ func (r *Reviews) judge(request *http.Request) *refusal {
 		return refused
 	}
 	if request.Context().Err() == nil {
-		r.failed(err)
+		r.at.Failed(err)
 	}
 	return refuse(http.StatusServiceUnavailable, "cannot check the caller: the API server gave no answer; try again later (the proxy's log has the error)")
 }
@@ -175,11 +183,15 @@ func (r *Reviews) recall(c *caller, q question) (*refusal, bool) {
 func (r *Reviews) ask(ctx context.Context, c *caller, q question) (*refusal, error) {
 	if c.user == nil {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token}}
+		if r.at.Audience != "" {
+			review.Spec.Audiences = []string{r.at.Audience}
+		}
 		answer, err := r.tokens.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("TokenReview: %w", err)
 		}
-		if !answer.Status.Authenticated {
+		// A server that knows no audiences names none, and must not be trusted with them.
+		if !answer.Status.Authenticated || r.at.Audience != "" && !slices.Contains(answer.Status.Audiences, r.at.Audience) {
 			return r.deny(question{who: c.who}, refuse(http.StatusUnauthorized, "unauthorized: the API server does not accept the token")), nil
 		}
 		c.user = &answer.Status.User

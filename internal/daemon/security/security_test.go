@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,22 +62,29 @@ type guarded struct {
 	clock   *setClock
 	reviews *Reviews
 	handler http.Handler
+	header  string
+	refused atomic.Int32
 
 	mu     sync.Mutex
 	failed []error
 }
 
-func newGuarded(t *testing.T) *guarded {
+func newGuarded(t *testing.T) *guarded { return newGuardedAt(t, Address{Header: "Authorization"}) }
+
+func newGuardedAt(t *testing.T, at Address) *guarded {
 	t.Helper()
 	api, err := apitest.New(net.Listen)
 	check(t, err)
 	t.Cleanup(func() { api.Stop() }) //nolint:errcheck // a test may have stopped it
 	g := &guarded{api: api, clock: &setClock{now: time.Now()}}
-	g.reviews, err = newReviews(&rest.Config{Host: "http://" + api.Address()}, func(err error) {
+	at.Failed = func(err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.failed = append(g.failed, err)
-	}, g.clock)
+	}
+	at.Refused = func(int) { g.refused.Add(1) }
+	g.header = at.Header
+	g.reviews, err = newReviews(&rest.Config{Host: "http://" + api.Address()}, at, g.clock)
 	check(t, err)
 	g.handler = g.reviews.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") })) //nolint:errcheck // a recorder
 	api.Grant("scraper", "system:serviceaccount:monitoring:prometheus", func(a *authorizationv1.NonResourceAttributes) bool {
@@ -90,7 +98,7 @@ func (g *guarded) expect(t *testing.T, token, method, path string, code int, tex
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
 	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set(g.header, "Bearer "+token)
 	}
 	answer := httptest.NewRecorder()
 	g.handler.ServeHTTP(answer, r)
@@ -124,6 +132,27 @@ func TestWhoGetsAnAnswer(t *testing.T) {
 	if g.asked() != asked {
 		t.Error("a request without a token asked the API server")
 	}
+}
+
+// The inspection address takes only tokens of its audience, in its header.
+func TestTokensForTheInspectionAddress(t *testing.T) {
+	g := newGuardedAt(t, Address{Header: "Sluice-Authorization", Audience: "sluice.dev"})
+	all := func(*authorizationv1.NonResourceAttributes) bool { return true }
+	g.api.Grant("right", "fleet", all, "sluice.dev")
+	g.api.Grant("wrong", "fleet", all, "vault")
+	g.api.Grant("server", "admin", all) // the audience of the API server
+	g.expect(t, "right", "GET", "/v1/status", 200, "secret")
+	g.expect(t, "wrong", "GET", "/v1/status", 401, "does not accept the token")
+	g.expect(t, "server", "GET", "/v1/status", 401, "does not accept the token")
+	g.expect(t, "", "GET", "/v1/status", 401, "send a token of the cluster (Sluice-Authorization: Bearer)")
+	g.header = "Authorization"
+	g.expect(t, "right", "GET", "/v1/status", 401, "send a token")
+	if n := g.refused.Load(); n != 4 {
+		t.Errorf("%d requests are counted as refused, want 4", n)
+	}
+	metrics := newGuarded(t)
+	metrics.api.Grant("right", "fleet", all, "sluice.dev")
+	metrics.expect(t, "right", "GET", "/metrics", 401, "does not accept the token")
 }
 
 // TestAnswersExpire: a right that is taken back ends within a minute, a new one is seen after ten seconds.
@@ -312,7 +341,7 @@ func TestClientCertificates(t *testing.T) {
 	user := &caller{who: sha256.Sum256(pair.Certificate[0])}
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{pair.Leaf}}}
-	if c, refused := callerOf(r); refused != nil || c.who != user.who || c.user.Username != pair.Leaf.Subject.CommonName || !slices.Contains(c.user.Groups, "system:authenticated") {
+	if c, refused := callerOf(r, "Authorization"); refused != nil || c.who != user.who || c.user.Username != pair.Leaf.Subject.CommonName || !slices.Contains(c.user.Groups, "system:authenticated") {
 		t.Errorf("%+v, %v", c, refused)
 	}
 	c := NewCertificates(Files{Name: "n", ClientCA: authority, RequireClient: true}, zap.NewNop())
