@@ -24,8 +24,10 @@ func (s *server) update(ctx context.Context, u config.Update) {
 	if err != nil {
 		s.log.Error("rejected invalid configuration file; keeping the previous configuration", zap.Error(err))
 		s.reports.recorder.ConfigurationRejected(err)
+		s.reports.configured(s.options.Hash(), true)
 		return
 	}
+	s.reports.configured(s.options.Hash(), false)
 	for _, c := range u.Changes {
 		s.log.Info("configuration changed", zap.String("field", c.Field), zap.String("from", c.Old), zap.String("to", c.New))
 	}

@@ -43,6 +43,8 @@ type reports struct {
 	repeated observe.Incidents
 	flows    *flows.Hub
 	balance  *balance.Watcher
+	// loaded is the state of the configuration file.
+	loaded atomic.Pointer[metrics.Configuration]
 	// stopping is when the server was told to stop; nil before.
 	stopping atomic.Pointer[time.Time]
 }
@@ -73,6 +75,8 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.ports = health.NewPorts(ports)
 	config := metricsConfig(o, b, life, used)
+	r.configured(o.Hash(), false)
+	config.Configuration = func() metrics.Configuration { return *r.loaded.Load() }
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
 		config.Pressure, config.Flows = t.Pressure, t.Last
@@ -139,6 +143,15 @@ func (r *reports) drainCut(family service.Family, c *conntrack.Cut) {
 // dropped counts the reports that have been dropped.
 func (r *reports) dropped() metrics.Dropped {
 	return metrics.Dropped{Events: r.recorder.Dropped(), Warnings: r.warnings.Dropped(), Lines: logging.Dropped(), Flows: r.flows.Lost()}
+}
+
+// configured records that a configuration was accepted, or rejected.
+func (r *reports) configured(hash string, failed bool) {
+	now := metrics.Configuration{Hash: hash, Loaded: time.Now(), Failed: failed}
+	if failed {
+		now.Loaded = r.loaded.Load().Loaded
+	}
+	r.loaded.Store(&now)
 }
 
 // stop records that the server was told to stop.

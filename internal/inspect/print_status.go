@@ -17,6 +17,7 @@ func (s *Status) Print(to io.Writer) error {
 		node += ", zone " + s.Zone
 	}
 	t.row("Node:", node)
+	t.row("Config:", "hash "+s.ConfigurationHash)
 	t.row("Source:", s.source())
 	if s.Offload != nil {
 		t.row("Offload:", s.Offload.text())

@@ -53,7 +53,9 @@ type Status struct {
 	ModeReason string `json:"modeReason"`
 	Node       string `json:"node"`
 	Zone       string `json:"zone,omitempty"`
-	Feed       Feed   `json:"feed"`
+	// ConfigurationHash is the same on nodes with the same configuration file.
+	ConfigurationHash string `json:"configurationHash"`
+	Feed              Feed   `json:"feed"`
 	// Offload is nil if the configuration does not ask for it.
 	Offload *Offload `json:"offload,omitempty"`
 	// SelfTest has the last result of each family that was tested.

@@ -58,6 +58,8 @@ type Config struct {
 	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
 	// concurrently, and must not block. Nil finds nothing.
 	Findings func() []health.Tally
+	// Configuration returns the state of the configuration file. It is called at each scrape. Nil if there is none.
+	Configuration func() Configuration
 	// Dropped returns how many reports were dropped. It is called at each scrape. Nil if nothing is
 	// reported.
 	Dropped func() Dropped
@@ -211,6 +213,9 @@ func New(config Config) (*Metrics, error) {
 	}
 	if config.Dropped != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc}, m.collectDropped})
+	}
+	if config.Configuration != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc}, m.collectConfiguration})
 	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})

@@ -75,6 +75,8 @@ type Config struct {
 
 	// minSyncNamed says that the configuration names the minSyncPeriod of the mode.
 	minSyncNamed bool
+	// flagged are the fields that a flag sets although there is a file.
+	flagged map[string]bool
 }
 
 // Control holds the flags that concern the process and are in no file.

@@ -76,6 +76,8 @@ func (f *Flags) fromFile(read *file) *Config {
 	}
 	own := f.sluice.copy()
 	f.overlay(&c.Sluice, &own, sluicePrefix)
+	c.flagged = map[string]bool{}
+	f.set.Visit(func(flag *pflag.Flag) { c.flagged[f.fields[flag.Name]] = true })
 	return c
 }
 

@@ -100,8 +100,9 @@ func (i *Inspection) Status() inspect.Status {
 		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
 		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
-		Feed:     inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
-		Services: max(0, i.Proxy.Services()), Healthy: report.Healthy(),
+		ConfigurationHash: i.Options.Hash(),
+		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
+		Services:          max(0, i.Proxy.Services()), Healthy: report.Healthy(),
 		Domains: []inspect.Domain{}, Findings: []inspect.Finding{}, Activity: i.activity(),
 	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
