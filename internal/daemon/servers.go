@@ -46,7 +46,7 @@ func (s *server) servers() (all []*web.Server) {
 // the questions on, leaves its own name in it.
 func (s *server) inspectionServer(address string) *web.Server {
 	return web.NewServer(web.ServerConfig{
-		Name: "inspection address " + address, Address: address, Handler: inspect.Remote(s.options.Version, s.answers), Log: s.log,
+		Name: "inspection address " + address, Address: address, Handler: inspect.Remote(s.options.Version, s.answers, s.options.Sluice.Inspection.Flows), Log: s.log,
 		Failed: func(err error) {
 			if tell, _ := s.reports.repeated.Failed("inspection server"); tell {
 				s.log.Error("inspection server failed; retrying", zap.String("address", address), zap.Error(err),

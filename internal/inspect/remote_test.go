@@ -22,7 +22,7 @@ func remote(t *testing.T, to http.Handler) *Client {
 }
 
 func TestOtherHostsAreAnsweredLess(t *testing.T) {
-	c := remote(t, Remote("v1", &stand{services: 2}))
+	c := remote(t, Remote("v1", &stand{services: 2}, false))
 	if s, err := c.Status(t.Context()); err != nil || s.Node != "n1" {
 		t.Errorf("%+v, %v", s, err)
 	}

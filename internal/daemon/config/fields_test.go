@@ -190,6 +190,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.healthz.endpoints", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.traffic.accounting", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.inspection.flows", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.inspection.bindAddress", set: "0.0.0.0:10253", wrong: map[string]string{"10253": `: 10253: ` + wantText, "0.0.0.0": `: "0.0.0.0": ` + wantAddress}},
 	{field: "SluiceConfiguration.security.certFile", set: "/etc/tls/tls.crt",
 		wrong: map[string]string{"tls.crt": `: "tls.crt": must be an absolute path of a PEM file`}},

@@ -223,6 +223,7 @@ var flagCases = []flagCase{
 	{name: "sluice-security-client-ca-file", set: "/ca.crt", with: []string{"--sluice-security-self-signed"}, field: "SluiceConfiguration.security.clientCAFile", want: "/ca.crt", precedence: wins},
 	{name: "sluice-security-authorization", def: "delegated", set: "none", field: "SluiceConfiguration.security.authorization", want: "none", precedence: wins,
 		wrong: map[string]string{"all": `--sluice-security-authorization "all": must be delegated or none`}},
+	{name: "sluice-inspection-flows", def: "false", set: "true", field: "SluiceConfiguration.inspection.flows", want: "true", precedence: wins},
 	{name: "sluice-inspection-bind-address", set: "0.0.0.0:10253", field: "SluiceConfiguration.inspection.bindAddress", want: "0.0.0.0:10253", precedence: wins,
 		wrong: map[string]string{"10253": `--sluice-inspection-bind-address "10253": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,

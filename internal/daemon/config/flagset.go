@@ -255,6 +255,7 @@ func (f *Flags) bindSluice() {
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
 	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
 		"address at which the proxy answers kubectl sluice (no authentication); empty disables it")
+	f.flag(&s.Inspection.Flows, "sluice-inspection-flows", p+"inspection.flows", "let kubectl sluice observe read records of connections, with addresses of clients")
 	f.bindSecurity()
 	f.bindState()
 	f.without("sluice-min-interval", "the minimum sync period if set, otherwise 0s")
