@@ -110,7 +110,7 @@ var layers = []layer{
 	{pkg: "internal/ui", may: []string{"internal/inspect", "observe/state", "service"}, why: "shows what package inspect answers; it knows no proxy"},
 	{pkg: "internal/document", why: "text and a struct in, mistakes with lines out; what the values mean is the business of their readers"},
 	{pkg: "internal/depcheck", why: "this test"},
-	{pkg: "internal/fleet", may: []string{"internal/daemon/gone", "internal/explain", "internal/inspect", "observe/state", "service", "source/kube", "source/reduce"}, why: "a client of all proxies; it compares them with what the API server has"},
+	{pkg: "internal/fleet", may: []string{"internal/daemon/gone", "internal/explain", "internal/inspect", "internal/ui", "observe/state", "service", "source/kube", "source/reduce"}, why: "a client of all proxies; it compares them with what the API server has, and shows them with the files of the page about one proxy"},
 	{pkg: "cmd/kubectl-sluice", may: []string{"internal/fleet"}, why: "exit statuses; internal/fleet has the commands"},
 	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/trace"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
 	{pkg: "test/campaign/faults", why: "the whole proxy on the real kernel", test: true},
