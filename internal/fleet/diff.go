@@ -31,8 +31,9 @@ func (f *flags) diffCommand() *cobra.Command {
 		Use:   "diff NODE NODE",
 		Short: "Show what differs between two nodes",
 		Long: `Show the Services whose state, addresses, ports or number of endpoints differ between two
-nodes, in all namespaces or in that of -n, and whether the configuration differs. Traffic policies and zones are good reasons for
-different numbers of endpoints. The exit status is 1 if there are differences.`,
+nodes, in all namespaces or in that of -n, and whether the configuration differs. Traffic
+policies and zones are good reasons for different numbers of endpoints. The exit status is 1
+if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
