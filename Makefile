@@ -102,8 +102,8 @@ test-minors: test-packages ## run end-to-end tests with the API servers of other
 # make test-ui IMAGES=docs/images (updates the screenshots)
 test-ui: packages ## test the web UI in Chromium with 10,000 Services
 	$(call install,chromium nftables python3 util-linux)
-	CGO_ENABLED=0 go build -o bin/sluice-ui ./cmd/sluice
-	cd test/ui && SLUICE=$(CURDIR)/bin/sluice-ui SLUICE_UI_IMAGES=$(if $(IMAGES),$(abspath $(IMAGES))) go test -count=1 -timeout 10m -v ./...
+	CGO_ENABLED=0 go build -o bin/ui/ ./cmd/sluice ./cmd/kubectl-sluice
+	cd test/ui && SLUICE_UI_PROGRAMS=$(CURDIR)/bin/ui SLUICE_UI_IMAGES=$(if $(IMAGES),$(abspath $(IMAGES))) go test -count=1 -timeout 10m -v ./...
 
 # make test-e2e-ipvs ONLY=REGEXP
 test-e2e-ipvs: test-packages ## run the Service lifecycle test with a real API server in IPVS mode
@@ -232,6 +232,7 @@ lint: ## run go vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags ipvs ./...
+	GOOS=darwin $(GO) vet ./cmd/kubectl-sluice
 	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package explain tells what becomes of a connection: which Service it is for, which rules and
 // elements decide at each hook, which endpoints can get it with what probability, whether its
 // source is translated, or who refuses it. It evaluates the rules that the backend's own renderer

@@ -1,3 +1,5 @@
+//go:build linux
+
 package explain
 
 import (
@@ -5,17 +7,6 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/service"
-)
-
-// Kind is the kind of a frontend.
-type Kind string
-
-// The kinds of frontends.
-const (
-	ClusterIP      Kind = "ClusterIP"
-	ExternalIP     Kind = "ExternalIP"
-	LoadBalancerIP Kind = "LoadBalancerIP"
-	NodePort       Kind = "NodePort"
 )
 
 // frontend is a service port at the destination.

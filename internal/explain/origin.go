@@ -1,3 +1,5 @@
+//go:build linux
+
 package explain
 
 import (
@@ -6,16 +8,6 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
-)
-
-// Origin is where a connection comes from.
-type Origin string
-
-// The origins.
-const (
-	FromNode    Origin = "this node"
-	FromPod     Origin = "a pod on this node"
-	FromOutside Origin = "outside of this node"
 )
 
 // guess decides where the packet comes from, and through which interface. It notes what it

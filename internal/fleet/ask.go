@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -16,9 +17,9 @@ import (
 
 // answer is what a node answered, or why it did not.
 type answer[T any] struct {
-	node string
-	got  *T
-	err  error
+	node, pod string
+	got       *T
+	err       error
 }
 
 // ask asks all proxies, --parallel at a time, each for at most --node-timeout. The answers are in the order of the proxies.
@@ -43,7 +44,7 @@ func ask[T any](ctx context.Context, f *flags, all []proxy, question func(contex
 }
 
 func askOne[T any](ctx context.Context, most time.Duration, p *proxy, question func(context.Context, *inspect.Client) (*T, error)) answer[T] {
-	made := answer[T]{node: p.node, err: p.err}
+	made := answer[T]{node: p.node, pod: p.pod, err: p.err}
 	if p.err != nil {
 		return made
 	}
@@ -58,19 +59,27 @@ func askOne[T any](ctx context.Context, most time.Duration, p *proxy, question f
 
 // progress shows on a terminal how many nodes have answered.
 type progress struct {
-	to  io.Writer // nil without a terminal
-	all int
+	to    io.Writer // nil without a terminal
+	all   int
+	tally *tally // nil without a page
 
 	mu    sync.Mutex
 	done  int
 	shown time.Time
 }
 
+// tally counts answers, for a page.
+type tally struct{ done, all atomic.Int64 }
+
 // progressPause is the pause between two lines, and before the first one.
 const progressPause = 200 * time.Millisecond
 
 func (f *flags) progress(all int) *progress {
-	p := &progress{all: all, shown: time.Now()}
+	p := &progress{all: all, shown: time.Now(), tally: f.tally}
+	if p.tally != nil {
+		p.tally.done.Store(0)
+		p.tally.all.Store(int64(all))
+	}
 	if file, ok := f.errors.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		p.to = file
 	}
@@ -79,6 +88,9 @@ func (f *flags) progress(all int) *progress {
 
 // one counts an answer. A terminal that does not take a short line holds up the command only.
 func (p *progress) one() {
+	if p.tally != nil {
+		p.tally.done.Add(1)
+	}
 	if p.to == nil {
 		return
 	}

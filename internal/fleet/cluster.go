@@ -48,6 +48,7 @@ type cluster struct {
 // proxy is a node, and how to ask the proxy there.
 type proxy struct {
 	node   string
+	pod    string
 	client *inspect.Client
 	// err says why the proxy cannot be asked.
 	err error
@@ -98,21 +99,12 @@ func (f *flags) connectAll(ctx context.Context) (c *cluster, all []proxy, note s
 // proxies returns the proxies of all nodes in the order of their names. A node without a pod of Sluice has an error. The
 // note says what is missing; it is empty if nothing is.
 func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err error) {
-	options := metav1.ListOptions{LabelSelector: c.flags.selector, ResourceVersion: "0"}
-	var pods corev1.PodList
-	err = c.api.Get().Namespace(c.flags.proxyNamespace).Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&pods)
+	found, err := c.pods(ctx, "")
 	if err != nil {
-		return nil, "", fmt.Errorf("list the pods of Sluice: %w", err)
+		return nil, "", err
 	}
 	if note, err = c.authenticate(ctx); err != nil {
 		return nil, "", err
-	}
-	found := map[string]*corev1.Pod{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if node := pod.Spec.NodeName; node != "" && (found[node] == nil || !running(found[node])) {
-			found[node] = pod // during an update, a node may have two
-		}
 	}
 	nodes, err := c.nodes(ctx)
 	if err != nil {
@@ -129,7 +121,25 @@ func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err er
 	if len(all) == 0 {
 		return nil, "", fmt.Errorf("no pods in namespace %s have the labels %s; see --proxy-namespace and --selector", c.flags.proxyNamespace, c.flags.selector)
 	}
-	return all, note, nil
+	return all, strings.TrimSpace(note), nil
+}
+
+// pods returns the pod of Sluice on each node that fields select.
+func (c *cluster) pods(ctx context.Context, fields string) (map[string]*corev1.Pod, error) {
+	options := metav1.ListOptions{LabelSelector: c.flags.selector, FieldSelector: fields, ResourceVersion: "0"}
+	var pods corev1.PodList
+	err := c.api.Get().Namespace(c.flags.proxyNamespace).Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&pods)
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of Sluice: %w", err)
+	}
+	found := map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if node := pod.Spec.NodeName; node != "" && (found[node] == nil || !running(found[node])) {
+			found[node] = pod // during an update, a node may have two
+		}
+	}
+	return found, nil
 }
 
 func running(pod *corev1.Pod) bool {
@@ -142,10 +152,10 @@ func (c *cluster) proxyOf(node string, pod *corev1.Pod) proxy {
 	case pod == nil:
 		return proxy{node: node, err: errors.New("no pod of Sluice on this node")}
 	case pod.Status.Phase != corev1.PodRunning:
-		return proxy{node: node, err: fmt.Errorf("pod %s is %s", pod.Name, strings.ToLower(string(pod.Status.Phase)))}
+		return proxy{node: node, pod: pod.Name, err: fmt.Errorf("pod %s is %s", pod.Name, strings.ToLower(string(pod.Status.Phase)))}
 	}
 	at := c.api.Get().Namespace(pod.Namespace).Resource("pods").Name(c.scheme + pod.Name + ":" + strconv.Itoa(int(c.flags.port))).SubResource("proxy").URL()
-	return proxy{node: node, client: inspect.NewRemoteClient(node, at, c.transport)}
+	return proxy{node: node, pod: pod.Name, client: inspect.NewRemoteClient(node, at, c.transport)}
 }
 
 // nodes returns the names of the Linux nodes. It asks for metadata only, because a Node is large.

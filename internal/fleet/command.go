@@ -22,6 +22,7 @@ type flags struct {
 	nodeTimeout                      time.Duration
 	version                          string
 	errors                           io.Writer
+	tally                            *tally
 }
 
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
@@ -60,7 +61,7 @@ an error in the command line.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand(), f.waitCommand(), f.diffCommand(), f.topCommand(), f.explainCommand()} {
+	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand(), f.waitCommand(), f.diffCommand(), f.topCommand(), f.explainCommand(), f.observeCommand(), f.uiCommand()} {
 		f.bind(c)
 		root.AddCommand(c)
 	}

@@ -29,10 +29,11 @@ type difference struct {
 func (f *flags) diffCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff NODE NODE",
-		Short: "Show the Services that differ between two nodes",
+		Short: "Show what differs between two nodes",
 		Long: `Show the Services whose state, addresses, ports or number of endpoints differ between two
-nodes, in all namespaces or in that of -n. Traffic policies and zones are good reasons for
-different numbers of endpoints. The exit status is 1 if there are differences.`,
+nodes, in all namespaces or in that of -n, and whether the configuration differs. Traffic
+policies and zones are good reasons for different numbers of endpoints. The exit status is 1
+if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +64,17 @@ func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) 
 			return nil, fmt.Errorf("node %s: %w", a.node, a.err)
 		}
 	}
-	return &diffReport{names, differences(lists[0].got, lists[1].got)}, nil
+	states := ask(ctx, f, both, func(ctx context.Context, client *inspect.Client) (*inspect.Status, error) { return client.Status(ctx) })
+	for _, a := range states {
+		if a.err != nil {
+			return nil, fmt.Errorf("node %s: %w", a.node, a.err)
+		}
+	}
+	found := differences(lists[0].got, lists[1].got)
+	if hashes := [2]string{states[0].got.ConfigurationHash, states[1].got.ConfigurationHash}; hashes[0] != hashes[1] {
+		found = append([]difference{{"-", "configurationHash", hashes}}, found...)
+	}
+	return &diffReport{names, found}, nil
 }
 
 // differences compares two lists.

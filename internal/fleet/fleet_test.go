@@ -41,12 +41,31 @@ func TestStatusShowsProblemsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, out, "NODE", "FINDINGS", "node-0002   nftables   v0.2.0    60m   10000      3         2             1.5ms", "node-0001", "dataplane", "node-0000", "node-0003",
-		"4 of 4 nodes answered; versions: v0.1.0 (3), v0.2.0 (1); modes: nftables (4)")
+	wants(t, out, "NODE", "FINDINGS", "node-0002   nftables   v0.2.0    0123456789ab   60m   10000      3         2             1.5ms", "node-0001", "dataplane", "node-0000", "node-0003",
+		"4 of 4 nodes answered; versions: v0.1.0 (3), v0.2.0 (1); modes: nftables (4); configurations: 0123456789ab (4)")
+	if strings.Contains(out, "not that of most") {
+		t.Error(out)
+	}
 	if out, err = s.run(t, "status", "--problems", "-o", "wide"); err != nil || strings.Contains(out, "node-0000") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	wants(t, out, "OLDEST", "1m30s")
+}
+
+func TestStatusNamesOtherConfigurations(t *testing.T) {
+	s := newStand(t, 4)
+	s.nodes[2].status = func(s *inspect.Status) { s.ConfigurationHash = "ba9876543210" }
+	s.nodes[3].status = func(s *inspect.Status) { s.ConfigurationHash = "" }
+	out, err := s.run(t, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, out, "CONFIG", "configurations: 0123456789ab (2), ba9876543210 (1), unknown (1)", "the configuration is not that of most nodes on node-0002, node-0003")
+	out, err = s.run(t, "diff", "node-0000", "node-0002")
+	if err == nil || err.Error() != "1 differences" {
+		t.Errorf("%v", err)
+	}
+	wants(t, out, "configurationHash", "0123456789ab   ba9876543210")
 }
 
 func TestNodesWithoutAnswerAreNamed(t *testing.T) {

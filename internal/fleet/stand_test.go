@@ -36,6 +36,8 @@ type node struct {
 	items  []inspect.TopItem
 	gone   bool
 	known  service.Snapshot
+	// stream is the stream of records.
+	stream func(ctx context.Context, each func(*inspect.FlowEvent) error) error
 
 	mu    sync.Mutex
 	flows []explain.Flow
@@ -46,7 +48,7 @@ func (n *node) Ready(context.Context) error { return nil }
 func (n *node) Status() inspect.Status {
 	time.Sleep(n.slow)
 	s := inspect.Status{
-		Node: n.name, Mode: "nftables", Version: "v0.1.0", Healthy: true, Services: 10_000, Now: time.Now(), Started: time.Now().Add(-time.Hour),
+		Node: n.name, Mode: "nftables", Version: "v0.1.0", Healthy: true, Services: 10_000, ConfigurationHash: "0123456789ab", Now: time.Now(), Started: time.Now().Add(-time.Hour),
 		Domains: []inspect.Domain{{Name: "nftables/IPv4", Applied: 10_000}, {Name: "nftables/IPv6"}},
 	}
 	s.Activity.Lag.Counts, s.Activity.Changes.Counts = make([]int, 90), make([]int, 90)
@@ -89,6 +91,13 @@ func (n *node) Explain(_ context.Context, q explain.Flow) (*explain.Answer, erro
 	return &explain.Answer{}, nil
 }
 
+func (n *node) Observe(ctx context.Context, _ inspect.FlowQuery, each func(*inspect.FlowEvent) error) error {
+	if err := each(nil); err != nil {
+		return err
+	}
+	return n.stream(ctx, each)
+}
+
 // stand is an API server with the Service shop/web, and a proxy on each node.
 type stand struct {
 	api        *apitest.Server
@@ -123,7 +132,7 @@ func newStand(t testing.TB, nodes int) *stand {
 	for i := range nodes {
 		n := &node{name: fmt.Sprintf("node-%04d", i), known: known}
 		s.nodes = append(s.nodes, n)
-		s.handlers["sluice-"+n.name+":10253"] = inspect.Remote("v0.1.0", n)
+		s.handlers["sluice-"+n.name+":10253"] = inspect.Remote("v0.1.0", n, true)
 		api.Set(apitest.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}})
 		s.pod(n.name, corev1.PodRunning)
 	}
@@ -132,9 +141,12 @@ func newStand(t testing.TB, nodes int) *stand {
 }
 
 // pod sets the pod of Sluice on a node.
-func (s *stand) pod(node string, phase corev1.PodPhase) {
+func (s *stand) pod(node string, phase corev1.PodPhase) { s.podNamed(node, node, phase) }
+
+// podNamed sets a pod of Sluice on a node.
+func (s *stand) podNamed(name, node string, phase corev1.PodPhase) {
 	s.api.Set(apitest.Pods, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "sluice-" + node, Labels: map[string]string{"app.kubernetes.io/name": "sluice"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "sluice-" + name, Labels: map[string]string{"app.kubernetes.io/name": "sluice"}},
 		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},
 	})
 }

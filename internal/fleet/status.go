@@ -25,7 +25,11 @@ the delay of endpoint changes, and findings. Nodes with problems come first.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := f.status(cmd.Context(), problems)
+			c, err := f.connect()
+			if err != nil {
+				return err
+			}
+			report, err := c.status(cmd.Context(), problems)
 			return f.show(cmd, report, err)
 		},
 	}
@@ -43,7 +47,10 @@ type statusReport struct {
 	// Versions and Modes count nodes.
 	Versions map[string]int `json:"versions"`
 	Modes    map[string]int `json:"modes"`
-	now      time.Time
+	// Configurations counts nodes by the hash of their configuration. Differing are those with another hash than most.
+	Configurations map[string]int `json:"configurations"`
+	Differing      []string       `json:"differing"`
+	now            time.Time
 }
 
 // nodeStatus is one line.
@@ -65,31 +72,58 @@ type nodeStatus struct {
 	LagP99Micros   int64    `json:"lagP99Micros"`
 	ApplyP99Micros int64    `json:"applyP99Micros"`
 	Findings       []string `json:"findings"`
+	// ConfigurationHash is the same on nodes with the same configuration.
+	ConfigurationHash string `json:"configurationHash"`
+	Pod               string `json:"pod"`
+	from              *inspect.Status
 }
 
 // status asks all nodes.
-func (f *flags) status(ctx context.Context, problems bool) (*statusReport, error) {
-	_, all, note, err := f.connectAll(ctx)
+func (c *cluster) status(ctx context.Context, problems bool) (*statusReport, error) {
+	all, note, err := c.proxies(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answered, missing := split(ask(ctx, f, all, func(ctx context.Context, c *inspect.Client) (*inspect.Status, error) { return c.Status(ctx) }))
-	report := &statusReport{Total: len(all), Nodes: []nodeStatus{}, Silent: missing, Note: note, Versions: map[string]int{}, Modes: map[string]int{}, now: time.Now()}
+	answered, missing := split(ask(ctx, c.flags, all, func(ctx context.Context, from *inspect.Client) (*inspect.Status, error) { return from.Status(ctx) }))
+	report := &statusReport{Total: len(all), Nodes: []nodeStatus{}, Silent: missing, Note: note, Versions: map[string]int{}, Modes: map[string]int{},
+		Configurations: map[string]int{}, Differing: []string{}, now: time.Now()}
 	for _, a := range answered {
-		line := lineOf(a.node, a.got)
+		line := lineOf(a.node, a.pod, a.got)
 		report.Versions[line.Version]++
 		report.Modes[line.Mode]++
+		report.Configurations[line.hash()]++
 		if !problems || line.troubled() {
 			report.Nodes = append(report.Nodes, line)
 		}
 	}
+	report.compare(answered)
 	slices.SortStableFunc(report.Nodes, func(a, b nodeStatus) int { return cmp.Compare(b.gravity(), a.gravity()) })
 	return report, nil
 }
 
-func lineOf(node string, s *inspect.Status) nodeStatus {
+// compare finds the nodes whose configuration is not that of most nodes.
+func (r *statusReport) compare(all []answer[inspect.Status]) {
+	most := ""
+	for _, hash := range slices.Sorted(maps.Keys(r.Configurations)) {
+		if most == "" || r.Configurations[hash] > r.Configurations[most] {
+			most = hash
+		}
+	}
+	for _, a := range all {
+		if cmp.Or(a.got.ConfigurationHash, unknownHash) != most {
+			r.Differing = append(r.Differing, a.node)
+		}
+	}
+}
+
+// unknownHash stands for the hash of a proxy of a release that reports none.
+const unknownHash = "unknown"
+
+func (n *nodeStatus) hash() string { return cmp.Or(n.ConfigurationHash, unknownHash) }
+
+func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 	line := nodeStatus{
-		Node: node, Zone: s.Zone, Mode: s.Mode, Version: s.Version, Started: s.Started, Healthy: s.Healthy, Services: s.Services,
+		Node: node, Pod: pod, ConfigurationHash: s.ConfigurationHash, from: s, Zone: s.Zone, Mode: s.Mode, Version: s.Version, Started: s.Started, Healthy: s.Healthy, Services: s.Services,
 		LagP99Micros: s.Activity.Lag.P99Micros, ApplyP99Micros: s.Activity.Changes.P99Micros, Findings: []string{},
 	}
 	for i := range s.Domains {
@@ -126,14 +160,14 @@ func (n *nodeStatus) gravity() int {
 func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
 func (r *statusReport) print(to io.Writer, wide bool) error {
-	heads := []string{"NODE", "MODE", "VERSION", "UP", "SERVICES", "PENDING", "QUARANTINED", "LAG P99"}
+	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "QUARANTINED", "LAG P99"}
 	if wide {
 		heads = append(heads, "APPLY P99", "OLDEST", "ZONE")
 	}
 	var rows [][]string
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		row := []string{n.Node, n.Mode, n.Version, inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
+		row := []string{n.Node, n.Mode, n.Version, n.hash(), inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
 		if wide {
 			row = append(row, micros(n.ApplyP99Micros), micros(int64(n.PendingSeconds*1e6)), n.Zone)
 		}
@@ -144,7 +178,15 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s\n", r.Total-len(r.Silent), r.Total, counts(r.Versions), counts(r.Modes))
+	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), r.Total,
+		counts(r.Versions), counts(r.Modes), counts(r.Configurations))
+	if n := len(r.Differing); n > 0 {
+		more := ""
+		if n > silentShown {
+			more = fmt.Sprintf(" and %d more (see -o json)", n-silentShown)
+		}
+		fmt.Fprintf(to, "the configuration is not that of most nodes on %s%s\n", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
+	}
 	return printSilent(to, r.Silent, r.Total, r.Note)
 }
 

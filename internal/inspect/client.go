@@ -122,6 +122,12 @@ func (c *Client) Dump(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
+// Refused reports whether a proxy answered that it does not answer such a question, so that it need not be repeated.
+func Refused(err error) bool {
+	failed, ok := errors.AsType[failure](err)
+	return ok && (failed.code == http.StatusForbidden || failed.code == http.StatusBadRequest)
+}
+
 func place(path, namespace, name string) string {
 	return strings.NewReplacer("{namespace}", url.PathEscape(namespace), "{name}", url.PathEscape(name)).Replace(path)
 }

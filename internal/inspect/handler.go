@@ -66,14 +66,34 @@ const (
 // parameterBrief asks for a Service without its objects.
 const parameterBrief = "brief"
 
-// Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
-// connections, which have the addresses of clients. It has separate places, so other hosts do not take those of the
+// remoteFlowsMax bounds the streams of records for other hosts: fewer than a proxy has, so that some are left for the
 // local socket.
-func Remote(version string, source Source) http.Handler {
+const remoteFlowsMax = 4
+
+// Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
+// connections, which have the addresses of clients. Flows adds the records of connections, which have them, too. It has
+// separate places, so other hosts do not take those of the local socket.
+func Remote(version string, source Source, flows bool) http.Handler {
 	mux, all := http.NewServeMux(), Handler(version, source)
 	for _, path := range []string{PathStatus, PathServices, PathService, PathTop, PathExplain, PathGone} {
 		mux.Handle("GET "+path, all)
 	}
+	streams := make(chan struct{}, remoteFlowsMax)
+	mux.HandleFunc("GET "+PathFlows, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(headerVersion, version)
+		w.Header().Set(headerAPI, Version)
+		if !flows {
+			fail(w, http.StatusForbidden, "records of connections are disabled; set inspection.flows (--sluice-inspection-flows)")
+			return
+		}
+		select {
+		case streams <- struct{}{}:
+			defer func() { <-streams }()
+			all.ServeHTTP(w, r)
+		default:
+			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d streams of records are open already; end one", remoteFlowsMax))
+		}
+	})
 	return mux
 }
 

@@ -25,7 +25,7 @@ type stand struct {
 	services    int
 	connections int
 	unready     error
-	// hold, if set, keeps every status waiting.
+	// hold, if set, keeps every status and every stream waiting.
 	hold chan struct{}
 	fail error
 }
@@ -104,6 +104,10 @@ func (s *stand) Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) 
 		return errors.New("no records")
 	}
 	err := each(nil)
+	if s.hold != nil {
+		<-s.hold
+		return err
+	}
 	for n := range 2 {
 		e := &FlowEvent{Flow: traffic.Flow{Verdict: q.Verdicts[n], Namespace: q.Namespace, Name: q.Name, Client: netip.AddrPortFrom(q.Client.Addr(), 1000)}}
 		err = errors.Join(err, each(e))

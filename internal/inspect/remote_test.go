@@ -22,7 +22,7 @@ func remote(t *testing.T, to http.Handler) *Client {
 }
 
 func TestOtherHostsAreAnsweredLess(t *testing.T) {
-	c := remote(t, Remote("v1", &stand{services: 2}))
+	c := remote(t, Remote("v1", &stand{services: 2}, false))
 	if s, err := c.Status(t.Context()); err != nil || s.Node != "n1" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -37,6 +37,34 @@ func TestOtherHostsAreAnsweredLess(t *testing.T) {
 	}
 	if err := c.Dump(t.Context(), &strings.Builder{}); err == nil {
 		t.Error("an archive for another host")
+	}
+}
+
+// TestRecordsForOtherHosts: they are disabled unless the configuration allows them, and some streams are left for the
+// local socket.
+func TestRecordsForOtherHosts(t *testing.T) {
+	none := func(*FlowEvent) error { return nil }
+	c := remote(t, Remote("v1", &stand{}, false))
+	if err := c.Observe(t.Context(), FlowQuery{}, func() {}, none); !Refused(err) || !strings.Contains(err.Error(), "inspection.flows") {
+		t.Errorf("%v", err)
+	}
+	source := &stand{hold: make(chan struct{})}
+	c = remote(t, Remote("v1", source, true))
+	begun, ended := make(chan struct{}), make(chan error)
+	for range remoteFlowsMax {
+		go func() { ended <- c.Observe(t.Context(), FlowQuery{}, func() { begun <- struct{}{} }, none) }()
+	}
+	for range remoteFlowsMax {
+		<-begun
+	}
+	if err := c.Observe(t.Context(), FlowQuery{}, func() {}, none); err == nil || Refused(err) || !strings.Contains(err.Error(), "4 streams") {
+		t.Errorf("%v", err)
+	}
+	close(source.hold)
+	for range remoteFlowsMax {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "ended the stream") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -43,13 +44,13 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 		mux.Handle("GET "+prefix+question, questions)
 	}
 	mux.Handle("GET "+prefix+"/", http.NotFoundHandler())
-	mux.Handle("GET "+Path, files())
-	return guarded(mux)
+	mux.Handle("GET "+Path, Files(Path, assets))
+	return Guard(mux)
 }
 
-// guarded sets the headers of every answer, and rejects what another site's page asks for: it could
+// Guard sets the headers of every answer, and rejects what another site's page asks for: it could
 // not read the answer, but it could keep this server busy.
-func guarded(next http.Handler) http.Handler {
+func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 			http.Error(w, "this page answers its own questions only", http.StatusForbidden)
@@ -65,30 +66,30 @@ func guarded(next http.Handler) http.Handler {
 	})
 }
 
-// files serves the embedded files. A browser asks each time whether a file has changed, as the
-// program may have been replaced.
-func files() http.Handler {
+// Files serves the embedded files of this package below a path. Another page has its own files in the directory assets,
+// which replace those with the same name. A browser asks each time whether a file has changed, as the program may have
+// been replaced.
+func Files(below string, own fs.FS) http.Handler {
 	type file struct {
 		text []byte
 		tag  string
 	}
 	all := map[string]file{}
-	root, err := fs.Sub(assets, "assets")
-	if err == nil {
-		err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	for _, from := range []fs.FS{assets, own} {
+		err := fs.WalkDir(from, "assets", func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			text, err := fs.ReadFile(root, name)
+			text, err := fs.ReadFile(from, name)
 			sum := sha256.Sum256(text)
-			all[Path+name] = file{text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+			all[below+strings.TrimPrefix(name, "assets/")] = file{text, `"` + hex.EncodeToString(sum[:8]) + `"`}
 			return err
 		})
+		if err != nil {
+			panic("ui: the embedded files cannot be read: " + err.Error())
+		}
 	}
-	if err != nil {
-		panic("ui: the embedded files cannot be read: " + err.Error())
-	}
-	all[Path] = all[Path+"index.html"]
+	all[below] = all[below+"index.html"]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found, known := all[r.URL.Path]
 		if !known {
@@ -96,7 +97,7 @@ func files() http.Handler {
 			return
 		}
 		kind := mime.TypeByExtension(path.Ext(r.URL.Path))
-		if r.URL.Path == Path {
+		if r.URL.Path == below {
 			kind = "text/html; charset=utf-8"
 		}
 		w.Header().Set("Content-Type", kind)

@@ -192,7 +192,7 @@ type resource struct {
 var resources = map[string]resource{
 	Services:       {corev1.SchemeGroupVersion, &corev1.ServiceList{}, &corev1.Service{}, serviceFields},
 	Nodes:          {corev1.SchemeGroupVersion, &corev1.NodeList{}, &corev1.Node{}, nil},
-	Pods:           {corev1.SchemeGroupVersion, &corev1.PodList{}, &corev1.Pod{}, nil},
+	Pods:           {corev1.SchemeGroupVersion, &corev1.PodList{}, &corev1.Pod{}, podFields},
 	EndpointSlices: {discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSliceList{}, &discoveryv1.EndpointSlice{}, nil},
 	ServiceCIDRs:   {networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDRList{}, &networkingv1.ServiceCIDR{}, nil},
 }
@@ -202,6 +202,11 @@ var resources = map[string]resource{
 func serviceFields(object runtime.Object) fields.Set {
 	spec := object.(*corev1.Service).Spec // the map above pairs them
 	return fields.Set{"spec.clusterIP": spec.ClusterIP, "spec.type": string(spec.Type)}
+}
+
+// podFields are those of pods that are used here.
+func podFields(object runtime.Object) fields.Set {
+	return fields.Set{"spec.nodeName": object.(*corev1.Pod).Spec.NodeName}
 }
 
 var codecs = serializer.NewCodecFactory(newScheme())

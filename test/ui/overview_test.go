@@ -97,7 +97,7 @@ func traffic(s *stand) {
 	s.holds("the share of each endpoint", "[...document.querySelectorAll('#detail .share')].filter((e) => parseInt(e.innerText) > 0).length >= 2")
 	s.holds("the client", detail+".includes('TOP CLIENTS') && "+detail+fmt.Sprintf(".includes(%q)", clientAddress))
 	s.holds("open connections", "[...document.querySelectorAll('#detail tr')].filter((r) => r.innerText.includes('ESTABLISHED')).length >= 20")
-	s.picture("service")
+	s.picture("ui-service")
 	s.holds("the panel is updated while the form has the focus", "(document.querySelector('#detail input[name=from]').focus(), true)")
 	s.endpoints(busy, namespace, name, 4)
 	s.holds("a new endpoint", detail+".includes('10.244.44.4:8080') && document.activeElement?.name === 'from'")
@@ -137,7 +137,7 @@ func overview(s *stand) {
 		s.holds(part, fmt.Sprintf("%s.includes(%q)", activity, part))
 	}
 	s.holds("changes of the last minutes", "[...document.querySelectorAll('[data-card=changes] .chart')].some((c) => !c.innerText.includes('max. 0'))")
-	s.picture("overview")
+	s.picture("ui-overview")
 }
 
 // narrow is a phone: nothing is off the screen.
@@ -160,7 +160,7 @@ func narrow(s *stand) {
 		}
 	}
 	s.press("1")
-	fits("the overview", "narrow")
+	fits("the overview", "ui-narrow")
 	s.press("2")
 	s.holds("rows have two lines", "document.querySelector('#rows').offsetHeight >= 46 * 9000 && document.querySelector('#rows .row').offsetHeight === 46")
 	fits("the list", "")
@@ -174,7 +174,7 @@ func narrow(s *stand) {
 	s.holds("a timeline that can be read", "document.querySelector('#detail .steps')?.getBoundingClientRect().width >= 250")
 	s.holds("it has headings", "getComputedStyle(document.querySelector('#detail td[data-heading=Kind]'), '::before').content !== 'none'")
 	s.holds("the timeline is in sight", "(document.querySelector('#detail .legend').previousElementSibling.scrollIntoView(), true)")
-	fits("the Service", "narrow-service")
+	fits("the Service", "ui-narrow-service")
 	s.press(kb.Escape, kb.Escape, kb.Escape)
 	s.resize(1280, 800)
 }

@@ -96,7 +96,7 @@ func (s *stand) picture(name string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ui-"+name+".png"), image, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), image, 0o644); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -182,7 +182,7 @@ func searching(s *stand) {
 	s.press("/", clusterIP(777)) // by address
 	s.holds("found by its address", "document.querySelectorAll('#rows .row').length >= 1 && "+text("#rows")+".includes('-0777')")
 	s.press(kb.Escape, kb.Escape)
-	s.picture("services")
+	s.picture("ui-services")
 }
 
 // keyboard moves without a mouse.
@@ -272,7 +272,7 @@ func quarantine(s *stand) {
 	s.holds("the badge, too", text("#health")+".startsWith('degraded') && document.querySelector('#health').classList.contains('wait')")
 	s.press(kb.Escape, "4")
 	s.holds("with the reason", text("#quarantine")+".includes('"+key+"') && "+text("#quarantine")+".includes('port 30080 on 127.0.0.1 is held by')")
-	s.picture("problems")
+	s.picture("ui-problems")
 	s.do(chromedp.Click(chromedp.CSS("#quarantine a")))
 	s.holds("the link opens it", text("#detail")+".includes('is in quarantine')")
 	s.press(kb.Escape, kb.Escape)
@@ -291,7 +291,7 @@ func pipeline(s *stand) {
 		s.endpoints(n, namespace, name, 4)
 	}
 	s.holds("batches are counted", fmt.Sprintf("%s > %d", batches, before))
-	s.picture("pipeline")
+	s.picture("ui-pipeline")
 	s.press("2")
 }
 
@@ -359,7 +359,7 @@ func dark(s *stand) {
 	s.holds("dark", lightness+" < 60")
 	s.press("/", "queue-00", kb.Enter)
 	s.holds("open", text("#detail")+".includes('TIMELINE')")
-	s.picture("dark")
+	s.picture("ui-dark")
 	s.press(kb.Escape, kb.Escape, "t")
 	s.holds("light though the system is dark", lightness+" > 200")
 	s.press("t")

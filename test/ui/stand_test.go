@@ -188,7 +188,22 @@ users: [{name: u, user: {}}]
 current-context: c
 `
 
-// startProxy starts the program that make test-ui has built.
+// program returns a program of cmd that make test-ui has built, or builds it.
+func (s *stand) program(name string) string {
+	s.Helper()
+	if dir := os.Getenv("SLUICE_UI_PROGRAMS"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	binary := filepath.Join(s.TempDir(), name)
+	build := exec.Command("go", "build", "-o", binary, "./cmd/"+name)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		s.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}
+
+// startProxy starts the program sluice.
 func (s *stand) startProxy() {
 	s.Helper()
 	dir := s.TempDir()
@@ -196,15 +211,7 @@ func (s *stand) startProxy() {
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubeconfig, s.api.Address()), 0o600); err != nil {
 		s.Fatal(err)
 	}
-	binary := os.Getenv("SLUICE")
-	if binary == "" {
-		binary = filepath.Join(s.TempDir(), "sluice")
-		build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			s.Fatalf("%v: %s", err, out)
-		}
-	}
+	binary := s.program("sluice")
 	output, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		s.Fatal(err)

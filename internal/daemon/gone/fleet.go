@@ -34,6 +34,9 @@ const (
 	answerMax = 64 << 10
 )
 
+// Path is where Handler answers: the rest of the path is an endpoint.
+const Path = "/endpoints/"
+
 // Node is a node and how its proxy is asked.
 type Node struct {
 	Name string

@@ -1,3 +1,5 @@
+//go:build linux
+
 package gone
 
 import (
@@ -11,9 +13,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/web"
 )
-
-// Path is where Handler answers: the rest of the path is an endpoint.
-const Path = "/endpoints/"
 
 // Handler answers over the network whether an endpoint is gone, without names of Services. It answers most
 // questions at a time. Other paths are those of next.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package gone finds out whether an endpoint is out of the rules: [Watch] answers for the proxy of this process,
 // [Handler] answers over the network, and [Wait] asks the proxies of many nodes.
 package gone
