@@ -74,7 +74,7 @@ func set(names []string) map[string]bool {
 
 // run follows a server after its first sync until the context ends.
 func (r *readiness) run(ctx context.Context, keys []service.Key, held func() map[string]health.Affected) {
-	known := make(map[string]bool, len(keys))
+	known := map[string]bool{service.Node.String(): true} // rules of the node itself
 	for _, key := range keys {
 		known[key.String()] = true
 	}
