@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,7 +54,7 @@ kube-system.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the objects; required, because nothing else is possible")
-	cmd.Flags().StringVar(&image, "image", "sluice:"+version, "image of the pods, with a tag or a digest")
+	cmd.Flags().StringVar(&image, "image", "sluice:"+strings.ReplaceAll(version, "+", "-"), "image of the pods, with a tag or a digest")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
 	cmd.Flags().StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
 	return cmd

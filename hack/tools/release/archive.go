@@ -44,7 +44,7 @@ func readArchive(path string) (*archive, error) {
 	}
 	var top, index v1.IndexManifest
 	if err := json.Unmarshal(small["index.json"], &top); err != nil || len(top.Manifests) != 1 {
-		return nil, fmt.Errorf("%s: index.json does not name one image: %w", path, err)
+		return nil, fmt.Errorf("%s: index.json must name one image, and names %d: %v", path, len(top.Manifests), err)
 	}
 	image := top.Manifests[0]
 	blob := small["blobs/sha256/"+image.Digest.Hex]
