@@ -134,7 +134,7 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 		Example: "  sluice get events\n  sluice get events -n shop",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.show(cmd, watch, false, func(ctx context.Context) (inspect.Answer, error) {
+			return flags.show(cmd, watch, true, func(ctx context.Context) (inspect.Answer, error) {
 				found, err := flags.client().Events(ctx, flags.namespace)
 				if err != nil {
 					return inspect.Answer{}, err

@@ -60,7 +60,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 		}
 	}
 	if err := found.Select(flags.fields, flags.state); err != nil {
-		return nil, setup.UsageError{Err: fmt.Errorf("--field-selector %w", err)}
+		return nil, setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
 	return found, nil
 }

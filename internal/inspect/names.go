@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,15 +48,19 @@ func (n *Names) Find(name string) (all []ServiceName) {
 // selectable are the fields of field selectors.
 var selectable = []string{"metadata.name", "metadata.namespace", "state"}
 
-// Select keeps the Services that a field selector selects, and that are in a state unless it is empty.
+// Select keeps the Services that a field selector selects, and that are in a state unless it is empty. The error begins
+// with the name of the flag.
 func (l *ServiceList) Select(selector, state string) error {
+	if state != "" && colors[state] == "" {
+		return fmt.Errorf("state %q: must be one of %s", state, strings.Join(slices.Sorted(maps.Keys(colors)), ", "))
+	}
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {
-		return fmt.Errorf("%q: %w", selector, err)
+		return fmt.Errorf("field-selector %q: %w", selector, err)
 	}
 	for _, r := range parsed.Requirements() {
 		if !slices.Contains(selectable, r.Field) {
-			return fmt.Errorf("%q: the fields must be %s", selector, strings.Join(selectable, ", "))
+			return fmt.Errorf("field-selector %q: the fields must be %s", selector, strings.Join(selectable, ", "))
 		}
 	}
 	l.Items = slices.DeleteFunc(l.Items, func(s Service) bool {

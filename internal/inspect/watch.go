@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,8 +64,11 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 	now, only := make(map[string]string, len(objects)), map[int]bool{}
 	var text bytes.Buffer
 	for i, one := range objects {
-		name := nameOf(one)
 		steady := string(marshal(withoutVolatile(one)))
+		name := cmp.Or(nameOf(one), "\x00"+steady) // an event has no name, and does not change
+		if !rows {
+			name = ""
+		}
 		former, known := before[name]
 		if now[name] = steady; known && former == steady {
 			continue
@@ -74,11 +79,11 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			if !known {
 				what = "ADDED"
 			}
-			err = errors.Join(err, o.encodeChange(&text, what, one))
+			err = errors.Join(err, o.encodeChange(&text, what, one, before == nil && len(only) == 1))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, known := now[name]; known {
+		if _, known := now[name]; known || strings.HasPrefix(name, "\x00") {
 			continue
 		}
 		if o.Table() {
@@ -86,7 +91,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			continue
 		}
 		var gone map[string]any
-		err = errors.Join(err, json.Unmarshal([]byte(before[name]), &gone), o.encodeChange(&text, "DELETED", gone))
+		err = errors.Join(err, json.Unmarshal([]byte(before[name]), &gone), o.encodeChange(&text, "DELETED", gone, false))
 	}
 	if o.Table() && (len(only) > 0 || before == nil) {
 		err = errors.Join(err, o.printRows(to, rows, before == nil, only, answer))
@@ -111,8 +116,9 @@ func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, an
 	return errors.Join(err, failed)
 }
 
-// encodeChange writes a changed object.
-func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]any) error {
+// encodeChange writes a changed object. The first one has the headers of custom columns.
+func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]any, first bool) error {
+	one := Output{Format: o.Format, NoHeaders: o.NoHeaders || !first}
 	switch o.Format {
 	case "yaml":
 		to.WriteString("---\n")
@@ -120,7 +126,10 @@ func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]a
 	case "json":
 		object = map[string]any{"type": what, "object": object}
 	}
-	return o.encode(to, object)
+	p := page{out: &one}
+	err := one.encode(&p, object)
+	_, _ = to.Write(p.Bytes()) // a buffer accepts everything
+	return err
 }
 
 // withoutVolatile returns a copy of a value of JSON without volatile fields.
