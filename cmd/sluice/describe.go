@@ -1,42 +1,49 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
 
 func describeCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "describe",
-		Short: "Show details of a Service",
-		Args:  noOtherResource,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(describeServiceCommand())
-	return cmd
+	return resourceCommand("describe", "Show details of Services", describeServiceCommand())
 }
 
 func describeServiceCommand() *cobra.Command {
 	var flags clientFlags
+	var watch bool
 	cmd := &cobra.Command{
-		Use:     "service NAMESPACE/NAME",
+		Use:     "service [NAME...]",
 		Aliases: []string{"services", "svc"},
-		Short:   "Show details of a Service",
-		Long: `Show details of a Service on this node: frontends and policies, state and kernel
+		Short:   "Show details of Services",
+		Long: `Show details of Services on this node: frontends and policies, state and kernel
 objects in each domain (backend and IP family), the kernel's error if the Service is
 quarantined, and the last 20 changes with the time of each step (received, seen,
-rendered, batched, applied).`,
-		Example: "  sluice describe service shop/web",
+rendered, batched, applied). Without a name, it shows all Services of the namespace.`,
+		Example: "  sluice describe service shop/web\n  sluice describe service -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, err := flags.serviceNamed(cmd, args)
-			if err != nil {
-				return err
-			}
-			found, err := flags.client().Service(cmd.Context(), namespace, name)
-			if err != nil {
-				return err
-			}
-			return flags.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
+				return each(cmd, &flags, args, flags.client().Service, func(all []*inspect.ServiceDetail, to io.Writer) error {
+					for i, found := range all {
+						if i > 0 {
+							_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error
+						}
+						if err := found.Print(to); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			})
 		},
 	}
 	flags.bind(cmd)
-	cmd.ValidArgsFunction = flags.completeService
+	flags.bindNames(cmd)
+	bindWatch(cmd, &watch)
 	return cmd
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,101 +13,141 @@ import (
 )
 
 func getCommand() *cobra.Command {
+	return resourceCommand("get", "List Services, endpoints, connections or events",
+		getServicesCommand(), getEndpointsCommand(), getConnectionsCommand(), getEventsCommand())
+}
+
+// resourceCommand returns a command that has one command for each resource. Without one, its help lists them.
+func resourceCommand(use, short string, resources ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get",
-		Short: "List Services, endpoints or connections",
+		Use:   use,
+		Short: short,
+		Long:  short + ". The resources, with their other names, are:\n",
 		Args:  noOtherResource,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(getServicesCommand(), getEndpointsCommand(), getConnectionsCommand())
+	for _, r := range resources {
+		cmd.Long += fmt.Sprintf("\n  %-12s %s", r.Name(), strings.Join(r.Aliases, ", "))
+	}
+	// With it, cobra finds the resource in "get -A svc".
+	cmd.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces (default)")
+	_ = cmd.PersistentFlags().MarkHidden("all-namespaces") // it exists
+	cmd.AddCommand(resources...)
 	return cmd
 }
 
 func getServicesCommand() *cobra.Command {
 	var flags clientFlags
-	var namespace, sortBy string
-	var all, watch bool
+	var watch bool
 	cmd := &cobra.Command{
-		Use:     "services [-A | -n NAMESPACE]",
-		Aliases: []string{"service", "svc"},
+		Use:     "services [NAME...]",
+		Aliases: []string{"service", "svc", "all"},
 		Short:   "List Services and their state",
 		Long: `List the Services handled by the proxy on this node, in one or all
 namespaces. For each Service, the table shows its endpoints, state, number of changes,
 the latency of the last and slowest change (from receipt to kernel), and the number of
 actor restarts. Headless Services are not proxied and not listed.`,
-		Example: "  sluice get services -n shop\n  sluice get services --sort-by latency -o wide",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
-				return err
-			}
-			if sortBy != "" && !slices.Contains(inspect.SortKeys, sortBy) {
-				return setup.UsageError{Err: fmt.Errorf("--sort-by %q: must be %s", sortBy, list(inspect.SortKeys))}
-			}
-			return listServices(cmd, &flags, namespace, sortBy, watch)
+		Example: "  sluice get services -n shop\n  sluice get services --state quarantined\n  sluice get services --sort-by latency -o wide",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.show(cmd, watch, true, func(context.Context) (inspect.Answer, error) {
+				found, err := flags.list(cmd, args)
+				if err != nil {
+					return inspect.Answer{}, err
+				}
+				if len(found.Items) == 0 && flags.namespace != "" && !watch {
+					fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
+				}
+				return inspect.Answer{Object: found, Table: func(to io.Writer) error {
+					return found.Print(to, inspect.ListOptions{Namespaces: flags.namespace == "", Wide: flags.Wide()})
+				}}, nil
+			})
 		},
 	}
-	flags.bind(cmd, "wide")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "list one namespace (default: all)")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list Services in all namespaces (default)")
-	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort by "+list(inspect.SortKeys)+", the largest first (default: by name)")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and print each changed Service (polls every second)")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
-	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(inspect.SortKeys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	flags.bind(cmd)
+	flags.bindNames(cmd)
+	flags.bindSelectors(cmd)
+	flags.bindSort(cmd)
+	bindWatch(cmd, &watch)
 	return cmd
-}
-
-// listServices prints the Services of a namespace, or of all, once or as they change.
-func listServices(cmd *cobra.Command, flags *clientFlags, namespace, sortBy string, watch bool) error {
-	options := inspect.ListOptions{Namespaces: namespace == "", Wide: flags.output == "wide"}
-	ask := func(ctx context.Context) (*inspect.ServiceList, error) {
-		found, err := flags.client().Services(ctx, namespace)
-		if err == nil {
-			found.Sort(sortBy)
-		}
-		return found, err
-	}
-	if watch {
-		if flags.output != "" && flags.output != "wide" && flags.output != "table" {
-			return setup.UsageError{Err: errors.New("--watch: prints a table; leave out --output " + flags.output)}
-		}
-		return inspect.Watch(cmd.Context(), cmd.OutOrStdout(), options, ask)
-	}
-	found, err := ask(cmd.Context())
-	if err != nil {
-		return err
-	}
-	if len(found.Items) == 0 && namespace != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", namespace)
-	}
-	return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, options) })
 }
 
 func getEndpointsCommand() *cobra.Command {
 	var flags clientFlags
+	var watch bool
 	cmd := &cobra.Command{
-		Use:     "endpoints NAMESPACE/NAME",
-		Aliases: []string{"endpoint", "ep"},
-		Short:   "List a Service's endpoints and why each is or is not selected",
+		Use:     "endpoints [NAME...]",
+		Aliases: []string{"endpoint", "ep", "endpointslices", "endpointslice"},
+		Short:   "List Services' endpoints and why each is or is not selected",
 		Long: `List the endpoints of a Service with their conditions, node and zone. For
 internal traffic (ClusterIP) and external traffic (node ports, external IPs, load
-balancer IPs), show whether this node sends new connections to the endpoint, and why.`,
-		Example: "  sluice get endpoints shop/web",
+balancer IPs), show whether this node sends new connections to the endpoint, and why.
+
+For several Services, or with --output wide, --no-headers or --sort-by, it prints one table
+without the rules for each port.`,
+		Example: "  sluice get endpoints shop/web\n  sluice get endpoints -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, err := flags.serviceNamed(cmd, args)
-			if err != nil {
-				return err
-			}
-			found, err := flags.client().Endpoints(cmd.Context(), namespace, name)
-			if err != nil {
-				return err
-			}
-			return flags.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.show(cmd, watch, false, func(ctx context.Context) (inspect.Answer, error) {
+				return each(cmd, &flags, args, flags.client().Endpoints, func(all inspect.Endpoints, to io.Writer) error {
+					if len(all) == 1 && len(args) == 1 && !flags.Wide() && !flags.NoHeaders && flags.SortBy == "" {
+						return all[0].Print(to)
+					}
+					return all.Print(to)
+				})
+			})
 		},
 	}
 	flags.bind(cmd)
-	cmd.ValidArgsFunction = flags.completeService
+	flags.bindNames(cmd)
+	flags.bindSort(cmd)
+	bindWatch(cmd, &watch)
+	return cmd
+}
+
+// each asks about the Services that arguments name, or about all. The answer about one that is named is not a list.
+func each[T any, L ~[]*T](cmd *cobra.Command, flags *clientFlags, args []string, ask func(ctx context.Context, namespace, name string) (*T, error), print func(L, io.Writer) error) (answer inspect.Answer, err error) {
+	keys, err := flags.namedOrAll(cmd, args)
+	if err != nil {
+		return answer, err
+	}
+	all := make(L, len(keys))
+	for i, key := range keys {
+		if all[i], err = ask(cmd.Context(), key.Namespace, key.Name); err != nil {
+			return answer, err
+		}
+	}
+	answer = inspect.Answer{Object: all, Table: func(to io.Writer) error { return print(all, to) }}
+	if len(args) == 1 {
+		answer.Object = all[0]
+	}
+	return answer, nil
+}
+
+func getEventsCommand() *cobra.Command {
+	var flags clientFlags
+	var watch bool
+	cmd := &cobra.Command{
+		Use:     "events",
+		Aliases: []string{"event", "ev"},
+		Short:   "List what the proxy reported about Services and the node",
+		Long: `List the last 200 events that the proxy reported about Services and the node since its
+process began, the oldest first. The proxy remembers them, so the command needs no API server.`,
+		Example: "  sluice get events\n  sluice get events -n shop",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return flags.show(cmd, watch, true, func(ctx context.Context) (inspect.Answer, error) {
+				found, err := flags.client().Events(ctx, flags.namespace)
+				if err != nil {
+					return inspect.Answer{}, err
+				}
+				return inspect.Answer{Object: found, Table: found.Print}, nil
+			})
+		},
+	}
+	flags.bind(cmd)
+	flags.bindNames(cmd)
+	cmd.ValidArgsFunction = nil
+	flags.bindSort(cmd)
+	bindWatch(cmd, &watch)
 	return cmd
 }
 
@@ -117,7 +155,7 @@ func getConnectionsCommand() *cobra.Command {
 	var flags clientFlags
 	var q inspect.ConnectionQuery
 	cmd := &cobra.Command{
-		Use:     "connections [NAMESPACE/NAME]",
+		Use:     "connections [NAME]",
 		Aliases: []string{"connection", "conn"},
 		Short:   "List connections to Services",
 		Long: `List open connections: client, Service, frontend address and endpoint.
@@ -127,9 +165,10 @@ connections translated by the kernel, with their state, and with bytes in each d
 if the kernel counts them (traffic.accounting).`,
 		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			q.Namespace = flags.namespace
 			err := flags.check()
 			if err == nil && len(args) > 0 {
-				q.Namespace, q.Name, err = flags.serviceNamed(cmd, args)
+				err = flags.into(cmd, args, &q.Namespace, &q.Name)
 			}
 			if err != nil {
 				return err
@@ -145,26 +184,10 @@ if the kernel counts them (traffic.accounting).`,
 		},
 	}
 	flags.bind(cmd)
-	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
+	flags.bindNames(cmd)
+	flags.bindSort(cmd)
 	cmd.Flags().StringVar(&q.Client, "client", "", "list only connections from this client (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list only connections to this endpoint (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Protocol, "protocol", "", "list tcp or udp (default: both)")
-	cmd.ValidArgsFunction = flags.completeService
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
 	return cmd
-}
-
-// serviceNamed checks the flags, and returns the Service that the only argument names.
-func (flags *clientFlags) serviceNamed(cmd *cobra.Command, args []string) (namespace, name string, err error) {
-	if err := flags.check(); err != nil {
-		return "", "", err
-	}
-	if len(args) == 1 {
-		namespace, name, _ = strings.Cut(args[0], "/")
-	}
-	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		path := cmd.CommandPath()
-		return "", "", setup.UsageError{Err: fmt.Errorf("%s: expected one argument, NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
-	}
-	return namespace, name, nil
 }

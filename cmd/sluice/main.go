@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,6 +30,8 @@ const (
 	exitUsage  = 2
 	// exitDiffers is of commands that compare; see oneFailure.
 	exitDiffers = 2
+	// exitUnknown is of status --exit-code if no proxy answers.
+	exitUnknown = 2
 )
 
 // patience is how long after a signal to stop a second one is ignored; then it ends the
@@ -49,11 +52,11 @@ func run(args []string) int {
 	// A second signal ends the program without an orderly stop. The pause is for signals
 	// that arrive twice: from the terminal, and through a sandbox.
 	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) })
-	words := args[1:]
+	root := rootCommand()
+	words := splitNames(root, args[1:])
 	if filepath.Base(args[0]) == "kube-proxy" {
 		words = append([]string{proxyName}, words...)
 	}
-	root := rootCommand()
 	root.SetArgs(words)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, words, err) })
 	cmd, err := root.ExecuteContextC(ctx)
@@ -204,10 +207,28 @@ func noOtherCommand(root *cobra.Command, words []string) error {
 	}
 	root.SuggestionsMinimumDistance = 2
 	hint := ""
+	if words[0] == "logs" {
+		hint = ", the log is that of the process: kubectl logs -n kube-system -l app.kubernetes.io/name=sluice, or journalctl"
+	}
 	if like := root.SuggestionsFor(words[0]); len(like) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}
 	return setup.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
+}
+
+// splitNames turns "get svc/web" into "get svc web", for cobra.
+func splitNames(root *cobra.Command, words []string) []string {
+	cmd, _, err := root.Find(words)
+	if err != nil || cmd == root || !cmd.HasSubCommands() {
+		return words
+	}
+	for i, word := range words {
+		kind, name, named := strings.Cut(word, "/")
+		if named && slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == kind || c.HasAlias(kind) }) {
+			return slices.Concat(words[:i], []string{kind, name}, words[i+1:])
+		}
+	}
+	return words
 }
 
 // noOtherResource rejects an unknown resource of a command that has one command for each.
@@ -219,7 +240,8 @@ func noOtherResource(cmd *cobra.Command, words []string) error {
 	for _, c := range cmd.Commands() {
 		known = append(known, c.Name())
 	}
-	return setup.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s (see %s --help)", words[0], list(known), cmd.CommandPath())}
+	return setup.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s; for other resources use kubectl %s %s (see %s --help)",
+		words[0], list(known), cmd.Name(), words[0], cmd.CommandPath())}
 }
 
 // noArguments rejects words after the flags.

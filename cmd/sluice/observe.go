@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,12 +16,11 @@ import (
 
 func observeCommand() *cobra.Command {
 	var flags clientFlags
-	var namespace, service, client string
+	var service, client string
 	var verdicts []string
-	var all bool
 	var lasts time.Duration
 	cmd := &cobra.Command{
-		Use:   "observe [NAMESPACE/NAME]",
+		Use:   "observe [NAME]",
 		Args:  cobra.ArbitraryArgs,
 		Short: "Show connections to Services as they end or are refused",
 		Long: `Show each connection to a Service of this node when it ends, and connections that are
@@ -33,15 +31,15 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 		Example: "  sluice observe shop/web\n  sluice observe -n shop --verdict refused,dropped\n  sluice observe --client 10.244.1.0/24 --for 1m -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()
-			name := ""
+			if err == nil && !flags.Table() && flags.Format != "json" && flags.Format != "yaml" {
+				err = setup.UsageError{Err: fmt.Errorf("--output %q: must be wide, json or yaml, because the answer has no end", flags.Format)}
+			}
+			name, namespace := "", flags.namespace
 			if service != "" {
-				if namespace != "" && !strings.Contains(service, "/") {
-					service = namespace + "/" + service
-				}
 				args = append(args, service)
 			}
 			if err == nil && len(args) > 0 {
-				namespace, name, err = flags.serviceNamed(cmd, args)
+				err = flags.into(cmd, args, &namespace, &name)
 			}
 			if err != nil {
 				return err
@@ -63,37 +61,32 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 			return observe(ctx, cmd, &flags, q)
 		},
 	}
-	flags.bind(cmd, "wide")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "show those of one namespace (default: all)")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "show those of all namespaces (default)")
-	cmd.Flags().StringVar(&service, "service", "", "show those of a Service; the same as the argument, but a name is enough with --namespace")
+	flags.bind(cmd)
+	flags.bindNames(cmd)
+	cmd.Flags().StringVar(&service, "service", "", "show those of a Service; the same as the argument")
 	cmd.Flags().StringVar(&client, "client", "", "show those of a client or of a network, such as 10.0.0.1 or 10.0.0.0/8")
 	cmd.Flags().StringSliceVar(&verdicts, "verdict", nil, "show those that were closed, refused or dropped (default: all)")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long to observe (default: until interrupted)")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	cmd.ValidArgsFunction = flags.completeService
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
 	return cmd
 }
 
 // observe prints records until the context ends.
 func observe(ctx context.Context, cmd *cobra.Command, flags *clientFlags, q inspect.FlowQuery) error {
 	to := cmd.OutOrStdout()
-	table := flags.output != "json" && flags.output != "yaml"
 	var failed error
 	heads := func() {
-		if table {
+		if flags.Table() && !flags.NoHeaders {
 			failed = inspect.PrintFlowHeads(to)
 		}
 	}
 	err := flags.client().Observe(ctx, q, heads, func(e *inspect.FlowEvent) error {
 		switch {
-		case flags.output == "json": // one line each
+		case flags.Format == "json": // one line each
 			return json.NewEncoder(to).Encode(e)
-		case flags.output == "yaml":
+		case flags.Format == "yaml":
 			fmt.Fprintln(to, "---")
 		}
-		return flags.print(to, e, func(to io.Writer) error { return e.Print(to, flags.output == "wide") })
+		return flags.print(to, e, func(to io.Writer) error { return e.Print(to, flags.Wide()) })
 	})
 	return errors.Join(failed, err)
 }

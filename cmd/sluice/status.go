@@ -1,13 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -15,6 +17,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	var flags clientFlags
+	var watch, verdict bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the running proxy",
@@ -24,33 +27,63 @@ status, the number of applied, pending and quarantined Services in each domain
 		Example: "  sluice status\n  sluice status -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
+			exit := exitDone
+			err := flags.show(cmd, watch, false, func(ctx context.Context) (inspect.Answer, error) {
+				status, err := flags.client().Status(ctx)
+				if err != nil {
+					return inspect.Answer{}, err
+				}
+				if len(status.Findings) > 0 || slices.ContainsFunc(status.Domains, func(d inspect.Domain) bool { return d.Held > 0 }) {
+					exit = exitFailed
+				}
+				return inspect.Answer{Object: status, Table: status.Print}, nil
+			})
+			switch {
+			case !verdict || errors.As(err, new(setup.UsageError)):
 				return err
+			case err != nil:
+				printError(cmd, err)
+				return exitError(exitUnknown)
+			case exit != exitDone:
+				return exitError(exit)
 			}
-			status, err := flags.client().Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return flags.print(cmd.OutOrStdout(), status, status.Print)
+			return nil
 		},
 	}
 	flags.bind(cmd)
+	bindWatch(cmd, &watch)
+	cmd.Flags().BoolVar(&verdict, "exit-code", false, "exit with status 1 if there are findings or quarantined Services, and 2 if no proxy answers")
 	return cmd
 }
 
 // clientFlags are the flags of the commands that query a running proxy.
 type clientFlags struct {
-	socket, output string
-	outputs        []string
-	socketGiven    func() bool
+	inspect.Output
+	nameFlags
+	socket      string
+	socketGiven func() bool
 }
 
-// bind adds the flags. More names the outputs in addition to json and yaml.
-func (flags *clientFlags) bind(cmd *cobra.Command, more ...string) {
+// bind adds the flags of all commands.
+func (flags *clientFlags) bind(cmd *cobra.Command) {
 	flags.bindSocket(cmd)
-	flags.outputs = append(more, "json", "yaml")
-	cmd.Flags().StringVarP(&flags.output, "output", "o", "", fmt.Sprintf("format of the output: %s (default: a table)", list(flags.outputs)))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(flags.outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	flags.bindOutput(cmd)
+	cmd.Flags().BoolVar(&flags.NoHeaders, "no-headers", false, "print tables without headers")
+}
+
+func (flags *clientFlags) bindOutput(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&flags.Format, "output", "o", "", "format of the output: "+list(inspect.Outputs)+" (default: a table)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(inspect.Outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+}
+
+// bindSort adds the flags of lists.
+func (flags *clientFlags) bindSort(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&flags.SortBy, "sort-by", "", "sort by a column or a JSONPath; numbers in descending order")
+	cmd.Flags().BoolVar(&flags.Reverse, "reverse", false, "reverse the order of --sort-by")
+}
+
+func bindWatch(cmd *cobra.Command, watch *bool) {
+	cmd.Flags().BoolVarP(watch, "watch", "w", false, "keep running, and print what changes (polls every second)")
 }
 
 func (flags *clientFlags) bindSocket(cmd *cobra.Command) {
@@ -68,36 +101,42 @@ func (flags *clientFlags) client() *inspect.Client {
 
 // check rejects an unknown output before any query.
 func (flags *clientFlags) check() error {
-	for _, known := range append(flags.outputs, "", "table") {
-		if flags.output == known {
-			return nil
-		}
+	if err := flags.Check(); err != nil {
+		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
-	return setup.UsageError{Err: fmt.Errorf("--output %q: must be %s", flags.output, list(flags.outputs))}
+	return nil
+}
+
+// show prints an answer, once or as it changes. Rows is that of inspect.Output.Watch.
+func (flags *clientFlags) show(cmd *cobra.Command, watch, rows bool, ask func(context.Context) (inspect.Answer, error)) error {
+	if err := flags.check(); err != nil {
+		return err
+	}
+	if watch {
+		flags.colored(cmd.OutOrStdout())
+		return flags.Watch(cmd.Context(), cmd.OutOrStdout(), rows, ask)
+	}
+	answer, err := ask(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return flags.print(cmd.OutOrStdout(), answer.Object, answer.Table)
 }
 
 // print prints an answer in the wanted format; table prints it for people.
 func (flags *clientFlags) print(to io.Writer, answer any, table func(io.Writer) error) error {
-	switch flags.output {
-	case "json":
-		encoder := json.NewEncoder(to)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(answer)
-	case "yaml":
-		text, err := yaml.Marshal(answer)
-		if err != nil {
-			return err
-		}
-		_, err = to.Write(text)
-		return err
-	default:
-		var all bytes.Buffer // in one write, so that no warning comes between parts of a line
-		if err := table(&all); err != nil {
-			return err
-		}
-		_, err := to.Write(all.Bytes())
-		return err
+	flags.colored(to)
+	err := flags.Print(to, answer, table)
+	if errors.As(err, new(inspect.SortError)) {
+		return setup.UsageError{Err: err}
 	}
+	return err
+}
+
+// colored turns on colors for a terminal; see https://no-color.org.
+func (flags *clientFlags) colored(to io.Writer) {
+	file, is := to.(*os.File)
+	flags.Color = is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // list joins words as a sentence does.

@@ -160,15 +160,36 @@ is nothing to remove or restore, 2 if there is, and 1 after an error.`,
 // version is set by the linker (see Makefile); a plain go build leaves "devel".
 var version = "devel"
 
+// Version is what sluice version prints.
+type Version struct {
+	Version    string `json:"version"`
+	Revision   string `json:"revision,omitempty"`
+	Compatible string `json:"compatible"`
+	GoVersion  string `json:"goVersion"`
+	Platform   string `json:"platform"`
+}
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var flags clientFlags
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
+		Long: `Print the version of this program. sluice status shows the version of the running
+proxy.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
+			if err := flags.check(); err != nil {
+				return err
+			}
+			made := &Version{version, setup.Revision(), setup.Compatible, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			return flags.print(cmd.OutOrStdout(), made, func(to io.Writer) error {
+				_, err := fmt.Fprintln(to, versionText())
+				return err
+			})
 		},
 	}
+	flags.bindOutput(cmd)
+	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
+	return cmd
 }
 
 // printVersion answers kube-proxy's --version. Programs parse the first line.

@@ -13,17 +13,10 @@ import (
 )
 
 func topCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Show the Services, endpoints or clients with the most traffic",
-		Args:  noOtherResource,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(
+	return resourceCommand("top", "Show the Services, endpoints or clients with the most traffic",
 		topKindCommand("services", "Show the Services with the most traffic", "service", "svc"),
 		topKindCommand("endpoints", "Show the endpoints with the most traffic", "endpoint", "ep"),
 		topKindCommand("clients", "Show the clients with the most traffic", "client"))
-	return cmd
 }
 
 // topRefresh is the pause between two tables of --watch.
@@ -36,9 +29,9 @@ func topKindCommand(kind, short string, aliases ...string) *cobra.Command {
 	if !ofPeriod {
 		period, example = "", ""
 	}
-	var all, watch bool
+	var watch bool
 	cmd := &cobra.Command{
-		Use:     kind + " [NAMESPACE/NAME]",
+		Use:     kind + " [NAME]",
 		Aliases: aliases,
 		Short:   short,
 		Long: short + period + `:
@@ -46,9 +39,10 @@ new connections, refused packets, bytes in each direction, and the number of ope
 connections now. A column shows "-" if this mode or configuration does not count it.`,
 		Example: "  sluice top " + kind + example + "\n  sluice top " + kind + " -n shop --by " + keys[1],
 		RunE: func(cmd *cobra.Command, args []string) error {
+			q.Namespace = flags.namespace
 			err := flags.check()
 			if err == nil && len(args) > 0 {
-				q.Namespace, q.Name, err = flags.serviceNamed(cmd, args)
+				err = flags.into(cmd, args, &q.Namespace, &q.Name)
 			}
 			if err != nil {
 				return err
@@ -59,18 +53,15 @@ connections now. A column shows "-" if this mode or configuration does not count
 			return showTop(cmd, &flags, &q, watch)
 		},
 	}
-	flags.bind(cmd, "wide")
-	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list those of all namespaces (default)")
+	flags.bind(cmd)
+	flags.bindNames(cmd)
+	cmd.Flags().StringVar(&q.By, "sort-by", keys[0], "the same as --by")
 	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+list(keys)+", the largest first")
 	if ofPeriod {
 		cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
 	}
 	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again every "+topRefresh.String())
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	cmd.ValidArgsFunction = flags.completeService
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
@@ -82,7 +73,7 @@ func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery, watch 
 		if err != nil {
 			return err
 		}
-		return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, flags.output == "wide") })
+		return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, flags.Wide()) })
 	}
 	for {
 		if err := show(cmd.Context()); err != nil || !watch {
@@ -93,7 +84,7 @@ func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery, watch 
 			return nil
 		case <-time.After(topRefresh):
 		}
-		if flags.output == "" || flags.output == "wide" || flags.output == "table" {
+		if flags.Table() {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 	}

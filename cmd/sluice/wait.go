@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,11 +18,11 @@ import (
 // waitFlags are the flags of sluice wait.
 type waitFlags struct {
 	clientFlags
-	gone, unreachable, kubeconfig string
-	timeout                       time.Duration
-	allNodes                      bool
-	proxies                       []string
-	port                          uint16
+	gone, until, unreachable, kubeconfig string
+	timeout                              time.Duration
+	allNodes                             bool
+	proxies                              []string
+	port                                 uint16
 }
 
 // The values of --unreachable.
@@ -33,8 +34,8 @@ const (
 func waitCommand() *cobra.Command {
 	var flags waitFlags
 	cmd := &cobra.Command{
-		Use:   "wait --gone IP[:PORT]",
-		Short: "Wait until an endpoint gets no new connections",
+		Use:   "wait --gone IP[:PORT] | --for applied [NAME...]",
+		Short: "Wait until an endpoint gets no new connections, or Services are applied",
 		Long: `Wait until the rules of this node send no new connections to an endpoint, as a preStop
 hook that replaces a fixed sleep; see docs/balancing.md. Without a port, all ports of the
 address count. The proxy answers for the rules that the kernel has: a Service whose
@@ -42,10 +43,19 @@ change is pending or quarantined still sends to the endpoint.
 
 With --all-nodes, it asks the health servers of all nodes. It lists the Nodes with a
 kubeconfig or the service account of the pod, which must be allowed to list Nodes. The exit status
-is 0 only if the endpoint is gone everywhere, and 1 after the timeout.`,
-		Example: "  sluice wait --gone 10.244.1.11:8080\n  sluice wait --gone 10.244.1.11 --all-nodes --timeout 1m",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+is 0 only if the endpoint is gone everywhere, and 1 after the timeout.
+
+With --for applied, it waits until the kernel of this node has the newest rules that the proxy
+knows of each named Service, or of all Services.`,
+		Example: "  sluice wait --gone 10.244.1.11:8080\n  sluice wait --for applied shop/web\n  sluice wait --gone 10.244.1.11 --all-nodes --timeout 1m",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if flags.gone == "" && (flags.until != "" || len(args) > 0) {
+				return flags.waitApplied(cmd, args)
+			}
+			if err := noArguments(cmd, args); err != nil {
+				return err
+			}
 			at, err := flags.checked()
 			if err != nil {
 				return setup.UsageError{Err: err}
@@ -54,8 +64,10 @@ is 0 only if the endpoint is gone everywhere, and 1 after the timeout.`,
 		},
 	}
 	flags.bind(cmd)
+	flags.bindNames(cmd)
 	f := cmd.Flags()
-	f.StringVar(&flags.gone, "gone", "", "the endpoint to wait for: IP or IP:PORT (required)")
+	f.StringVar(&flags.until, "for", "", "what to wait for: applied (also in-force, synced)")
+	f.StringVar(&flags.gone, "gone", "", "the endpoint to wait for: IP or IP:PORT")
 	f.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long to wait")
 	f.BoolVar(&flags.allNodes, "all-nodes", false, "wait for all nodes of the cluster (default: this node)")
 	f.StringSliceVar(&flags.proxies, "proxies", nil, "wait for the proxies with health servers at these URLs, such as http://192.0.2.1:10256")
@@ -63,6 +75,7 @@ is 0 only if the endpoint is gone everywhere, and 1 after the timeout.`,
 	f.StringVar(&flags.kubeconfig, "kubeconfig", "", "kubeconfig file for --all-nodes; empty means the pod's service account")
 	f.Uint16Var(&flags.port, "port", 10256, "port of the health servers for --all-nodes")
 	cmd.MarkFlagsMutuallyExclusive("all-nodes", "proxies", "socket")
+	cmd.MarkFlagsMutuallyExclusive("gone", "for")
 	_ = cmd.RegisterFlagCompletionFunc("unreachable", cobra.FixedCompletions([]string{unreachableWait, unreachableIgnore}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
@@ -71,7 +84,7 @@ is 0 only if the endpoint is gone everywhere, and 1 after the timeout.`,
 func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
 	switch {
 	case flags.gone == "":
-		return at, errors.New("--gone: an endpoint is required, such as 10.0.0.1:8080")
+		return at, errors.New("--gone: an endpoint is required, such as 10.0.0.1:8080; or use --for applied")
 	case flags.timeout <= 0:
 		return at, fmt.Errorf("--timeout %v: must be positive", flags.timeout)
 	case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
@@ -122,4 +135,69 @@ func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error
 	default:
 		return []gone.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
 	}
+}
+
+// appliedRetry is the pause between two questions of wait --for applied.
+const appliedRetry = 200 * time.Millisecond
+
+// waitApplied waits until the rules of Services, or of all, are applied.
+func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
+	if !slices.Contains([]string{"applied", "in-force", "synced"}, flags.until) {
+		return setup.UsageError{Err: fmt.Errorf("--for %q: must be applied", flags.until)}
+	}
+	if flags.timeout <= 0 {
+		return setup.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", flags.timeout)}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+	defer cancel()
+	cmd.SetContext(ctx)
+	for {
+		waiting, err := flags.unapplied(cmd, args)
+		switch {
+		case err == nil && waiting == "":
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
+			return err
+		case errors.As(err, new(setup.UsageError)):
+			return err
+		case err != nil && ctx.Err() == nil:
+			waiting = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not applied after %v: %s", flags.timeout, waiting)
+		case <-time.After(appliedRetry):
+		}
+	}
+}
+
+// unapplied describes what is not applied yet.
+func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) == 0 {
+		status, err := flags.client().Status(cmd.Context())
+		if err != nil {
+			return "", err
+		}
+		for _, d := range status.Domains {
+			if !d.Open || d.Pending+d.Held > 0 {
+				return fmt.Sprintf("%s: %d Services pending, %d quarantined; see sluice status", d.Name, d.Pending, d.Held), nil
+			}
+		}
+		return "", nil
+	}
+	keys, err := flags.named(cmd, args)
+	if err != nil {
+		return "", err
+	}
+	for _, key := range keys {
+		found, err := flags.client().Brief(cmd.Context(), key.Namespace, key.Name)
+		switch {
+		case err != nil:
+			return "", err
+		case found == nil:
+			return "", notServed(key.String())
+		case found.State != "applied":
+			return fmt.Sprintf("Service %s is %s; see sluice describe service %[1]s", key, found.State), nil
+		}
+	}
+	return "", nil
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
+	"github.com/sluice-proxy/sluice/observe/events"
 )
 
 // lifetime is what all servers of one process share.
@@ -43,6 +44,8 @@ type lifetime struct {
 	forwarders *backend.Forwarders
 	// tallies have what nftables mode has counted, whichever server is running.
 	tallies *backend.Tallies
+	// events are remembered, whichever server is running.
+	events *events.Memory
 	// offer is made when another process takes over from this one; nil before.
 	offer *peer.Offer
 	// sockets wait for the next server, in any mode.
@@ -55,7 +58,7 @@ func newLifetime(log *logging.Logger, open feed.Opener, stateDir string) *lifeti
 	sockets := &relay.Sockets{}
 	return &lifetime{
 		log: log, owner: claim(log.Logger), open: open, socket: inspection.NewSocket(log.Logger),
-		forwarders: &backend.Forwarders{Sockets: sockets}, tallies: backend.NewTallies(), sockets: sockets,
+		forwarders: &backend.Forwarders{Sockets: sockets}, tallies: backend.NewTallies(), events: &events.Memory{}, sockets: sockets,
 		readiness: newReadiness(stateDir, log.Logger),
 	}
 }

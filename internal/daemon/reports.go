@@ -63,7 +63,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		context.AfterFunc(ctx, closeAll)
 		client = own
 	}
-	if r.recorder, err = events.New(ctx, events.Config{Client: client, Node: seen.name, Reporter: seen.reporter}); err != nil {
+	if r.recorder, err = events.New(ctx, events.Config{Client: client, Node: seen.name, Reporter: seen.reporter, Memory: life.events}); err != nil {
 		return nil, err
 	}
 	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 // flags are those of all commands.
@@ -79,7 +78,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	s.Uint16Var(&f.port, "port", 10253, "port of inspection.bindAddress")
 	s.IntVar(&f.parallel, "parallel", 64, fmt.Sprintf("number of nodes that are asked at a time, at most %d", parallelMax))
 	s.DurationVar(&f.nodeTimeout, "node-timeout", 10*time.Second, "how long one node may take to answer")
-	s.StringVarP(&f.output, "output", "o", "", "format of the output: wide, json or yaml (default: a table)")
+	s.StringVarP(&f.output, "output", "o", "", "format of the output: "+strings.Join(inspect.Outputs, ", ")+" (default: a table)")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.errors = cmd.ErrOrStderr()
@@ -91,9 +90,10 @@ func (f *flags) bind(cmd *cobra.Command) {
 }
 
 func (f *flags) check() error {
+	err := (&inspect.Output{Format: f.output}).Check()
 	switch {
-	case !slices.Contains([]string{"", "table", "wide", "json", "yaml"}, f.output):
-		return misused("--output %q: must be wide, json or yaml", f.output)
+	case err != nil:
+		return misused("--%w", err)
 	case f.parallel < 1 || f.parallel > parallelMax:
 		return misused("--parallel %d: must be from 1 to %d", f.parallel, parallelMax)
 	case f.nodeTimeout <= 0:
@@ -126,25 +126,7 @@ func (f *flags) show(cmd *cobra.Command, r report, err error) error {
 
 // print prints an answer in the wanted format; table prints it for people.
 func (f *flags) print(to io.Writer, report any, table func(io.Writer) error) error {
-	var text bytes.Buffer
-	var err error
-	switch f.output {
-	case "json":
-		encoder := json.NewEncoder(&text)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
-	case "yaml":
-		var made []byte
-		made, err = yaml.Marshal(report)
-		text.Write(made)
-	default:
-		err = table(&text)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = to.Write(text.Bytes())
-	return err
+	return (&inspect.Output{Format: f.output}).Print(to, report, table)
 }
 
 // arguments rejects another number of arguments than these.

@@ -43,6 +43,8 @@ type Source interface {
 	Gone(ctx context.Context, q GoneQuery) *Gone
 	// Explain says what becomes of a connection.
 	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
+	// Events returns the events that the process remembers, the oldest first.
+	Events() *EventList
 	// Keys returns the keys of all Services, sorted.
 	Keys() []service.Key
 	// Dump writes an archive for a bug report.
@@ -112,6 +114,7 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
 	h.handle(PathGone, h.gone)
+	h.handle(PathEvents, h.events)
 	h.handle(PathDump, h.dump)
 	return h
 }

@@ -116,6 +116,13 @@ func (s *stand) Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) 
 	return err
 }
 
+func (s *stand) Events() *EventList {
+	return &EventList{Omitted: 3, Items: []Event{
+		{Time: printedAt, Type: "Normal", Reason: "Starting", About: "Node", Object: "n1"},
+		{Time: printedAt, Type: "Warning", Reason: "ServiceQuarantined", Namespace: "a", About: "Service", Object: "web", Note: "rejected"},
+	}}
+}
+
 func (s *stand) Gone(ctx context.Context, q GoneQuery) *Gone {
 	if q.At.Port() == 81 {
 		<-ctx.Done()

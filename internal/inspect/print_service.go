@@ -11,28 +11,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// SortKeys are the orders of a list of Services besides that of the names.
-var SortKeys = []string{"latency", "changes", "restarts", "endpoints"}
-
-// Sort sorts by one of SortKeys, the largest first; others keep the order of the names.
-func (l *ServiceList) Sort(by string) {
-	value := map[string]func(*Service) int64{
-		"latency": func(s *Service) int64 {
-			if s.LongestMicros == nil {
-				return -1
-			}
-			return *s.LongestMicros
-		},
-		"changes":   func(s *Service) int64 { return int64(s.Changes) },
-		"restarts":  func(s *Service) int64 { return int64(s.Restarts) },
-		"endpoints": func(s *Service) int64 { return int64(s.Endpoints) },
-	}[by]
-	if value == nil {
-		return
-	}
-	slices.SortStableFunc(l.Items, func(a, b Service) int { return cmp.Compare(value(&b), value(&a)) })
-}
-
 // ListOptions say how a list is printed.
 type ListOptions struct {
 	// Namespaces shows the column of the namespace, and Wide more columns.
@@ -42,7 +20,7 @@ type ListOptions struct {
 func (o ListOptions) heads() []string {
 	heads := []string{"NAME", "CLUSTER-IP", "PORTS", "ENDPOINTS", "STATE", "CHANGES", "LATENCY", "LONGEST", "RESTARTS"}
 	if o.Wide {
-		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "BALANCING", "CHANGED")
+		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "BALANCING", "CHANGED", "AGE")
 	}
 	if o.Namespaces {
 		heads = append([]string{"NAMESPACE"}, heads...)
@@ -57,7 +35,7 @@ func (o ListOptions) cells(s *Service, now time.Time) []string {
 	}
 	if o.Wide {
 		cells = append(cells, fmt.Sprint(s.Local), shortened(slices.Concat(s.ExternalIPs, s.LoadBalancerIPs), 3),
-			s.InternalPolicy, s.ExternalPolicy, s.Balancing, age(now, s.LastChange))
+			s.InternalPolicy, s.ExternalPolicy, s.Balancing, age(now, s.LastChange), age(now, s.Created))
 	}
 	if o.Namespaces {
 		cells = append([]string{s.Namespace}, cells...)
@@ -282,6 +260,27 @@ func (l *EndpointList) Print(to io.Writer) error {
 	return err
 }
 
+// Endpoints are those of several Services.
+type Endpoints []*EndpointList
+
+// Print prints one table.
+func (l Endpoints) Print(to io.Writer) error {
+	t := newTable(to, "NAMESPACE", "NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
+	for _, of := range l {
+		for i := range of.Ports {
+			p := &of.Ports[i]
+			for j := range p.Endpoints {
+				t.row(append([]string{of.Namespace, of.Name, fmt.Sprintf("%d/%s", p.Port.Port, p.Protocol)}, p.Endpoints[j].cells()...)...)
+			}
+		}
+	}
+	return t.end()
+}
+
+func (e *Endpoint) cells() []string {
+	return []string{e.Address, yes(e.Ready), yes(e.Serving), yes(e.Terminating), e.Node, e.Zone, e.Internal.text(), e.External.text(), e.Slice}
+}
+
 func (p *EndpointPort) print(to io.Writer) error {
 	name := p.Name
 	if name != "" {
@@ -297,8 +296,9 @@ func (p *EndpointPort) print(to io.Writer) error {
 	}
 	t := newTable(to, "  ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
 	for i := range p.Endpoints {
-		e := &p.Endpoints[i]
-		t.row("  "+e.Address, yes(e.Ready), yes(e.Serving), yes(e.Terminating), e.Node, e.Zone, e.Internal.text(), e.External.text(), e.Slice)
+		cells := p.Endpoints[i].cells()
+		cells[0] = "  " + cells[0]
+		t.row(cells...)
 	}
 	if err := t.end(); err != nil {
 		return err

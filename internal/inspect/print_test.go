@@ -1,11 +1,8 @@
 package inspect
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluice-proxy/sluice/observe/state"
@@ -14,27 +11,6 @@ import (
 var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func number(n int64) *int64 { return &n }
-
-func TestSort(t *testing.T) {
-	l := ServiceList{Items: []Service{
-		{Name: "a", Record: state.Record{Endpoints: 1, Changes: 3, Restarts: 0}},
-		{Name: "b", Record: state.Record{Endpoints: 9, Changes: 1, Restarts: 1, LongestMicros: number(5)}},
-		{Name: "c", Record: state.Record{Endpoints: 9, Changes: 2, Restarts: 0, LongestMicros: number(7)}},
-	}}
-	for _, c := range []struct{ by, want string }{
-		{"latency", "cba"}, {"changes", "acb"}, {"restarts", "bac"}, {"endpoints", "bca"},
-	} {
-		sorted := ServiceList{Items: append([]Service(nil), l.Items...)}
-		sorted.Sort(c.by)
-		got := ""
-		for _, s := range sorted.Items {
-			got += s.Name
-		}
-		if got != c.want {
-			t.Errorf("by %s: %s, want %s", c.by, got, c.want)
-		}
-	}
-}
 
 func TestStatusSaysWhatIsWrong(t *testing.T) {
 	var out strings.Builder
@@ -114,37 +90,6 @@ func TestEndpointsShowWhatDecided(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-}
-
-// TestWatchPrintsWhatChanges: a Service that stays as it is is not printed again.
-func TestWatchPrintsWhatChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		stop := errors.New("over")
-		var out strings.Builder
-		err := Watch(t.Context(), &out, ListOptions{}, func(context.Context) (*ServiceList, error) {
-			l := &ServiceList{Now: printedAt, Items: []Service{{Namespace: "n", Name: "same"}}}
-			switch asked++; asked {
-			case 1:
-				l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
-			case 2:
-				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 1}})
-			case 3:
-				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 2}})
-			default:
-				return nil, stop
-			}
-			return l, nil
-		})
-		if !errors.Is(err, stop) {
-			t.Error(err)
-		}
-		for what, want := range map[string]int{"same": 1, "comes": 2, "goes": 2, "n/goes is gone": 1} {
-			if got := strings.Count(out.String(), what); got != want {
-				t.Errorf("%q is printed %d times, want %d\n%s", what, got, want, out.String())
-			}
-		}
-	})
 }
 
 func TestSpans(t *testing.T) {

@@ -3,23 +3,20 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
-// table prints rows in columns. It remembers the first error of the writer.
+// table prints rows in columns. On a page it obeys the flags of the command; see Output.
 type table struct {
-	columns *tabwriter.Writer
+	to    io.Writer
+	heads []string
+	rows  [][]string
 }
 
-func newTable(to io.Writer, heads ...string) *table {
-	t := &table{columns: tabwriter.NewWriter(to, 0, 8, 3, ' ', 0)}
-	if len(heads) > 0 {
-		t.row(heads...)
-	}
-	return t
-}
+func newTable(to io.Writer, heads ...string) *table { return &table{to: to, heads: heads} }
 
 // row adds a row. An empty cell is shown as "-", except for the last.
 func (t *table) row(cells ...string) {
@@ -31,10 +28,43 @@ func (t *table) row(cells ...string) {
 			cells[i] = "-"
 		}
 	}
-	_, _ = fmt.Fprintln(t.columns, strings.Join(cells, "\t")) // Flush returns the error
+	t.rows = append(t.rows, cells)
 }
 
-func (t *table) end() error { return t.columns.Flush() }
+// end writes the table.
+func (t *table) end() error {
+	rows, widths := t.rows, []int{}
+	if len(t.heads) > 0 {
+		rows = slices.Concat([][]string{t.heads}, rows)
+	}
+	for _, row := range rows {
+		for i, cell := range row[:max(0, len(row)-1)] { // nothing follows the last cell
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+columnGap)
+		}
+	}
+	color := func(cell string) string { return cell }
+	if p, ok := t.to.(*page); ok {
+		rows, color = p.arrange(t.heads, t.rows), p.color
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			text.WriteString(color(cell))
+			if i < len(row)-1 {
+				text.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
+			}
+		}
+		text.WriteByte('\n')
+	}
+	_, err := io.WriteString(t.to, text.String())
+	return err
+}
+
+// columnGap is the number of spaces between two columns.
+const columnGap = 3
 
 // Table prints a table with heads.
 func Table(to io.Writer, heads []string, rows [][]string) error {

@@ -37,7 +37,7 @@ const (
 type TopList struct {
 	APIVersion string `json:"apiVersion"`
 	// Kind is one of TopKinds.
-	Kind string    `json:"kind"`
+	Kind string    `json:"of"`
 	Now  time.Time `json:"now"`
 	// From is the beginning of the period. It is later than asked for if less is known.
 	From time.Time `json:"from"`

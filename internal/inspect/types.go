@@ -22,7 +22,7 @@ const (
 	TokenAudience = "sluice.dev"
 )
 
-// The paths. All take GET only. Services and Names take the parameter namespace; Services also
+// The paths. All take GET only. Services, Names and Events take the parameter namespace; Services also
 // takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
 // continue.
 const (
@@ -37,6 +37,7 @@ const (
 	PathNames       = "/" + Version + "/names"                                 // Names
 	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
 	PathGone        = "/" + Version + "/gone/{endpoint}"                       // Gone
+	PathEvents      = "/" + Version + "/events"                                // EventList
 	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz
 )
 

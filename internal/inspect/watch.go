@@ -1,7 +1,12 @@
 package inspect
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -12,70 +17,139 @@ import (
 // WatchEvery is the pause between two questions of Watch.
 const WatchEvery = time.Second
 
-// Watch prints a list and then each Service that changes, appears or goes, until the context ends.
-// A question that fails ends it.
-func Watch(ctx context.Context, to io.Writer, o ListOptions, ask func(context.Context) (*ServiceList, error)) error {
-	list, err := ask(ctx)
-	if err != nil {
-		return err
-	}
-	if err := list.Print(to, o); err != nil {
-		return err
-	}
-	seen := byName(list)
+// Answer is an answer and what prints it for people.
+type Answer struct {
+	Object any
+	Table  func(io.Writer) error
+}
+
+// volatile are fields that change although nothing happens.
+var volatile = []string{"now", "at", "micros", "heard", "lastAudit", "lastWrite", "batches", "activity", "conntrack"}
+
+// Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
+// table has a row for each item; then the items are watched one by one. JSON and YAML have a document for each change,
+// like those of kubectl --output-watch-events. A question that fails ends the watch.
+func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
+	var before map[string]string
 	for {
+		answer, err := ask(ctx)
+		if err != nil {
+			if ctx.Err() != nil && before != nil {
+				return nil
+			}
+			return err
+		}
+		if before, err = o.printChanges(to, rows, before, answer); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(WatchEvery):
 		}
-		list, err := ask(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
+	}
+}
+
+// printChanges prints what differs from a former answer, which is nil at first. It returns the texts of the objects
+// that it compares, by name.
+func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string, answer Answer) (map[string]string, error) {
+	object, err := document(answer.Object)
+	if err != nil {
+		return nil, err
+	}
+	objects := []map[string]any{object}
+	if rows {
+		objects = itemsOf(object)
+	}
+	now, only := make(map[string]string, len(objects)), map[int]bool{}
+	var text bytes.Buffer
+	for i, one := range objects {
+		steady := string(marshal(withoutVolatile(one)))
+		name := cmp.Or(nameOf(one), "\x00"+steady) // an event has no name, and does not change
+		if !rows {
+			name = ""
+		}
+		former, known := before[name]
+		if now[name] = steady; known && former == steady {
+			continue
+		}
+		only[i] = true
+		if !o.Table() {
+			what := "MODIFIED"
+			if !known {
+				what = "ADDED"
 			}
-			return err
-		}
-		now := byName(list)
-		if err := printNews(to, o, list, seen, now); err != nil {
-			return err
-		}
-		seen = now
-	}
-}
-
-// byName returns the Services as they are shown; the age of the last change does not count.
-func byName(list *ServiceList) map[string]Service {
-	all := make(map[string]Service, len(list.Items))
-	for _, s := range list.Items {
-		all[s.Namespace+"/"+s.Name] = s
-	}
-	return all
-}
-
-// printNews prints what differs between two lists, in the columns of the whole list.
-func printNews(to io.Writer, o ListOptions, list *ServiceList, before, now map[string]Service) error {
-	var whole strings.Builder
-	if err := list.Print(&whole, o); err != nil {
-		return err
-	}
-	_, rows, _ := strings.Cut(whole.String(), "\n") // without the heads
-	all := ListOptions{Namespaces: true, Wide: true}
-	var news strings.Builder
-	for i := range list.Items {
-		var row string
-		row, rows, _ = strings.Cut(rows, "\n")
-		s := &list.Items[i]
-		former, known := before[s.Namespace+"/"+s.Name]
-		if !known || !slices.Equal(all.cells(&former, former.LastChange), all.cells(s, s.LastChange)) {
-			news.WriteString(row + "\n")
+			err = errors.Join(err, o.encodeChange(&text, what, one, before == nil && len(only) == 1))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, known := now[name]; !known {
-			news.WriteString(name + " is gone\n")
+		if _, known := now[name]; known || strings.HasPrefix(name, "\x00") {
+			continue
 		}
+		if o.Table() {
+			fmt.Fprintf(&text, "%s deleted\n", name)
+			continue
+		}
+		var gone map[string]any
+		err = errors.Join(err, json.Unmarshal([]byte(before[name]), &gone), o.encodeChange(&text, "DELETED", gone, false))
 	}
-	_, err := io.WriteString(to, news.String())
+	if o.Table() && (len(only) > 0 || before == nil) {
+		err = errors.Join(err, o.printRows(to, rows, before == nil, only, answer))
+	}
+	_, failed := to.Write(text.Bytes())
+	return now, errors.Join(err, failed)
+}
+
+// printRows prints a table at first, and then its rows that changed, or all of it again.
+func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, answer Answer) error {
+	if first {
+		return o.Print(to, answer.Object, answer.Table)
+	}
+	p := &page{out: &Output{NoHeaders: o.NoHeaders || rows, Color: o.Color}}
+	if rows {
+		p.only = only
+	} else {
+		p.WriteByte('\n')
+	}
+	err := answer.Table(p)
+	_, failed := to.Write(p.Bytes())
+	return errors.Join(err, failed)
+}
+
+// encodeChange writes a changed object. The first one has the headers of custom columns.
+func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]any, first bool) error {
+	one := Output{Format: o.Format, NoHeaders: o.NoHeaders || !first}
+	switch o.Format {
+	case "yaml":
+		to.WriteString("---\n")
+		fallthrough
+	case "json":
+		object = map[string]any{"type": what, "object": object}
+	}
+	p := page{out: &one}
+	err := one.encode(&p, object)
+	_, _ = to.Write(p.Bytes()) // a buffer accepts everything
 	return err
+}
+
+// withoutVolatile returns a copy of a value of JSON without volatile fields.
+func withoutVolatile(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		made := make(map[string]any, len(v))
+		for name, field := range v {
+			if !slices.Contains(volatile, name) {
+				made[name] = withoutVolatile(field)
+			}
+		}
+		return made
+	case []any:
+		made := make([]any, len(v))
+		for i := range v {
+			made[i] = withoutVolatile(v[i])
+		}
+		return made
+	default:
+		return value
+	}
 }

@@ -51,6 +51,7 @@ func (f *fake) Connections(uint64, int, func(*inspect.Connection) bool) ([]inspe
 }
 func (f *fake) Explain(context.Context, explain.Flow) (*explain.Answer, error)  { return nil, nil }
 func (f *fake) Top(context.Context, inspect.TopQuery) (*inspect.TopList, error) { return nil, nil }
+func (f *fake) Events() *inspect.EventList                                      { return &inspect.EventList{} }
 func (f *fake) Gone(context.Context, inspect.GoneQuery) *inspect.Gone           { return &inspect.Gone{} }
 
 func (f *fake) Observe(context.Context, inspect.FlowQuery, func(*inspect.FlowEvent) error) error {

@@ -62,6 +62,8 @@ type Config struct {
 	// Reporter returns the node that reports what every node finds about a Service; empty if it cannot
 	// tell yet. It must not block. Nil means this node.
 	Reporter func(service.Key) (node string)
+	// Memory remembers all events, also those that are not sent. It may be nil.
+	Memory *Memory
 }
 
 // Recorder records events. It implements observe.Listener. Without a client (with manifests instead
@@ -232,12 +234,13 @@ func (r *Recorder) warnOnce(key service.Key, related runtime.Object, reason, act
 // noteMax is the longest note that the API accepts (events.k8s.io/v1, note), in bytes.
 const noteMax = 1024
 
-// record queues an event.
+// record remembers an event, and queues it.
 func (r *Recorder) record(e entry) {
+	e.note = service.Cut(e.note, noteMax)
+	r.config.Memory.add(e)
 	if r.recorder == nil {
 		return
 	}
-	e.note = service.Cut(e.note, noteMax)
 	e.action = incident(e.action, e.note)
 	e.expires = time.Now().Add(reporterWait)
 	r.queue.add(e)

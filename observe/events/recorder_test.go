@@ -149,6 +149,23 @@ func TestWithoutAClientNothingHappens(t *testing.T) {
 
 // TestAShadowIsAboutBothServices: the event is on the Service that loses, and names the one that
 // serves if both are in one namespace. The end of a shadow makes no event.
+// TestMemoryIsBounded: it works without a client, and forgets the oldest events.
+func TestMemoryIsBounded(t *testing.T) {
+	memory := &Memory{}
+	r, err := New(t.Context(), Config{Node: "node-1", Memory: memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Starting()
+	for range memoryMax {
+		r.EndpointSuspect(web, "10.0.0.1:80")
+	}
+	all, omitted := memory.Events()
+	if len(all) != memoryMax || omitted != 1 || all[0].Key != web || all[0].Reason != reasonSuspect || all[0].Type != "Warning" {
+		t.Errorf("%d events, %d omitted, the first %+v", len(all), omitted, all[0])
+	}
+}
+
 func TestAShadowIsAboutBothServices(t *testing.T) {
 	r, created := running(t)
 	owner := service.Key{Namespace: "ns", Name: "owner"}

@@ -218,9 +218,6 @@ func New(config Config) (*Metrics, error) {
 	if config.Configuration != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc, configPendingDesc}, m.collectConfiguration})
 	}
-	if config.Configuration != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc}, m.collectConfiguration})
-	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
 	}

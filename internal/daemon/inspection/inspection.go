@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/usage"
@@ -71,6 +72,8 @@ type Inspection struct {
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
 	Usage *usage.Recorder
+	// Memory remembers events.
+	Memory *events.Memory
 	// Started is when the process began.
 	Started time.Time
 }
@@ -92,6 +95,21 @@ func (i *Inspection) Ready(ctx context.Context) error {
 
 // Keys returns the keys of all Services.
 func (i *Inspection) Keys() []service.Key { return i.Proxy.Keys() }
+
+// Events returns the events that the process remembers.
+func (i *Inspection) Events() *inspect.EventList {
+	made := &inspect.EventList{}
+	remembered, omitted := i.Memory.Events()
+	for _, e := range remembered {
+		event := inspect.Event{Time: e.Time.UTC(), Type: e.Type, Reason: e.Reason, Namespace: e.Key.Namespace, About: "Service", Object: e.Key.Name, Note: e.Note}
+		if e.Key == service.Node {
+			event.About, event.Object = "Node", i.Node
+		}
+		made.Items = append(made.Items, event)
+	}
+	made.Omitted = omitted
+	return made
+}
 
 // Status returns the state of the proxy.
 func (i *Inspection) Status() inspect.Status {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// nameFlags select Services, as those of kubectl do.
+type nameFlags struct {
+	namespace, state, fields, labels string
+	all, showLabels                  bool
+}
+
+// bindNames adds -n and -A.
+func (flags *clientFlags) bindNames(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the Services (default: all)")
+	f.BoolVarP(&flags.all, "all-namespaces", "A", false, "all namespaces (default)")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	cmd.ValidArgsFunction = flags.completeService
+	flags.completeFlag(cmd, "namespace", completeNamespaces)
+}
+
+// bindSelectors adds the flags that select Services by what they are. Those for labels only explain what to type.
+func (flags *clientFlags) bindSelectors(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&flags.state, "state", "", "list Services in this state, such as quarantined")
+	f.StringVar(&flags.fields, "field-selector", "", "list Services with these fields: metadata.name, metadata.namespace, state")
+	f.StringVarP(&flags.labels, "selector", "l", "", "")
+	f.BoolVar(&flags.showLabels, "show-labels", false, "")
+	_, _ = f.MarkHidden("selector"), f.MarkHidden("show-labels") // they exist
+}
+
+// list returns the Services that arguments name, and flags select.
+func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.ServiceList, error) {
+	switch {
+	case flags.labels != "":
+		return nil, setup.UsageError{Err: fmt.Errorf("--selector: the proxy does not keep labels; let kubectl select: "+
+			"sluice get services -n NAMESPACE $(kubectl get services -n NAMESPACE -l %s -o name)", flags.labels)}
+	case flags.showLabels:
+		return nil, setup.UsageError{Err: errors.New("--show-labels: the proxy does not keep labels; use kubectl get services --show-labels")}
+	}
+	names, err := flags.named(cmd, args)
+	if err != nil {
+		return nil, err
+	}
+	found, err := flags.client().Services(cmd.Context(), flags.namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		if missing := found.Keep(names); len(missing) > 0 {
+			return nil, notServed(missing[0].String())
+		}
+	}
+	if err := found.Select(flags.fields, flags.state); err != nil {
+		return nil, setup.UsageError{Err: fmt.Errorf("--%w", err)}
+	}
+	return found, nil
+}
+
+func notServed(name string) error {
+	return fmt.Errorf("Service %s: not known to this proxy, or of a kind that needs no proxy (headless, ExternalName, no ClusterIP); list all with sluice get services", name)
+}
+
+// into sets the namespace and name of a query to those of the only argument.
+func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, name *string) error {
+	if len(args) != 1 {
+		path := cmd.CommandPath()
+		return setup.UsageError{Err: fmt.Errorf("%s: expected one Service, such as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
+	}
+	names, err := flags.named(cmd, args)
+	if err == nil {
+		*namespace, *name = names[0].Namespace, names[0].Name
+	}
+	return err
+}
+
+// named returns the Services that arguments name. Without a namespace, the name must be in one namespace only.
+func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspect.ServiceName, err error) {
+	for _, arg := range args {
+		n, err := inspect.ParseServiceName(flags.namespace, arg)
+		if err != nil {
+			return nil, setup.UsageError{Err: err}
+		}
+		if n.Namespace == "" {
+			names, err := flags.client().Names(cmd.Context(), "")
+			if err != nil {
+				return nil, err
+			}
+			found := names.Find(n.Name)
+			switch len(found) {
+			case 0:
+				return nil, notServed(n.Name)
+			case 1:
+				n = found[0]
+			default:
+				return nil, setup.UsageError{Err: fmt.Errorf("Service %s: exists in several namespaces; use %s, or --namespace", n.Name, found[0])}
+			}
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// namedOrAll returns the Services that arguments name, or all of the namespace.
+func (flags *clientFlags) namedOrAll(cmd *cobra.Command, args []string) (all []inspect.ServiceName, err error) {
+	if len(args) > 0 {
+		return flags.named(cmd, args)
+	}
+	found, err := flags.client().Names(cmd.Context(), flags.namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range found.Services {
+		namespace, name := flags.namespace, text
+		if namespace == "" {
+			namespace, name, _ = strings.Cut(text, "/")
+		}
+		all = append(all, inspect.ServiceName{Namespace: namespace, Name: name})
+	}
+	if len(all) == 0 && flags.namespace != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
+	}
+	return all, nil
+}

@@ -1,0 +1,82 @@
+package inspect
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// ServiceName names a Service.
+type ServiceName struct{ Namespace, Name string }
+
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
+// serviceKinds are the words that may precede the name of a Service, as in svc/web.
+var serviceKinds = []string{"service", "services", "svc", "endpoints", "ep"}
+
+// ParseServiceName reads NAME, NAMESPACE/NAME or svc/NAME. Namespace is that of a flag. The namespace of the result is
+// empty if neither names one.
+func ParseServiceName(namespace, text string) (n ServiceName, err error) {
+	parts := strings.Split(text, "/")
+	if len(parts) > 1 && slices.Contains(serviceKinds, parts[0]) {
+		parts = parts[1:]
+	}
+	switch {
+	case slices.Contains(parts, "") || len(parts) > 2:
+		return n, fmt.Errorf("%q: must be NAME, NAMESPACE/NAME or svc/NAME", text)
+	case len(parts) == 1:
+		return ServiceName{namespace, parts[0]}, nil
+	case namespace != "" && namespace != parts[0]:
+		return n, fmt.Errorf("%q: not in namespace %s of --namespace; leave out one of the two", text, namespace)
+	}
+	return ServiceName{parts[0], parts[1]}, nil
+}
+
+// Find returns the Services with a name in all namespaces. The names are those of all namespaces.
+func (n *Names) Find(name string) (all []ServiceName) {
+	for _, text := range n.Services {
+		if namespace, found := strings.CutSuffix(text, "/"+name); found {
+			all = append(all, ServiceName{namespace, name})
+		}
+	}
+	return all
+}
+
+// selectable are the fields of field selectors.
+var selectable = []string{"metadata.name", "metadata.namespace", "state"}
+
+// Select keeps the Services that a field selector selects, and that are in a state unless it is empty. The error begins
+// with the name of the flag.
+func (l *ServiceList) Select(selector, state string) error {
+	if state != "" && colors[state] == "" {
+		return fmt.Errorf("state %q: must be one of %s", state, strings.Join(slices.Sorted(maps.Keys(colors)), ", "))
+	}
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return fmt.Errorf("field-selector %q: %w", selector, err)
+	}
+	for _, r := range parsed.Requirements() {
+		if !slices.Contains(selectable, r.Field) {
+			return fmt.Errorf("field-selector %q: the fields must be %s", selector, strings.Join(selectable, ", "))
+		}
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(s Service) bool {
+		set := fields.Set{"metadata.namespace": s.Namespace, "metadata.name": s.Name, "state": string(s.State)}
+		return !parsed.Matches(set) || state != "" && string(s.State) != state
+	})
+	return nil
+}
+
+// Keep keeps the named Services, and returns those that are missing.
+func (l *ServiceList) Keep(names []ServiceName) (missing []ServiceName) {
+	missing = slices.Clone(names)
+	l.Items = slices.DeleteFunc(l.Items, func(s Service) bool {
+		is := func(n ServiceName) bool { return n == ServiceName{s.Namespace, s.Name} }
+		missing = slices.DeleteFunc(missing, is)
+		return !slices.ContainsFunc(names, is)
+	})
+	return missing
+}

@@ -1,0 +1,60 @@
+package inspect
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/observe/state"
+)
+
+func TestParseServiceName(t *testing.T) {
+	for _, c := range []struct {
+		namespace, text, want string
+		fails                 bool
+	}{
+		{text: "web", want: "/web"}, {namespace: "shop", text: "web", want: "shop/web"}, {text: "shop/web", want: "shop/web"},
+		{text: "svc/web", want: "/web"}, {namespace: "svc", text: "web", want: "svc/web"}, {text: "service/shop/web", want: "shop/web"},
+		{namespace: "shop", text: "svc/web", want: "shop/web"}, {namespace: "shop", text: "shop/web", want: "shop/web"},
+		{namespace: "other", text: "shop/web", fails: true}, {text: "", fails: true}, {text: "shop/", fails: true}, {text: "a/b/c", fails: true},
+	} {
+		got, err := ParseServiceName(c.namespace, c.text)
+		if (err != nil) != c.fails || err == nil && got.String() != c.want {
+			t.Errorf("-n %q %q: %v, %v, want %s", c.namespace, c.text, got, err, c.want)
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	for _, c := range []struct{ fields, state, want string }{
+		{"", "", "abc"}, {"", "quarantined", "b"}, {"state=applied", "", "ac"}, {"state!=applied,metadata.namespace=n", "", "b"},
+		{"metadata.name=c", "applied", "c"}, {"metadata.name=c", "pending", ""}, {"labels=x", "", "field-selector"}, {"a=b=c,,", "", "field-selector"},
+		{"", "held", "state"},
+	} {
+		l := someServices()
+		got := ""
+		if err := l.Select(c.fields, c.state); err != nil {
+			got, _, _ = strings.Cut(err.Error(), " ")
+		} else {
+			for _, s := range l.Items {
+				got += s.Name
+			}
+		}
+		if got != c.want {
+			t.Errorf("--field-selector %q --state %q: %s, want %s", c.fields, c.state, got, c.want)
+		}
+	}
+	if len(colors) != 7 || colors[string(state.TooLarge)] == "" {
+		t.Error("a state without a color is no value of --state")
+	}
+}
+
+func TestKeep(t *testing.T) {
+	l := someServices()
+	missing := l.Keep([]ServiceName{{"n", "c"}, {"n", "z"}})
+	if len(missing) != 1 || missing[0].String() != "n/z" || len(l.Items) != 1 || l.Items[0].Name != "c" {
+		t.Errorf("%v, missing %v", l.Items, missing)
+	}
+	if found := (&Names{Services: []string{"a/web", "b/web", "b/cobweb"}}).Find("web"); len(found) != 2 {
+		t.Errorf("found %v", found)
+	}
+}

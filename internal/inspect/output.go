@@ -1,0 +1,241 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"strings"
+
+	jsonutil "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+)
+
+// Outputs are the values of --output, for people. What follows a "=" is chosen by them.
+var Outputs = []string{"wide", "json", "yaml", "name", outputPath + "=", outputColumns + "="}
+
+const (
+	outputPath    = "jsonpath"
+	outputColumns = "custom-columns"
+)
+
+// Output says how a command prints its answers. All commands of sluice and kubectl sluice print by it.
+type Output struct {
+	// Format is the value of --output; empty and "table" stand for tables for people.
+	Format    string
+	NoHeaders bool
+	// SortBy is the header of a column or a JSONPath of the items. Numbers, sizes and durations sort in descending
+	// order, and texts in ascending order. Reverse is the other way round.
+	SortBy  string
+	Reverse bool
+	// Color is set on terminals.
+	Color bool
+}
+
+// Check returns an error if there is no such format. The error begins with the name of the flag.
+func (o *Output) Check() error {
+	format, text, templated := strings.Cut(o.Format, "=")
+	var err error
+	switch {
+	case templated && format == outputPath:
+		_, err = parsePath(text)
+	case templated && format == outputColumns:
+		_, _, err = columnsIn(text)
+	case o.Table() || o.Format == "json" || o.Format == "yaml" || o.Format == "name":
+	default:
+		err = fmt.Errorf("must be wide, json, yaml, name, %s=TEMPLATE or %s=HEADER:JSONPATH,…", outputPath, outputColumns)
+	}
+	if err != nil {
+		return fmt.Errorf("output %q: %w", o.Format, err)
+	}
+	return nil
+}
+
+// Table reports whether people read the output.
+func (o *Output) Table() bool { return o.Format == "" || o.Format == "table" || o.Format == "wide" }
+
+// Wide reports whether tables have all columns.
+func (o *Output) Wide() bool { return o.Format == "wide" }
+
+// Print prints an answer; table prints it for people. A list of answers is one object. The text is written in one
+// piece, so that no warning comes between parts of a line.
+func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) error {
+	p := &page{out: o}
+	var object map[string]any
+	var err error
+	if !o.Table() || o.SortBy != "" {
+		object, err = document(answer)
+	}
+	if err == nil && o.SortBy != "" {
+		err = p.sort(object, table)
+	}
+	switch {
+	case err != nil:
+	case o.Table():
+		err = table(p)
+	default:
+		p.order = nil // the items of the object are sorted
+		err = o.encode(p, object)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(p.Bytes())
+	return err
+}
+
+// encode writes an object in a format other than tables.
+func (o *Output) encode(to io.Writer, object map[string]any) error {
+	format, text, _ := strings.Cut(o.Format, "=")
+	switch format {
+	case "yaml":
+		made, err := yaml.Marshal(object)
+		if err == nil {
+			_, err = to.Write(made)
+		}
+		return err
+	case "name":
+		for _, item := range itemsOf(object) {
+			name := nameOf(item)
+			if name == "" {
+				return errors.New("--output name: the answer has no names; use --output jsonpath=TEMPLATE")
+			}
+			_, _ = fmt.Fprintln(to, name) // a page accepts everything
+		}
+		return nil
+	case outputPath:
+		path, err := parsePath(text)
+		if err == nil {
+			err = path.Execute(to, object)
+		}
+		return err
+	case outputColumns:
+		return o.printColumns(to, text, object)
+	default:
+		encoder := json.NewEncoder(to)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(object)
+	}
+}
+
+// printColumns prints the columns that the user chose.
+func (o *Output) printColumns(to io.Writer, text string, object map[string]any) error {
+	heads, paths, err := columnsIn(text)
+	if err != nil {
+		return err
+	}
+	t := newTable(to, heads...)
+	for _, item := range itemsOf(object) {
+		var cells []string
+		for _, path := range paths {
+			cells = append(cells, valueAt(path, item, "<none>"))
+		}
+		t.row(cells...)
+	}
+	return t.end()
+}
+
+func columnsIn(text string) (heads []string, paths []*jsonpath.JSONPath, err error) {
+	for column := range strings.SplitSeq(text, ",") {
+		head, path, _ := strings.Cut(column, ":")
+		if head == "" || path == "" {
+			return nil, nil, fmt.Errorf("column %q: must be HEADER:JSONPATH, such as NAME:.metadata.name", column)
+		}
+		parsed, err := parsePath(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		heads, paths = append(heads, head), append(paths, parsed)
+	}
+	return heads, paths, nil
+}
+
+// parsePath reads a JSONPath template, or a path without braces.
+func parsePath(text string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(text, "{") {
+		text = "{." + strings.TrimPrefix(text, ".") + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	return path, path.Parse(text)
+}
+
+// valueAt returns the text at a path, or another one if there is nothing.
+func valueAt(path *jsonpath.JSONPath, object any, missing string) string {
+	var text bytes.Buffer
+	if err := path.Execute(&text, object); err != nil || text.Len() == 0 {
+		return missing
+	}
+	return text.String()
+}
+
+// document returns an answer as a Kubernetes object: with apiVersion and kind, which is the name of the type, and with
+// metadata of everything that has a name.
+func document(answer any) (map[string]any, error) {
+	value := reflect.Indirect(reflect.ValueOf(answer))
+	if value.Kind() == reflect.Slice {
+		items := make([]any, value.Len())
+		for i := range items {
+			item, err := document(value.Index(i).Interface())
+			if err != nil {
+				return nil, err
+			}
+			items[i] = item
+		}
+		return map[string]any{"apiVersion": Version, "kind": "List", "items": items}, nil
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	if err := jsonutil.Unmarshal(text, &object); err != nil { // it keeps integers
+		return nil, err
+	}
+	name := value.Type().Name()
+	describe(object, strings.ToUpper(name[:1])+name[1:])
+	return object, nil
+}
+
+// describe adds what every Kubernetes object has.
+func describe(object map[string]any, kind string) {
+	object["apiVersion"], object["kind"] = Version, kind
+	if name, named := object["name"]; named {
+		metadata := map[string]any{"namespace": object["namespace"], "name": name, "creationTimestamp": object["created"]}
+		maps.DeleteFunc(metadata, func(_ string, value any) bool { return value == nil })
+		object["metadata"] = metadata
+	}
+	if items, ok := object["items"].([]any); ok {
+		for _, item := range items {
+			if object, ok := item.(map[string]any); ok {
+				describe(object, strings.TrimSuffix(kind, "List"))
+			}
+		}
+	}
+}
+
+// itemsOf returns the items of a list, or the object itself.
+func itemsOf(object map[string]any) (all []map[string]any) {
+	items, isList := object["items"].([]any)
+	if !isList {
+		return []map[string]any{object}
+	}
+	for _, item := range items {
+		if item, ok := item.(map[string]any); ok {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+// nameOf returns the name of an object with its namespace, or nothing.
+func nameOf(object map[string]any) string {
+	name, _ := object["name"].(string)
+	if namespace, _ := object["namespace"].(string); namespace != "" && name != "" {
+		name = namespace + "/" + name
+	}
+	return name
+}

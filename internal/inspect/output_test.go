@@ -1,0 +1,200 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/observe/state"
+)
+
+func someServices() *ServiceList {
+	return &ServiceList{Now: printedAt, Items: []Service{
+		{Namespace: "n", Name: "a", Record: state.Record{State: state.Applied, Endpoints: 1, Changes: 3, LastMicros: number(9_000)}},
+		{Namespace: "n", Name: "b", Record: state.Record{State: state.Quarantined, Endpoints: 10, Changes: 1, Restarts: 1, LastMicros: number(5), LongestMicros: number(5)}},
+		{Namespace: "n", Name: "c", Created: printedAt.Add(-time.Hour), Record: state.Record{State: state.Applied, Endpoints: 9, Changes: 2, LastMicros: number(20_000), LongestMicros: number(7)}},
+	}}
+}
+
+func printed(t *testing.T, o *Output) string {
+	t.Helper()
+	l := someServices()
+	var out strings.Builder
+	if err := o.Print(&out, l, func(to io.Writer) error { return l.Print(to, ListOptions{Wide: o.Wide()}) }); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestSortBy: tables and JSON have the same order, also by columns that only a wide table has.
+func TestSortBy(t *testing.T) {
+	for _, c := range []struct {
+		by, want string
+		reverse  bool
+	}{
+		{by: "latency", want: "cab"}, {by: "changes", want: "acb"}, {by: "restarts", want: "bac"}, {by: "endpoints", want: "bca"},
+		{by: "longest", want: "cba"}, {by: "NAME", want: "abc"}, {by: "name", want: "cba", reverse: true}, {by: "age", want: "cab"},
+		{by: ".metadata.name", want: "cba", reverse: true}, {by: "{.endpoints}", want: "bca"}, {by: "state", want: "acb"},
+	} {
+		for _, format := range []string{"", "name", "custom-columns=X:.name"} {
+			got := printed(t, &Output{Format: format, NoHeaders: true, SortBy: c.by, Reverse: c.reverse})
+			names := ""
+			for line := range strings.Lines(got) {
+				names += strings.TrimPrefix(line, "n/")[:1]
+			}
+			if names != c.want {
+				t.Errorf("--sort-by %s -o %q: %s, want %s", c.by, format, names, c.want)
+			}
+		}
+	}
+	l := someServices()
+	err := (&Output{SortBy: "size"}).Print(io.Discard, l, func(to io.Writer) error { return l.Print(to, ListOptions{}) })
+	if !errors.As(err, new(SortError)) || !strings.Contains(err.Error(), "NAME, CLUSTER-IP, ") {
+		t.Errorf("an unknown column: %v", err)
+	}
+}
+
+func TestFormats(t *testing.T) {
+	for format, want := range map[string]string{
+		"name": "n/a\nn/b\nn/c\n", "jsonpath={.items[*].metadata.name}": "a b c", "jsonpath=.kind": "ServiceList", "jsonpath={.items[1].changes}": "1",
+		"custom-columns=NAME:.metadata.name,S:.state,X:.nothing": "NAME   S             X\na      applied       <none>\nb      quarantined   <none>\nc      applied       <none>\n",
+	} {
+		if got := printed(t, &Output{Format: format}); got != want {
+			t.Errorf("%s: %q, want %q", format, got, want)
+		}
+	}
+	var object struct {
+		APIVersion, Kind string
+		Items            []struct {
+			APIVersion, Kind string
+			Metadata         struct{ Namespace, Name, CreationTimestamp string }
+		}
+	}
+	if err := json.Unmarshal([]byte(printed(t, &Output{Format: "json"})), &object); err != nil {
+		t.Fatal(err)
+	}
+	last := object.Items[2]
+	if object.Kind != "ServiceList" || object.APIVersion != Version || last.Kind != "Service" || last.Metadata.Name != "c" || last.Metadata.CreationTimestamp != "2026-03-01T11:00:00Z" {
+		t.Errorf("not an object of Kubernetes: %+v", object)
+	}
+	if text := printed(t, &Output{NoHeaders: true}); strings.Contains(text, "NAME") || !strings.HasPrefix(text, "a ") {
+		t.Errorf("with headers:\n%s", text)
+	}
+	if text := printed(t, &Output{Color: true}); !strings.Contains(text, "   \x1b[31mquarantined\x1b[0m   1 ") || !strings.Contains(text, "\x1b[32mapplied\x1b[0m       3 ") {
+		t.Errorf("states without colors, or columns out of line:\n%q", text)
+	}
+	for _, wrong := range []string{"xml", "jsonpath={.a", "custom-columns=NAME", "custom-columns=", "jsonpath"} {
+		if err := (&Output{Format: wrong}).Check(); err == nil {
+			t.Errorf("-o %s is accepted", wrong)
+		}
+	}
+}
+
+// TestWatchPrintsWhatChanges: what stays as it is is not printed again.
+func TestWatchPrintsWhatChanges(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		want   map[string]int
+	}{
+		{"", map[string]int{"NAME": 1, "same ": 1, "comes ": 2, "goes ": 2, "n/goes deleted\n": 1}},
+		{"json", map[string]int{`"name": "same"`: 2, `"type": "ADDED"`: 3, `"type": "MODIFIED"`: 1, `"type": "DELETED"`: 1}},
+		{"yaml", map[string]int{"---\n": 5, "type: DELETED": 1}},
+		{"custom-columns=N:.name", map[string]int{"N\n": 1, "same\n": 1, "comes\n": 2, "goes\n": 2}},
+		{"name", map[string]int{"n/same\n": 1, "n/comes\n": 2, "n/goes\n": 2}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			stop := errors.New("over")
+			var out strings.Builder
+			err := (&Output{Format: c.format}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
+				l := &ServiceList{Now: printedAt.Add(time.Duration(asked) * time.Second), Items: []Service{{Namespace: "n", Name: "same"}}}
+				switch asked++; asked {
+				case 1:
+					l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
+				case 2:
+					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 1}})
+				case 3:
+					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 2}})
+				default:
+					return Answer{}, stop
+				}
+				return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+			})
+			if !errors.Is(err, stop) {
+				t.Error(err)
+			}
+			for what, want := range c.want {
+				if got := strings.Count(out.String(), what); got != want {
+					t.Errorf("-o %q: %q is printed %d times, want %d\n%s", c.format, what, got, want, out.String())
+				}
+			}
+		})
+	}
+}
+
+// TestWatchOfOneAnswer: it is printed again when more than the time changes.
+func TestWatchOfOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		var out strings.Builder
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err := (&Output{}).Watch(ctx, &out, false, func(context.Context) (Answer, error) {
+			asked++
+			s := &Status{Now: printedAt.Add(time.Duration(asked) * time.Second), Services: asked / 3}
+			if asked == 4 {
+				cancel()
+			}
+			return Answer{s, s.Print}, nil
+		})
+		if err != nil || strings.Count(out.String(), "Services:") != 2 || !strings.Contains(out.String(), "\n\nVersion:") {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+	})
+}
+
+// TestWatchOfEvents: only new events are printed, and nothing about those that are forgotten.
+func TestWatchOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		stop := errors.New("over")
+		var out strings.Builder
+		err := (&Output{}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
+			l := &EventList{Now: printedAt, Items: []Event{{Reason: "First"}, {Reason: "Second"}, {Reason: "Third"}}}
+			if asked++; asked == 3 {
+				return Answer{}, stop
+			}
+			l.Items = l.Items[asked-1 : asked+1]
+			return Answer{l, l.Print}, nil
+		})
+		if !errors.Is(err, stop) || strings.Count(out.String(), "\n") != 4 || strings.Count(out.String(), "Third") != 1 {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+	})
+}
+
+func TestEventsOfANamespace(t *testing.T) {
+	client := served(t, &stand{})
+	all, err := client.Events(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := all.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\n3 older events are forgotten\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	some, err := client.Events(t.Context(), "a")
+	if err != nil || len(some.Items) != 1 || some.Items[0].Object != "web" {
+		t.Errorf("of a namespace: %+v, %v", some, err)
+	}
+}

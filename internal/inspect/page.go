@@ -1,0 +1,152 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/observe/state"
+)
+
+// page is what an Output prints on. A table that is printed on it leaves out, sorts and colors as the Output says.
+type page struct {
+	bytes.Buffer
+	out *Output
+	// order has the positions of the rows of a sorted table.
+	order []int
+	// only has the rows to print; nil means all.
+	only map[int]bool
+	// seen is called with each table.
+	seen func(heads []string, rows [][]string)
+}
+
+// arrange returns the lines of a table.
+func (p *page) arrange(heads []string, rows [][]string) (lines [][]string) {
+	if p.seen != nil {
+		p.seen(heads, rows)
+	}
+	if len(heads) == 0 {
+		return rows
+	}
+	if !p.out.NoHeaders {
+		lines = append(lines, heads)
+	}
+	for i := range rows {
+		if len(p.order) == len(rows) {
+			i = p.order[i]
+		}
+		if p.only == nil || p.only[i] {
+			lines = append(lines, rows[i])
+		}
+	}
+	return lines
+}
+
+// SortError is an error in Output.SortBy.
+type SortError struct{ error }
+
+// sort sorts the items of an object, and remembers the order of the rows for the table.
+func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
+	items, isList := object["items"].([]any)
+	var keys, known []string
+	if by := p.out.SortBy; strings.ContainsAny(by, ".{") {
+		path, err := parsePath(by)
+		if err != nil {
+			return SortError{fmt.Errorf("--sort-by %q: %w", by, err)}
+		}
+		for _, item := range items {
+			keys = append(keys, valueAt(path, item, ""))
+		}
+	} else {
+		find := &page{out: &Output{}, seen: func(heads []string, rows [][]string) {
+			for n, head := range heads {
+				head = strings.TrimSpace(head)
+				known = append(known, head)
+				for i := 0; i < len(rows) && isColumn(head, by); i++ {
+					keys = append(keys, rows[i][min(n, len(rows[i])-1)])
+				}
+			}
+		}}
+		shown := p.out.Format
+		p.out.Format = "wide" // hidden columns sort as well
+		err := table(find)
+		if p.out.Format = shown; err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(known, func(head string) bool { return isColumn(head, by) }) {
+			return SortError{fmt.Errorf("--sort-by %q: must be a JSONPath such as .metadata.name, or a column: %s", by, strings.Join(known, ", "))}
+		}
+	}
+	for i := range keys {
+		p.order = append(p.order, i)
+	}
+	slices.SortStableFunc(p.order, func(a, b int) int {
+		if p.out.Reverse {
+			a, b = b, a
+		}
+		return compareCells(keys[a], keys[b])
+	})
+	if isList && len(items) == len(keys) {
+		sorted := make([]any, len(items))
+		for i, at := range p.order {
+			sorted[i] = items[at]
+		}
+		object["items"] = sorted
+	}
+	return nil
+}
+
+// isColumn reports whether a flag means a column: case does not matter, and "-" stands for a space.
+func isColumn(head, by string) bool {
+	return strings.EqualFold(head, by) || strings.EqualFold(strings.ReplaceAll(head, " ", "-"), by)
+}
+
+// compareCells sorts numbers first, in descending order, and then texts.
+func compareCells(a, b string) int {
+	x, xIs := amountIn(a)
+	y, yIs := amountIn(b)
+	switch {
+	case xIs && yIs:
+		return cmp.Compare(y, x)
+	case xIs:
+		return -1
+	case yIs:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+// amountIn reads a number, a size such as 18.2k, or a duration, in seconds.
+func amountIn(text string) (amount float64, is bool) {
+	unit := map[string]float64{"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "d": 24 * 3600}
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		return n, true
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return d.Seconds(), true
+	}
+	if last := len(text) - 1; last > 0 && unit[text[last:]] > 0 {
+		n, err := strconv.ParseFloat(text[:last], 64)
+		return n * unit[text[last:]], err == nil
+	}
+	return 0, false
+}
+
+// The colors of states: green, yellow and red.
+var colors = map[string]string{
+	string(state.Applied): "32", string(state.Pending): "33", string(state.Shadowed): "33", string(state.Restarting): "33",
+	string(state.Quarantined): "31", string(state.Parked): "31", string(state.TooLarge): "31",
+}
+
+func (p *page) color(cell string) string {
+	code := colors[cell]
+	if !p.out.Color || code == "" {
+		return cell
+	}
+	return "\x1b[" + code + "m" + cell + "\x1b[0m"
+}
