@@ -135,7 +135,7 @@ func frontendOf(found *inspect.ServiceDetail, is4 bool, to, port, protocol strin
 	}
 	switch {
 	case len(ports) == 0:
-		return "", fmt.Errorf("Service %s/%s: no ClusterIP of the family of --from; use an address that sluice describe service %[1]s/%[2]s shows", found.Namespace, found.Name)
+		return "", fmt.Errorf("no ClusterIP of the family of --from in Service %s/%s; use an address that sluice describe service %[1]s/%[2]s shows", found.Namespace, found.Name)
 	case len(matches) != 1:
 		return "", setup.UsageError{Err: fmt.Errorf("--to %q: must end in one of the ports %s", to, strings.Join(ports, ", "))}
 	}

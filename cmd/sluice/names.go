@@ -66,7 +66,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 }
 
 func notServed(name string) error {
-	return fmt.Errorf("Service %s: not known to this proxy, or of a kind that needs no proxy (headless, ExternalName, no ClusterIP); list all with sluice get services", name)
+	return fmt.Errorf("unknown Service %s: this proxy does not have it, or it is of a kind that needs no proxy (headless, ExternalName, no ClusterIP); list all with sluice get services", name)
 }
 
 // into sets the namespace and name of a query to those of the only argument.
@@ -101,7 +101,7 @@ func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspec
 			case 1:
 				n = found[0]
 			default:
-				return nil, setup.UsageError{Err: fmt.Errorf("Service %s: exists in several namespaces; use %s, or --namespace", n.Name, found[0])}
+				return nil, setup.UsageError{Err: fmt.Errorf("ambiguous Service %s: exists in several namespaces; use %s, or --namespace", n.Name, found[0])}
 			}
 		}
 		all = append(all, n)

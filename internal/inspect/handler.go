@@ -268,7 +268,7 @@ func keyOf(r *http.Request) service.Key {
 }
 
 func unknown(key service.Key) error {
-	return failure{http.StatusNotFound, fmt.Sprintf("Service %s: not known to this proxy, or of a kind that needs no proxy (headless, ExternalName, no ClusterIP)", key)}
+	return failure{http.StatusNotFound, fmt.Sprintf("unknown Service %s: this proxy does not have it, or it is of a kind that needs no proxy (headless, ExternalName, no ClusterIP)", key)}
 }
 
 func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {

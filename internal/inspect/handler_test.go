@@ -203,7 +203,7 @@ func TestAnswers(t *testing.T) {
 func TestFailures(t *testing.T) {
 	ctx := t.Context()
 	c := served(t, &stand{services: 1})
-	if _, err := c.Service(ctx, "ns0", "other"); err == nil || !strings.HasPrefix(err.Error(), "Service ns0/other: not known to this proxy") {
+	if _, err := c.Service(ctx, "ns0", "other"); err == nil || !strings.HasPrefix(err.Error(), "unknown Service ns0/other: this proxy does not have it") {
 		t.Error(err)
 	}
 	if _, err := get[Status](ctx, c, "/"+Version+"/frob", nil); err == nil || !strings.Contains(err.Error(), "no such question") {

@@ -115,10 +115,14 @@ func New(c Config) *Traces {
 // Dropped returns how many sampled changes were not exported.
 func (t *Traces) Dropped() uint64 { return t.dropped.Load() }
 
-// Supervisor, Actors and Source implement observe.Listener.
+// Supervisor ignores events.
 func (t *Traces) Supervisor(supervisor.Event[service.Key]) {}
-func (t *Traces) Actors(actors.Event)                      {}
-func (t *Traces) Source(source.Shadowed)                   {}
+
+// Actors ignores events.
+func (t *Traces) Actors(actors.Event) {}
+
+// Source ignores events.
+func (t *Traces) Source(source.Shadowed) {}
 
 // Aggregator queues sampled changes.
 func (t *Traces) Aggregator(event aggregator.Event) {
