@@ -29,6 +29,8 @@ func TopSortKeys(kind string) []string {
 const (
 	// TopDefault and TopMax are the number of items of a list by default and at most.
 	TopDefault, TopMax = 20, 1000
+	// staleMin is the age of counters above which a table shows it.
+	staleMin = 2 * time.Second
 	// TopSinceDefault is the default period, and TopSinceMax the longest.
 	TopSinceDefault, TopSinceMax = time.Minute, 15 * time.Minute
 )
@@ -41,6 +43,8 @@ type TopList struct {
 	Now  time.Time `json:"now"`
 	// From is the beginning of the period. It is later than asked for if less is known.
 	From time.Time `json:"from"`
+	// To is when the proxy last read its counters: it spends 2% of its time on that, so To can be old on a busy node.
+	To time.Time `json:"to"`
 	// Counted tells which columns this proxy counts; the others are 0.
 	Counted TopCounted `json:"counted"`
 	Items   []TopItem  `json:"items"`
@@ -155,14 +159,20 @@ func (l *TopList) order(q *TopQuery) {
 	}
 }
 
-// MergeTop adds up the lists of several proxies that were asked the same. The period is the longest of them.
+// MergeTop adds up the lists of several proxies that were asked the same. The period is from the earliest From to the
+// earliest To.
 func MergeTop(q *TopQuery, lists []*TopList) *TopList {
 	all := &TopList{APIVersion: Version, Kind: q.Kind, Now: time.Now().UTC()}
-	all.From = all.Now
+	all.From, all.To = all.Now, all.Now
 	sums := map[TopItem]*TopItem{}
 	for _, l := range lists {
-		if began := all.Now.Add(l.From.Sub(l.Now)); began.Before(all.From) { // each by its own clock
-			all.From = began
+		for _, at := range []struct {
+			all *time.Time
+			of  time.Time
+		}{{&all.From, l.From}, {&all.To, l.To}} {
+			if mine := all.Now.Add(at.of.Sub(l.Now)); !at.of.IsZero() && mine.Before(*at.all) { // each by its own clock
+				*at.all = mine
+			}
 		}
 		c := &all.Counted
 		c.Connections, c.Refused = c.Connections || l.Counted.Connections, c.Refused || l.Counted.Refused
@@ -222,7 +232,11 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 	if l.Omitted > 0 {
 		omitted = fmt.Sprintf("; %d more omitted", l.Omitted)
 	}
-	_, err := fmt.Fprintf(to, "\nin the last %s%s\n", span(l.Now.Sub(l.From)), omitted)
+	var until string
+	if age := l.Now.Sub(l.To); !l.To.IsZero() && age > staleMin {
+		until = fmt.Sprintf(" until %s ago", span(age))
+	}
+	_, err := fmt.Fprintf(to, "\nin the last %s%s%s\n", span(l.Now.Sub(l.From)), until, omitted)
 	return err
 }
 

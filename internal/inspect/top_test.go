@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 
 func TestTopTable(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
-	l := TopList{Kind: "endpoints", Now: now, From: now.Add(-time.Minute), Omitted: 3, Counted: TopCounted{Connections: true, Bytes: true}, Items: []TopItem{
+	l := TopList{Kind: "endpoints", Now: now, From: now.Add(-time.Minute), To: now.Add(-10 * time.Second), Omitted: 3, Counted: TopCounted{Connections: true, Bytes: true}, Items: []TopItem{
 		{Namespace: "shop", Name: "web", Endpoint: "10.244.1.21:8080", Connections: 1200, BytesIn: 12_000_000, BytesOut: 7, Refused: 5, Open: 5},
 	}}
 	var text strings.Builder
@@ -66,7 +66,7 @@ func TestTopTable(t *testing.T) {
 	}
 	const want = "NAMESPACE   NAME   ENDPOINT           CONNECTIONS   REFUSED   BYTES IN   BYTES OUT   OPEN\n" +
 		"shop        web    10.244.1.21:8080   1200          -         12.0M      7           -\n" +
-		"\nin the last 60s; 3 more omitted\n"
+		"\nin the last 60s until 10s ago; 3 more omitted\n"
 	if text.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
 	}

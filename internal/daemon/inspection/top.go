@@ -96,7 +96,7 @@ func (i *Inspection) Top(ctx context.Context, q inspect.TopQuery) (*inspect.TopL
 			items[of] = made
 		}
 	}
-	return &inspect.TopList{From: used.From.UTC(), Counted: i.counted(q.Kind), Items: slices.Collect(maps.Values(items))}, nil
+	return &inspect.TopList{From: used.From.UTC(), To: used.To.UTC(), Counted: i.counted(q.Kind), Items: slices.Collect(maps.Values(items))}, nil
 }
 
 // open returns the open connections by Service and endpoint.
