@@ -103,7 +103,7 @@ func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	if note, err = c.authenticate(ctx); err != nil {
+	if note, err = c.authenticate(); err != nil {
 		return nil, "", err
 	}
 	nodes, err := c.nodes(ctx)

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/oauth2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -16,46 +18,65 @@ import (
 const (
 	// account is the ServiceAccount whose tokens the proxies accept (deploy/fleet).
 	account = "sluice-fleet"
-	// tokenLife is the shortest life of a token that an API server grants. One for a longer command lives tokenRest
-	// longer than the command.
-	tokenLife, tokenRest = 10 * time.Minute, time.Minute
+	// tokenLife is the shortest life of a token that an API server grants. Longer commands get another one.
+	tokenLife = 10 * time.Minute
+	// tokenTime bounds a request for a token.
+	tokenTime = 10 * time.Second
 )
 
-// authenticate gets a token for the proxies, unless there is one: once per command. Without the ServiceAccount, the proxies are asked over
-// HTTP, as without security.inspection. The credentials of the user are for the API server only.
-func (c *cluster) authenticate(ctx context.Context) (note string, err error) {
+// tokens requests tokens for the proxies.
+type tokens struct {
+	api       *rest.RESTClient
+	namespace string
+}
+
+// authenticate makes requests to the proxies contain a token, unless they do already. Without the ServiceAccount, the
+// proxies are asked over HTTP, as without security.inspection. The credentials of the user are for the API server only.
+func (c *cluster) authenticate() (note string, err error) {
 	if c.scheme != "" {
 		return "", nil
 	}
-	life := tokenLife
-	if end, limited := ctx.Deadline(); limited {
-		life = max(life, time.Until(end)+tokenRest)
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		Audiences: []string{inspect.TokenAudience}, ExpirationSeconds: ptr.To(int64(life.Seconds())),
-	}}
-	var made authenticationv1.TokenRequest
-	err = c.api.Post().Namespace(c.flags.proxyNamespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request).Do(ctx).Into(&made)
+	requests := tokens{c.api, c.flags.proxyNamespace}
+	first, err := requests.Token()
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("proxies with security.inspection do not answer without a token for ServiceAccount %s/%s: %v\n", c.flags.proxyNamespace, account, err), nil
+		return fmt.Sprintf("proxies with security.inspection do not answer without a token: %v\n", err), nil
 	case err != nil:
-		return "", fmt.Errorf("request a token for ServiceAccount %s/%s: %w", c.flags.proxyNamespace, account, err)
+		return "", err
 	}
-	c.scheme, c.transport = "https:", bearer{made.Status.Token, c.transport}
+	c.scheme, c.transport = "https:", bearer{oauth2.ReuseTokenSource(first, requests), c.transport}
 	return "", nil
+}
+
+// Token implements oauth2.TokenSource.
+func (t tokens) Token() (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tokenTime)
+	defer cancel()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: []string{inspect.TokenAudience}, ExpirationSeconds: ptr.To(int64(tokenLife.Seconds())),
+	}}
+	var made authenticationv1.TokenRequest
+	err := t.api.Post().Namespace(t.namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request).Do(ctx).Into(&made)
+	if err != nil {
+		return nil, fmt.Errorf("request a token for ServiceAccount %s/%s: %w", t.namespace, account, err)
+	}
+	return &oauth2.Token{AccessToken: made.Status.Token, Expiry: made.Status.ExpirationTimestamp.Time}, nil
 }
 
 // bearer adds the token for the proxies to requests.
 type bearer struct {
-	token string
-	next  http.RoundTripper
+	tokens oauth2.TokenSource
+	next   http.RoundTripper
 }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := b.tokens.Token()
+	if err != nil {
+		return nil, err
+	}
 	r = r.Clone(r.Context())
-	r.Header.Set(inspect.TokenHeader, "Bearer "+b.token)
+	r.Header.Set(inspect.TokenHeader, "Bearer "+token.AccessToken)
 	return b.next.RoundTrip(r)
 }

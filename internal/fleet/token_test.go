@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,13 +28,17 @@ func TestProxiesGetAToken(t *testing.T) {
 			plain.ServeHTTP(w, r)
 		})
 	}
-	s.api.Issue("for the proxies")
+	s.api.Issue("for the proxies", time.Hour)
 	out, err := s.run(t, "status")
 	if err == nil || !strings.Contains(out, "1 of 3 nodes did not answer") || !strings.Contains(out, "unauthorized: Bearer for the proxies") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if n := len(s.api.Asked(apitest.Token)); n != 1 {
 		t.Errorf("%d tokens are requested", n)
+	}
+	s.api.Issue("for the proxies", time.Second) // too short for a request
+	if _, err := s.run(t, "status"); err == nil || len(s.api.Asked(apitest.Token)) < 4 {
+		t.Errorf("%v; a token is not renewed: %d tokens are requested", err, len(s.api.Asked(apitest.Token)))
 	}
 }
 
@@ -42,7 +47,7 @@ func TestWithoutTheRightToATokenProxiesAreAskedInPlainHTTP(t *testing.T) {
 	s := newStand(t, 2)
 	s.api.Reject(apitest.Token, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, account, nil))
 	out, err := s.run(t, "status")
-	if err != nil || !strings.Contains(out, "security.inspection do not answer without a token for ServiceAccount kube-system/sluice-fleet") {
+	if err != nil || !strings.Contains(out, "security.inspection do not answer without a token: request a token for ServiceAccount kube-system/sluice-fleet") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	s.api.Reject(apitest.Token, apierrors.NewInternalError(http.ErrServerClosed))

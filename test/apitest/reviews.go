@@ -5,10 +5,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -23,11 +25,11 @@ const (
 // granted is the user of a token. It has an audience; empty is the API server itself.
 type granted struct{ user, audience string }
 
-// Issue sets the token that requests for one return; empty means that there is no such ServiceAccount.
-func (s *Server) Issue(token string) {
+// Issue sets the token that requests for one return, and its life; empty means that there is no such ServiceAccount.
+func (s *Server) Issue(token string, life time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.issued = token
+	s.issued, s.life = token, life
 }
 
 // Grant gives a token to a user, who may do what the function allows; nil takes the token back. It has an audience, or
@@ -75,7 +77,7 @@ func (s *Server) decide(object runtime.Object) bool {
 			review.Status.Audiences = review.Spec.Audiences
 		}
 	case *authenticationv1.TokenRequest:
-		review.Status.Token = s.issued
+		review.Status.Token, review.Status.ExpirationTimestamp = s.issued, metav1.NewTime(time.Now().Add(s.life))
 		return s.issued != ""
 	case *authorizationv1.SubjectAccessReview:
 		allows := s.rights[review.Spec.User]

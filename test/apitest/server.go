@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -40,8 +41,9 @@ type Server struct {
 	events   []*eventsv1.Event
 	// tokens are users by their token, rights what each user may do.
 	tokens map[string]granted
-	// issued is the token that a TokenRequest returns.
+	// issued is the token that a TokenRequest returns, and life is how long it is valid.
 	issued string
+	life   time.Duration
 	rights map[string]func(*authorizationv1.NonResourceAttributes) bool
 	// lagging is the state of the watch cache, if that is behind the store; otherwise nil.
 	lagging *store
