@@ -51,7 +51,7 @@ func (s *server) servers() (all []*web.Server) {
 func (s *server) inspectionServer(address string) *web.Server {
 	return web.NewServer(web.ServerConfig{
 		Name: "inspection address " + address, Address: address, Log: s.log,
-		Handler: s.protection.inspection.questions(inspect.Remote(s.options.Version, s.answers, s.options.Sluice.Inspection.Flows)), TLS: s.protection.inspection.tls(),
+		Handler: s.protection.inspection.questions(inspect.Remote(s.options.Version, s.answers, s.options.Sluice.Security.Inspection)), TLS: s.protection.inspection.tls(),
 		Failed: func(err error) {
 			if tell, _ := s.reports.repeated.Failed("inspection server"); tell {
 				s.log.Error("inspection server failed; retrying", zap.String("address", address), zap.Error(err),

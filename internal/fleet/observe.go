@@ -50,7 +50,7 @@ as sluice observe does on each node. The records of all nodes are merged as they
 their order is not exact. Without a Service, all namespaces or that of -n are shown, and at
 most 64 nodes are observed unless --all or --node is given.
 
-The proxies need inspection.flows. While the command runs, the kernel of each node announces
+The proxies need security.inspection. While the command runs, the kernel of each node announces
 every connection to the proxy; see docs/traffic.md.`,
 		Example: "  kubectl sluice observe svc/web -n shop\n  kubectl sluice observe --verdict refused,dropped --node worker-7 -o json",
 		Args:    cobra.MaximumNArgs(1),

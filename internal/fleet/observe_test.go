@@ -113,7 +113,7 @@ func TestObserveEndsWithoutNodes(t *testing.T) {
 	if err == nil || err.Error() != "none of 2 nodes can be observed" {
 		t.Errorf("%v", err)
 	}
-	wants(t, out, "not observed any more: records of connections are disabled; set inspection.flows")
+	wants(t, out, "not observed any more: records of connections contain addresses of clients and require security.inspection")
 	if _, err := s.run(t, "observe", "--node", "nowhere"); err == nil || err.Error() != "no node nowhere" {
 		t.Errorf("%v", err)
 	}

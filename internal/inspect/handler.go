@@ -73,8 +73,8 @@ const parameterBrief = "brief"
 const remoteFlowsMax = 4
 
 // Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
-// connections, which have the addresses of clients. Flows adds the records of connections, which have them, too. It has
-// separate places, so other hosts do not take those of the local socket.
+// connections, which have the addresses of clients. Flows adds the records of connections, for an address with
+// authorization. It has separate places, so other hosts do not take those of the local socket.
 func Remote(version string, source Source, flows bool) http.Handler {
 	mux, all := http.NewServeMux(), Handler(version, source)
 	for _, path := range []string{PathStatus, PathServices, PathService, PathTop, PathExplain, PathGone} {
@@ -85,7 +85,7 @@ func Remote(version string, source Source, flows bool) http.Handler {
 		w.Header().Set(headerVersion, version)
 		w.Header().Set(headerAPI, Version)
 		if !flows {
-			fail(w, http.StatusForbidden, "records of connections are disabled; set inspection.flows (--sluice-inspection-flows)")
+			fail(w, http.StatusForbidden, "records of connections contain addresses of clients and require security.inspection (--sluice-security-inspection)")
 			return
 		}
 		select {

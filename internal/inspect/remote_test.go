@@ -45,7 +45,7 @@ func TestOtherHostsAreAnsweredLess(t *testing.T) {
 func TestRecordsForOtherHosts(t *testing.T) {
 	none := func(*FlowEvent) error { return nil }
 	c := remote(t, Remote("v1", &stand{}, false))
-	if err := c.Observe(t.Context(), FlowQuery{}, func() {}, none); !Refused(err) || !strings.Contains(err.Error(), "inspection.flows") {
+	if err := c.Observe(t.Context(), FlowQuery{}, func() {}, none); !Refused(err) || !strings.Contains(err.Error(), "security.inspection") {
 		t.Errorf("%v", err)
 	}
 	source := &stand{hold: make(chan struct{})}

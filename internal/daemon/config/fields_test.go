@@ -196,7 +196,6 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.waves.lease", def: "kube-system/sluice-configuration", set: "ns/name", wrong: map[string]string{"name": `: "name": must be the namespace and the name of a Lease, like kube-system/sluice-configuration`, "a/b/c": `: "a/b/c": must be the namespace and the name of a Lease, like kube-system/sluice-configuration`}},
 	{field: "SluiceConfiguration.waves.settle", def: "30s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
 	{field: "SluiceConfiguration.waves.window", def: "3m0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
-	{field: "SluiceConfiguration.inspection.flows", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.inspection.bindAddress", set: "0.0.0.0:10253", wrong: map[string]string{"10253": `: 10253: ` + wantText, "0.0.0.0": `: "0.0.0.0": ` + wantAddress}},
 	{field: "SluiceConfiguration.security.certFile", set: "/etc/tls/tls.crt",
 		wrong: map[string]string{"tls.crt": `: "tls.crt": must be an absolute path of a PEM file`}},

@@ -234,7 +234,6 @@ var flagCases = []flagCase{
 	{name: "sluice-waves-window", def: "3m0s", set: "1s", field: "SluiceConfiguration.waves.window", want: "1s", precedence: wins, wrong: map[string]string{
 		"0s": `--sluice-waves-window 0s: must be more than 0`}},
 	{name: "sluice-security-inspection", def: "false", set: "true", field: "SluiceConfiguration.security.inspection", want: "true", precedence: wins},
-	{name: "sluice-inspection-flows", def: "false", set: "true", field: "SluiceConfiguration.inspection.flows", want: "true", precedence: wins},
 	{name: "sluice-inspection-bind-address", set: "0.0.0.0:10253", field: "SluiceConfiguration.inspection.bindAddress", want: "0.0.0.0:10253", precedence: wins,
 		wrong: map[string]string{"10253": `--sluice-inspection-bind-address "10253": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,

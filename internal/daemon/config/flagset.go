@@ -255,7 +255,6 @@ func (f *Flags) bindSluice() {
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve the web UI at /ui/ on the metrics address (without authentication unless security is on)")
 	f.text(&s.Inspection.BindAddress, "sluice-inspection-bind-address", p+"inspection.bindAddress",
 		"address at which the proxy answers kubectl sluice (without authentication unless security.inspection is set); empty disables it")
-	f.flag(&s.Inspection.Flows, "sluice-inspection-flows", p+"inspection.flows", "let kubectl sluice observe read records of connections, with addresses of clients")
 	f.text(&s.Healthz.ProbeAddress, "sluice-healthz-probe-address", p+"healthz.probeAddress",
 		"address at which the health server answers in addition to healthzBindAddress, for probes of the kubelet; empty disables it")
 	f.text(&s.Reload, "sluice-reload", p+"reload", "when a changed configuration file is applied: immediately, waves (first on one node) or off")

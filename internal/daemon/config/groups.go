@@ -42,7 +42,7 @@ var headings = []heading{
 	{"Health, metrics and inspection", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "profiling",
 		"show-hidden-metrics-for-version", "sluice-metrics-services-max", "sluice-metrics-hosts", "sluice-self-test", "sluice-healthz-endpoints", "sluice-healthz-probe-address", "sluice-ui",
 		"sluice-security-cert-file", "sluice-security-key-file", "sluice-security-self-signed", "sluice-security-client-ca-file",
-		"sluice-security-authorization", "sluice-security-inspection", "sluice-inspection-bind-address", "sluice-inspection-flows", "sluice-tracing-endpoint",
+		"sluice-security-authorization", "sluice-security-inspection", "sluice-inspection-bind-address", "sluice-tracing-endpoint",
 		"sluice-tracing-sampling-rate-per-million", "sluice-tracing-slow-threshold", "socket", "sluice-socket"}},
 	{"Logs", []string{"v", "log-level", "log-format", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},
 	{"Process", []string{"feature-gates", "oom-score-adj", "sluice-state-dir", "sluice-reload", "sluice-waves-lease", "sluice-waves-settle",

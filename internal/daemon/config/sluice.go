@@ -364,9 +364,6 @@ type InspectionConfiguration struct {
 	// BindAddress is the IP address and port at which the proxy answers kubectl sluice, without authentication unless
 	// security.inspection is set. Empty disables it. Default: empty.
 	BindAddress string `json:"bindAddress"`
-	// Flows lets kubectl sluice observe read records of connections there. They contain addresses of clients. Default:
-	// false.
-	Flows bool `json:"flows"`
 }
 
 // StateConfiguration is about state besides the rules that outlives the process.
