@@ -36,10 +36,14 @@ func TestRollout(t *testing.T) {
 
 	p.set(t, good, bad)
 	p.await(t, "going back to the previous one", 1, p.settle+time.Minute)
-	if lease := p.lease(t); lease.Annotations["sluice.dev/configuration-result"] != "bad" ||
-		!strings.Contains(lease.Annotations["sluice.dev/configuration-reason"], "192.0.2.1:10249") {
-		t.Errorf("the result is %v", lease.Annotations)
-	}
+	harness.Eventually(t, changeMax, "the Lease has the result", func(context.Context) error {
+		lease := p.lease(t)
+		if lease.Annotations["sluice.dev/configuration-result"] != "bad" ||
+			!strings.Contains(lease.Annotations["sluice.dev/configuration-reason"], "192.0.2.1:10249") {
+			return fmt.Errorf("the result is %v", lease.Annotations)
+		}
+		return nil
+	})
 	took := p.await(t, "changed configuration is not applied", len(p.nodes), p.settle+2*time.Minute)
 	time.Sleep(p.window) // a good one would have reached all
 	reached := p.with(t, `"configuration changed"`)
