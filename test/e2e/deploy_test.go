@@ -31,7 +31,7 @@ var variants = []variant{{"nftables", ""}, {"iptables", "nft"}, {"iptables", "le
 
 // install does what docs/install.md asks of an operator: it puts the address of the API server and
 // the pods' addresses in, and applies. It returns the DaemonSet as the server stores it.
-func install(t *testing.T, c *harness.Cluster, v variant) *appsv1.DaemonSet {
+func install(t *testing.T, server *harness.APIServer, v variant) *appsv1.DaemonSet {
 	t.Helper()
 	all, err := harness.ReadManifests("deploy/install.yaml")
 	if err != nil {
@@ -39,10 +39,10 @@ func install(t *testing.T, c *harness.Cluster, v variant) *appsv1.DaemonSet {
 	}
 	for _, object := range all {
 		if object.GetKind() == "ConfigMap" {
-			configure(t, c, v, object.Object["data"].(map[string]any))
+			configure(t, server, v, object.Object["data"].(map[string]any))
 		}
 	}
-	stored, err := c.Server.Apply(t.Context(), all)
+	stored, err := server.Apply(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +53,13 @@ func install(t *testing.T, c *harness.Cluster, v variant) *appsv1.DaemonSet {
 	return daemonSet
 }
 
-func configure(t *testing.T, c *harness.Cluster, v variant, data map[string]any) {
+func configure(t *testing.T, server *harness.APIServer, v variant, data map[string]any) {
 	t.Helper()
 	kubeconfig := data["kubeconfig.conf"].(string)
 	if !strings.Contains(kubeconfig, placeholder) {
 		t.Fatalf("the kubeconfig does not contain %s", placeholder)
 	}
-	data["kubeconfig.conf"] = strings.ReplaceAll(kubeconfig, placeholder, "https://"+c.Server.Address().String())
+	data["kubeconfig.conf"] = strings.ReplaceAll(kubeconfig, placeholder, "https://"+server.Address().String())
 	config, err := harness.EditConfig(data["config.conf"].(string), func(fields map[string]any) {
 		fields["mode"] = v.mode
 		fields["clusterCIDR"] = harness.PodCIDRs
@@ -71,9 +71,9 @@ func configure(t *testing.T, c *harness.Cluster, v variant, data map[string]any)
 	if err != nil {
 		t.Fatal(err)
 	}
+	config += "waves: {settle: 1s, window: 1s}\n" // the second document is the last one
 	if v.programs != "" {
-		config += "---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n" +
-			fmt.Sprintf("iptables: {variant: %s}\n", v.programs)
+		config += fmt.Sprintf("iptables: {variant: %s}\n", v.programs)
 	}
 	data["config.conf"] = config
 }
@@ -105,7 +105,7 @@ func TestInstalledPodServes(t *testing.T) {
 
 func testInstalledPod(t *testing.T, v variant) {
 	c := harness.NewCluster(t)
-	spec := install(t, c, v).Spec.Template.Spec
+	spec := install(t, c.Server, v).Spec.Template.Spec
 	pod := c.NewPod(deployedIn, spec)
 	proxy := startPod(t, pod, spec.Containers[0])
 	clients := []*harness.Host{c.X, c.P1, c.N1}
@@ -185,7 +185,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 		"NET_RAW":   {"iptables", "legacy"},
 	}
 	c := harness.NewCluster(t)
-	given := install(t, c, variants[0]).Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
+	given := install(t, c.Server, variants[0]).Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
 	if len(given) != len(needs) {
 		t.Errorf("capabilities %v, and reasons for %d", given, len(needs))
 	}
@@ -195,7 +195,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			if !known {
 				t.Fatal("no reason for it")
 			}
-			proxy, err := c.NewPod(deployedIn, without(install(t, c, v), capability)).Start()
+			proxy, err := c.NewPod(deployedIn, without(install(t, c.Server, v), capability)).Start()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +207,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 	}
 	for _, v := range variants[:2] {
 		t.Run(v.String()+" without NET_RAW", func(t *testing.T) {
-			spec := without(install(t, c, v), "NET_RAW")
+			spec := without(install(t, c.Server, v), "NET_RAW")
 			proxy := startPod(t, c.NewPod(deployedIn, spec), spec.Containers[0])
 			if err := proxy.Stop(); err != nil {
 				t.Error(err)
@@ -236,7 +236,7 @@ func TestInstalledPodAppliesChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := install(t, c, variants[0]).Spec.Template.Spec
+	spec := install(t, c.Server, variants[0]).Spec.Template.Spec
 	pod := c.NewPod(deployedIn, spec)
 	proxy := startPod(t, pod, spec.Containers[0])
 	change := func(from, to string) {

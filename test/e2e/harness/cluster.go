@@ -100,16 +100,18 @@ func (c *Cluster) awaitOwnService() {
 // test itself said in the 8,000 characters that hack/summary.py shows.
 const shownMax = 8
 
+func (c *Cluster) end(p *netns.Daemon) { end(c.t, p) }
+
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
-func (c *Cluster) end(p *netns.Daemon) {
+func end(t testing.TB, p *netns.Daemon) {
 	if p == nil {
 		return
 	}
 	if err := p.Kill(); err != nil {
-		c.t.Error(err)
+		t.Error(err)
 	}
-	if c.t.Failed() {
-		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.LogFile(), p.Tail(shownMax))
+	if t.Failed() {
+		t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.LogFile(), p.Tail(shownMax))
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -29,10 +31,20 @@ var containerBinary = sync.OnceValues(func() (string, error) {
 // accountFolder is where a pod finds the credentials of its service account.
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Pod is a pod of the host's network on node N1. The kubelet is played by this package: it puts the
-// volumes in place and runs the containers, each confined as its securityContext says.
+// Kubelet puts the volumes of a node's pods in place and runs their containers, each confined as its
+// securityContext says. All pods are in the host's network.
+type Kubelet struct {
+	T      testing.TB
+	Server *APIServer
+	Client kubernetes.Interface
+	Node   *Host
+	// Root stands for the host's root directory, and Logs is for one log file per start of a container.
+	Root, Logs string
+}
+
+// Pod is a pod of a [Kubelet].
 type Pod struct {
-	c       *Cluster
+	k       *Kubelet
 	spec    corev1.PodSpec
 	ns      string
 	volumes map[string]string // directories and files of this machine, by the volume's name
@@ -40,25 +52,32 @@ type Pod struct {
 	starts  int
 }
 
-// NewPod prepares a pod of a template: its ConfigMaps, a token of its service account, and the
-// directories of the host, of which it gets its own.
+// NewPod prepares a pod of a template on node N1, with separate directories of the host.
 func (c *Cluster) NewPod(namespace string, spec corev1.PodSpec) *Pod {
 	c.t.Helper()
-	p := &Pod{c: c, spec: spec, ns: namespace, volumes: map[string]string{}, account: c.t.TempDir()}
-	if err := errors.Join(p.prepareAccount(c.t.Context()), p.prepareVolumes(c.t.Context())); err != nil {
+	k := &Kubelet{T: c.t, Server: c.Server, Client: c.Client, Node: c.N1, Root: c.t.TempDir(), Logs: c.logs}
+	p, err := k.NewPod(c.t.Context(), namespace, spec)
+	if err != nil {
 		c.t.Fatal(err)
 	}
 	return p
 }
 
+// NewPod prepares a pod of a template: its ConfigMaps, a token of its service account, and the
+// directories of the host.
+func (k *Kubelet) NewPod(ctx context.Context, namespace string, spec corev1.PodSpec) (*Pod, error) {
+	p := &Pod{k: k, spec: spec, ns: namespace, volumes: map[string]string{}, account: k.T.TempDir()}
+	return p, errors.Join(p.prepareAccount(ctx), p.prepareVolumes(ctx))
+}
+
 func (p *Pod) prepareAccount(ctx context.Context) error {
 	request := &authenticationv1.TokenRequest{}
-	token, err := p.c.Client.CoreV1().ServiceAccounts(p.ns).
+	token, err := p.k.Client.CoreV1().ServiceAccounts(p.ns).
 		CreateToken(ctx, p.spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("token of service account %s: %w", p.spec.ServiceAccountName, err)
 	}
-	ca, err := os.ReadFile(filepath.Join(p.c.Server.dir, "credentials", "ca.crt"))
+	ca, err := os.ReadFile(filepath.Join(p.k.Server.dir, "credentials", "ca.crt"))
 	return errors.Join(err,
 		os.WriteFile(filepath.Join(p.account, "token"), []byte(token.Status.Token), 0o644),
 		os.WriteFile(filepath.Join(p.account, "ca.crt"), ca, 0o644),
@@ -66,15 +85,14 @@ func (p *Pod) prepareAccount(ctx context.Context) error {
 }
 
 func (p *Pod) prepareVolumes(ctx context.Context) error {
-	host := p.c.t.TempDir()
 	for _, v := range p.spec.Volumes {
 		switch {
 		case v.ConfigMap != nil:
-			object, err := p.c.Client.CoreV1().ConfigMaps(p.ns).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+			object, err := p.k.Client.CoreV1().ConfigMaps(p.ns).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			dir := p.c.t.TempDir()
+			dir := p.k.T.TempDir()
 			for key, text := range object.Data {
 				if err := os.WriteFile(filepath.Join(dir, key), []byte(text), 0o644); err != nil {
 					return err
@@ -82,7 +100,7 @@ func (p *Pod) prepareVolumes(ctx context.Context) error {
 			}
 			p.volumes[v.Name] = dir
 		case v.HostPath != nil:
-			path, err := hostPath(host, v.HostPath)
+			path, err := hostPath(p.k.Root, v.HostPath)
 			if err != nil {
 				return err
 			}
@@ -122,7 +140,7 @@ func hostPath(host string, v *corev1.HostPathVolumeSource) (string, error) {
 // Start runs the init containers, one after the other, each of which must end with status 0, and
 // starts the only container. It is killed at the end of the test.
 func (p *Pod) Start() (*Proxy, error) {
-	p.c.t.Helper()
+	p.k.T.Helper()
 	p.starts++
 	for _, container := range p.spec.InitContainers {
 		if err := p.Run(container); err != nil {
@@ -136,13 +154,13 @@ func (p *Pod) Start() (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.c.t.Cleanup(func() { p.c.end(process) })
+	p.k.T.Cleanup(func() { end(p.k.T, process) })
 	return &Proxy{process}, nil
 }
 
 // Run runs a container with the volumes of the pod to its end, which must be status 0.
 func (p *Pod) Run(container corev1.Container) error {
-	p.c.t.Helper()
+	p.k.T.Helper()
 	process, err := p.run(container)
 	if err != nil {
 		return err
@@ -162,12 +180,12 @@ func (p *Pod) run(container corev1.Container) (*netns.Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", container.Name, err)
 	}
-	file := filepath.Join(p.c.t.TempDir(), container.Name+".json")
+	file := filepath.Join(p.k.T.TempDir(), container.Name+".json")
 	if err := spec.Write(file); err != nil {
 		return nil, err
 	}
-	log := filepath.Join(p.c.logs, fmt.Sprintf("pod-%d-%s.log", p.starts, container.Name))
-	return netns.StartDaemon(p.c.N1.Namespace, log, exec.Command(runtime, file))
+	log := filepath.Join(p.k.Logs, fmt.Sprintf("pod-%d-%s.log", p.starts, container.Name))
+	return netns.StartDaemon(p.k.Node.Namespace, log, exec.Command(runtime, file))
 }
 
 // confined translates a container for the program that runs it.
@@ -178,7 +196,7 @@ func (p *Pod) confined(container corev1.Container) (sandbox.Spec, error) {
 	}
 	// What the image of `make image` has.
 	s := sandbox.Spec{
-		Root:   p.c.t.TempDir(),
+		Root:   p.k.T.TempDir(),
 		Env:    []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Mounts: []sandbox.Mount{{Source: sluice, Target: "/opt/sluice/sluice", ReadOnly: true}},
 	}
@@ -193,7 +211,7 @@ func (p *Pod) confined(container corev1.Container) (sandbox.Spec, error) {
 			if v.ValueFrom.FieldRef == nil || v.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
 				return sandbox.Spec{}, fmt.Errorf("environment variable %s: only spec.nodeName is known here", v.Name)
 			}
-			values[v.Name] = NodeName
+			values[v.Name] = p.k.Node.Name()
 		}
 		s.Env = append(s.Env, v.Name+"="+values[v.Name])
 	}
@@ -232,7 +250,7 @@ func privileges(s *sandbox.Spec, from *corev1.SecurityContext) error {
 // Probe asks what the kubelet would ask.
 func (p *Pod) Probe(ctx context.Context, probe *corev1.Probe) error {
 	get := probe.HTTPGet
-	page, err := p.c.N1.Get(ctx, "http://"+net.JoinHostPort(get.Host, get.Port.String())+get.Path)
+	page, err := p.k.Node.Get(ctx, "http://"+net.JoinHostPort(get.Host, get.Port.String())+get.Path)
 	if err == nil && (page.Status < http.StatusOK || page.Status >= http.StatusBadRequest) {
 		err = fmt.Errorf("status %d: %s", page.Status, page.Body)
 	}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// envNodes is the number of nodes of TestRollout and TestReleaseThatNeverWrites.
+const envNodes = "SLUICE_E2E_NODES"
+
+// pool is a number of nodes with one ConfigMap, each with its own kernel rules and Sluice.
+type pool struct {
+	network *netns.Network
+	client  kubernetes.Interface
+	config  *harness.ConfigMap
+	server  *harness.APIServer
+	logs    string
+	nodes   []string
+	// settle and window are those of the configuration.
+	settle, window time.Duration
+}
+
+// newPool makes the network, the API server and its objects, with count nodes unless envNodes is set.
+func newPool(t *testing.T, count int) *pool {
+	t.Helper()
+	settle := 5 * time.Second
+	if text := os.Getenv(envNodes); text != "" {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count = number
+	}
+	if count > 50 {
+		settle = 20 * time.Second // the pauses between requests follow it
+	}
+	p := &pool{config: harness.NewConfigMap(t.TempDir()), logs: t.ArtifactDir(), settle: settle, window: 2 * settle}
+	const hub, api = "hub", "api"
+	plan := netns.Plan{Cables: []netns.Cable{
+		{Router: hub, Leaf: api, Port: api, AtRouter: netns.Prefixes("10.30.0.1/24"), AtLeaf: netns.Prefixes("10.30.0.2/24")},
+	}}
+	at := netip.MustParseAddr("10.31.0.0")
+	for i := range count {
+		router := at.Next()
+		leaf := router.Next()
+		name := fmt.Sprintf("node-%03d", i)
+		p.nodes = append(p.nodes, name)
+		plan.Cables = append(plan.Cables, netns.Cable{Router: hub, Leaf: name, Port: fmt.Sprintf("n%d", i),
+			AtRouter: []netip.Prefix{netip.PrefixFrom(router, 30)}, AtLeaf: []netip.Prefix{netip.PrefixFrom(leaf, 30)}})
+		at = leaf.Next().Next()
+	}
+	var err error
+	if p.network, err = netns.Build(plan); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.server, err = harness.NewAPIServer(p.network.Hosts[api], netip.MustParseAddrPort("10.30.0.2:6443"), filepath.Join(t.TempDir(), "control-plane"), p.logs)
+	if err == nil {
+		err = p.server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	if p.client, err = p.server.Client(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// create makes the Nodes, and what deploy/base has for the Lease.
+func (p *pool) create(ctx context.Context) error {
+	meta := metav1.ObjectMeta{Name: rolloutLease, Namespace: metav1.NamespaceSystem}
+	_, err := p.client.CoordinationV1().Leases(meta.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, err1 := p.client.RbacV1().Roles(meta.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{rolloutLease}, Verbs: []string{"get", "update"},
+	}}}, metav1.CreateOptions{})
+	_, err2 := p.client.RbacV1().RoleBindings(meta.Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rolloutLease},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-proxy"}},
+	}, metav1.CreateOptions{})
+	err = errors.Join(err, err1, err2)
+	for _, name := range p.nodes {
+		_, err1 := p.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}, metav1.CreateOptions{})
+		err = errors.Join(err, err1)
+	}
+	return err
+}
+
+// shows checks that a page of a node contains a text.
+func (p *pool) shows(ctx context.Context, name, url, text string) error {
+	page, err := (&harness.Host{Namespace: p.network.Hosts[name]}).Get(ctx, url)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if !strings.Contains(page.Body, text) {
+		return fmt.Errorf("%s: no %q at %s", name, text, url)
+	}
+	return nil
+}
+
+// createService makes a Service with one pod, which all nodes reach, and returns its address.
+func (p *pool) createService(t *testing.T) netip.AddrPort {
+	t.Helper()
+	pod := netip.MustParseAddrPort("10.30.0.2:8080") // on the cable to the API server
+	if err := p.network.Serve("web", "api", pod); err != nil {
+		t.Fatal(err)
+	}
+	service, err := p.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(int32(pod.Port()))}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{pod.Addr().String()}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(pod.Port()))}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 80)
+}
