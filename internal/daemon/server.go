@@ -170,7 +170,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Proxy: s.proxy, Backend: s.backend, Feed: s.feed, Metrics: s.reports.metrics, Monitor: s.reports.monitor,
 		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
-	s.answers.Memory = s.life.events
+	s.answers.Memory, s.answers.Hash = s.life.events, s.reports.loaded.Load().Hash
 	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy)
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err

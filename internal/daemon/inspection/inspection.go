@@ -72,6 +72,8 @@ type Inspection struct {
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
 	Usage *usage.Recorder
+	// Hash identifies the configuration.
+	Hash string
 	// Memory remembers events.
 	Memory *events.Memory
 	// Started is when the process began.
@@ -113,12 +115,13 @@ func (i *Inspection) Events() *inspect.EventList {
 
 // Status returns the state of the proxy.
 func (i *Inspection) Status() inspect.Status {
+	tests := i.SelfTest.Results() // before the report, which has the findings of these results
 	report := i.Monitor.Report()
 	made := inspect.Status{
 		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
 		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
-		ConfigurationHash: i.Options.Hash(),
+		ConfigurationHash: i.Hash,
 		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
 		Services:          max(0, i.Proxy.Services()), Healthy: report.Healthy(),
 		Domains: []inspect.Domain{}, Findings: []inspect.Finding{}, Activity: i.activity(),
@@ -145,7 +148,7 @@ func (i *Inspection) Status() inspect.Status {
 			}
 		}
 	}
-	for family, r := range i.SelfTest.Results() {
+	for family, r := range tests {
 		if r.At.IsZero() {
 			continue
 		}
