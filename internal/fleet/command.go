@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,14 +15,15 @@ import (
 
 // flags are those of all commands.
 type flags struct {
-	kubeconfig, context, namespace   string
-	proxyNamespace, selector, output string
-	port                             uint16
-	parallel                         int
-	nodeTimeout                      time.Duration
-	version                          string
-	errors                           io.Writer
-	tally                            *tally
+	inspect.Output
+	kubeconfig, context, namespace string
+	proxyNamespace, selector       string
+	port                           uint16
+	parallel                       int
+	nodeTimeout                    time.Duration
+	version                        string
+	errors                         io.Writer
+	tally                          *tally
 }
 
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
@@ -78,7 +80,8 @@ func (f *flags) bind(cmd *cobra.Command) {
 	s.Uint16Var(&f.port, "port", 10253, "port of inspection.bindAddress")
 	s.IntVar(&f.parallel, "parallel", 64, fmt.Sprintf("number of nodes that are asked at a time, at most %d", parallelMax))
 	s.DurationVar(&f.nodeTimeout, "node-timeout", 10*time.Second, "how long one node may take to answer")
-	s.StringVarP(&f.output, "output", "o", "", "format of the output: "+strings.Join(inspect.Outputs, ", ")+" (default: a table)")
+	s.StringVarP(&f.Format, "output", "o", "", "format of the output: "+strings.Join(inspect.Outputs, ", ")+" (default: a table)")
+	s.BoolVar(&f.NoHeaders, "no-headers", false, "print tables without headers")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.errors = cmd.ErrOrStderr()
@@ -89,8 +92,14 @@ func (f *flags) bind(cmd *cobra.Command) {
 	}
 }
 
+// bindSort adds the flags of lists.
+func (f *flags) bindSort(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.SortBy, "sort-by", "", "sort by a column or a JSONPath; numbers in descending order")
+	cmd.Flags().BoolVar(&f.Reverse, "reverse", false, "reverse the order of --sort-by")
+}
+
 func (f *flags) check() error {
-	err := (&inspect.Output{Format: f.output}).Check()
+	err := f.Check()
 	switch {
 	case err != nil:
 		return misused("--%w", err)
@@ -117,16 +126,14 @@ func (f *flags) show(cmd *cobra.Command, r report, err error) error {
 	if err != nil {
 		return err
 	}
-	err = f.print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.output == "wide") })
+	err = f.Print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.Wide()) })
+	if errors.As(err, new(inspect.SortError)) {
+		return misused("%w", err)
+	}
 	if err != nil {
 		return err
 	}
 	return r.verdict()
-}
-
-// print prints an answer in the wanted format; table prints it for people.
-func (f *flags) print(to io.Writer, report any, table func(io.Writer) error) error {
-	return (&inspect.Output{Format: f.output}).Print(to, report, table)
 }
 
 // arguments rejects another number of arguments than these.

@@ -182,3 +182,25 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("%v, %+v after %v", err, report, time.Since(began))
 	}
 }
+
+// TestReportsAreLists: the formats of kubectl see the nodes of a report as the items of a list.
+func TestReportsAreLists(t *testing.T) {
+	s := newStand(t, 3)
+	for format, want := range map[string]string{
+		"name":                         "node-0002\nnode-0001\nnode-0000\n",
+		"custom-columns=N:.node":       "node-0002\nnode-0001\nnode-0000\n",
+		"jsonpath={.nodes[*].node}":    "node-0002 node-0001 node-0000",
+		"jsonpath={.kind}/{.versions}": `StatusReport/{"v0.1.0":3}`,
+	} {
+		out, err := s.run(t, "status", "--sort-by", "node", "--reverse", "--no-headers", "-o", format)
+		if err != nil || out != want {
+			t.Errorf("%s: %v\n%q, want %q", format, err, out, want)
+		}
+	}
+	if out, err := s.run(t, "status", "--sort-by", ".node", "--reverse", "--no-headers"); err != nil || !strings.HasPrefix(out, "node-0002 ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := s.run(t, "status", "--sort-by", "weather"); err == nil || !strings.Contains(err.Error(), "or a column: NODE, ") {
+		t.Errorf("%v", err)
+	}
+}

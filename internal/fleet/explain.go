@@ -41,7 +41,7 @@ needs none.`,
 			if err != nil {
 				return err
 			}
-			return f.print(cmd.OutOrStdout(), answer, answer.Print)
+			return f.Print(cmd.OutOrStdout(), answer, answer.Print)
 		},
 	}
 }

@@ -177,8 +177,8 @@ func (f *flags) printMerged(to io.Writer, nodes []proxy, merged <-chan nodeFlow,
 	for _, p := range nodes {
 		width = max(width, len(p.node))
 	}
-	table := f.output != "json" && f.output != "yaml"
-	if table {
+	table := f.Table()
+	if table && !f.NoHeaders {
 		fmt.Fprintf(to, "%-*s  ", width, "NODE")
 		if err := inspect.PrintFlowHeads(to); err != nil {
 			return err
@@ -204,13 +204,13 @@ func (f *flags) printMerged(to io.Writer, nodes []proxy, merged <-chan nodeFlow,
 
 func (f *flags) printFlow(to io.Writer, e *nodeFlow, width int, table bool) error {
 	switch {
-	case f.output == "json": // one line each
+	case f.Format == "json": // one line each
 		return json.NewEncoder(to).Encode(e)
 	case !table:
 		fmt.Fprintln(to, "---")
 	}
-	return f.print(to, e, func(to io.Writer) error {
+	return f.Print(to, e, func(to io.Writer) error {
 		fmt.Fprintf(to, "%-*s  ", width, e.Node)
-		return e.Print(to, f.output == "wide")
+		return e.Print(to, f.Wide())
 	})
 }

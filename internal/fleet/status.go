@@ -33,6 +33,7 @@ the delay of endpoint changes, and findings. Nodes with problems come first.`,
 			return f.show(cmd, report, err)
 		},
 	}
+	f.bindSort(cmd)
 	cmd.Flags().BoolVar(&problems, "problems", false, "leave out nodes without problems")
 	return cmd
 }

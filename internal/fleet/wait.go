@@ -94,7 +94,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	if report == nil {
 		return err
 	}
-	if printed := f.print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.output == "wide") }); printed != nil {
+	if printed := f.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.Wide()) }); printed != nil {
 		return printed
 	}
 	if report.Applied < enough(report.Total) {
@@ -144,7 +144,7 @@ func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error 
 		fmt.Fprintln(cmd.ErrOrStderr(), note)
 	}
 	report := c.untilGone(ctx, all, at)
-	if err := f.print(cmd.OutOrStdout(), report, report.Print); err != nil {
+	if err := f.Print(cmd.OutOrStdout(), report, report.Print); err != nil {
 		return err
 	}
 	return report.Err(w.timeout)

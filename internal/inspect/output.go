@@ -217,10 +217,20 @@ func describe(object map[string]any, kind string) {
 	}
 }
 
+// listIn returns the field with the items of a list: those of a report about all nodes are nodes.
+func listIn(object map[string]any) (field string, items []any) {
+	for _, field := range []string{"items", "nodes"} {
+		if items, isList := object[field].([]any); isList {
+			return field, items
+		}
+	}
+	return "", nil
+}
+
 // itemsOf returns the items of a list, or the object itself.
 func itemsOf(object map[string]any) (all []map[string]any) {
-	items, isList := object["items"].([]any)
-	if !isList {
+	field, items := listIn(object)
+	if field == "" {
 		return []map[string]any{object}
 	}
 	for _, item := range items {
@@ -233,7 +243,10 @@ func itemsOf(object map[string]any) (all []map[string]any) {
 
 // nameOf returns the name of an object with its namespace, or nothing.
 func nameOf(object map[string]any) string {
-	name, _ := object["name"].(string)
+	name, named := object["name"].(string)
+	if !named {
+		name, _ = object["node"].(string)
+	}
 	if namespace, _ := object["namespace"].(string); namespace != "" && name != "" {
 		name = namespace + "/" + name
 	}

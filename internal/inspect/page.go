@@ -52,7 +52,7 @@ type SortError struct{ error }
 
 // sort sorts the items of an object, and remembers the order of the rows for the table.
 func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
-	items, isList := object["items"].([]any)
+	field, items := listIn(object)
 	var keys, known []string
 	if by := p.out.SortBy; strings.ContainsAny(by, ".{") {
 		path, err := parsePath(by)
@@ -91,12 +91,12 @@ func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
 		}
 		return compareCells(keys[a], keys[b])
 	})
-	if isList && len(items) == len(keys) {
+	if field != "" && len(items) == len(keys) {
 		sorted := make([]any, len(items))
 		for i, at := range p.order {
 			sorted[i] = items[at]
 		}
-		object["items"] = sorted
+		object[field] = sorted
 	}
 	return nil
 }
