@@ -118,5 +118,8 @@ func portOf(of *corev1.Service, text string) (*corev1.ServicePort, error) {
 		}
 		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.Port))
 	}
+	if text == "" {
+		return nil, misused("Service %s has several ports: append :PORT to its name, one of %s", of.Name, strings.Join(names, ", "))
+	}
 	return nil, fmt.Errorf("port %q: Service %s has the ports %s", text, of.Name, strings.Join(names, ", "))
 }
