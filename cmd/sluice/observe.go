@@ -31,8 +31,8 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 		Example: "  sluice observe shop/web\n  sluice observe -n shop --verdict refused,dropped\n  sluice observe --client 10.244.1.0/24 --for 1m -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := flags.check()
-			if err == nil && !flags.Table() && flags.Format != "json" && flags.Format != "yaml" {
-				err = setup.UsageError{Err: fmt.Errorf("--output %q: must be wide, json or yaml, because the answer has no end", flags.Format)}
+			if unending := flags.CheckStream(); err == nil && unending != nil {
+				err = setup.UsageError{Err: fmt.Errorf("--%w", unending)}
 			}
 			name, namespace := "", flags.namespace
 			if service != "" {

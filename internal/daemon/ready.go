@@ -146,7 +146,7 @@ func (r *readiness) record(names []string) error {
 	return os.Rename(r.file+".new", r.file)
 }
 
-// ready returns what /readyz answers. A process on standby is ready: in a rollout with maxSurge, the former process ends
+// ready returns what /readyz answers. A process on standby is ready: in a rollout with maxSurge, the previous process ends
 // only then.
 func (s *server) ready() health.Readiness {
 	if s.life.owner.waiting().For != "" {

@@ -41,9 +41,11 @@ type trial struct {
 	hash string
 	// canary reports success, too.
 	canary bool
-	// former is what this node goes back to, and found are the findings under it.
-	former *config.Config
-	found  map[string]bool
+	// previous is what this node goes back to. The other nodes wait by the Lease and the settling time in it, which the
+	// new configuration may change.
+	previous *config.Config
+	// found are the findings under the previous configuration, and served the Services that existed then.
+	found, served map[string]bool
 }
 
 // newRollout makes the rollout of a server. Connections close when the context ends.
@@ -52,11 +54,16 @@ func (s *server) newRollout(ctx context.Context) (*rollout, error) {
 	if s.options.Sluice.Reload != config.ReloadWaves || s.feed.Client == nil {
 		return r, nil
 	}
+	var err error
+	r.lease, err = s.newLease(ctx, s.options.Sluice.Waves.Lease)
+	return r, err
+}
+
+// newLease returns a Lease with a name of the form NAMESPACE/NAME.
+func (s *server) newLease(ctx context.Context, at string) (*waves.Lease, error) {
 	client, closeAll := kube.OwnConnections(s.feed.Client)
 	context.AfterFunc(ctx, closeAll)
-	var err error
-	r.lease, err = waves.NewLease(client, s.options.Sluice.Waves.Lease)
-	return r, err
+	return waves.NewLease(client, at)
 }
 
 // follow applies changes of the configuration file when it is this node's turn, until there is a successor. Only one
@@ -133,35 +140,43 @@ func (s *server) step(ctx, process context.Context, u *config.Update, m *waves.M
 
 // apply makes the successor, which tries the configuration unless a person has approved it.
 func (s *server) apply(ctx, process context.Context, u *config.Update, state *waves.State, canary bool) {
-	hash, found := u.Config.Hash(), s.found()
+	hash, found, served := u.Config.Hash(), s.found(), map[string]bool{}
+	for _, key := range s.proxy.Keys() {
+		served[key.String()] = true
+	}
 	err := s.update(process, *u)
 	switch {
 	case s.successor != nil && state.Approved != hash:
-		s.successor.rollout.trial = &trial{hash: hash, canary: canary, former: s.options.Config, found: found}
+		s.successor.rollout.trial = &trial{hash: hash, canary: canary, previous: s.options.Config, found: found, served: served}
 	case err != nil && state.Approved != hash:
-		s.report(ctx, hash, waves.Bad, s.node.Name+": "+err.Error())
+		s.report(ctx, s.rollout.lease, hash, waves.Bad, s.node.Name+": "+err.Error())
 	}
 }
 
 // try observes this node for the settling time under a configuration that others wait for, and reports the result.
-// After a bad one, it goes back to the former configuration.
+// After a bad one, it goes back to the previous configuration.
 func (s *server) try(ctx, process context.Context) {
 	t := s.rollout.trial
-	wait(ctx, s.options.Sluice.Waves.Settle.Duration)
-	if ctx.Err() != nil {
+	wait(ctx, t.previous.Sluice.Waves.Settle.Duration)
+	if ctx.Err() != nil || s.feed.Client == nil { // without an API server, nothing can be reported
 		return
 	}
-	problem := s.problem(t.found)
+	lease, err := s.newLease(ctx, t.previous.Sluice.Waves.Lease)
+	if err != nil {
+		s.log.Warn("cannot report the result of a configuration; the other nodes hold it", zap.String("hash", t.hash), zap.Error(err))
+		return
+	}
+	problem := s.problem(t)
 	if problem == "" {
 		if t.canary {
-			s.report(ctx, t.hash, waves.Good, "")
+			s.report(ctx, lease, t.hash, waves.Good, "")
 		}
 		return
 	}
 	s.log.Error("configuration causes a problem; going back to the previous one", zap.String("hash", t.hash), zap.String("problem", problem))
-	s.report(ctx, t.hash, waves.Bad, s.node.Name+": "+problem)
+	s.report(ctx, lease, t.hash, waves.Bad, s.node.Name+": "+problem)
 	if ctx.Err() == nil {
-		_ = s.update(process, config.Update{Config: t.former, Changes: config.Compare(s.options.Config, t.former)})
+		_ = s.update(process, config.Update{Config: t.previous, Changes: config.Compare(s.options.Config, t.previous)})
 	}
 }
 
@@ -170,9 +185,9 @@ func (s *server) try(ctx, process context.Context) {
 const reportsMax = 5
 
 // report writes the result for all nodes.
-func (s *server) report(ctx context.Context, hash, result, reason string) {
+func (s *server) report(ctx context.Context, lease *waves.Lease, hash, result, reason string) {
 	for n := 1; ctx.Err() == nil; n++ {
-		err := s.rollout.lease.Report(ctx, hash, result, reason)
+		err := lease.Report(ctx, hash, result, reason)
 		if err == nil {
 			s.log.Info("reported the result of a configuration to the other nodes", zap.String("hash", hash), zap.String("result", result))
 			return
@@ -206,23 +221,50 @@ func (s *server) found() map[string]bool {
 		all[text] = true
 	}
 	for _, f := range s.reports.monitor.Report().Findings {
-		all[string(f.Kind)+f.About] = true
+		for _, key := range keysOf(&f) {
+			all[key] = true
+		}
 	}
 	return all
 }
 
-// problem returns what is wrong with this node and was not under the former configuration; empty if nothing is.
-func (s *server) problem(before map[string]bool) string {
+// keysOf names a finding. One about Services has a key for each of them, and one for those that it does not name.
+func keysOf(f *health.Finding) (all []string) {
+	key := string(f.Kind) + " " + f.About
+	for _, a := range f.Services {
+		all = append(all, key+" "+a.Service)
+	}
+	if len(f.Services) == 0 || f.More > 0 {
+		all = append(all, key)
+	}
+	return all
+}
+
+// causes reports whether a finding is new under this configuration. A Service that did not exist before does not count:
+// otherwise, a tenant could hold every change with a new Service.
+func (t *trial) causes(f *health.Finding) bool {
+	keys := keysOf(f)
+	for i, a := range f.Services {
+		if t.served[a.Service] && !t.found[keys[i]] {
+			return true
+		}
+	}
+	return len(keys) > len(f.Services) && !t.found[keys[len(keys)-1]]
+}
+
+// problem returns what is wrong with this node and was not under the previous configuration. It is empty if there is
+// no such problem.
+func (s *server) problem(t *trial) string {
 	if ready := s.ready(); !ready.Ready() {
 		return ready.Text(true)
 	}
 	for _, text := range s.reports.conflicts.failing() {
-		if !before[text] {
+		if !t.found[text] {
 			return text
 		}
 	}
 	for _, f := range s.reports.monitor.Report().Findings {
-		if (f.Unhealthy || own[f.Kind]) && !before[string(f.Kind)+f.About] {
+		if (f.Unhealthy || own[f.Kind]) && t.causes(&f) {
 			return string(f.Kind) + ": " + f.Problem
 		}
 	}

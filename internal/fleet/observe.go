@@ -55,6 +55,9 @@ every connection to the proxy; see docs/traffic.md.`,
 		Example: "  kubectl sluice observe svc/web -n shop\n  kubectl sluice observe --verdict refused,dropped --node worker-7 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.CheckStream(); err != nil {
+				return misused("--%w", err)
+			}
 			q, err := inspect.ParseFlowQuery(o.client, o.verdicts)
 			if err != nil {
 				return misused("--%w", err)

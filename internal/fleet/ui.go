@@ -24,8 +24,8 @@ func (f *flags) uiCommand() *cobra.Command {
 		Short: "Show all nodes in the browser",
 		Long: `Show all nodes in the browser: their state, their problems, and how a Service stands on
 each of them. The command serves the page on 127.0.0.1 until it is interrupted. It asks the
-nodes every 10 s while the page is open. The address contains a secret: whoever knows it
-can ask with your rights.`,
+nodes every 10 s while the page is open. The address contains a secret: a person who knows
+it can ask with your rights.`,
 		Example: "  kubectl sluice ui\n  kubectl sluice ui --no-browser --listen-port 8001",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

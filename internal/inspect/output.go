@@ -55,6 +55,15 @@ func (o *Output) Check() error {
 	return nil
 }
 
+// CheckStream returns an error if there is no such format for an answer that has no end. The error begins with the name
+// of the flag.
+func (o *Output) CheckStream() error {
+	if o.Table() || o.Format == "json" || o.Format == "yaml" {
+		return nil
+	}
+	return fmt.Errorf("output %q: must be wide, json or yaml, because the answer has no end", o.Format)
+}
+
 // Table reports whether people read the output.
 func (o *Output) Table() bool { return o.Format == "" || o.Format == "table" || o.Format == "wide" }
 

@@ -50,7 +50,7 @@ func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(co
 	}
 }
 
-// printChanges prints what differs from a former answer, which is nil at first. It returns the texts of the objects
+// printChanges prints what differs from the previous answer, which is nil at first. It returns the texts of the objects
 // that it compares, by name.
 func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string, answer Answer) (map[string]string, error) {
 	object, err := document(answer.Object)
@@ -69,8 +69,8 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 		if !rows {
 			name = ""
 		}
-		former, known := before[name]
-		if now[name] = steady; known && former == steady {
+		previous, known := before[name]
+		if now[name] = steady; known && previous == steady {
 			continue
 		}
 		only[i] = true

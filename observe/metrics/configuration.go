@@ -34,10 +34,9 @@ var (
 		"1 if the newest configuration file is valid and was accepted, 0 if it was rejected.", nil, nil)
 	configTimeDesc = prometheus.NewDesc("sluice_config_last_reload_success_timestamp_seconds",
 		"Unix time at which a configuration file was last accepted.", nil, nil)
+	configPendingDesc = prometheus.NewDesc("sluice_config_pending",
+		"1 if a changed configuration file is not applied, otherwise 0, by state: waiting (for this node's turn), held (until the file changes or a person approves it).", []string{"state"}, nil)
 )
-
-var configPendingDesc = prometheus.NewDesc("sluice_config_pending",
-	"1 if a changed configuration file is not applied, otherwise 0, by state: waiting (for this node's turn), held (until the file changes or a person approves it).", []string{"state"}, nil)
 
 func (m *Metrics) collectConfiguration(to chan<- prometheus.Metric) {
 	c := m.config.Configuration()

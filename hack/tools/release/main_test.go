@@ -264,7 +264,7 @@ func edit(t *testing.T, path, from, to string) {
 	write(t, path, bytes.Replace(text, []byte(from), []byte(to), 1))
 }
 
-// Verification names the file that somebody changed, removed or added after the signature.
+// Verification names the file that was changed, removed or added after the signature.
 func TestChangedFilesAreNamed(t *testing.T) {
 	private, public := keys(t, "ecdsa")
 	original := artifacts(t, "registry.example/sluice")

@@ -20,7 +20,7 @@ const (
 	hashKey     = "sluice.dev/configuration-hash"
 	resultKey   = "sluice.dev/configuration-result"
 	reasonKey   = "sluice.dev/configuration-reason"
-	formerKey   = "sluice.dev/configuration-former"
+	previousKey = "sluice.dev/configuration-previous"
 	ApprovedKey = "sluice.dev/configuration-approved"
 )
 
@@ -89,7 +89,7 @@ func (l *Lease) get(ctx context.Context) (*v1.Lease, State, error) {
 	a := lease.Annotations
 	return lease, State{
 		Hash: a[hashKey], Canary: ptr.Deref(lease.Spec.HolderIdentity, ""), Result: a[resultKey], Reason: a[reasonKey],
-		Approved: a[ApprovedKey], Former: strings.Fields(a[formerKey]),
+		Approved: a[ApprovedKey], Previous: strings.Fields(a[previousKey]),
 	}, nil
 }
 
@@ -101,7 +101,7 @@ func (l *Lease) put(ctx context.Context, lease *v1.Lease, s State) error {
 		lease.Annotations = map[string]string{}
 	}
 	for key, value := range map[string]string{
-		hashKey: s.Hash, resultKey: s.Result, reasonKey: s.Reason, formerKey: strings.Join(s.Former, " "),
+		hashKey: s.Hash, resultKey: s.Result, reasonKey: s.Reason, previousKey: strings.Join(s.Previous, " "),
 	} {
 		lease.Annotations[key] = value
 	}

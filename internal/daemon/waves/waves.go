@@ -30,20 +30,20 @@ type State struct {
 	Result, Reason string
 	// Approved is the hash that a person has approved.
 	Approved string
-	// Former are the hashes before, the newest last.
-	Former []string
+	// Previous are the hashes before, the newest last.
+	Previous []string
 }
 
-// formerMax bounds State.Former.
-const formerMax = 8
+// previousMax bounds State.Previous.
+const previousMax = 8
 
 // taken returns the State after a node has become the canary of a configuration.
 func (s *State) taken(hash, node string) State {
-	next := State{Hash: hash, Canary: node, Approved: s.Approved, Former: s.Former}
+	next := State{Hash: hash, Canary: node, Approved: s.Approved, Previous: s.Previous}
 	if s.Hash != "" {
-		next.Former = append(slices.Clone(s.Former), s.Hash)
+		next.Previous = append(slices.Clone(s.Previous), s.Hash)
 	}
-	next.Former = next.Former[max(0, len(next.Former)-formerMax):]
+	next.Previous = next.Previous[max(0, len(next.Previous)-previousMax):]
 	return next
 }
 
@@ -88,7 +88,7 @@ func (m *Machine) Next(now time.Time, s *State) Decision {
 	case s.Hash != m.Pending:
 		// A file can be older than the State, because kubelets update files at different times. This node's is newer
 		// if it leaves the configuration of the State, and if it stays as it is.
-		if s.Hash != m.Running && slices.Contains(s.Former, m.Pending) && waited < m.Limit {
+		if s.Hash != m.Running && slices.Contains(s.Previous, m.Pending) && waited < m.Limit {
 			return Decision{Reason: "other nodes already have a newer file"}
 		}
 		return Decision{Step: Take}

@@ -119,7 +119,7 @@ func TestNewerConfigurations(t *testing.T) {
 			t.Fatalf("a late file came back: %+v", l.State)
 		}
 		back := newNode("b", "h2", "h0") // the file of the canary changes again
-		if !back.step(l) || l.Hash != "h0" || strings.Join(l.Former, " ") != "h1 h2" {
+		if !back.step(l) || l.Hash != "h0" || strings.Join(l.Previous, " ") != "h1 h2" {
 			t.Fatalf("the canary cannot go back: %+v", l.State)
 		}
 		time.Sleep(late.Limit)
