@@ -37,6 +37,8 @@ type pool struct {
 	nodes   []string
 	// settle and window are those of the configuration.
 	settle, window time.Duration
+	// reload is that of the configuration; empty means waves.
+	reload string
 }
 
 // newPool makes the network, the API server and its objects, with count nodes unless envNodes is set.

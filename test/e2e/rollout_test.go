@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,21 @@ func TestRollout(t *testing.T) {
 		return nil
 	})
 
+	// A change that ends the waves is one, too. Afterwards, a change needs no Lease.
+	before := p.lease(t).Annotations["sluice.dev/configuration-hash"]
+	p.reload = "immediately"
+	p.set(t, better)
+	p.await(t, `"to":"immediately"`, len(p.nodes), p.settle+p.window+3*time.Minute)
+	harness.Eventually(t, changeMax, "the Lease has the result of the last wave", func(context.Context) error {
+		if a := p.lease(t).Annotations; a["sluice.dev/configuration-result"] != "good" || a["sluice.dev/configuration-hash"] == before {
+			return fmt.Errorf("the Lease has %v", a)
+		}
+		return nil
+	})
+	p.reload = "waves"
+	p.set(t, better)
+	p.await(t, `"from":"immediately"`, len(p.nodes), time.Minute)
+
 	if err := p.client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), rolloutLease, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +114,9 @@ conntrack: {maxPerCore: 0}
 apiVersion: sluice.dev/v1alpha1
 kind: SluiceConfiguration
 log: {format: json}
-reload: waves
+reload: %s
 waves: {settle: %v, window: %v}
-`, p.server.ProxyKubeconfig(), strings.Join(lines, "\n"), p.settle, p.window)
+`, p.server.ProxyKubeconfig(), strings.Join(lines, "\n"), cmp.Or(p.reload, "waves"), p.settle, p.window)
 	if err := p.config.Set(text); err != nil {
 		t.Fatal(err)
 	}
