@@ -18,19 +18,19 @@ type Readiness struct {
 // Ready reports whether nothing is missing.
 func (r *Readiness) Ready() bool { return r.Missing == "" && len(r.Services) == 0 }
 
-// Text says what is missing in one line. The reasons are for clients on this host only, because they contain errors of
-// the kernel.
-func (r *Readiness) Text(reasons bool) string {
+// Text says what is missing in one line. Names and reasons are for clients on this host only: the reasons contain errors
+// of the kernel.
+func (r *Readiness) Text(details bool) string {
 	if r.Missing != "" || len(r.Services) == 0 {
 		return r.Missing
+	}
+	if !details {
+		return fmt.Sprintf("newly quarantined Services: %d; their names are shown to clients on the node only", len(r.Services))
 	}
 	named, more := bounded(r.Services)
 	line := "these Services were accepted before this process started, or are new, and are now in quarantine:"
 	for i := range named {
-		line += " " + named[i].Service
-		if reasons {
-			line += " (" + named[i].Reason + ")"
-		}
+		line += " " + named[i].Service + " (" + named[i].Reason + ")"
 	}
 	if more > 0 {
 		line += fmt.Sprintf(" and %d more", more)
