@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
 // schema is a part of values.schema.json.

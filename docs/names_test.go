@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
 // foreign are objects that kubeadm makes, or that a page makes by a command.

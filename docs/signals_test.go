@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
-	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
 // TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 // asks returns a Service that is so many seconds old as others are older, with port 80/tcp at a

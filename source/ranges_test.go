@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 func prefixes(texts ...string) []netip.Prefix {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/doctest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
 // TestReference compares docs/cli.md with the commands.

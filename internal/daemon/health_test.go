@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 // TestAnOffloadThatDoesNotWorkIsAFinding: in a mode that cannot offload, at the latest.

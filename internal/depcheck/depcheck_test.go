@@ -30,7 +30,7 @@ var layers = []layer{
 	{pkg: "supervisor", may: []string{"mailbox"}, why: "it knows nothing about Services"},
 	{pkg: "source", may: []string{"service", "source/reduce"}, why: "a source posts values; who listens is not its business"},
 	{pkg: "source/reduce", may: []string{"service"}, why: "API objects in, values out"},
-	{pkg: "source/sourcetest", may: []string{"service", "source"}, why: "a recording sink for tests", test: true},
+	{pkg: "test/sourcetest", may: []string{"service", "source"}, why: "a recording sink for tests", test: true},
 	{pkg: "source/manifest", may: []string{"internal/document", "internal/host/watch", "service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "source/kube", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},
@@ -95,13 +95,13 @@ var layers = []layer{
 	{pkg: "internal/inspect", may: []string{"dataplane/traffic", "internal/explain", "observe/state", "service"}, why: "answers as JSON; the daemon makes them"},
 	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables/rules", "dataplane/ipvs/render", "dataplane/ipvs/wire", "dataplane/localport", "dataplane/nftables/render", "dataplane/nftables/rules", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/trace", may: []string{"dataplane/iptables/kernel", "dataplane/nftables/render", "dataplane/nftables/trace", "internal/explain", "service"}, why: "traced packets compared with a prediction that it is given; it queries no proxy"},
-	{pkg: "internal/doctest", why: "runs the commands of a page; it knows no proxy", test: true},
+	{pkg: "test/doctest", why: "runs the commands of a page; it knows no proxy", test: true},
 	{pkg: "internal/daemon/logging", may: []string{"internal/daemon/config"}, why: "one logger for a process, by its configuration; what is logged is the business of others"},
 	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
 	{pkg: "internal/daemon/plan", may: []string{"actors", "dataplane", "dataplane/iptables/kernel", "dataplane/ledger", "dataplane/nftables/render", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "proxy", "service", "source", "source/kube", "source/manifest"}, why: "a start up to the first write, and what its batches would change"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
-	{pkg: "docs", may: []string{"internal/doctest"}, why: "checks the pages", test: true},
+	{pkg: "docs", may: []string{"test/doctest"}, why: "checks the pages", test: true},
 	{pkg: "internal/netlink", why: "the transport of whoever encodes messages; it knows nothing of Services"},
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
 	{pkg: "internal/daemon/peer", may: []string{"internal/host/holder"}, why: "processes and sockets; it knows nothing of Services"},
@@ -154,7 +154,7 @@ var outside = []struct {
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/mutations", "test/netnstest", "test/scenarios/network"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network"}, "only backends run commands"},
 }
 
 type pkg struct {

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 // occupy takes an address and does the same with every connection, until leave.

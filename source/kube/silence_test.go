@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 // lossRules drop every packet of a namespace without an answer.

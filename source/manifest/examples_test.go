@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 const examples = "../../examples"

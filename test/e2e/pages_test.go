@@ -16,7 +16,7 @@ import (
 	kubeproxyaddon "k8s.io/kubernetes/cmd/kubeadm/app/phases/addons/proxy"
 	kubeadmconfig "k8s.io/kubernetes/cmd/kubeadm/app/util/config"
 
-	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/doctest"
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/reduce"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 // names are the texts of a Service that its author chooses.

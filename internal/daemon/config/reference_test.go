@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
 const referencePage = "../../../docs/configuration.md"

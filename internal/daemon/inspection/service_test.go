@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/sourcetest"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
 const domain4 = "nftables/IPv4"
