@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // New makes a namespace for a test.
 func New(t testing.TB, name string) *netns.Namespace {
 	t.Helper()
+	testenv.NeedsRoot(t)
 	n, err := netns.New(name)
 	end(t, n, err)
 	return n
@@ -47,6 +49,7 @@ func Rerun(t *testing.T) bool {
 // Build makes a network for a test.
 func Build(t testing.TB, plan netns.Plan) *netns.Network {
 	t.Helper()
+	testenv.NeedsRoot(t)
 	n, err := netns.Build(plan)
 	end(t, n, err)
 	return n
