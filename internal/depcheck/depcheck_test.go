@@ -155,7 +155,7 @@ var outside = []struct {
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
 }
 
 type pkg struct {
