@@ -56,7 +56,6 @@ lint: ## run go vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags ipvs $$(git grep -l '^//go:build ipvs' -- '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
-	GOOS=darwin $(GO) vet ./cmd/kubectl-sluice
 	$(GO) tool -modfile=hack/tools/go.mod staticcheck ./...
 
 check: lint test ## run lint and tests; required before every push
