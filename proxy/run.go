@@ -49,7 +49,9 @@ func (p *Proxy) serve(ctx context.Context) error {
 		}
 		return nil
 	})
-	group.Go(func() error { p.freeMemory(ctx); return nil })
+	if !p.config.KeepMemory {
+		group.Go(func() error { p.freeMemory(ctx); return nil })
+	}
 	group.Go(func() error {
 		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
 			return fmt.Errorf("source: %w", err)

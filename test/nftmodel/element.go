@@ -1,7 +1,8 @@
 package nftmodel
 
 import (
-	"bytes"
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type element struct {
 	expires expiry
 	// number grows from one element of the set to the next.
 	number uint64
+	// text is the body, once somebody has asked for it.
+	text string
 }
 
 // expiry is a moment in nanoseconds since 1970, comparable and small; 0 is never.
@@ -246,14 +249,24 @@ func (b *batch) put(s *set, e *element) {
 	if old := s.elements[e.id()]; old != nil {
 		b.take(s, old)
 	}
-	b.do(func() { s.elements[e.id()] = e }, func() { delete(s.elements, e.id()) })
+	b.do(func() { s.add(e) }, func() { s.drop(e.id()) })
 	b.lead(e, 1)
 }
 
 // take removes an element.
 func (b *batch) take(s *set, e *element) {
-	b.do(func() { delete(s.elements, e.id()) }, func() { s.elements[e.id()] = e })
+	b.do(func() { s.drop(e.id()) }, func() { s.add(e) })
 	b.lead(e, -1)
+}
+
+func (s *set) add(e *element) {
+	s.elements[e.id()] = e
+	s.order = nil
+}
+
+func (s *set) drop(id string) {
+	delete(s.elements, id)
+	s.order = nil
 }
 
 // lead counts where an element leads.
@@ -316,12 +329,11 @@ func (b *batch) flushSet(s *set) {
 
 // sorted returns the elements in the order of their keys.
 func (s *set) sorted() []*element {
-	list := make([]*element, 0, len(s.elements))
-	for _, e := range s.elements {
-		list = append(list, e)
+	if s.order == nil {
+		s.order = slices.AppendSeq(make([]*element, 0, len(s.elements)), maps.Values(s.elements))
+		slices.SortFunc(s.order, func(a, b *element) int { return cmp.Compare(a.id(), b.id()) })
 	}
-	slices.SortFunc(list, func(a, b *element) int { return bytes.Compare([]byte(a.id()), []byte(b.id())) })
-	return list
+	return s.order
 }
 
 // describe adds an element to a list.

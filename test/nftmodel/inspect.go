@@ -3,6 +3,7 @@ package nftmodel
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +36,6 @@ func (n Name) String() string {
 	}
 }
 
-func compareNames(a, b Name) int {
-	return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table),
-		cmp.Compare(a.Chain, b.Chain), cmp.Compare(a.Set, b.Set), cmp.Compare(a.Key, b.Key))
-}
-
 // Item is one part of the tables and its content, as netlink attributes. Two kernels with
 // equal items treat every packet alike.
 type Item struct {
@@ -48,31 +44,30 @@ type Item struct {
 }
 
 // Items lists the tables of a family with everything in them, except what packets have put
-// there, in a fixed order. Handles are left out.
+// there: tables by name, and of each its sets with their elements and then its chains. Handles are left out.
 func (k *Kernel) Items(family service.Family) []Item {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var items []Item
-	for _, t := range k.tables {
-		if familyOf(t.family) != family {
-			continue
-		}
-		name := Name{Family: family, Table: t.name}
-		items = append(items, Item{name, t.userData})
-		for _, c := range t.order {
-			items = append(items, Item{c.id(), c.body()})
-		}
-		for _, s := range t.sets {
+	tables := slices.DeleteFunc(slices.Collect(maps.Values(k.tables)), func(t *table) bool { return familyOf(t.family) != family })
+	slices.SortFunc(tables, func(a, b *table) int { return cmp.Compare(a.name, b.name) })
+	for _, t := range tables {
+		items = append(items, Item{Name{Family: family, Table: t.name}, t.userData})
+		for _, name := range slices.Sorted(maps.Keys(t.sets)) {
+			s := t.sets[name]
 			items = append(items, Item{s.id(), s.body()})
 			if s.flags&unix.NFT_SET_EVAL != 0 {
 				continue
 			}
-			for _, e := range s.elements {
+			for _, e := range s.sorted() {
 				items = append(items, Item{s.element(e.id()), e.body()})
 			}
 		}
+		for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+			c := t.chains[name]
+			items = append(items, Item{c.id(), c.body()})
+		}
 	}
-	slices.SortFunc(items, func(a, b Item) int { return compareNames(a.Name, b.Name) })
 	return items
 }
 
@@ -114,7 +109,12 @@ func (k *Kernel) HoldsRanges(name Name) bool {
 	return t != nil && t.sets[name.Set] != nil && t.sets[name.Set].isRanges()
 }
 
-func (e *element) body() string { return string(e.appendUserData(e.appendContent(nil))) }
+func (e *element) body() string {
+	if e.text == "" {
+		e.text = string(e.appendUserData(e.appendContent(nil)))
+	}
+	return e.text
+}
 
 func protocolOf(family service.Family) uint8 {
 	if family == service.IPv6 {

@@ -54,7 +54,7 @@ func (l *leaving) table(t *table) {
 // chains that have rules.
 func (l *leaving) end() (bases []*chain) {
 	for s, elements := range l.sets {
-		s.elements = elements
+		s.elements, s.order = elements, nil
 	}
 	for _, c := range l.chains {
 		if before, changed := l.before[c]; changed {

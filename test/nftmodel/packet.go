@@ -122,9 +122,9 @@ func pick(modulus uint32, choose Choice) uint32 {
 func (a *addition) keep() {
 	if a != nil {
 		a.before.keep()
-		delete(a.set.elements, a.key)
+		a.set.drop(a.key)
 		if a.element != nil {
-			a.set.elements[a.element.id()] = a.element
+			a.set.add(a.element)
 		}
 	}
 }

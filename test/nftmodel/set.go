@@ -17,6 +17,8 @@ type set struct {
 	handle   uint64
 	userData string
 	elements map[string]*element
+	// order has the elements by key; nil if they have changed since somebody asked.
+	order []*element
 	// numbers is the number of the newest element.
 	numbers uint64
 	// use counts the rules that name the set.

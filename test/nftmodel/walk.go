@@ -364,7 +364,7 @@ func (w *walker) forget(s *state, in *set, key string) {
 func (s *set) expel(now expiry) {
 	for id, e := range s.elements {
 		if e.expired(now) {
-			delete(s.elements, id)
+			s.drop(id)
 		}
 	}
 }

@@ -20,6 +20,7 @@ func (g *guard) tamper(change func() error) error {
 	g.tampered = true
 	items := g.items()
 	err := change()
+	g.left = nil
 	after, touched := g.items(), map[nftmodel.Name]bool{}
 	for name, was := range items {
 		if after[name] != was {
@@ -74,20 +75,43 @@ func (g *guard) unrepaired() map[nftmodel.Name]bool {
 	if len(g.altered) == 0 {
 		return nil
 	}
-	names := map[nftmodel.Name]bool{}
-	for name, left := range g.altered {
-		if body, there := g.kernel.Item(name); left == (part{there, body}) {
-			names[name] = true
+	if g.left == nil {
+		g.left = map[nftmodel.Name]bool{}
+		for name := range g.altered {
+			g.lookAt(name)
 		}
 	}
-	return names
+	return g.left
+}
+
+// lookAt notes whether an altered part is still as it was left.
+func (g *guard) lookAt(name nftmodel.Name) {
+	delete(g.left, name)
+	left, altered := g.altered[name]
+	if body, there := g.kernel.Item(name); altered && left == (part{there, body}) {
+		g.left[name] = true
+	}
+}
+
+// written looks at what a transaction has touched.
+func (g *guard) written(touched map[nftmodel.Name]bool) {
+	for name := range touched {
+		if name.Chain == "" && name.Key == "" {
+			g.left = nil // a set, or all
+		}
+	}
+	if g.left != nil {
+		for name := range touched {
+			g.lookAt(name)
+		}
+	}
 }
 
 // damaged is unrepaired for those who do not hold the lock.
 func (g *guard) damaged() map[nftmodel.Name]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.unrepaired()
+	return maps.Clone(g.unrepaired())
 }
 
 // damaged returns what is as another program has left it, in this process's time or before.
@@ -125,12 +149,15 @@ func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 			}
 		}
 	}
+	renamed := map[string]bool{}
+	for name := range damaged {
+		if name.Chain != "" {
+			renamed[renamedChain(name.Chain)] = true
+		}
+	}
 	for _, item := range items {
-		was := item.Name
-		for name := range damaged {
-			if name == was || name.Chain != "" && renamedChain(name.Chain) == was.Chain {
-				lead(item)
-			}
+		if damaged[item.Name] || renamed[item.Chain] {
+			lead(item)
 		}
 	}
 }

@@ -93,11 +93,10 @@ func (w *world) rejected(family service.Family) (keys []string) {
 func (w *world) matchFamily(family service.Family) (there []served, err error) {
 	err, closest := fmt.Errorf("%v: no Service ever existed", family), -1
 	for _, choice := range w.choices(family) {
-		want, wrong := w.allowed(family, choice)
+		want := w.allowed(family, choice)
+		wrong := w.stacks[family].compare(want)
 		if wrong == nil {
-			wrong = w.stacks[family].compare(want)
-		}
-		if wrong == nil {
+			w.checkJoin(family, choice, want.present[0]())
 			return choice, nil
 		}
 		if closest < 0 || len(wrong.Error()) < closest {

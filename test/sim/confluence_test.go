@@ -9,12 +9,14 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestConfluence: the same final state of the cluster, however it was told and
-// in whatever bursts, ends in the same rules to the letter.
+// in whatever bursts, ends in the same rules to the letter. make test has no pauses, which cost most of the time.
 func TestConfluence(t *testing.T) {
-	for seed := uint64(1); seed <= 3; seed++ {
+	tempos := testenv.Variants(hasty, steady, bursty)
+	for _, seed := range testenv.Variants[uint64](1, 2, 3) {
 		original := story(seed)
 		want := finalItems(t, seed, merged(newRandom(seed, 81), original))
 		isSlot := func(i nftmodel.Item) bool {
@@ -24,7 +26,7 @@ func TestConfluence(t *testing.T) {
 			t.Fatalf("seed %d: the final state has no endpoint: it would prove nothing", seed)
 		}
 		for name, rewrite := range rewrites {
-			for as := range rhythms {
+			for _, as := range tempos {
 				t.Run(fmt.Sprintf("seed=%d/%s/rhythm=%d", seed, name, as), func(t *testing.T) {
 					t.Parallel()
 					d := newRandom(seed, 82)

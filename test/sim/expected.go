@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,48 +20,98 @@ type served struct {
 	n     int
 	state state
 	view  service.View
+	// resolved are the node's facts in the view. Those of the state may be newer.
+	resolved *service.NodeFacts
 }
 
-func serve(n int, s state) served { return served{n, s, s.view(keyOf(n))} }
+func serve(n int, s state) served { return served{n, s, s.view(keyOf(n)), s.facts} }
 
-// expectedItems computes the proxy's table from scratch: everything is rendered, what Services share
-// is as those want it of which nothing is held back, and a kernel without a past takes it in one
-// transaction. Translate, when set, gives the objects another form.
-func (w *world) expectedItems(
-	family service.Family, all []served, translate func([]dataplane.Object) []dataplane.Object,
-) (map[nftmodel.Name]string, error) {
-	render := nftrender.NewRenderer(family, w.settings.options)
-	var objects []dataplane.Object
-	owners := map[dataplane.ID]service.Key{}
-	claim := func(owner service.Key, rendered []dataplane.Object) {
-		for _, o := range rendered {
-			if _, claimed := owners[o.ID]; !claimed {
-				owners[o.ID] = owner
-				objects = append(objects, o)
+func (s served) equal(other served) bool {
+	return s.state.equal(other.state) && s.resolved.Equal(other.resolved)
+}
+
+// expectedItems returns the proxy's table as it has to be: what Services share is as those want it of which
+// nothing is held back. It joins what each wants alone; itemsInFull is the same, made in one piece.
+func (w *world) expectedItems(family service.Family, all []served, as form) (items, error) {
+	node, err := w.layer(family, nil, as)
+	if err != nil {
+		return nil, err
+	}
+	table := maps.Clone(node.all)
+	for _, s := range w.heldLast(family, w.contest(family, all)) {
+		mine, err := w.layer(family, w.fragment(family, s), as)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range mine.own {
+			if _, claimed := table[item.Name]; !claimed {
+				table[item.Name] = item.Body
 			}
 		}
 	}
-	claim(service.Node, render.Node(w.cluster.facts()))
+	return table, nil
+}
+
+// itemsInFull computes the proxy's table from scratch: everything is rendered, and a kernel without a past
+// takes it in one transaction.
+func (w *world) itemsInFull(family service.Family, all []served, as form) (items, error) {
+	claims := newClaims(w.nodeObjects(family))
+	render := nftrender.NewRenderer(family, w.settings.options)
 	for _, s := range w.heldLast(family, w.contest(family, all)) {
-		claim(s.view.Key, render.Service(context.Background(), &s.view, s.state.facts))
+		claims.add(s.view.Key, render.Service(context.Background(), &s.view, s.state.facts))
 	}
-	if translate != nil {
-		objects = translate(objects)
+	return claims.items(family, as)
+}
+
+// checkJoin objects if the table in full is not the joined one.
+func (w *world) checkJoin(family service.Family, all []served, joined items) {
+	full, err := w.itemsInFull(family, all, asRendered)
+	if err == nil && !maps.Equal(joined, full) {
+		err = fmt.Errorf("%v: the simulation joins a table of %d parts to %d others, or with other content", family, len(full), len(joined))
 	}
+	if err != nil {
+		w.monitor.object(err)
+	}
+}
+
+// claims are objects, each as the first has it who wants it.
+type claims struct {
+	objects []dataplane.Object
+	owners  map[dataplane.ID]service.Key
+}
+
+func newClaims(node []dataplane.Object) *claims {
+	c := &claims{owners: map[dataplane.ID]service.Key{}}
+	c.add(service.Node, node)
+	return c
+}
+
+func (c *claims) add(owner service.Key, rendered []dataplane.Object) {
+	for _, o := range rendered {
+		if _, claimed := c.owners[o.ID]; !claimed {
+			c.owners[o.ID] = owner
+			c.objects = append(c.objects, o)
+		}
+	}
+}
+
+// items returns what a kernel has that takes all of it in one transaction.
+func (c *claims) items(family service.Family, as form) (items, error) {
+	objects := as.of(c.objects)
 	kernel := nftmodel.NewKernel()
 	batch := &dataplane.Batch{}
 	for i := range objects {
-		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: owners[objects[i].ID]})
+		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: c.owners[objects[i].ID]})
 	}
 	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: kernel.Open})
 	if receipt := writer.Write(context.Background(), batch); receipt.Outcome != dataplane.Landed {
 		return nil, fmt.Errorf("the expected table cannot be written: %v", receipt.Err)
 	}
-	items := map[nftmodel.Name]string{}
+	table := items{}
 	for _, item := range kernel.Items(family) {
-		items[item.Name] = item.Body
+		table[item.Name] = item.Body
 	}
-	return items, nil
+	return table, nil
 }
 
 // heldLast sorts Services: those of which nothing is held back come first.
@@ -106,8 +157,8 @@ func (w *world) choices(family service.Family) [][]served {
 
 // reading is what the kernel holds for a family, as the proxy's objects.
 type reading struct {
+	*world
 	family  service.Family
-	render  *nftrender.Renderer
 	objects []dataplane.Object
 	// named has the elements that bear a Service's name.
 	named map[service.Key][]*dataplane.Object
@@ -120,8 +171,7 @@ func newReading(w *world, family service.Family) *reading {
 		w.monitor.object(err)
 	}
 	r := &reading{
-		family: family, render: nftrender.NewRenderer(family, w.settings.options), objects: objects,
-		named: map[service.Key][]*dataplane.Object{},
+		world: w, family: family, objects: objects, named: map[service.Key][]*dataplane.Object{},
 	}
 	for i := range objects {
 		if owner, named := writer.Owner(&objects[i]); named {
@@ -140,7 +190,7 @@ func (r *reading) distinct(n int, candidates []state) []served {
 	var out []served
 	for _, s := range slices.Backward(candidates) {
 		candidate := serve(n, s)
-		f := dataplane.NewFragment(keyOf(n), r.render.Service(context.Background(), &candidate.view, s.facts))
+		f := r.fragment(r.family, candidate)
 		if !seen[f.Digest] && r.plausible(n, f) {
 			seen[f.Digest] = true
 			out = append(out, candidate)

@@ -53,8 +53,10 @@ type guard struct {
 	// altered has what other programs have changed since the last check, as they left it. A
 	// write that leads a packet there before it is repaired does not do the damage.
 	altered map[nftmodel.Name]part
-	hosts   []netip.Addr
-	fronts  map[nftmodel.Packet]*front
+	// left are those of altered that are still so; nil if that is not known.
+	left   map[nftmodel.Name]bool
+	hosts  []netip.Addr
+	fronts map[nftmodel.Packet]*front
 	// open is since when the aggregator writes, in this process.
 	open time.Time
 }
@@ -155,6 +157,7 @@ func (g *guard) settled(n int, there, now state) {
 	g.tampered = false
 	g.faults.forget()
 	clear(g.altered)
+	g.left = nil
 }
 
 // restarted notes that another process takes over.
@@ -204,6 +207,7 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	rejections, err := s.Socket.Commit(t)
 	if err == nil && len(rejections) == 0 {
 		g.judge(touched, damaged)
+		g.written(touched)
 	}
 	if fault.err != nil {
 		return nil, fault.err
@@ -299,8 +303,12 @@ func delivered(outcomes []nftmodel.Outcome) (share float64) {
 }
 
 func (f *front) dependsOn(touched map[nftmodel.Name]bool) bool {
-	for name := range touched {
-		if f.reads[name] {
+	few, many := touched, f.reads
+	if len(few) > len(many) {
+		few, many = many, few
+	}
+	for name := range few {
+		if many[name] {
 			return true
 		}
 	}

@@ -50,9 +50,10 @@ func (w *world) newProcess() (*process, chan *source.Cache, error) {
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	feed := make(chan *source.Cache, 1)
 	config := proxy.Config{
-		Node:      w.cluster.settings,
-		Intercept: w.actorFaults.intercept,
-		Listeners: []observe.Listener{mortalListener{w.monitor, p.life}},
+		Node:       w.cluster.settings,
+		KeepMemory: true,
+		Intercept:  w.actorFaults.intercept,
+		Listeners:  []observe.Listener{mortalListener{w.monitor, p.life}},
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			feed <- cache
 			<-ctx.Done()

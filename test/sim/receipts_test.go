@@ -111,7 +111,8 @@ func (s *crowd) open(blamed bool) {
 	s.t.Helper()
 	filled := make(chan *source.Cache, 1)
 	config := proxy.Config{
-		Node: proxy.NodeSettings{Name: thisNode},
+		Node:       proxy.NodeSettings{Name: thisNode},
+		KeepMemory: true,
 		Domains: []proxy.Domain{{
 			Name:     s.name,
 			Renderer: rejectedRenderer{nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), s},

@@ -61,6 +61,7 @@ func (s *stack) toOtherRelease() error {
 	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.left = nil
 	if len(s.ours(isTable)) == 0 {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -50,14 +48,14 @@ func (w *world) vagueIsDamaged() bool {
 // A part of a vague Service that was damaged when a process ended may also be in left, as
 // another program has left it: the next process has not known what was there before.
 type contents struct {
-	present []map[nftmodel.Name]string
-	past    func(name nftmodel.Name, fits func(map[nftmodel.Name]string) bool) bool
+	present []func() items
+	past    func(name nftmodel.Name, fits func(items) bool) bool
 	// healthy has what is wanted without what is held back.
-	healthy func() map[nftmodel.Name]string
-	left    map[nftmodel.Name]string
+	healthy func() items
+	left    items
 	// kept has what Services that are held back keep of frontends that they have lost: chains to which
 	// nothing leads any more, for example. It may be there.
-	kept []map[nftmodel.Name]string
+	kept []func() items
 	// announced reports whether the Service in a part's name has wanted it so since the last check.
 	announced func(nftmodel.Item) bool
 }
@@ -65,12 +63,13 @@ type contents struct {
 // allows reports whether a part may be there with this content.
 func (c contents) allows(name nftmodel.Name, body string) bool {
 	damaged := c.leaves(nftmodel.Item{Name: name, Body: body})
-	_, certain := c.present[0][name]
-	fits := func(want map[nftmodel.Name]string) bool {
+	_, certain := c.present[0]()[name]
+	fits := func(want items) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
 	}
-	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.kept, fits) || c.past(name, fits)
+	among := func(want func() items) bool { return fits(want()) }
+	return slices.ContainsFunc(c.present, among) || slices.ContainsFunc(c.kept, among) || c.past(name, fits)
 }
 
 // leaves reports whether a part is as it was left when a process ended. What bears no name
@@ -82,16 +81,22 @@ func (c contents) leaves(item nftmodel.Item) bool {
 
 // needs reports whether a part has to be there.
 func (c contents) needs(name nftmodel.Name) bool {
-	return !slices.ContainsFunc(c.present, func(want map[nftmodel.Name]string) bool { _, ok := want[name]; return !ok })
+	return !slices.ContainsFunc(c.present, func(want func() items) bool { _, ok := want()[name]; return !ok })
 }
 
 // allowed returns what the proxy's table may be with all of these and, of the vague ones,
-// nothing or parts of what was announced.
-func (w *world) allowed(family service.Family, certain []served) (c contents, err error) {
-	add := func(all []served) {
-		items, wrong := w.expectedItems(family, all, nil)
-		c.present, err = append(c.present, items), errors.Join(err, wrong)
+// nothing or parts of what was announced. It computes what is asked for.
+func (w *world) allowed(family service.Family, certain []served) (c contents) {
+	lazily := func(all []served, as form) func() items {
+		return sync.OnceValue(func() items {
+			table, err := w.expectedItems(family, all, as)
+			if err != nil {
+				w.monitor.object(err)
+			}
+			return table
+		})
 	}
+	add := func(all []served) { c.present = append(c.present, lazily(all, asRendered)) }
 	add(certain)
 	for i, s := range certain {
 		for _, as := range w.inherited(family, s) {
@@ -102,17 +107,10 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 	}
 	for i, s := range w.contest(family, certain) {
 		if s.state.spec != certain[i].state.spec {
-			items, wrong := w.expectedItems(family, certain[i:i+1], withoutFrontends)
-			c.kept, err = append(c.kept, items), errors.Join(err, wrong)
+			c.kept = append(c.kept, lazily(certain[i:i+1], withoutFrontends))
 		}
 	}
-	c.healthy = sync.OnceValue(func() map[nftmodel.Name]string {
-		items, wrong := w.expectedItems(family, w.notHeldBack(family, certain), nil)
-		if wrong != nil {
-			w.monitor.object(wrong)
-		}
-		return items
-	})
+	c.healthy = lazily(w.notHeldBack(family, certain), asRendered)
 	if len(w.vagueNumbers(family)) > 0 {
 		c.left = w.stacks[family].left
 	}
@@ -133,15 +131,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 	}
 	c.past = w.anyPast(family, all)
 	c.announced = func(item nftmodel.Item) bool { return len(c.left) > 0 && w.announced(family, item) }
-	return c, err
-}
-
-// withoutFrontends leaves out what belongs to a frontend.
-func withoutFrontends(objects []dataplane.Object) []dataplane.Object {
-	return slices.DeleteFunc(objects, func(o dataplane.Object) bool {
-		_, is := nftrender.Naming{}.Frontend(o.ID)
-		return is
-	})
+	return c
 }
 
 // announced reports whether the Service in a part's name has wanted it so since the last check.
@@ -177,15 +167,15 @@ func (w *world) notHeldBack(family service.Family, all []served) []served {
 
 // anyPast returns a function that reports whether the items of one of these states fit. It begins with those
 // that are likely to have the item, the newest first.
-func (w *world) anyPast(family service.Family, all []served) func(nftmodel.Name, func(map[nftmodel.Name]string) bool) bool {
-	return func(name nftmodel.Name, fits func(map[nftmodel.Name]string) bool) bool {
+func (w *world) anyPast(family service.Family, all []served) func(nftmodel.Name, func(items) bool) bool {
+	return func(name nftmodel.Name, fits func(items) bool) bool {
 		for _, likely := range []bool{true, false} {
 			for _, s := range slices.Backward(all) {
 				if s.mayHave(family, name.Key) != likely {
 					continue
 				}
-				for items := range w.pastItems(family, s) {
-					if fits(items) {
+				for past := range w.pastItems(family, s) {
+					if fits(past) {
 						return true
 					}
 				}
@@ -207,80 +197,28 @@ func (s served) mayHave(family service.Family, key string) (may bool) {
 	return may
 }
 
-// pastKey is what the objects of a past state are rendered from.
-type pastKey struct {
-	family  service.Family
-	n       int
-	spec    *service.Spec
-	slices  **service.Slice // the first
-	was, as *service.NodeFacts
-}
-
-// pastItems identifies what a kernel has of a past state, besides the facts of today.
-type pastItems struct {
-	family     service.Family
-	digest     uint64 // of the rendered objects
-	translated bool
-}
-
-// pastMemory has the items of past states, many of which are rendered alike. A check asks for the same
-// ones each time until all is settled.
-type pastMemory struct {
-	facts   *service.NodeFacts
-	digests map[pastKey]uint64
-	items   map[pastItems]map[nftmodel.Name]string
-}
-
 // pastItems yields what a kernel has that only this state was written to, with the facts of any time, the
-// newest first, which shared chains have had, and in either release's form. It computes what is asked for: that
-// takes long.
-func (w *world) pastItems(family service.Family, s served) iter.Seq[map[nftmodel.Name]string] {
-	m := &w.past
-	if now := w.cluster.facts(); m.facts == nil || !m.facts.Equal(now) {
-		*m = pastMemory{now, map[pastKey]uint64{}, map[pastItems]map[nftmodel.Name]string{}}
-	}
-	key := pastKey{family: family, n: s.n, spec: s.state.spec, was: s.state.facts}
-	if len(s.state.slices) > 0 {
-		key.slices = &s.state.slices[0]
-	}
-	render := nftrender.NewRenderer(family, w.settings.options)
-	return func(yield func(map[nftmodel.Name]string) bool) {
+// newest first, which shared chains have had, and in either release's form.
+func (w *world) pastItems(family service.Family, s served) iter.Seq[items] {
+	return func(yield func(items) bool) {
 		seen := map[uint64]bool{}
-		for _, key.as = range slices.Backward(w.cluster.former) {
-			s.state.facts = key.as
-			digest, known := m.digests[key]
-			if !known {
-				as := w.contest(family, []served{s})[0]
-				digest = dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &as.view, key.as)).Digest
-				m.digests[key] = digest
-			}
-			if seen[digest] {
+		for _, s.state.facts = range slices.Backward(w.cluster.former) {
+			f := w.fragment(family, w.contest(family, []served{s})[0])
+			if seen[f.Digest] {
 				continue
 			}
-			seen[digest] = true
-			for _, id := range []pastItems{{family, digest, false}, {family, digest, true}} {
-				if m.items[id] == nil {
-					m.items[id] = w.computePast(id, s)
+			seen[f.Digest] = true
+			for _, as := range []form{asRendered, ofOtherRelease} {
+				past, err := w.layer(family, f, as)
+				if err != nil {
+					w.monitor.object(err)
 				}
-				if !yield(m.items[id]) {
+				if !yield(past.all) {
 					return
 				}
 			}
 		}
 	}
-}
-
-// computePast returns the items of a state in the form of this release, or of the other one.
-func (w *world) computePast(id pastItems, s served) map[nftmodel.Name]string {
-	var translate func([]dataplane.Object) []dataplane.Object
-	if id.translated {
-		translate = translated
-	}
-	items, err := w.expectedItems(id.family, []served{s}, translate)
-	if err != nil {
-		w.monitor.object(err)
-	}
-	return items
 }
 
 // concernsVague reports whether a packet goes to where a vague Service answers, or did. On which
@@ -305,10 +243,10 @@ func (s *stack) compare(want contents) error {
 	wrong := func(name nftmodel.Name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
 	}
-	seen := map[nftmodel.Name]bool{}
+	seen, present := map[nftmodel.Name]bool{}, want.present[0]()
 	for _, item := range s.kernel.Items(s.family) {
 		seen[item.Name] = true
-		body, wanted := want.present[0][item.Name]
+		body, wanted := present[item.Name]
 		foreign, theirs := s.foreign[item.Name]
 		switch {
 		case item.Table != nftrender.TableName && !theirs:
@@ -324,7 +262,7 @@ func (s *stack) compare(want contents) error {
 			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
 		}
 	}
-	for name := range want.present[0] {
+	for name := range present {
 		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins && !want.ofHealthy(name)) {
 			wrong(name, "is missing")
 		}

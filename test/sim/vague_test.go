@@ -9,13 +9,14 @@ import (
 // What another program has left damaged is allowed where a vague Service may have it, exactly
 // as it was left, and nowhere else.
 func TestWhatIsLeftIsAllowedForTheVagueAlone(t *testing.T) {
-	type items = map[nftmodel.Name]string
 	certain, vague := nftmodel.Name{Chain: "certain"}, nftmodel.Name{Chain: "vague"}
 	former, foreign := nftmodel.Name{Chain: "former"}, nftmodel.Name{Chain: "foreign"}
 	c := contents{
-		present: []items{{certain: "1"}, {certain: "1", vague: "2"}},
-		past:    func(_ nftmodel.Name, fits func(items) bool) bool { return fits(items{former: "3"}) },
-		left:    items{certain: "left", vague: "left", former: "left", foreign: "left"},
+		present: []func() items{
+			func() items { return items{certain: "1"} }, func() items { return items{certain: "1", vague: "2"} },
+		},
+		past: func(_ nftmodel.Name, fits func(items) bool) bool { return fits(items{former: "3"}) },
+		left: items{certain: "left", vague: "left", former: "left", foreign: "left"},
 	}
 	for _, one := range []struct {
 		name nftmodel.Name

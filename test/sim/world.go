@@ -55,8 +55,8 @@ type world struct {
 
 	// vague are the Services of which a former process may have left anything between two
 	// states: it ended without a check.
-	vague map[int]bool
-	past  pastMemory
+	vague  map[int]bool
+	drafts *drafts
 	// rivals are other programs that keep changing the rules; they end with quit.
 	rivals sync.WaitGroup
 	quit   chan struct{}

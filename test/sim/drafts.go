@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
+)
+
+type items = map[nftmodel.Name]string
+
+// form is how the objects of a table differ from those that are rendered.
+type form int
+
+const (
+	asRendered form = iota
+	// ofOtherRelease is as another release writes it.
+	ofOtherRelease
+	// withoutFrontends lacks what belongs to a frontend.
+	withoutFrontends
+)
+
+func (f form) of(objects []dataplane.Object) []dataplane.Object {
+	switch f {
+	case ofOtherRelease:
+		return translated(objects)
+	case withoutFrontends:
+		return slices.DeleteFunc(objects, func(o dataplane.Object) bool {
+			_, is := nftrender.Naming{}.Frontend(o.ID)
+			return is
+		})
+	}
+	return objects
+}
+
+// drafts remembers what single Services want of the proxy's table: each check asks for many states of the
+// table, which differ in few of them. It is for the node's facts of one time.
+type drafts struct {
+	facts  *service.NodeFacts
+	node   service.PerFamily[[]dataplane.Object]
+	found  map[serviceOf]*[]draft
+	layers map[layerOf]layer
+	// rendered counts the Services that were rendered.
+	rendered int
+}
+
+type serviceOf struct {
+	family service.Family
+	n      int
+}
+
+// draft is what one Service wants in one state.
+type draft struct {
+	of       served
+	fragment *dataplane.Fragment
+}
+
+type layerOf struct {
+	family service.Family
+	digest uint64 // of the Service's fragment; 0 for nothing but the node's own part
+	form   form
+}
+
+// layer is the table of the node and one Service. Own lists what the node's part lacks.
+type layer struct {
+	all items
+	own []nftmodel.Item
+}
+
+// drafted forgets what depends on former facts of the node.
+func (w *world) drafted() *drafts {
+	if now := w.cluster.facts(); w.drafts == nil || !w.drafts.facts.Equal(now) {
+		w.drafts = &drafts{facts: now, found: map[serviceOf]*[]draft{}, layers: map[layerOf]layer{}, rendered: w.drafts.count()}
+	}
+	return w.drafts
+}
+
+func (d *drafts) count() int {
+	if d == nil {
+		return 0
+	}
+	return d.rendered
+}
+
+// fragment returns what a Service wants.
+func (w *world) fragment(family service.Family, s served) *dataplane.Fragment {
+	d := w.drafted()
+	known := d.found[serviceOf{family, s.n}]
+	if known == nil {
+		known = &[]draft{}
+		d.found[serviceOf{family, s.n}] = known
+	}
+	for _, draft := range slices.Backward(*known) {
+		if draft.of.equal(s) {
+			return draft.fragment
+		}
+	}
+	d.rendered++
+	render := nftrender.NewRenderer(family, w.settings.options)
+	f := dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &s.view, s.state.facts))
+	*known = append(*known, draft{s, f})
+	return f
+}
+
+// layer returns what the node and a Service want in a form.
+func (w *world) layer(family service.Family, f *dataplane.Fragment, as form) (layer, error) {
+	d, id := w.drafted(), layerOf{family, 0, as}
+	if f != nil {
+		id.digest = f.Digest
+	}
+	if known, is := d.layers[id]; is {
+		return known, nil
+	}
+	claims := newClaims(w.nodeObjects(family))
+	if f != nil {
+		claims.add(f.Key, f.Objects)
+	}
+	var made layer
+	var err error
+	if made.all, err = claims.items(family, as); err != nil {
+		return layer{}, err
+	}
+	if f != nil {
+		node, err := w.layer(family, nil, as)
+		if err != nil {
+			return layer{}, err
+		}
+		for name, body := range made.all {
+			if _, is := node.all[name]; !is {
+				made.own = append(made.own, nftmodel.Item{Name: name, Body: body})
+			}
+		}
+	}
+	d.layers[id] = made
+	return made, nil
+}
+
+func (w *world) nodeObjects(family service.Family) []dataplane.Object {
+	return nftrender.NewRenderer(family, w.settings.options).Node(w.cluster.facts())
+}
