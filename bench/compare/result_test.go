@@ -22,10 +22,10 @@ func TestPrint(t *testing.T) {
 	if err := example().print(&b, "1000 Services"); err != nil {
 		t.Fatal(err)
 	}
-	want := `| 1000 Services                 |      sluice |        kube-proxy |   ratio |      goal |
-| ----------------------------- | ----------: | ----------------: | ------: | --------: |
+	want := `| 1000 Services                  |      sluice |        kube-proxy |   ratio |      goal |
+| ------------------------------ | ----------: | ----------------: | ------: | --------: |
 | API write to first answer, p99 | **60.0 ms** | not within 32.0 s | > 533 × | ≤ 50.0 ms |
-| connections lost              |    0 of 100 |          3 of 200 |         |         0 |
+| connections lost               |    0 of 100 |          3 of 200 |         |         0 |
 
 | 100 changes/s         |  sluice |        kube-proxy |   ratio |
 | --------------------- | ------: | ----------------: | ------: |

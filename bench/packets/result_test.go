@@ -61,9 +61,9 @@ func TestShow(t *testing.T) {
 	}
 	want := `nftables, IPv4, forwarded, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 3 rounds
 
-|         | kube-proxy |                             new |                     floor |   goal |
-| ------- | ---------: | ------------------------------: | ------------------------: | -----: |
-| tcp-pod |      10.00 | **9.50  0.950 (0.940–0.960)** | 9.00  0.900 (0.890–0.911) | ≤ 0.93 |
+|         | kube-proxy |                           new |                     floor |   goal |
+| ------- | ---------: | ----------------------------: | ------------------------: | -----: |
+| tcp-pod |      10.00 | **9.50  0.950 (0.940–0.960)** | 9.00  0.900 (0.890–0.910) | ≤ 0.93 |
 
 nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 0 rounds
 

@@ -24,6 +24,7 @@ func small() options {
 // Every case finds the rules of the present Sluice right, in both families and directions.
 func TestRunOnPackets(t *testing.T) {
 	testenv.NeedsRoot(t)
+	testenv.NeedsTool(t, "nft", "nftables")
 	o := small()
 	o.rules = t.TempDir()
 	var err error
@@ -55,6 +56,7 @@ func TestRunOnPackets(t *testing.T) {
 // Rules that are wrong have no figures: here, one pod answers for every Service.
 func TestWrongRulesFail(t *testing.T) {
 	testenv.NeedsRoot(t)
+	testenv.NeedsTool(t, "nft", "nftables")
 	r, err := newRoom()
 	if err != nil {
 		t.Fatal(err)
