@@ -4,7 +4,6 @@
 //	go run ./packets -sluice ../bin/sluice -kube-proxy ../bin/e2e-kubeproxy
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
 //	go run ./packets -services 100,10000 -backends iptables-legacy -rounds 5
-//	go run ./packets -sluice 'sluice=../bin/sluice,offload=../bin/sluice --sluice-nftables-offload=tcp'
 //
 // It prints Markdown tables, after a line that describes their origin.
 //
@@ -21,8 +20,7 @@
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
 // repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
 // interruption can only make a turn longer. Before each turn, other memory fills the CPU's caches
-// (-evict), as on a busy node. A sample begins with an empty
-// connection tracking table. Each target is checked before (the right pod answers, and affinity holds),
+// (-evict), as on a busy node. A sample begins with an empty connection tracking table. Each target is checked before (the right pod answers, and affinity holds),
 // and each exchange has to arrive, or the sample fails.
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
