@@ -20,8 +20,9 @@
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
 // repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
 // interruption can only make a turn longer. Before each turn, other memory fills the CPU's caches
-// (-evict), as on a busy node. A sample begins with an empty connection tracking table. Each target is checked before (the right pod answers, and affinity holds),
-// and each exchange has to arrive, or the sample fails.
+// (-evict), as on a busy node. A sample begins with an empty connection tracking table. Each target is
+// checked before (the right pod answers, and affinity holds), and each exchange has to arrive, or the
+// sample fails.
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
 // ratios and their quartiles. A missed goal is bold.
