@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
@@ -34,43 +34,38 @@ func (r *run) finish(ctx context.Context, w window) error {
 	if err != nil {
 		return err
 	}
-	r.costs(w.step, used.Minus(w.before), r.memory.Take())
+	used = used.Minus(w.before)
+	r.figure(w.step, "CPU time, user", "s", used.User.Seconds())
+	r.figure(w.step, "CPU time, system", "s", used.System.Seconds())
+	r.remains(w.step, r.memory.Take())
 	return nil
-}
-
-// costs notes what a step has used, and what became of the traffic meanwhile.
-func (r *run) costs(step string, used rig.CPU, peakMiB float64) {
-	r.figure(step, result.User, "s", used.User.Seconds())
-	r.figure(step, result.System, "s", used.System.Seconds())
-	r.remains(step, peakMiB)
 }
 
 // remains notes the memory and the traffic of a step.
 func (r *run) remains(step string, peakMiB float64) {
-	r.figure(step, result.Resident, "MiB", rig.MiB(r.proxy.process.PID(), rig.Resident))
+	r.figure(step, resident, "MiB", rig.MiB(r.proxy.process.PID(), rig.Resident))
 	r.figure(step, "resident with children, peak", "MiB", peakMiB)
-	if r.traffic == nil {
-		return
+	if r.traffic != nil {
+		c := r.traffic.of(step)
+		r.figure(step, attempted, "", float64(c.attempted))
+		r.figure(step, lost, "", float64(c.lost))
 	}
-	c := r.traffic.of(step)
-	r.figure(step, result.Attempted, "", float64(c.attempted))
-	r.figure(step, result.Lost, "", float64(c.lost))
 }
 
-// figure notes a figure of this run and prints it.
-func (r *run) figure(step, what, unit string, value float64) {
-	r.note(result.Figure{Step: step, What: what, Unit: unit, Value: value})
+// figure notes a value of this run and prints it.
+func (r *run) figure(step, what, unit string, number float64) {
+	r.note(value{step: step, what: what, unit: unit, number: number})
 }
 
 // beyond notes that something did not happen in time.
 func (r *run) beyond(step, what string) {
-	r.note(result.Figure{Step: step, What: what, Unit: "s", Value: r.Limit.Seconds(), Beyond: true})
+	r.note(value{step: step, what: what, unit: "s", number: r.limit.Seconds(), beyond: true})
 }
 
-func (r *run) note(f result.Figure) {
-	f.Program, f.Round = r.program, r.round
-	r.out.Figures = append(r.out.Figures, f)
-	rig.Progress("  %s: %s: %s", f.Step, f.What, f.Text())
+func (r *run) note(v value) {
+	v.program = r.program
+	r.out.values = append(r.out.values, v)
+	rig.Progress("  %s: %s: %s", v.step, v.what, v)
 }
 
 // waited notes how long it took until the last of so many.
@@ -79,57 +74,42 @@ func (r *run) waited(step, what string, took []time.Duration, of int) {
 		r.beyond(step, what)
 		return
 	}
-	last := time.Duration(0)
-	for _, t := range took {
-		last = max(last, t)
-	}
-	r.figure(step, what, "s", last.Seconds())
+	r.figure(step, what, "s", slices.Max(took).Seconds())
 }
 
-// distribution notes how long something took each time.
+// distribution notes how long something took each time. Those beyond were not seen to end.
 func (r *run) distribution(step, what string, took []time.Duration, beyond int) {
-	d := result.Distribute(took, beyond)
-	d.Program, d.Round, d.Step, d.What = r.program, r.round, step, what
-	r.out.Distributions = append(r.out.Distributions, d)
 	for _, percent := range []int{50, 90, 99, 100} {
 		which := fmt.Sprintf("%s, p%d", what, percent)
-		if percent == 100 {
-			which = what + ", longest"
-		}
-		if percent < len(d.Percentiles) {
-			r.figure(step, which, "s", d.Percentiles[percent]/1000)
+		if seconds, ok := percentile(took, beyond, percent); ok {
+			r.figure(step, which, "s", seconds)
 		} else {
 			r.beyond(step, which)
 		}
 	}
 }
 
-// idle waits until the program has nothing more to do.
+// idle waits until the program uses less than 3% of one CPU.
 func (r *run) idle(ctx context.Context) error {
-	return r.idleProcess(ctx, r.program, r.proxy.process.PID(), 0.03)
-}
-
-// idleProcess waits until a process uses less than a share of one processor.
-func (r *run) idleProcess(ctx context.Context, name string, pid int, share float64) error {
-	const window = time.Second
-	limit := time.Now().Add(r.Limit)
+	const window, most = time.Second, 30 * time.Millisecond
+	limit := time.Now().Add(r.limit)
 	for quiet := 0; quiet < 2; {
-		before, err := rig.Used(pid)
+		before, err := rig.Used(r.proxy.process.PID())
 		if err != nil {
 			return err
 		}
 		if !rig.Sleep(ctx, window) {
 			return ctx.Err()
 		}
-		after, err := rig.Used(pid)
+		after, err := rig.Used(r.proxy.process.PID())
 		if err != nil {
 			return err
 		}
-		if quiet++; after.Minus(before).Sum().Seconds() > share*window.Seconds() {
+		if quiet++; after.Minus(before).Sum() > most {
 			quiet = 0
 		}
 		if time.Now().After(limit) {
-			rig.Progress("  %s is still busy after %s", name, rig.Round(r.Limit))
+			rig.Progress("  %s is still busy after %s", r.program, rig.Round(r.limit))
 			return nil
 		}
 	}

@@ -11,10 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +35,6 @@ type apiServer struct {
 	binary string
 	host   *netns.Namespace
 	dir    string
-	flags  []string // further ones
 	client kubernetes.Interface
 
 	// up is held for writing while the server starts again.
@@ -45,8 +42,8 @@ type apiServer struct {
 	process *netns.Daemon
 }
 
-func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string, flags ...string) (*apiServer, error) {
-	s := &apiServer{binary: binary, host: host, dir: dir, flags: flags}
+func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string) (*apiServer, error) {
+	s := &apiServer{binary: binary, host: host, dir: dir}
 	if err := s.launch(ctx); err != nil {
 		return nil, err
 	}
@@ -65,9 +62,8 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 
 // launch starts the process and waits until it serves.
 func (s *apiServer) launch(ctx context.Context) (err error) {
-	words := append([]string{"--data-dir", s.dir, "--bind-address", apiAddress.Addr().String(),
-		"--secure-port", strconv.Itoa(int(apiAddress.Port()))}, s.flags...)
-	s.process, err = netns.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary, words...))
+	s.process, err = netns.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary, "--data-dir", s.dir,
+		"--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
 	if err != nil {
 		return err
 	}
@@ -223,41 +219,4 @@ func forEach(ctx context.Context, items []*item, do func(context.Context, *item)
 	}
 	group.Wait()
 	return context.Cause(ctx)
-}
-
-// proxyAccount makes the service account of deploy/base and writes a kubeconfig with a token of it. The API
-// server gives service accounts of kube-system another share of its time than other users.
-func (s *apiServer) proxyAccount(ctx context.Context, file string) (string, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "sluice"}}
-	err := untilWritten(ctx, func() error { // the server makes the namespace when it is ready
-		_, err := s.client.CoreV1().ServiceAccounts(account.Namespace).Create(ctx, account, metav1.CreateOptions{})
-		return err
-	}, func() error {
-		_, err := s.client.CoreV1().ServiceAccounts(account.Namespace).Get(ctx, account.Name, metav1.GetOptions{})
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: account.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}},
-	}
-	if _, err := s.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return "", err
-	}
-	request, err := s.client.CoreV1().ServiceAccounts(account.Namespace).
-		CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		return "", err
-	}
-	config, err := clientcmd.LoadFromFile(s.credential("proxy"))
-	if err != nil {
-		return "", err
-	}
-	for _, user := range config.AuthInfos {
-		user.Token = request.Status.Token
-	}
-	return file, clientcmd.WriteToFile(*config, file)
 }

@@ -21,9 +21,9 @@ const (
 
 // bulkItems makes the Services of two namespaces: the one that will be deleted, and another.
 func (r *run) bulkItems() (doomed, others []*item) {
-	count := min(bulkMax, r.N)
+	count := min(bulkMax, r.services)
 	for i := range count {
-		it := &item{namespace: "bulk", class: plain, number: r.N + i, name: fmt.Sprintf("bulk-%05d", i)}
+		it := &item{namespace: "bulk", class: plain, number: r.services + i, name: fmt.Sprintf("bulk-%05d", i)}
 		for e := range bulkEndpoints {
 			it.endpoints = append(it.endpoints, it.number*addressesEach+e)
 		}
@@ -49,7 +49,7 @@ func (r *run) bulk(ctx context.Context) error {
 		q.silent = true // both programs drop what goes to a ClusterIP that no Service has
 		return q
 	}
-	if err := r.inBulk(ctx, fmt.Sprintf("%d Services created at once", len(all)), all, r.api.create, served, "write to answer"); err != nil {
+	if err := r.inBulk(ctx, fmt.Sprintf("%d Services created at once", len(all)), all, r.api.create, served, toAnswer); err != nil {
 		return err
 	}
 	if err := r.idle(ctx); err != nil {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
@@ -21,7 +20,7 @@ const measuredPerSecond = 4
 
 // churn replaces endpoints at given rates.
 func (r *run) churn(ctx context.Context) error {
-	minutes := r.Minutes / float64(2*len(rates)*r.Rounds)
+	minutes := r.minutes / float64(2*len(rates)*r.rounds)
 	for _, rate := range rates {
 		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
 			return err
@@ -69,7 +68,7 @@ func (f *followed) await(ctx context.Context, most int) bool {
 func (f *followed) follow(ctx context.Context, r *run, q question, done func(time.Time)) {
 	began := time.Now()
 	f.underway.Go(func() {
-		limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+		limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 		defer cancel()
 		at, ok := r.network.until(limit, q, began)
 		f.mu.Lock()
@@ -111,14 +110,14 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 	if f.failed != nil {
 		return f.failed
 	}
-	r.distribution(step, "write to answer", f.took, f.beyond)
-	r.figure(step, "of that, the API server's write, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
-	r.figure(step, "the client was late by, p99", "s", result.Distribute(f.late, 0).Percentiles[99]/1000)
+	r.distribution(step, toAnswer, f.took, f.beyond)
+	r.figure(step, "of that, the API server's write, p50", "s", rig.Percentile(f.writes, 50).Seconds())
+	r.figure(step, "the client was late by, p99", "s", rig.Percentile(f.late, 99).Seconds())
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.Minus(w.before)
-	r.figure(step, result.PerMinute, "s", used.Sum().Seconds()/took.Minutes())
-	r.figure(step, result.UserPerMinute, "s", used.User.Seconds()/took.Minutes())
-	r.figure(step, result.SystemPerMinute, "s", used.System.Seconds()/took.Minutes())
+	r.figure(step, perMinute, "s", used.Sum().Seconds()/took.Minutes())
+	r.figure(step, perMinute+", user", "s", used.User.Seconds()/took.Minutes())
+	r.figure(step, perMinute+", system", "s", used.System.Seconds()/took.Minutes())
 	r.remains(step, peak)
 	return nil
 }

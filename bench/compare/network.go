@@ -24,9 +24,6 @@ type network struct {
 // nodeName is the node that the proxy serves.
 const nodeName = "node"
 
-// apiPort is the node's interface to the API server.
-const apiPort = "api"
-
 var (
 	nodeAddress = netip.MustParseAddr("203.0.113.1")
 	apiAddress  = netip.MustParseAddrPort("10.30.0.2:6443")
@@ -49,7 +46,7 @@ var (
 
 // newNetwork makes the network, in IPv4 or in both families.
 func newNetwork(both bool) (*network, error) {
-	const client, api, pods = "client", apiPort, "endpoints"
+	const client, api, pods = "client", "api", "endpoints"
 	p := netns.Prefixes
 	plan := netns.Plan{Cables: []netns.Cable{
 		{Router: nodeName, Leaf: client, Port: client, AtRouter: p("203.0.113.1/24"), AtLeaf: p("203.0.113.10/24")},

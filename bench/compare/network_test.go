@@ -3,10 +3,13 @@ package main
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Every address of the range answers with itself, over TCP and UDP.
 func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
+	testenv.NeedsRoot(t)
 	n, err := newNetwork(true)
 	if err != nil {
 		t.Fatal(err)

@@ -77,8 +77,6 @@ type item struct {
 	nodePort  int
 	// dual says that the Service and its endpoints have both families.
 	dual bool
-	// external says that the Service has no address.
-	external bool
 }
 
 // makeDual gives both families to a share of the Services of every large class.
@@ -158,9 +156,6 @@ func (it *item) service() *corev1.Service {
 	}
 	if it.class == affinity {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	}
-	if it.external {
-		external(s)
 	}
 	return s
 }

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -21,7 +20,6 @@ type proxy struct {
 	binary    string
 	flags     []string
 	path      string // PATH of the process
-	env       []string
 	node      *netns.Namespace
 	dir       string
 	processes int
@@ -31,32 +29,32 @@ type proxy struct {
 // newProxy prepares a program. Both get the same flags.
 func newProxy(o options, program string, n *network, api *apiServer, dir string) (*proxy, error) {
 	p := &proxy{program: program, node: n.node, dir: dir, path: os.Getenv("PATH"), flags: []string{
-		"--kubeconfig", api.credential("proxy"), "--hostname-override", nodeName, "--cluster-cidr", podRange.String(), "--proxy-mode", o.Mode,
+		"--kubeconfig", api.credential("proxy"), "--hostname-override", nodeName, "--cluster-cidr", podRange.String(), "--proxy-mode", o.mode,
 		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
 	}}
-	if o.Variant != "" {
+	if o.variant != "" {
 		var err error
-		if p.path, err = rig.IPTables(filepath.Join(dir, "path"), o.Variant); err != nil {
+		if p.path, err = rig.IPTables(filepath.Join(dir, "path"), o.variant); err != nil {
 			return nil, err
 		}
 	}
-	if program == result.Sluice {
-		p.binary = o.binary(program)
+	if program == sluice {
+		p.binary = o.binaries[program]
 		p.flags = append([]string{"proxy"}, append(p.flags, "--sluice-state-dir", filepath.Join(dir, "state"))...)
 		return p, nil
 	}
-	binary, err := filepath.Abs(o.binary(program))
+	binary, err := filepath.Abs(o.binaries[program])
 	if err != nil {
 		return nil, err
 	}
-	p.binary = filepath.Join(dir, result.KubeProxy) // the name by which it is known
+	p.binary = filepath.Join(dir, kubeProxy) // the name by which it is known
 	return p, os.Symlink(binary, p.binary)
 }
 
 func (p *proxy) command(more ...string) *exec.Cmd {
 	cmd := exec.Command(p.binary, append(p.flags[:len(p.flags):len(p.flags)], more...)...)
-	cmd.Env = append(append(os.Environ(), "PATH="+p.path), p.env...)
+	cmd.Env = append(os.Environ(), "PATH="+p.path)
 	return cmd
 }
 

@@ -19,8 +19,8 @@ const (
 
 // rolling replaces all endpoints of one large Service, slice by slice.
 func (r *run) rolling(ctx context.Context) error {
-	big := &item{namespace: r.items[0].namespace, name: "large", class: plain, number: r.N + bulkMax}
-	for range min(rollingMax, 5*r.N) {
+	big := &item{namespace: r.items[0].namespace, name: "large", class: plain, number: r.services + bulkMax}
+	for range min(rollingMax, 5*r.services) {
 		big.endpoints = append(big.endpoints, r.fresh)
 		r.fresh++
 	}
@@ -28,11 +28,11 @@ func (r *run) rolling(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+	limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 	_, served := r.network.until(limit, big.answered(big.endpoints...), began)
 	cancel()
 	if !served {
-		return fmt.Errorf("the large Service does not answer %s after it was created", rig.Round(r.Limit))
+		return fmt.Errorf("the large Service does not answer %s after it was created", rig.Round(r.limit))
 	}
 	if err := r.idle(ctx); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (r *run) rolling(ctx context.Context) error {
 	if began, err = r.replaceAll(ctx, big); err != nil {
 		return err
 	}
-	limit, cancel = context.WithDeadline(ctx, began.Add(r.Limit))
+	limit, cancel = context.WithDeadline(ctx, began.Add(r.limit))
 	defer cancel()
 	what := "last write until no former endpoint answers"
 	if at, ok := r.network.untilOnly(limit, big.answered(big.endpoints...), began); ok {

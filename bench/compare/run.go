@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
@@ -17,7 +16,6 @@ import (
 type run struct {
 	options
 	program string
-	round   int
 	dir     string
 
 	network *network
@@ -36,7 +34,7 @@ type run struct {
 	// made and followed count the changes under churn.
 	made, followed int
 
-	out *result.Comparison
+	out *comparison
 }
 
 // step is what a run does after the cold start.
@@ -51,7 +49,6 @@ var steps = []step{
 	{"bulk", (*run).bulk},
 	{"zone", (*run).zone},
 	{"rolling", (*run).rolling},
-	{"fleet", (*run).fleet},
 }
 
 func stepNames() (names []string) {
@@ -72,33 +69,27 @@ func chooseSteps(list string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(given, name) }), nil
 }
 
-// compare makes all runs, prints the result and stores it. A comparison that was cut short has what
-// was measured until then.
+// compare makes all runs and prints the result. A comparison that was cut short has what was measured until then.
 func compare(ctx context.Context, o options) error {
-	machine, out, err := describe(ctx, o)
+	origin, err := o.origin(ctx)
 	if err != nil {
 		return err
 	}
+	out := &comparison{}
 	failed := takeTurns(ctx, o, out)
-	if failed != nil {
-		out.Incomplete = failed.Error()
-	}
-	if o.json != "" {
-		failed = errors.Join(failed, result.Store(o.json, "compare", o.command(), machine, out))
-	}
-	return errors.Join(failed, out.Print(os.Stdout))
+	fmt.Println(origin + "\n")
+	return errors.Join(failed, out.print(os.Stdout, fmt.Sprintf("%d Services", o.services)))
 }
 
 // takeTurns makes the runs of all rounds.
-func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
+func takeTurns(ctx context.Context, o options, out *comparison) error {
 	programs := o.programs()
-	rig.Progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
-		rig.Round(time.Duration(o.Minutes*float64(time.Minute))))
-	for round := range o.Rounds {
+	rig.Progress("%d Services, mode %s: cold start, %s; about %g minutes of churn in all", o.services, o.mode, strings.Join(o.steps, ", "), o.minutes)
+	for round := range o.rounds {
 		for i, program := range programs {
-			rig.Progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), rig.LoadAverage())
+			rig.Progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.rounds, program, i+1, len(programs), rig.LoadAverage())
 			began := time.Now()
-			r := &run{options: o, program: program, round: round + 1, out: out}
+			r := &run{options: o, program: program, out: out}
 			if err := rig.InFolder("compare", func(dir string) error {
 				r.dir = dir
 				return errors.Join(r.all(ctx), r.close())
@@ -123,9 +114,9 @@ func (r *run) all(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	for i, name := range r.Steps {
+	for i, name := range r.steps {
 		s := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
-		rig.Progress("  step %d of %d: %s", i+1, len(r.Steps), name)
+		rig.Progress("  step %d of %d: %s", i+1, len(r.steps), name)
 		if err := s.do(r, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -148,7 +139,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	began := time.Now()
-	r.items, r.fresh = plan(r.N), (r.N+bulkMax)*addressesEach
+	r.items, r.fresh = plan(r.services), (r.services+bulkMax)*addressesEach
 	if r.soak > 0 {
 		makeDual(r.items)
 	}
@@ -158,7 +149,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if err := forEach(ctx, r.items, r.api.create); err != nil {
 		return err
 	}
-	rig.Progress("  %d Services written to the API server in %s", r.N, rig.Round(time.Since(began)))
+	rig.Progress("  %d Services written to the API server in %s", r.services, rig.Round(time.Since(began)))
 	return nil
 }
 
@@ -172,7 +163,7 @@ func (r *run) end(ctx context.Context) error {
 		return err
 	}
 	const step, what = "clean-up", "rules removed by --cleanup"
-	limit, cancel := context.WithTimeout(ctx, r.Limit)
+	limit, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	began := time.Now()
 	switch err := r.proxy.cleanUp(limit); {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -24,73 +23,60 @@ const (
 	// restartEvery and configureEvery are how often the API server starts again, and how often the
 	// configuration changes. Short runs have one restart and six changes.
 	restartEvery, configureEvery = 5 * time.Minute, time.Minute
-	sampleEvery, countEvery      = 10 * time.Second, time.Minute
+	sampleEvery                  = 10 * time.Second
+	// soakStep is what the clients' exchanges count for.
+	soakStep = "soak"
 )
 
-// soak is one long run of Sluice alone.
+// soak is one long run of Sluice alone. What happened so far is printed at the end.
 type soak struct {
 	*run
-	machine  rig.Machine
-	duration time.Duration
 	began    time.Time
 	config   string
-	metrics  *metrics
-	out      *result.Soak
-
 	followed followed
-	mu       sync.Mutex // guards what the goroutines below add to out
+
+	mu sync.Mutex // guards what follows
+	// restarts are those of the API server, handOvers the changes of the configuration.
+	restarts, handOvers int
+	made                int
+	loaded              time.Duration // how long changes were made
+	samples             []sample      // under load
+	rests               []sample      // at rest: after the first minute, and at the end
+	latency             []string
 }
 
-// soakAll runs Sluice for the duration, prints what stayed and what did not, and stores it.
-func soakAll(ctx context.Context, o options) (err error) {
-	machine, comparison, err := describe(ctx, o)
+// soakAll runs Sluice for the duration, and prints what stayed as it was and what did not.
+func soakAll(ctx context.Context, o options) error {
+	origin, err := o.origin(ctx)
 	if err != nil {
 		return err
 	}
-	s := &soak{
-		machine:  machine,
-		run:      &run{options: o, program: result.Sluice, round: 1, out: comparison},
-		duration: o.soak, out: &result.Soak{Services: o.N, Endpoints: comparison.Endpoints, Mix: comparison.Mix},
-	}
-	failed := rig.InFolder("soak", func(dir string) error {
+	s := &soak{run: &run{options: o, program: sluice, out: &comparison{}}}
+	return rig.InFolder("soak", func(dir string) error {
 		s.dir = dir
 		failed := s.all(ctx)
+		exchanged := connections{}
 		if s.traffic != nil {
-			c := s.traffic.of(soakStep)
-			s.out.Attempted, s.out.Lost = c.attempted, c.lost
+			exchanged = s.traffic.of(soakStep)
 		}
-		return errors.Join(failed, s.close())
+		failed = errors.Join(failed, s.close())
+		fmt.Printf("%s\n\n%d Services, %.0f s, %.1f changes/s, %d restarts of the API server, %d hand-overs\n", origin,
+			o.services, s.loaded.Seconds(), float64(s.made)/max(1, s.loaded.Seconds()), s.restarts, s.handOvers)
+		for _, l := range s.latency {
+			fmt.Println(l)
+		}
+		fmt.Println()
+		checks := s.judge(exchanged)
+		if slices.ContainsFunc(checks, func(c check) bool { return !c.ok }) {
+			failed = errors.Join(failed, errGrown)
+		}
+		return errors.Join(failed, table(checks).Print(os.Stdout))
 	})
-	if failed != nil {
-		s.out.Incomplete = failed.Error()
-	}
-	s.judge()
-	failed = errors.Join(failed, s.store())
-	if err := s.out.Print(os.Stdout); err != nil {
-		return errors.Join(failed, err)
-	}
-	if slices.ContainsFunc(s.out.Checks, func(c result.Check) bool { return !c.OK }) {
-		return errors.Join(failed, errGrown)
-	}
-	return failed
-}
-
-// store writes what is known, at the end and now and then before it.
-func (s *soak) store() error {
-	if s.json == "" {
-		return nil
-	}
-	return result.Store(s.json, "soak", s.soakCommand(), s.machine, s.out)
 }
 
 // lost says which exchange failed, and how.
 func (s *soak) lost(e netns.Exchange) {
 	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, rig.Round(e.Ended.Sub(e.Began)), e.Err, e.Answer)
-}
-
-// soakCommand is what to type to repeat this.
-func (o options) soakCommand() string {
-	return fmt.Sprintf("make soak DURATION=%s N=%d", rig.Round(o.soak), o.N)
 }
 
 // all goes from the cold start to the last quiet moment.
@@ -103,7 +89,6 @@ func (s *soak) all(ctx context.Context) error {
 		return err
 	}
 	s.proxy.flags = []string{"proxy", "--config", s.config, "--hostname-override", nodeName}
-	s.metrics = &metrics{s.network.node}
 	if err := s.cold(ctx); err != nil {
 		return err
 	}
@@ -112,12 +97,12 @@ func (s *soak) all(ctx context.Context) error {
 	s.traffic.tell = s.lost
 	s.traffic.mu.Unlock()
 	s.began = time.Now()
-	first := min(time.Minute, s.duration/4)
 	// The first minute has no fault but one change of the configuration.
+	first := min(time.Minute, s.soak/4)
 	if err := s.load(ctx, 0, first); err != nil {
 		return err
 	}
-	if err := s.load(ctx, first, s.duration); err != nil {
+	if err := s.load(ctx, first, s.soak); err != nil {
 		return err
 	}
 	return s.proxy.alive()
@@ -129,16 +114,17 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 	defer cancel(nil)
 	s.followed = followed{}
 	// The clock of the plan stands still while the node rests.
-	zero := time.Now().Add(-from)
+	began := time.Now()
+	zero := began.Add(-from)
+	configureEvery := min(configureEvery, s.soak/6)
 	var group sync.WaitGroup
 	for _, activity := range []struct {
 		every, phase time.Duration
 		do           func(context.Context, int) error
 	}{
-		{min(restartEvery, s.duration*2/3), 0, s.restartAPI},
-		{min(configureEvery, s.duration/6), min(configureEvery, s.duration/6) / 2, s.reconfigure},
+		{min(restartEvery, s.soak*2/3), 0, s.restartAPI},
+		{configureEvery, configureEvery / 2, s.reconfigure},
 		{sampleEvery, 0, s.sampleOne},
-		{countEvery, countEvery / 2, s.progressOne},
 	} {
 		group.Go(func() {
 			for n := 1; ; n++ {
@@ -155,72 +141,62 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 			}
 		})
 	}
-	made, began := s.change(ctx, zero.Add(to)), zero.Add(from)
+	s.change(ctx, zero.Add(to))
 	group.Wait()
-	s.followed.underway.Wait()
+	f := &s.followed
+	f.underway.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if s.followed.failures > 0 {
-		rig.Progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
+	if f.failures > 0 {
+		rig.Progress("  the API server did not take %d changes; the last: %v", f.failures, f.failed)
 	}
-	s.out.Refused += s.followed.failures
-	took := time.Since(began)
-	s.out.ChangesPerSecond = (s.out.ChangesPerSecond*s.out.Seconds + float64(made)) / (s.out.Seconds + took.Seconds())
-	s.out.Seconds += took.Seconds()
-	d := result.Distribute(s.followed.took, s.followed.beyond)
-	d.Program, d.What = result.Sluice, "write to answer"
-	d.Step = fmt.Sprintf("%s to %s", rig.Round(from), rig.Round(to))
-	s.out.Latency = append(s.out.Latency, d)
+	s.loaded += time.Since(began)
+	text := fmt.Sprintf("%s, %s to %s:", toAnswer, rig.Round(from), rig.Round(to))
+	for _, percent := range []int{50, 99} {
+		if seconds, ok := percentile(f.took, f.beyond, percent); ok {
+			text += fmt.Sprintf(" p%d %.0f ms", percent, 1000*seconds)
+		}
+	}
+	s.latency = append(s.latency, text)
 	return s.quiet(ctx)
 }
 
 // change replaces endpoints until a moment. What the API server's restarts have cost is made up for,
 // at no more than twice the rate.
-func (s *soak) change(ctx context.Context, until time.Time) (made int) {
+func (s *soak) change(ctx context.Context, until time.Time) {
 	const interval = time.Second / soakRate
 	busy := &sync.Map{}
 	due, last := time.Now(), time.Time{}
-	for ; time.Now().Before(until); made++ {
+	for ; time.Now().Before(until); s.made++ {
 		at := due
 		if soonest := last.Add(interval / 2); at.Before(soonest) {
 			at = soonest
 		}
 		if !rig.Sleep(ctx, time.Until(at)) {
-			return made
+			return
 		}
 		s.api.await()
 		if !s.followed.await(ctx, soakUnderway) {
-			return made
+			return
 		}
 		last, due = time.Now(), due.Add(interval)
-		s.changeOne(ctx, &s.followed, busy, made%(soakRate/measuredPerSecond) == 0)
+		s.changeOne(ctx, &s.followed, busy, s.made%(soakRate/measuredPerSecond) == 0)
 	}
-	return made
 }
 
-// sampleOne takes a sample under load.
+// sampleOne takes a sample under load, and says once a minute how far the run is.
 func (s *soak) sampleOne(ctx context.Context, n int) error {
-	sample, err := s.sample(ctx, n%int(countEvery/sampleEvery) == 0)
+	v, err := s.sample(ctx)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		s.out.Samples = append(s.out.Samples, sample)
+	if s.samples = append(s.samples, v); n%6 == 3 {
+		c := s.traffic.of(soakStep)
+		rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, %d goroutines, %d descriptors",
+			rig.Round(time.Since(s.began)), rig.Round(s.soak), s.restarts, s.handOvers, c.attempted, c.lost, v.residentMiB, v.goroutines, v.descriptors)
 	}
-	return err
-}
-
-// progressOne says how far the run is.
-func (s *soak) progressOne(context.Context, int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, last := s.traffic.of(soakStep), result.Sample{}
-	if len(s.out.Samples) > 0 {
-		last = s.out.Samples[len(s.out.Samples)-1]
-	}
-	s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
-		rig.Round(time.Since(s.began)), rig.Round(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
-		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)
-	return errors.Join(s.proxy.alive(), s.store())
+	return s.proxy.alive()
 }

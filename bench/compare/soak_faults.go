@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func (s *soak) restartAPI(ctx context.Context, n int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.out.Restarts++
+	s.restarts++
 	rig.Progress("  API server: restart %d took %s", n, rig.Round(time.Since(began)))
 	return nil
 }
@@ -42,7 +43,7 @@ conntrack: {maxPerCore: 0}
 apiVersion: sluice.dev/v1alpha1
 kind: SluiceConfiguration
 state: {dir: %q}
-`, s.Mode, podRange.String()+","+podRange6.String(), s.api.credential("proxy"), burst(n), filepath.Join(s.dir, "state"))
+`, s.mode, podRange.String()+","+podRange6.String(), s.api.credential("proxy"), burst(n), filepath.Join(s.dir, "state"))
 	// As a ConfigMap does: the new file takes the place of the old one.
 	if err := os.WriteFile(s.config+".new", []byte(text), 0o644); err != nil {
 		return err
@@ -58,18 +59,34 @@ func (s *soak) reconfigure(ctx context.Context, n int) error {
 	if err := s.configure(n); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	for {
-		got, err := s.metrics.burst(ctx)
+		got, err := s.appliedBurst(ctx)
 		if err == nil && got == burst(n) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.out.HandOvers++
+			s.handOvers++
 			return nil
 		}
 		if !rig.Sleep(ctx, 200*time.Millisecond) {
 			return fmt.Errorf("the configuration is not applied %s after it was written (burst %d, %v)", rig.Round(time.Since(began)), got, err)
 		}
 	}
+}
+
+// appliedBurst returns the number of concurrent requests that the effective configuration allows.
+func (s *soak) appliedBurst(ctx context.Context) (int, error) {
+	text, err := s.get(ctx, "/configz")
+	if err != nil {
+		return 0, err
+	}
+	var configz map[string]struct{ ClientConnection struct{ Burst int } }
+	err = json.Unmarshal(text, &configz)
+	for _, document := range configz {
+		if b := document.ClientConnection.Burst; b != 0 {
+			return b, nil
+		}
+	}
+	return 0, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 )
 
@@ -22,7 +21,7 @@ var errNotServing = errors.New("not all Services answer in time")
 
 // cold starts the program on a node without rules.
 func (r *run) cold(ctx context.Context) error {
-	const step = result.ColdStart
+	const step = coldStart
 	r.deal()
 	began, err := r.proxy.start()
 	if err != nil {
@@ -30,7 +29,7 @@ func (r *run) cold(ctx context.Context) error {
 	}
 	r.memory = rig.WatchMemory(r.proxy.process.PID())
 	sample := rig.Spread(r.items, sampleMax)
-	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+	limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(sample), began)
 	if err := errors.Join(ctx.Err(), r.proxy.alive()); err != nil {
@@ -40,7 +39,7 @@ func (r *run) cold(ctx context.Context) error {
 	if len(all) < len(r.items) {
 		took = nil
 	}
-	r.waited(step, result.ToAnswers, took, len(sample))
+	r.waited(step, toAnswers, took, len(sample))
 	if took == nil {
 		return errNotServing
 	}
@@ -77,7 +76,7 @@ func asked(items []*item) (all []question) {
 // restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
 // done when what changed meanwhile is applied.
 func (r *run) restart(ctx context.Context) error {
-	const step = result.Restart
+	const step = restart
 	r.traffic.during(step)
 	if err := r.proxy.stop(); err != nil {
 		return err
@@ -95,10 +94,10 @@ func (r *run) restart(ctx context.Context) error {
 		return err
 	}
 	r.memory = rig.WatchMemory(r.proxy.process.PID())
-	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+	limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(changed), began)
-	r.waited(step, result.ToChanges, took, len(changed))
+	r.waited(step, toChanges, took, len(changed))
 	return r.finish(ctx, window{step: step})
 }
 

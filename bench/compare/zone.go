@@ -26,7 +26,7 @@ func (r *run) zone(ctx context.Context) error {
 		if err := r.api.setZone(ctx, zones[to]); err != nil {
 			return err
 		}
-		limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+		limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 		switched, _ := r.network.untilAll(limit, questions, began)
 		cancel()
 		took, beyond = append(took, switched...), beyond+len(questions)-len(switched)
@@ -34,6 +34,6 @@ func (r *run) zone(ctx context.Context) error {
 			return err
 		}
 	}
-	r.distribution(step, "write to answer", took, beyond)
+	r.distribution(step, toAnswer, took, beyond)
 	return r.finish(ctx, w)
 }

@@ -37,7 +37,6 @@ var cases = []benchCase{
 	{"tcp-node-port", toNodePorts, beginConnections, false, 0.94},
 	{"udp-pod", toPods(datagrams), beginQuestions, true, 0.93},
 	{"udp-cluster-ip", toClusterIPs(datagrams), beginQuestions, false, 0.94},
-	{"refused", toClusterIPs(empty), beginRefusals, false, 0.95},
 	{"source-ranges", toLoadBalancers, beginConnections, false, unslower},
 	{"affinity-10", toClusterIPs(affinity), beginConnections, false, unslower},
 	{"affinity-1000", toBigAffinity, beginConnections, false, unslower},
@@ -61,7 +60,7 @@ type target struct {
 	at   netip.AddrPort
 	udp  bool
 	raw  *address
-	pods []netip.Addr // who may answer; none if the target refuses
+	pods []netip.Addr // who may answer
 	// sticky says that the same pod answers a client each time. client is the number of one of
 	// several clients, 0 being the usual one.
 	sticky bool
@@ -136,9 +135,12 @@ func toLoadBalancers(c cluster, f service.Family) (all []target) {
 	return all
 }
 
-// everything returns every address at which a cluster serves or refuses.
+// everything returns every address at which a cluster serves.
 func (c cluster) everything(f service.Family) (all []target) {
 	for i := range c.services + 1 {
+		if c.kindOf(i) == empty {
+			continue
+		}
 		all = append(all, c.byClusterIP(f, i))
 		switch c.kindOf(i) {
 		case nodePort:
@@ -150,12 +152,8 @@ func (c cluster) everything(f service.Family) (all []target) {
 	return all
 }
 
-// visit makes sure that the right pod is behind a target: it takes a connection or a question, or
-// is refused. It returns the pod.
+// visit makes sure that the right pod is behind a target: it takes a connection or a question. It returns the pod.
 func (t target) visit(s server) (netip.Addr, error) {
-	if len(t.pods) == 0 {
-		return netip.Addr{}, t.beRefused()
-	}
 	pod, err := t.ask(s)
 	if err == nil && !slices.Contains(t.pods, pod) {
 		return pod, fmt.Errorf("%s is answered by %s, which is not one of its pods", t.at, pod)
@@ -164,20 +162,6 @@ func (t target) visit(s server) (netip.Addr, error) {
 		return pod, fmt.Errorf("%s: %w", t.at, err)
 	}
 	return pod, nil
-}
-
-func (t target) beRefused() error {
-	k, err := knock(t.at)
-	if k != nil {
-		defer closeAll(k.fd)
-	}
-	if err == nil {
-		err = k.once(1 << 15)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", t.at, err)
-	}
-	return nil
 }
 
 func (t target) ask(s server) (netip.Addr, error) {

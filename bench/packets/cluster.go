@@ -116,19 +116,14 @@ func (c cluster) endpointsOf(f service.Family, i int) []netip.Addr {
 	return all
 }
 
-// fill puts the node and all Services into an API server. Those without affinity ask for an algorithm, unless it
-// is empty.
-func (c cluster) fill(api *apitest.Server, balancing string) {
+// fill puts the node and all Services into an API server.
+func (c cluster) fill(api *apitest.Server) {
 	api.Set(apitest.Nodes, c.node())
 	for i := range c.services + 1 {
 		for _, slice := range c.slices(i) {
 			api.Set(apitest.EndpointSlices, slice)
 		}
-		svc := c.service(i)
-		if balancing != "" && svc.Spec.SessionAffinity == corev1.ServiceAffinityNone {
-			svc.Annotations = map[string]string{"sluice.dev/balancing": balancing}
-		}
-		api.Set(apitest.Services, svc)
+		api.Set(apitest.Services, c.service(i))
 	}
 }
 

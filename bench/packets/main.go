@@ -3,10 +3,9 @@
 //
 //	go run ./packets -sluice ../bin/sluice -kube-proxy ../bin/e2e-kubeproxy
 //	go run ./packets -sluice old=/tmp/sluice-old,new=/tmp/sluice-new -cases one-way,tcp -directions forwarded
-//	go run ./packets -services 100,10000 -backends iptables-legacy -rounds 5 -output json
-//	go run ./packets -show monday.json,tuesday.json
-//	go run ./packets -balancing random,roundRobin,sourceHash -cases tcp-cluster-ip,udp-cluster-ip
-//	go run ./packets -instructions -sluice 'sluice=../bin/sluice,offload=../bin/sluice --sluice-nftables-offload=tcp'
+//	go run ./packets -services 100,10000 -backends iptables-legacy -rounds 5
+//
+// It prints Markdown tables, after a line that describes their origin.
 //
 // # Method
 //
@@ -21,22 +20,12 @@
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
 // repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
 // interruption can only make a turn longer. Before each turn, other memory fills the CPU's caches
-// (-evict), as on a busy node. A sample begins with an empty
-// connection tracking table. Each target is checked before (the right pod answers, affinity holds, or
-// the connection is refused), and each exchange has to arrive, or the sample fails.
+// (-evict), as on a busy node. A sample begins with an empty connection tracking table. Each target is
+// checked before (the right pod answers, and affinity holds), and each exchange has to arrive, or the
+// sample fails.
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
-// ratios and their quartiles. Next to a goal, "even" means above 1 by no more than the spread.
-//
-// With -instructions, the machine is one whose clock counts executed instructions (hack/vm --icount). The
-// proxies then stay, stopped, and each of them also has a room in which a policy engine has its chains.
-// The table has the instructions of the node: those beyond an exchange over a direct link.
-//
-// With -balancing, each build of Sluice is measured with each algorithm. With -instructions, the kernel announces the
-// connections of all variants if one of them is leastConnections. Otherwise the proxies have ended, and it does not.
-//
-// With -node, each build of Sluice runs while connections stay open, and while others are opened and closed at a
-// rate. The table has the CPU time and memory of the process.
+// ratios and their quartiles. A missed goal is bold.
 //
 // # Cases
 //
@@ -44,7 +33,6 @@
 //	one-way-*        a datagram of a flow without responses
 //	tcp-*            a TCP connection is opened, accepted and reset
 //	udp-*            a new socket, a question and its answer
-//	refused          a TCP connection to a Service without endpoints
 //	source-ranges    tcp to a load balancer's address that is open to four ranges
 //	affinity-N       tcp to a Service with N endpoints and affinity, by a client that it knows
 //
@@ -56,7 +44,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -64,7 +52,6 @@ import (
 	"strings"
 	"time"
 
-	benchresult "github.com/sluice-proxy/sluice/bench/result"
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -83,53 +70,30 @@ type options struct {
 	sampling   sampling
 	patience   time.Duration
 	rules      string
-	// instructions says that the clock counts instructions.
-	instructions bool
 }
 
 func main() {
-	output := flag.String("output", "table", "table or json")
-	stored := flag.String("show", "",
-		"measure nothing, print the results in these files, which were made with -output json")
-	file := flag.String("record", "", "with -instructions: store the result in this file, for the performance page")
-	node := flag.Bool("node", false, "measure what a running proxy costs the node, for each build of Sluice")
-	var load nodeLoad
-	flag.IntVar(&load.open, "open", 9000, "with -node: open connections")
-	flag.IntVar(&load.perSecond, "per-second", 1000, "with -node: connections that are opened and closed in a second")
-	flag.DurationVar(&load.rest, "rest", time.Minute, "with -node: time without new connections")
-	flag.DurationVar(&load.busy, "busy", time.Minute, "with -node: time with new connections")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
 	rig.Main("packets", func(ctx context.Context) error {
-		if !*node {
-			return run(ctx, parse, *output, *stored, *file)
-		}
 		o, err := parse()
 		if err != nil {
 			return err
 		}
-		costs, err := o.measureNodes(ctx, load)
-		return errors.Join(err, rig.Report(costs, *output, func(out io.Writer) error { return benchresult.NodeTable(costs).Print(out) }))
+		var others []string
+		for _, v := range o.variants {
+			if v.name == kubeProxy {
+				others = append(others, v.program)
+			}
+		}
+		origin, err := rig.Origin(ctx, others...)
+		if err != nil {
+			return err
+		}
+		results, err := runAll(ctx, o)
+		fmt.Println(origin + "\n")
+		return errors.Join(err, show(os.Stdout, results), failures(results))
 	})
-}
-
-func run(ctx context.Context, parse func() (options, error), output, stored, file string) error {
-	if output != "table" && output != "json" {
-		return fmt.Errorf("output %q: must be table or json", output)
-	}
-	if stored != "" {
-		results, err := rig.Load[[]result](stored)
-		return errors.Join(err, report(slices.Concat(results...), output))
-	}
-	o, err := parse()
-	if err != nil {
-		return err
-	}
-	results, err := runAll(ctx, o)
-	if o.instructions {
-		return errors.Join(err, o.record(ctx, results, file), failures(results))
-	}
-	return errors.Join(err, report(results, output), failures(results))
 }
 
 // optionFlags defines the flags that choose what is measured. The function that it returns reads
@@ -145,7 +109,6 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	directions := flags.String("directions", forwarded+","+local, "of forwarded and local")
 	only := flags.String("cases", "", "beginnings of the names of cases; empty means all")
 	services := flags.String("services", "1000", "numbers of Services")
-	balancing := flags.String("balancing", "", "algorithms of sluice.dev/balancing; each build of Sluice is measured with each of them")
 	flags.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service")
 	flags.IntVar(&o.rounds, "rounds", 15, "samples of each variant in each case")
 	flags.DurationVar(&o.sampling.duration, "sample", 40*time.Millisecond, "time of one sample")
@@ -155,28 +118,19 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 		"let nothing else run on that processor during a sample, for a busy machine")
 	flags.DurationVar(&o.patience, "patience", 3*time.Minute,
 		"leave a proxy out whose rules are not applied after this long")
-	flags.BoolVar(&o.instructions, "instructions", false, "the clock of this machine counts instructions")
 	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {
-		var errs [7]error
+		var errs [6]error
 		o.variants, errs[0] = parseVariants(*proxy, *sluice, *bare)
 		o.backends, errs[1] = choose("backend", *backends, nftables, iptablesNFT, iptablesLegacy)
 		o.directions, errs[2] = choose("direction", *directions, forwarded, local)
 		o.families, errs[3] = parseFamilies(*families)
 		o.cases, errs[4] = chooseCases(*only)
 		o.services, errs[5] = parseSizes(*services)
-		if *balancing != "" {
-			var by []string
-			by, errs[6] = choose("algorithm", *balancing, service.Balancings()...)
-			o.variants = balanced(o.variants, by)
-		}
 		o.sampling.evict = make([]byte, max(0, *evict)<<20)
 		if o.endpoints < 2 || o.rounds < 1 || o.sampling.duration <= 0 {
 			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: must be at least 2, at least 1, more than 0",
 				o.endpoints, o.rounds, o.sampling.duration)
-		}
-		if o.instructions {
-			o.countInstructions()
 		}
 		return o, errors.Join(errs[:]...)
 	}
@@ -218,20 +172,6 @@ func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 	return all, nil
 }
 
-// balanced returns the variants, with those of Sluice for each algorithm.
-func balanced(variants []variant, algorithms []string) (all []variant) {
-	for _, v := range variants {
-		if !v.isSluice() {
-			all = append(all, v)
-			continue
-		}
-		for _, by := range algorithms {
-			all = append(all, variant{v.name + "-" + by, v.program, v.words, by})
-		}
-	}
-	return all
-}
-
 // choose splits words and makes sure that each is one of those known.
 func choose(what, words string, known ...string) ([]string, error) {
 	chosen := strings.Split(words, ",")
@@ -262,10 +202,6 @@ func parseSizes(words string) ([]int, error) {
 		sizes = append(sizes, size)
 	}
 	return sizes, nil
-}
-
-func report(results []result, output string) error {
-	return rig.Report(results, output, func(out io.Writer) error { return show(out, results) })
 }
 
 // failures returns what went wrong in single cases.

@@ -64,12 +64,8 @@ func TestOptionFlags(t *testing.T) {
 	if o, err := read(); err != nil || len(o.cases) != len(cases) || len(o.families) != 2 || len(o.directions) != 2 {
 		t.Errorf("without flags: %+v, %v", o, err)
 	}
-	if o, err := read("-balancing", "random,sourceHash"); err != nil || len(o.variants) != 5 || o.variants[2].name != "sluice-sourceHash" ||
-		o.variants[2].balancing != "sourceHash" || o.variants[2].program != a {
-		t.Errorf("by algorithm: %+v, %v", o.variants, err)
-	}
 	for _, words := range [][]string{
-		{"-services", "5"}, {"-balancing", "fast"}, {"-services", "many"}, {"-services", "100,"}, {"-backends", "ipvs"}, {"-families", "4"},
+		{"-services", "5"}, {"-services", "many"}, {"-services", "100,"}, {"-backends", "ipvs"}, {"-families", "4"},
 		{"-directions", ""}, {"-cases", "ping"}, {"-rounds", "0"}, {"-endpoints", "1"}, {"-sample", "0s"},
 		{"-sluice", "nowhere"}, {"-kube-proxy", "nowhere"},
 	} {

@@ -18,8 +18,6 @@ type room struct {
 	*netns.Network
 	client, node, pods *netns.Namespace
 	servers            service.PerFamily[server]
-	// halted are the proxies that do not run but have not ended.
-	halted []*netns.Daemon
 }
 
 // server holds the descriptors of the sockets at which all pods of a family answer.
@@ -109,12 +107,9 @@ func (r *room) furnish() error {
 	})
 }
 
-func (r *room) close() (err error) {
-	for _, process := range r.halted {
-		err = errors.Join(err, process.Kill())
-	}
+func (r *room) close() error {
 	for _, s := range r.servers {
 		closeAll(s.listener, s.datagrams)
 	}
-	return errors.Join(err, r.Network.Close())
+	return r.Network.Close()
 }

@@ -95,7 +95,7 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	err = v.install(limited, r, s.options, s.backend, s.cluster, s.dir)
+	err = v.install(limited, r, s.backend, s.cluster, s.dir)
 	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		s.progress("left out: %v", err)
 		return r.close()
@@ -141,14 +141,6 @@ func (s setting) series() (all []*series) {
 // takes reports whether a variant can do a case.
 func (one *series) takes(v variant) bool { return v.isProxy() || one.bare }
 
-// directionOf returns where the client of a variant is.
-func (one *series) directionOf(v variant) string {
-	if v.name == direct {
-		return local
-	}
-	return one.direction
-}
-
 // sampleEach takes one sample of each variant, in random order.
 func (s setting) sampleEach(one *series) {
 	for _, i := range rand.Perm(len(s.variants)) {
@@ -158,7 +150,7 @@ func (s setting) sampleEach(one *series) {
 			continue
 		}
 		take := func() (float64, error) {
-			return s.sampling.take(r, one.directionOf(v), one.family, one.benchCase, one.targets)
+			return s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
 		}
 		took, err := take()
 		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again

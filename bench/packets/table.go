@@ -43,7 +43,7 @@ func showTable(out io.Writer, title string, results []result) error {
 		rounds = max(rounds, r.Rounds)
 		cell[[2]string{r.Case, r.Variant}] = r
 	}
-	_, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n", title, results[0].Baseline, rounds)
+	_, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n\n", title, results[0].Baseline, rounds)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func figure(r result) string {
 		return fmt.Sprintf("%.2f", r.Microseconds)
 	}
 	text := fmt.Sprintf("%.2f  %.3f (%.3f–%.3f)", r.Microseconds, r.Ratio, r.Low, r.High)
-	if r.Verdict != "" {
-		text += " " + r.Verdict
+	if r.Missed {
+		text = "**" + text + "**"
 	}
 	return text
 }

@@ -34,8 +34,6 @@ type variant struct {
 	name string
 	// program is the proxy, or empty. words are more flags for it.
 	program, words string
-	// balancing is the algorithm that its Services ask for; empty for none.
-	balancing string
 }
 
 func (v variant) isProxy() bool { return v.program != "" }
@@ -60,20 +58,11 @@ func (v variant) flags(backend, api, dir string) []string {
 	return append(all, strings.Fields(v.words)...)
 }
 
-// install puts the rules of a variant into a room, for good: a proxy has ended afterwards, or does
-// nothing more.
-func (v variant) install(ctx context.Context, r *room, o options, backend string, c cluster, dir string) error {
+// install puts the rules of a variant into a room, for good: a proxy has ended afterwards.
+func (v variant) install(ctx context.Context, r *room, backend string, c cluster, dir string) error {
 	switch {
 	case v.isProxy():
-		end := (*netns.Daemon).Kill
-		if o.instructions {
-			end = r.halt
-		}
-		err := v.runProxy(ctx, r, backend, c, dir, end)
-		if err == nil && strings.HasSuffix(v.name, withPolicies) {
-			err = r.addPolicies()
-		}
-		return err
+		return v.runProxy(ctx, r, backend, c, dir)
 	case v.name == floor:
 		return r.masquerade(backend)
 	default:
@@ -109,13 +98,13 @@ func (r *room) masquerade(backend string) error {
 }
 
 // runProxy runs a proxy until everything is applied, and ends it.
-func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluster, dir string, end func(*netns.Daemon) error) (err error) {
+func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluster, dir string) (err error) {
 	api, err := apitest.New(r.node.Listen)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Stop()) }()
-	c.fill(api, v.balancing)
+	c.fill(api)
 	cmd := exec.Command(v.program, v.flags(backend, api.Address(), dir)...)
 	if _, variant, iptables := strings.Cut(backend, "-"); iptables {
 		path, err := rig.IPTables(filepath.Join(dir, "programs"), variant)
@@ -130,13 +119,12 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 	}
 	err = v.awaitApplied(ctx, r, c, process)
 	// kube-proxy leaves its rules however it ends, and does not handle SIGTERM.
-	return errors.Join(err, end(process))
+	return errors.Join(err, process.Kill())
 }
 
-// awaitApplied returns when every address of the cluster has answered, or refused, to the client,
-// the proxy says that it is healthy, and a while has passed in which it could tidy up.
+// awaitApplied returns when every address of the cluster has answered to the client, the proxy says
+// that it is healthy, and kube-proxy has had the time for another sync.
 func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
-	const tidy = 2 * time.Second
 	for _, f := range c.families {
 		for _, t := range c.everything(f) {
 			err := rig.Await(ctx, process, func() error {
@@ -151,7 +139,10 @@ func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *
 		_, err := rig.Get(ctx, r.node, "http://127.0.0.1:10256/healthz")
 		return err
 	})
-	time.Sleep(tidy)
+	if !v.isSluice() {
+		const tidy = 2 * time.Second // kube-proxy syncs once per second
+		rig.Sleep(ctx, tidy)
+	}
 	return errors.Join(err, r.node.Forget())
 }
 

@@ -25,9 +25,9 @@ type coldStart struct {
 	Writing time.Duration
 	// Generating is the time left out.
 	Generating time.Duration
-	// Processor is the process's user and kernel time, including generating. On a busy machine, it
-	// says more than the other times. System is the kernel's part.
-	Processor, System time.Duration
+	// CPU is the process's user and kernel time, including generating. On a busy machine, it says more
+	// than the other times.
+	CPU time.Duration
 	// Objects were written. Reading is how long the first audit took.
 	Objects int
 	Reading time.Duration
@@ -67,8 +67,8 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 		at, err := subject.await(ctx, "the cold start", subject.complete)
 		subject.mu.Lock()
 		defer subject.mu.Unlock()
-		c.Programmed, c.Rendered, c.Writing, c.Processor = since(at), since(subject.gate), subject.firstWrite, usedNow().Sum()
-		c.System, c.Objects, c.Reading = usedNow().System, subject.counts.Written.Objects, subject.counts.AuditTook
+		c.Programmed, c.Rendered, c.Writing, c.CPU = since(at), since(subject.gate), subject.firstWrite, usedNow().Sum()
+		c.Objects, c.Reading = subject.counts.written.Objects, subject.counts.reading
 		return err
 	})
 	if subject != nil {
@@ -78,7 +78,7 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 		return err
 	}
 	rig.Progress("%d Services of %d endpoints programmed after %v", m.size, m.endpoints, c.Programmed.Round(time.Millisecond))
-	c.Memory = takeMemory(m.size)
+	c.Memory = takeMemory()
 	r.Cold = c
 	return nil
 }
@@ -88,38 +88,25 @@ type memory struct {
 	// Peak is the largest resident size so far. Resident is the size some seconds after the start,
 	// without a forced collection.
 	Peak, Resident float64
-	// Heap and Stacks are in use at that time, as Go counts.
-	Heap, Stacks float64
-	// HeapObjects is the number of objects on the heap after a forced collection.
-	HeapObjects uint64
-	// Least is the resident size after a forced collection that returns memory to the system, with
-	// LeastHeap and LeastStacks in use.
-	Least, LeastHeap, LeastStacks float64
-	// PerServiceKiB is LeastHeap and LeastStacks divided by the number of Services.
-	PerServiceKiB float64
+	// Live is the heap and the stacks in use after a forced collection, in Objects on the heap. Least is the resident size
+	// after memory was returned to the system.
+	Live, Least float64
+	Objects     uint64
 }
 
 // settling is how long a process rests before its memory is measured.
 const settling = 5 * time.Second
 
 // takeMemory measures the memory of this process.
-func takeMemory(services int) memory {
+func takeMemory() memory {
 	time.Sleep(settling)
-	var at runtime.MemStats
-	runtime.ReadMemStats(&at)
-	m := memory{
-		Peak: rig.MiB(os.Getpid(), rig.Peak), Resident: rig.MiB(os.Getpid(), rig.Resident),
-		Heap: mib(at.HeapInuse), Stacks: mib(at.StackInuse),
-	}
+	m := memory{Peak: rig.MiB(os.Getpid(), rig.Peak), Resident: rig.MiB(os.Getpid(), rig.Resident)}
 	for range 4 { // stacks shrink by half at each collection
 		runtime.GC()
 	}
 	debug.FreeOSMemory()
+	var at runtime.MemStats
 	runtime.ReadMemStats(&at)
-	m.HeapObjects = at.HeapObjects
-	m.Least, m.LeastHeap, m.LeastStacks = rig.MiB(os.Getpid(), rig.Resident), mib(at.HeapAlloc), mib(at.StackInuse)
-	m.PerServiceKiB = (m.LeastHeap + m.LeastStacks) * 1024 / float64(services)
+	m.Live, m.Objects, m.Least = float64(at.HeapAlloc+at.StackInuse)/(1<<20), at.HeapObjects, rig.MiB(os.Getpid(), rig.Resident)
 	return m
 }
-
-func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

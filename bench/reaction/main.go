@@ -2,27 +2,18 @@
 // watch event to the commit of its batch. Each measurement runs in a new process and a new network
 // namespace; the rules of the host do not change. It needs root.
 //
-//	react-N    one change at a time among N Services: see kinds
-//	audit-N    one change at a time for long enough to see an audit
-//	rate-N     endpoints replaced at a high rate for a minute, then with Services added in between
-//	hot-E      one Service with E endpoints, one of them replaced
-//	resync-N   events that change nothing, of N Services
-//	churn-N    endpoints of N Services replaced at a rate for a while, and the CPU time of the
-//	           process and its children; -share limits the share of the time for writes
-//	cold-NxE   start of the process to all Services programmed, and memory
+//	react-N       one change at a time among N Services: see kinds
+//	churn-N       endpoints of N Services replaced at a high rate for a minute
+//	cold-NxE      start of the process to all of N Services with E endpoints programmed, and memory
 //	restart-NxE   the same, and again over the existing rules
 //
 //	go run ./reaction
-//	go run ./reaction -only react-1000,cold -output json
+//	go run ./reaction -only react-1000,cold
 //	go run ./reaction -mode iptables -variant legacy
 //	go run ./reaction -only react-50000 -cpuprofile cpu.pprof
-//	go run ./reaction -only cold-1000x10,cold-10000x10,cold-100000x10,rate-1000,rate-10000,rate-100000
-//	go run ./reaction -show monday.json,tuesday.json
 //
-// Of what is measured at several sizes, it prints how it grows: the exponent e of size^e.
-//
-// To compare two builds, run the program of each checkout with -output json and print both with
-// -show.
+// It prints Markdown tables, after a line that describes their origin. To compare two builds, run the program of each
+// checkout.
 package main
 
 import (
@@ -32,7 +23,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime/debug"
@@ -46,113 +36,66 @@ import (
 
 // options are the flags that affect a measurement.
 type options struct {
-	mode      string
-	variant   string
-	endpoints int
-	events    int
-	rate      float64
-	high      float64
-	lasting   time.Duration
-	// audit is the pause between audits, 0 for that of the mode.
-	audit      time.Duration
-	share      float64
-	deadline   time.Duration
-	cpuProfile string
-	memProfile string
+	mode, variant          string
+	endpoints, events      int
+	rate, churn            float64
+	lasting                time.Duration
+	cpuProfile, memProfile string
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.mode, "mode", nftables, "kernel backend: nftables or iptables")
 	flag.StringVar(&o.variant, "variant", "auto", "programs of mode iptables: auto, legacy or nft")
-	flag.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service in react and resync")
-	flag.IntVar(&o.events, "events", 300, "changes of each kind to measure")
-	flag.Float64Var(&o.rate, "rate", 100, "changes per second where the rate is fixed")
-	flag.Float64Var(&o.high, "high", 1000, "changes per second in rate")
-	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
-	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
-	flag.DurationVar(&o.deadline, "deadline", 0, "longest wait of a change for its write; 0 means what the backend prefers")
+	flag.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service in react and churn")
+	flag.IntVar(&o.events, "events", 300, "changes of each kind in react")
+	flag.Float64Var(&o.rate, "rate", 100, "changes per second in react, where the rate is fixed")
+	flag.Float64Var(&o.churn, "churn", 1000, "changes per second in churn")
+	flag.DurationVar(&o.lasting, "for", time.Minute, "how long churn lasts")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
-	output := flag.String("output", "table", "table or json")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up on one measurement after this long")
-	files := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
 	inside := flag.String("inside", "", "used by the program itself: run this measurement, in the namespace of this process")
 	flag.Parse()
 
 	rig.Main("reaction", func(ctx context.Context) error {
-		if err := o.validate(*output); err != nil {
-			return err
-		}
 		switch {
 		case flag.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		case o.mode != nftables && o.mode != iptables:
+			return fmt.Errorf("mode %q: must be nftables or iptables", o.mode)
+		case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.churn < 1 || o.lasting < time.Second:
+			return errors.New("-endpoints, -events, -rate, -churn, -for: must be at least 2, 1, more than 0, 1 and 1s")
 		case *inside != "":
 			return measureInside(ctx, o, *inside, *timeout)
-		case *files != "":
-			return showStored(*files, *output)
 		default:
-			return measureAll(ctx, o.mode, *only, *output, *timeout)
+			return measureAll(ctx, o.mode, *only, *timeout)
 		}
 	})
 }
 
-func (o options) validate(output string) error {
-	switch {
-	case output != "table" && output != "json":
-		return fmt.Errorf("output %q: must be table or json", output)
-	case o.mode != nftables && o.mode != iptables:
-		return fmt.Errorf("mode %q: must be nftables or iptables", o.mode)
-	case o.share > 1 || o.deadline < 0:
-		return fmt.Errorf("share %v, deadline %v: must be at most 1, at least 0", o.share, o.deadline)
-	case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.high < 1 || o.lasting < time.Second:
-		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: must be at least 2, 1, more than 0, 1 and 1s",
-			o.endpoints, o.events, o.rate, o.high, o.lasting)
-	}
-	return nil
-}
-
 // measureAll runs the chosen measurements one after the other and prints the results.
-func measureAll(ctx context.Context, mode, only, output string, timeout time.Duration) error {
+func measureAll(ctx context.Context, mode, only string, timeout time.Duration) error {
 	chosen, err := choose(mode, only)
+	if err != nil {
+		return err
+	}
+	origin, err := rig.Origin(ctx)
 	if err != nil {
 		return err
 	}
 	var results []result
 	for i, name := range chosen {
-		rig.Progress("%s (%d of %d)", name, i+1, len(chosen))
+		rig.Progress("%s (%d of %d), load average %s", name, i+1, len(chosen), rig.LoadAverage())
 		r, err := runChild(ctx, name, timeout)
 		if err != nil {
 			return err
 		}
 		results = append(results, r)
 	}
-	return report(results, output)
-}
-
-// showStored prints results that were measured before.
-func showStored(files, output string) error {
-	var results []result
-	all, err := rig.Load[stored](files)
-	if err != nil {
-		return err
-	}
-	for _, some := range all {
-		results = append(results, some.Results...)
-	}
-	return report(results, output)
-}
-
-// stored is what -output json prints and -show reads.
-type stored struct {
-	Results  []result
-	Growth   []growth
-	Verdicts []verdict
-}
-
-func report(results []result, output string) error {
-	return rig.Report(stored{results, growths(results), judge(results)}, output, func(out io.Writer) error { return show(out, results) })
+	fmt.Println(origin + "\n")
+	return show(os.Stdout, results)
 }
 
 // garbagePercent is what the daemon sets (internal/daemon/memory.go).
@@ -172,7 +115,7 @@ func measureInside(ctx context.Context, o options, name string, timeout time.Dur
 	if err != nil {
 		return err
 	}
-	r := result{Name: name, Mode: o.mode, Load: rig.LoadAverage()}
+	var r result
 	if err := m.run(ctx, o, &r); err != nil {
 		return err
 	}

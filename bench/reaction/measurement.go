@@ -15,7 +15,7 @@ import (
 // measurement is one thing to measure, with its sizes; the name says both.
 type measurement struct {
 	kind string
-	// size is the number of Services, or in hot the number of endpoints.
+	// size is the number of Services.
 	size int
 	// endpoints is the number of endpoints per Service in cold and restart.
 	endpoints int
@@ -27,14 +27,11 @@ const nftables, iptables = "nftables", "iptables"
 // all are the default measurements, by mode.
 var all = map[string][]string{
 	nftables: {
-		"react-1000", "react-10000", "react-50000",
-		"audit-10000", "audit-50000", "rate-1000", "rate-10000",
-		"hot-100", "hot-1000", "hot-5000",
-		"resync-1000",
-		"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+		"react-1000", "react-10000", "react-50000", "churn-1000", "churn-10000",
+		"cold-10000x1", "cold-10000x10", "cold-5000x50",
 		"restart-1000x10", "restart-10000x10",
 	},
-	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
+	iptables: {"react-1000", "react-5000", "cold-5000x10"},
 }
 
 // choose returns the chosen names: default ones with the given beginning, or one of any size.
@@ -51,7 +48,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	m.kind = kind
 	// The result must print as the name, so nothing may follow it.
 	switch kind {
-	case "react", "audit", "rate", "hot", "resync", "churn":
+	case "react", "churn":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
 		m.endpoints = 1
 	case "cold", "restart":
@@ -60,7 +57,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: must be react-N, audit-N, rate-N, hot-N, resync-N, churn-N, cold-NxN or restart-NxN", name)
+		return m, fmt.Errorf("measurement %q: must be react-N, churn-N, cold-NxN or restart-NxN", name)
 	}
 	return m, nil
 }
@@ -78,14 +75,6 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 	switch m.kind {
 	case "react":
 		return measureReactions(ctx, o, m, r)
-	case "audit":
-		return measureAudit(ctx, o, m, r)
-	case "rate":
-		return measureRate(ctx, o, m, r)
-	case "hot":
-		return measureHot(ctx, o, m, r)
-	case "resync":
-		return measureResync(ctx, o, m, r)
 	case "restart":
 		return measureRestart(ctx, m, r)
 	case "churn":

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"io"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,7 +16,6 @@ import (
 	clientcache "k8s.io/client-go/tools/cache"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -31,11 +30,8 @@ type subject struct {
 	*watcher
 	cluster              *cluster
 	ofServices, ofSlices clientcache.TransformingStore
-	rendered             atomic.Int64
-	// share is the largest share of the time that writes of a domain may take, 0 for no limit.
-	share   float64
-	stopped chan error
-	cancel  context.CancelFunc
+	stopped              chan error
+	cancel               context.CancelFunc
 	// generating is how long it took to generate API objects for the first list.
 	generating time.Duration
 }
@@ -46,9 +42,13 @@ func startFilled(ctx context.Context, o options, c *cluster) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := subject.fill(ctx); err != nil {
+	if err = subject.list(); err == nil {
+		_, err = subject.await(ctx, "the cold start", subject.complete)
+	}
+	if err != nil {
 		return nil, errors.Join(err, subject.stop())
 	}
+	rig.Progress("%d Services programmed", c.services)
 	return subject, nil
 }
 
@@ -64,17 +64,6 @@ func startRig(ctx context.Context, o options, c *cluster) (*subject, error) {
 	var names []string
 	for i := range domains {
 		names = append(names, domains[i].Name)
-		if o.audit > 0 {
-			domains[i].Pace.Audit = o.audit
-		}
-		domains[i].Renderer = &counting{domains[i].Renderer, &r.rendered}
-		if o.share >= 0 {
-			domains[i].Pace.MaxWriteShare = o.share
-		}
-		if o.deadline > 0 {
-			domains[i].Pace.MaxDelay = o.deadline
-		}
-		r.share = domains[i].Pace.MaxWriteShare
 	}
 	if len(names) != len(service.Families) {
 		return nil, fmt.Errorf("domains %v: this kernel cannot serve both families", names)
@@ -124,23 +113,7 @@ func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, 
 // silentLog formats what a proxy logs by default, and discards it.
 func silentLog() *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
-	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(discard{}), zap.InfoLevel))
-}
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-
-// counting counts what is rendered.
-type counting struct {
-	dataplane.Renderer
-	count *atomic.Int64
-}
-
-// Service implements dataplane.Renderer.
-func (c *counting) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	c.count.Add(1)
-	return c.Renderer.Service(ctx, view, facts)
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(io.Discard), zap.InfoLevel))
 }
 
 // stop ends the proxy.
@@ -180,18 +153,6 @@ func (r *subject) list() error {
 		}
 	}
 	return errors.Join(r.ofServices.Replace(services, "1"), r.ofSlices.Replace(slices, "1"))
-}
-
-// fill lists, and waits until everything is programmed.
-func (r *subject) fill(ctx context.Context) (time.Time, error) {
-	if err := r.list(); err != nil {
-		return time.Time{}, err
-	}
-	at, err := r.await(ctx, "the cold start", r.complete)
-	if err == nil {
-		rig.Progress("%d Services programmed", r.cluster.services)
-	}
-	return at, err
 }
 
 // deliver hands one watch event over as a reflector does.

@@ -43,12 +43,10 @@ type awaited struct {
 
 // counts is the work of all domains.
 type counts struct {
-	Written dataplane.Written
-	// Took is how long each write took.
-	Took []time.Duration
-	// Audits counts readings of the kernel. No write can start during one.
-	Audits    int
-	AuditTook time.Duration
+	written dataplane.Written
+	// took is how long each write took, reading how long the longest audit took.
+	took    []time.Duration
+	reading time.Duration
 }
 
 func newWatcher(domains []string, keys int) *watcher {
@@ -79,8 +77,7 @@ func (w *watcher) Aggregator(event aggregator.Event) {
 	case aggregator.BatchWritten:
 		w.written(e)
 	case aggregator.AuditDone:
-		w.counts.Audits++
-		w.counts.AuditTook = max(w.counts.AuditTook, e.Took)
+		w.counts.reading = max(w.counts.reading, e.Took)
 		if e.Err != nil {
 			w.fail(fmt.Errorf("%s: audit: %w", e.Domain, e.Err))
 		}
@@ -97,8 +94,8 @@ func (w *watcher) written(e aggregator.BatchWritten) {
 		w.fail(fmt.Errorf("%s: %s", e.Domain, e.Receipt))
 		return
 	}
-	w.counts.Written = w.counts.Written.Add(e.Receipt.Written)
-	w.counts.Took = append(w.counts.Took, e.Receipt.Took)
+	w.counts.written = w.counts.written.Add(e.Receipt.Written)
+	w.counts.took = append(w.counts.took, e.Receipt.Took)
 	if e.Batch.Number == 1 {
 		w.firstWrite = max(w.firstWrite, e.Receipt.Took)
 	}

@@ -2,34 +2,35 @@ package rig
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 )
 
-// Machine describes where, when and with which versions a measurement ran.
-type Machine struct {
-	Date, Kernel, Processor string
-	Processors, MemoryMiB   int
-	// LoadBefore and LoadAfter are load averages.
-	LoadBefore string
-	LoadAfter  string `json:",omitempty"`
-	Commit     string
-	// Versions are the versions that programs print.
-	Versions map[string]string
-}
-
-// ThisMachine describes the machine now. Unknown values are empty.
-func ThisMachine(ctx context.Context) Machine {
-	return Machine{
-		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Kernel: strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
-		Processors: runtime.NumCPU(), Processor: line("/proc/cpuinfo", "model name"), MemoryMiB: KiB("/proc/meminfo", "MemTotal") / 1024,
-		LoadBefore: LoadAverage(), Commit: printed(ctx, "git", "describe", "--tags", "--always", "--dirty"),
-		Versions: map[string]string{
-			"nft": printed(ctx, "nft", "--version"), "iptables": printed(ctx, "iptables", "--version"), "Go": runtime.Version(),
-		},
+// Origin describes where the tables of this process come from: the command, the time, the commit, the load average, the
+// machine and the versions of other programs. A page that quotes a table quotes it, too.
+func Origin(ctx context.Context, programs ...string) (string, error) {
+	command := append([]string{"./" + filepath.Base(os.Args[0])}, os.Args[1:]...)
+	commit, err := printed(ctx, "git", "describe", "--tags", "--always", "--dirty")
+	if err != nil {
+		commit = "unknown"
 	}
+	text := fmt.Sprintf("`cd bench && go run %s`, %s, commit %s, load average %s; Linux %s, %d × %s, %d MiB, %s",
+		strings.Join(command, " "), time.Now().UTC().Format("2006-01-02 15:04 UTC"), commit, LoadAverage(),
+		strings.TrimSpace(read("/proc/sys/kernel/osrelease")), runtime.NumCPU(), line("/proc/cpuinfo", "model name"),
+		KiB("/proc/meminfo", "MemTotal")/1024, runtime.Version())
+	for _, program := range programs {
+		version, err := printed(ctx, program, "--version")
+		if err != nil {
+			return "", fmt.Errorf("%s --version: %w", program, err)
+		}
+		text += "; " + filepath.Base(program) + ": " + version
+	}
+	return text, nil
 }
 
 // LoadAverage returns the three averages.
@@ -39,8 +40,8 @@ func LoadAverage() string {
 }
 
 // printed returns the first line that a command prints.
-func printed(ctx context.Context, name string, words ...string) string {
-	text, _ := exec.CommandContext(ctx, name, words...).Output()
+func printed(ctx context.Context, name string, words ...string) (string, error) {
+	text, err := exec.CommandContext(ctx, name, words...).Output()
 	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-	return first
+	return first, err
 }

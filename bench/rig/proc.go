@@ -102,19 +102,6 @@ func UsedHere(who int) CPU {
 	return CPU{time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())}
 }
 
-// Busy returns the CPU time of all programs and the kernel since the machine started, without that of programs with a
-// nice value.
-func Busy() (busy time.Duration) {
-	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
-	for i, field := range strings.Fields(first) {
-		// Not nice, idle and iowait; guests count as user.
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 2 && i != 4 && i != 5 && i < 9 {
-			busy += time.Duration(n) * tick
-		}
-	}
-	return busy
-}
-
 // WithChildren returns a process and everything that it started.
 func WithChildren(pid int) []int {
 	all := []int{pid}

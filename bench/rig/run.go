@@ -3,7 +3,6 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -128,30 +127,4 @@ func Choose(words string, names []string, also func(word string) bool) (chosen [
 		}
 	}
 	return chosen, nil
-}
-
-// Load reads stored results: JSON files, separated by commas.
-func Load[T any](files string) (all []T, err error) {
-	for name := range strings.SplitSeq(files, ",") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var one T
-		if err := json.Unmarshal(text, &one); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		all = append(all, one)
-	}
-	return all, nil
-}
-
-// Report prints results as JSON or, with the function, as tables.
-func Report(results any, output string, tables func(io.Writer) error) error {
-	if output != "json" {
-		return tables(os.Stdout)
-	}
-	out := json.NewEncoder(os.Stdout)
-	out.SetIndent("", "  ")
-	return out.Encode(results)
 }
