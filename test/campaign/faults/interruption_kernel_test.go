@@ -45,14 +45,13 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	p.Helper()
 	d, began := p.domains[family], time.Now()
 	i := newInterrupter(p, family, what)
-	p.interrupter.Store(i)
 	absent := map[service.Key]bool{}
 	if what.rejects && direction == "coming" {
 		d.renderer.set(victim, func(objects []dataplane.Object) []dataplane.Object { return addFlag(d.renderer, family, objects) })
 		absent[victim] = true
 	}
-	p.resize(quiet)
-	i.await()
+	i.disturb(quiet)
+	i.await(i.ended)
 	p.interrupter.Store(nil)
 	if len(absent) > 0 {
 		p.checkQuarantined(family, victim.String())
@@ -123,9 +122,7 @@ func TestStoppingAmidABatch(t *testing.T) {
 	tr := startTraffic(t, p.network.client)
 	for _, family := range service.Families {
 		i := newInterrupter(p, family, interruption{strike: func(i *interrupter) { i.p.halt() }})
-		p.interrupter.Store(i)
-		p.resize(quietServices + crowd)
-		i.await()
+		i.disturb(quietServices + crowd)
 		p.stop()
 		p.interrupter.Store(nil)
 		if landed := i.parts.Load(); landed < 3 {
@@ -160,10 +157,8 @@ func TestDyingAmidABatch(t *testing.T) {
 			old.domains[family].sockets.set(func() error { close(died); <-buried; return errTime })
 			old.halt()
 		}})
-		p.interrupter.Store(i)
 		p.setPods(pair, pair.second()...)
-		p.resize(quietServices + crowd)
-		i.await()
+		i.disturb(quietServices + crowd)
 		p.interrupter.Store(nil)
 		<-died
 		began := time.Now()
