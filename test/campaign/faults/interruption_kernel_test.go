@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // victim is the spoiled Service of a crowd. It has endpoints, and comes late in a batch.
@@ -25,7 +26,7 @@ func TestAnInterruptedBatch(t *testing.T) {
 	p.transactionBytes = crowdTransactionBytes
 	p.start()
 	tr := startTraffic(t, p.network.client)
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		for _, what := range interruptions {
 			tr.awaitAll(t, 2)
 			p.interrupt(tr, family, what, "coming", quietServices+crowd)
@@ -115,6 +116,7 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 // TestStoppingAmidABatch: a stopping proxy completes the batch under way, and its successor writes
 // the rest.
 func TestStoppingAmidABatch(t *testing.T) {
+	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
 	p.transactionBytes = crowdTransactionBytes
@@ -144,6 +146,7 @@ func TestStoppingAmidABatch(t *testing.T) {
 // TestDyingAmidABatch: a proxy that dies after two transactions of many leaves every Service
 // served, in its old or its new form. Its successor writes the rest.
 func TestDyingAmidABatch(t *testing.T) {
+	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
 	p.transactionBytes = crowdTransactionBytes
