@@ -119,7 +119,7 @@ var layers = []layer{
 	{pkg: "cmd/kubectl-sluice", may: []string{"internal/fleet"}, why: "exit statuses; internal/fleet has the commands"},
 	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/trace"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
 	{pkg: "test/campaign/faults", why: "the whole proxy on the real kernel", test: true},
-	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
+	{pkg: "test/campaign", may: []string{"test/apitest", "test/defects", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/campaign/lookups", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/explained", "test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
 	{pkg: "test/scenarios/script", why: "text in, lines out", test: true},
@@ -155,7 +155,7 @@ var outside = []struct {
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/defects", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
 }
 
 type pkg struct {

@@ -110,7 +110,7 @@ func (p *proxies) start() error {
 // end ends the process and reads its log.
 func (p *proxies) end(how func(*netns.Daemon) error) error {
 	// A process that cannot handle SIGTERM yet is killed by it.
-	const deafMax = 3 * time.Second
+	const deafMax = 30 * time.Second
 	if err := how(p.process); err != nil && (p.process.Running() || time.Since(p.started) > deafMax) {
 		return err
 	}

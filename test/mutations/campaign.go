@@ -13,10 +13,23 @@ import (
 	"time"
 )
 
-// campaign is tests that may find a defect.
+// harness is what runs a campaign.
+type harness string
+
+const (
+	unit      harness = "unit"      // tests of a package
+	sim       harness = "sim"       // tests of the simulation
+	scenarios harness = "scenarios" // scenarios, played by the real program
+	faulty    harness = "campaign"  // test/campaign, with the real program
+)
+
+// campaign is what may find a defect.
 type campaign struct {
-	name string
-	// pkg has the tests, and tests is a regular expression of their names.
+	harness harness
+	name    string
+	// pkg has the tests, and tests is a regular expression of their names. Of scenarios, pkg is the
+	// mode, and tests are numbers, separated by spaces: the first passes all the same, which proves
+	// that the build is not simply broken, and all others fail. Of test/campaign, pkg is the mode.
 	pkg, tests string
 }
 
@@ -25,9 +38,9 @@ const simulation = "simulation"
 // inMemory are the campaigns without a real kernel: random scenarios, and then the stories that
 // are known.
 var inMemory = []campaign{
-	{simulation, "./test/sim", "^TestSimulation$"},
-	{"scenarios that failed once", "./test/sim", "^(TestRegressions|TestAFormerReleaseIsTakenOver|TestNoServiceLosesAnythingBesideRejectedOnes)$"},
-	{"stories of the simulation", "./test/sim", "^Test"},
+	{sim, simulation, "./test/sim", "^TestSimulation$"},
+	{sim, "scenarios that failed once", "./test/sim", "^(TestRegressions|TestAFormerReleaseIsTakenOver|TestNoServiceLosesAnythingBesideRejectedOnes)$"},
+	{sim, "stories of the simulation", "./test/sim", "^Test"},
 }
 
 // runner runs campaigns, each for a number of seeds and for a time.

@@ -80,7 +80,7 @@ var hostile = []mutation{
 		edits: []defects.Edit{
 			{File: "dataplane/userspace/filter.go", Old: "\tif errors.Is(err, unix.ENOMEM) {\n\t\treturn nil\n\t}\n", New: ""},
 		},
-		campaigns: []campaign{{"real kernel", "./dataplane/userspace", "^TestKernelFilterWithoutRoom$"}},
+		campaigns: []campaign{unitTest("dataplane/userspace", "TestKernelFilterWithoutRoom")},
 	},
 	{
 		name:      "a new UDP client costs a walk",
@@ -93,12 +93,12 @@ var hostile = []mutation{
 		sentence: "Userspace mode: a datagram from the address of a listener of this process is dropped.",
 		edits: edit("dataplane/relay/udp.go", "return client.Port() == 0 || s.places.has(",
 			"return client.Port() == 0 && s.places.has("),
-		campaigns: []campaign{{"real kernel", "./dataplane/userspace", "^TestKernelDatagramsFromListenersAreDropped$"}}, short: true,
+		campaigns: []campaign{unitTest("dataplane/userspace", "TestKernelDatagramsFromListenersAreDropped")}, short: true,
 	},
 	{
 		name:      "other programs' ports are rejected",
 		sentence:  "Nftables mode: connections are refused after all programs that translate at -100.",
 		edits:     edit("dataplane/nftables/render/renderer.go", "priorityReject = priorityDNAT + 1", "priorityReject = priorityDNAT"),
-		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestOtherTranslatorsAreNotRejected$"}},
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOtherTranslatorsAreNotRejected")},
 	},
 }

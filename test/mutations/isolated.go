@@ -84,4 +84,4 @@ var isolated = []mutation{
 }
 
 // unlanded is the story of a Service whose writes fail without a rejection.
-var unlanded = campaign{"stories of isolation", "./test/sim", "^TestNobodyWaitsForAServiceThatDoesNotLand$"}
+var unlanded = campaign{sim, "stories of isolation", "./test/sim", "^TestNobodyWaitsForAServiceThatDoesNotLand$"}

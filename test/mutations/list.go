@@ -18,16 +18,16 @@ type mutation struct {
 	short bool
 }
 
-// unitTests are those of a package.
-func unitTests(folder string) campaign { return campaign{"tests of " + folder, "./" + folder, "^Test"} }
+// unitTests are those of a package, some of them on the real kernel.
+func unitTests(folder string) campaign { return unitTest(folder, "Test.*") }
 
 // unitTest is some tests of a package, chosen by a regular expression of their names.
 func unitTest(folder, tests string) campaign {
-	return campaign{"tests of " + folder, "./" + folder, "^(" + tests + ")$"}
+	return campaign{unit, "tests of " + folder, "./" + folder, "^(" + tests + ")$"}
 }
 
 // isolation are stories of Services next to rejected ones.
-var isolation = campaign{"stories of isolation", "./test/sim",
+var isolation = campaign{sim, "stories of isolation", "./test/sim",
 	"^(TestNobodyWaitsForASearch|TestARestartBesideARejectedServiceConcernsNobodyElse|TestANodeThatRejectsEverythingConvictsNobody)$"}
 
 // edit is a mutation in one place.
@@ -35,7 +35,7 @@ func edit(file, old, new string) []defects.Edit {
 	return []defects.Edit{{File: file, Old: old, New: new}}
 }
 
-var mutations = slices.Concat(correctness, isolated, hostile)
+var mutations = slices.Concat(correctness, isolated, hostile, whole)
 
 // correctness are defects in the way from the API to the kernel.
 var correctness = []mutation{
@@ -140,7 +140,7 @@ var correctness = []mutation{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
 		edits:     edit("dataplane/nftables/kernel/read.go", "err == nil && after != before {", "err == nil && after < before {"),
-		campaigns: []campaign{{"real kernel", "./dataplane/nftables/kernel", "^TestAReadingIsOneMoment$"}},
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestAReadingIsOneMoment")},
 	},
 	{
 		name: "frontends lead to emptied chains",
@@ -157,11 +157,9 @@ var correctness = []mutation{
 		campaigns: inMemory,
 	},
 	{
-		name:     "the listener's filter is too large",
-		sentence: "Nftables mode on Linux before 6.7: changes by other programs are noticed again.",
-		edits:    edit("internal/netlink/tables.go", "const messagesMax = 70", "const messagesMax = 170"),
-		campaigns: []campaign{
-			{"listener on the real kernel", "./internal/netlink", "^TestTheWholeFilterFits$"},
-		},
+		name:      "the listener's filter is too large",
+		sentence:  "Nftables mode on Linux before 6.7: changes by other programs are noticed again.",
+		edits:     edit("internal/netlink/tables.go", "const messagesMax = 70", "const messagesMax = 170"),
+		campaigns: []campaign{unitTest("internal/netlink", "TestTheWholeFilterFits")},
 	},
 }

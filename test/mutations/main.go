@@ -12,10 +12,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -26,9 +26,10 @@ import (
 
 func main() {
 	var r runner
-	var only string
+	var only, by string
 	var short, list bool
 	flag.StringVar(&only, "only", "", "regular expression of names of mistakes")
+	flag.StringVar(&by, "harness", "", "only those that are found by: unit, sim, scenarios or campaign; with commas")
 	flag.Func("campaign", "regular expression of names of campaigns", func(text string) (err error) {
 		r.campaigns, err = regexp.Compile(text)
 		return err
@@ -41,7 +42,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r.limit = time.Duration(*minutes * float64(time.Minute))
-	chosen, err := choose(only, short)
+	chosen, err := choose(only, by, short)
 	if err == nil && list {
 		err = show(chosen)
 	} else if err == nil {
@@ -54,13 +55,14 @@ func main() {
 	}
 }
 
-func choose(only string, short bool) (chosen []mutation, err error) {
+func choose(only, by string, short bool) (chosen []mutation, err error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range mutations {
-		if pattern.MatchString(m.name) && (m.short || !short) {
+		named := by == "" || slices.Contains(strings.Split(by, ","), string(m.campaigns[0].harness))
+		if named && pattern.MatchString(m.name) && (m.short || !short) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -81,7 +83,7 @@ func show(chosen []mutation) error {
 		if err := cleared(dir, err); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		fmt.Printf("%s\n\t%s\n", m.name, m.sentence)
+		fmt.Printf("%s (%s)\n\t%s\n", m.name, m.campaigns[0].harness, m.sentence)
 	}
 	return nil
 }
@@ -165,35 +167,56 @@ func (r *runner) hunt(ctx context.Context, m mutation) (finding, error) {
 	}
 	overlay, err := defects.Overlay(".", dir, m.edits...)
 	for _, c := range m.campaigns {
-		if err != nil || f.what != "" {
-			break
-		}
 		if r.campaigns != nil && !r.campaigns.MatchString(c.name) {
 			continue
 		}
-		binary := filepath.Join(dir, strings.ReplaceAll(strings.Trim(c.pkg, "./"), "/", "-")+".test")
-		if _, missing := os.Stat(binary); missing != nil {
-			err = build(ctx, overlay, c.pkg, binary)
+		if err != nil || f.what != "" && !m.every() {
+			break
 		}
-		if err == nil {
-			f.campaign = c.name
-			began := time.Now()
-			f.where, f.what, err = r.run(ctx, c, binary)
-			f.took += time.Since(began)
+		f.campaign = c.name
+		switch c.harness {
+		case scenarios:
+			err = r.play(ctx, c, dir, overlay, &f)
+		case faulty:
+			err = r.suffer(ctx, c, &f)
+		default:
+			err = r.test(ctx, c, dir, overlay, &f)
 		}
 		if err == nil {
 			err = ctx.Err() // stopped, and not passed
 		}
-		if err == nil && f.what != "" {
-			err = r.unharmed(ctx, c, f)
+		if err == nil && f.what == "" && m.every() {
+			break // the table names the campaign that misses it
 		}
 	}
 	return f, cleared(dir, err)
 }
 
+// test runs tests that are built with the defect, and without it what has found it.
+func (r *runner) test(ctx context.Context, c campaign, dir, overlay string, f *finding) error {
+	binary := filepath.Join(dir, nameOf(c))
+	if _, missing := os.Stat(binary); missing != nil {
+		if err := build(ctx, overlay, c.pkg, binary); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	var err error
+	f.where, f.what, err = r.run(ctx, c, binary)
+	if f.took += time.Since(began); err != nil || f.what == "" {
+		return err
+	}
+	return r.unharmed(ctx, c, *f)
+}
+
+// nameOf is the file name of the tests of a campaign.
+func nameOf(c campaign) string {
+	return strings.ReplaceAll(strings.Trim(c.pkg, "./"), "/", "-") + ".test"
+}
+
 // unharmed is an error if what found a defect fails without it as well.
 func (r *runner) unharmed(ctx context.Context, c campaign, f finding) error {
-	binary := filepath.Join(r.clean, strings.ReplaceAll(strings.Trim(c.pkg, "./"), "/", "-")+".test")
+	binary := filepath.Join(r.clean, nameOf(c))
 	if _, missing := os.Stat(binary); missing != nil {
 		if err := build(ctx, "", c.pkg, binary); err != nil {
 			return err
@@ -213,9 +236,5 @@ func (r *runner) unharmed(ctx context.Context, c campaign, f finding) error {
 }
 
 func build(ctx context.Context, overlay, pkg, binary string) error {
-	printed, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build: %w\n%s", err, printed)
-	}
-	return nil
+	return defects.Build(ctx, ".", overlay, binary, "test", "-c", "-ldflags=-s -w", pkg)
 }

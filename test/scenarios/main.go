@@ -49,7 +49,7 @@ func run(ctx context.Context) (failed int, err error) {
 	dir := flag.String("logs", "", "directory for the logs of the proxies; default: one that is removed if all pass")
 	workers := flag.Int("workers", 6, "scenarios at a time; most of them wait most of the time")
 	output := flag.String("output", "table", "table or json")
-	timeout := flag.Duration("timeout", 90*time.Second, "longest time for one scenario")
+	timeout := flag.Duration("timeout", 5*time.Minute, "longest time for one scenario")
 	var m making
 	flag.IntVar(&m.count, "generate", 0, "make up as many scenarios instead of playing the list")
 	flag.Uint64Var(&m.first, "seed", 1, "seed of the first scenario that is made up")

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // heard is an event with its time.
@@ -61,13 +62,10 @@ func (l *eventLog) since(after time.Time) []heard {
 	return slices.Clone(l.events[at:])
 }
 
-// eventMax bounds the wait for something that the proxy should do.
-var eventMax = slowly(10 * time.Second)
-
 // await waits for an event after a moment, and returns it.
 func (l *eventLog) await(t *testing.T, what string, after time.Time, is func(aggregator.Event) bool) heard {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(500 * time.Microsecond) {
+	for began := time.Now(); time.Since(began) < testenv.Patience; time.Sleep(500 * time.Microsecond) {
 		for _, h := range l.since(after) {
 			if is(h.event) {
 				return h
@@ -137,7 +135,7 @@ func (p *proxyNode) awaitContents(family service.Family, wanted func() contents,
 		if !any && len(now) == len(want) {
 			return
 		}
-		if time.Since(began) > eventMax {
+		if time.Since(began) > testenv.Patience {
 			p.Fatalf("%s %s: %d objects, want %d; for example %s %x is wrong: %s",
 				family, what, len(now), len(want), missing.Container, missing.Name, p.events.list(began))
 		}
@@ -154,6 +152,26 @@ func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what str
 		return ok && a.Domain == name && a.Drift.Any()
 	}).at
 	p.events.await(p.T, what+": a write that repairs it", found, wrote(name, dataplane.Landed))
+}
+
+// checkWork fails unless so many writes since a moment have repaired damage, each after one audit
+// that found it. A repair that follows another one too soon waits on purpose, and begins with
+// another audit.
+func (p *proxyNode) checkWork(family service.Family, since time.Time, want int, what string) {
+	p.Helper()
+	name := p.domains[family].name
+	found := p.events.count(since, func(e aggregator.Event) bool {
+		a, ok := e.(aggregator.AuditDone)
+		return ok && a.Domain == name && a.Drift.Any()
+	})
+	waited := p.events.count(since, func(e aggregator.Event) bool {
+		r, ok := e.(aggregator.RepairBegan)
+		return ok && r.Domain == name && r.Pause > 0
+	})
+	if written := p.events.count(since, wrote(name, dataplane.Landed)); found != want+waited || written != want {
+		p.Errorf("%s %s: %d audits found it, %d repairs waited and %d writes landed, want %d: %s",
+			family, what, found, waited, written, want, p.events.list(since))
+	}
 }
 
 // lastWrite returns when the last write after a moment had landed.
@@ -179,7 +197,7 @@ func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]boo
 		there[quietKey(n)] = true
 	}
 	for began := time.Now(); !p.domains[family].renderer.knows(there); time.Sleep(time.Millisecond) {
-		if time.Since(began) > eventMax {
+		if time.Since(began) > testenv.Patience {
 			p.Fatalf("%s: not all Services were rendered", family)
 		}
 	}
@@ -215,7 +233,7 @@ func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
 		if slices.Equal(here, want) && len(there) == 0 {
 			return
 		}
-		if time.Since(began) > eventMax {
+		if time.Since(began) > testenv.Patience {
 			p.Fatalf("%s has %v in quarantine, want %v; the other family has %v, want none", family, here, want, there)
 		}
 	}

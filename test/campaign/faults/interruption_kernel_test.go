@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // victim is the spoiled Service of a crowd. It has endpoints, and comes late in a batch.
@@ -25,7 +26,7 @@ func TestAnInterruptedBatch(t *testing.T) {
 	p.transactionBytes = crowdTransactionBytes
 	p.start()
 	tr := startTraffic(t, p.network.client)
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		for _, what := range interruptions {
 			tr.awaitAll(t, 2)
 			p.interrupt(tr, family, what, "coming", quietServices+crowd)
@@ -45,14 +46,13 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	p.Helper()
 	d, began := p.domains[family], time.Now()
 	i := newInterrupter(p, family, what)
-	p.interrupter.Store(i)
 	absent := map[service.Key]bool{}
 	if what.rejects && direction == "coming" {
 		d.renderer.set(victim, func(objects []dataplane.Object) []dataplane.Object { return addFlag(d.renderer, family, objects) })
 		absent[victim] = true
 	}
-	p.resize(quiet)
-	i.await()
+	i.disturb(quiet)
+	i.await(i.ended)
 	p.interrupter.Store(nil)
 	if len(absent) > 0 {
 		p.checkQuarantined(family, victim.String())
@@ -116,6 +116,7 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 // TestStoppingAmidABatch: a stopping proxy completes the batch under way, and its successor writes
 // the rest.
 func TestStoppingAmidABatch(t *testing.T) {
+	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
 	p.transactionBytes = crowdTransactionBytes
@@ -123,9 +124,7 @@ func TestStoppingAmidABatch(t *testing.T) {
 	tr := startTraffic(t, p.network.client)
 	for _, family := range service.Families {
 		i := newInterrupter(p, family, interruption{strike: func(i *interrupter) { i.p.halt() }})
-		p.interrupter.Store(i)
-		p.resize(quietServices + crowd)
-		i.await()
+		i.disturb(quietServices + crowd)
 		p.stop()
 		p.interrupter.Store(nil)
 		if landed := i.parts.Load(); landed < 3 {
@@ -147,6 +146,7 @@ func TestStoppingAmidABatch(t *testing.T) {
 // TestDyingAmidABatch: a proxy that dies after two transactions of many leaves every Service
 // served, in its old or its new form. Its successor writes the rest.
 func TestDyingAmidABatch(t *testing.T) {
+	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
 	p.transactionBytes = crowdTransactionBytes
@@ -160,10 +160,8 @@ func TestDyingAmidABatch(t *testing.T) {
 			old.domains[family].sockets.set(func() error { close(died); <-buried; return errTime })
 			old.halt()
 		}})
-		p.interrupter.Store(i)
 		p.setPods(pair, pair.second()...)
-		p.resize(quietServices + crowd)
-		i.await()
+		i.disturb(quietServices + crowd)
 		p.interrupter.Store(nil)
 		<-died
 		began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // crowd is the number of quiet Services that come, or go, at once. They take several transactions.
@@ -56,20 +58,27 @@ type interrupter struct {
 	// domain is the one that is struck, status that of the proxy that serves it.
 	domain string
 	status func() []aggregator.Status
-	// gathered is set once the crowd has gathered. parts counts the transactions of the last batch.
+	// turn is held during a write of either family. A generation of the kernel's tables counts the
+	// transactions of both: if the other family wrote during an interrupted batch, its receipt would
+	// be less certain.
+	turn sync.Mutex
+	// gathered is set once the crowd has gathered, begun when a write waits for that. parts counts the
+	// transactions of the last batch.
 	gathered bool
+	begun    atomic.Bool
 	parts    atomic.Int32
 	over     atomic.Bool
 	cancel   context.CancelCauseFunc
-	// struck is closed after the strike, which began at at and failed with err.
-	struck chan struct{}
-	at     time.Time
-	err    error
+	// struck is closed after the strike, which began at at and failed with err; ended is closed when
+	// the write that was struck has returned.
+	struck, ended chan struct{}
+	at            time.Time
+	err           error
 }
 
 func newInterrupter(p *proxyNode, family service.Family, what interruption) *interrupter {
 	return &interrupter{
-		p: p, family: family, what: what, struck: make(chan struct{}),
+		p: p, family: family, what: what, struck: make(chan struct{}), ended: make(chan struct{}),
 		domain: p.domains[family].name, status: p.proxy.Status,
 	}
 }
@@ -86,41 +95,42 @@ func (i *interrupter) landed(changes, all int) {
 	close(i.struck)
 }
 
-// A write waits until no change has come for gatherTime and a good part of the crowd waits, so that
-// the crowd gathers for the next write. It waits no longer than until no change has come for
-// gatherMax: then this write has the crowd.
-const (
-	gatherTime = 150 * time.Millisecond
-	gatherMax  = time.Second
-	gatherMin  = crowd / 3
-)
-
-// gather reports whether the crowd waits for the next write.
-func (i *interrupter) gather() bool {
-	waiting, newest := 0, time.Now()
-	for ; time.Since(newest) < gatherMax; time.Sleep(gatherTime / 10) {
-		if waiting >= gatherMin && time.Since(newest) > gatherTime {
-			return true
-		}
-		for _, s := range i.status() {
-			if s.Domain == i.domain && s.Waiting != waiting {
-				waiting, newest = s.Waiting, time.Now()
-			}
-		}
+// write carries out a write of either family. The first one of the struck family waits until the
+// whole crowd waits for the next one, which therefore takes several transactions.
+func (i *interrupter) write(ctx context.Context, family service.Family, write func(context.Context) dataplane.Receipt) dataplane.Receipt {
+	i.turn.Lock()
+	defer i.turn.Unlock()
+	if family != i.family || i.over.Load() {
+		return write(ctx)
 	}
-	return false
+	if !i.gathered {
+		i.gather()
+	}
+	i.parts.Store(0)
+	ctx, i.cancel = context.WithCancelCause(ctx)
+	defer i.cancel(nil)
+	receipt := write(ctx)
+	if i.over.Load() {
+		close(i.ended)
+	}
+	return receipt
 }
 
-// begin is called before each write, and returns a context that a strike can end.
-func (i *interrupter) begin(ctx context.Context) context.Context {
-	if !i.gathered {
-		i.gathered = i.gather()
+// gather waits until the crowd waits for the next write.
+func (i *interrupter) gather() {
+	i.gathered = true
+	i.begun.Store(true)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		for _, s := range i.status() {
+			if s.Domain == i.domain && s.Waiting >= crowd {
+				return
+			}
+		}
+		if time.Since(began) > testenv.Patience {
+			i.err = errors.New("the crowd did not gather")
+			return
+		}
 	}
-	if !i.over.Load() {
-		i.parts.Store(0)
-		ctx, i.cancel = context.WithCancelCause(ctx)
-	}
-	return ctx
 }
 
 func (i *interrupter) expire() { i.cancel(errTime) }
@@ -152,12 +162,29 @@ func (i *interrupter) nft(commands string) {
 	}
 }
 
-// await waits for the strike.
-func (i *interrupter) await() {
+// disturb makes a crowd come or go, which leaves so many quiet Services, and waits for the strike.
+// Before, it changes one Service, whose write lets the crowd gather.
+func (i *interrupter) disturb(quiet int) {
+	i.p.Helper()
+	i.p.interrupter.Store(i)
+	slice := quietSlice(decoy, i.family)
+	if quiet > quietServices {
+		slice.Endpoints = slice.Endpoints[1:]
+	}
+	i.p.cache.SetSlice(slice)
+	testenv.Eventually(i.p.T, "the write of one Service begins", func() bool { return i.begun.Load() })
+	i.p.resize(quiet)
+	i.await(i.struck)
+}
+
+// decoy is a quiet Service with endpoints.
+const decoy = 4
+
+func (i *interrupter) await(done chan struct{}) {
 	i.p.Helper()
 	select {
-	case <-i.struck:
-	case <-time.After(eventMax):
+	case <-done:
+	case <-time.After(testenv.Patience):
 		i.p.Fatal("no batch of several transactions came")
 	}
 }

@@ -31,9 +31,8 @@ import (
 type proxyNode struct {
 	*testing.T
 	network *network
-	// monitors and readers are apart from the proxy.
-	monitors service.PerFamily[*monitor]
-	readers  service.PerFamily[*nftkernel.Writer]
+	// readers are apart from the proxy.
+	readers service.PerFamily[*nftkernel.Writer]
 	// foreignWrites counts the writes of other programs, twice each: when one begins and when it
 	// ends.
 	foreignWrites atomic.Int64
@@ -58,7 +57,6 @@ func newProxyNode(t *testing.T) *proxyNode {
 	t.Helper()
 	p := &proxyNode{T: t, network: newNetwork(t), quiet: quietServices}
 	for _, family := range service.Families {
-		p.monitors[family] = newMonitor(t, p.network.node, family)
 		reader := nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: p.network.node.Do})
 		p.readers[family] = reader
 		t.Cleanup(func() { check(t, reader.Close()) })
@@ -202,6 +200,9 @@ type process struct {
 	ended chan error
 }
 
+// newsOnly switches periodic audits off, so that only an announcement by the kernel can bring a repair.
+var newsOnly = aggregator.Pace{Audit: 24 * time.Hour}
+
 // newProcess runs a proxy that finds the whole cluster.
 func (p *proxyNode) newProcess() *process {
 	p.Helper()
@@ -210,7 +211,7 @@ func (p *proxyNode) newProcess() *process {
 	for _, family := range service.Families {
 		d := p.newDomain(family)
 		x.domains[family] = d
-		domains = append(domains, proxy.Domain{Name: d.name, Family: family, Renderer: d.renderer, Writer: d.writer})
+		domains = append(domains, proxy.Domain{Name: d.name, Family: family, Renderer: d.renderer, Writer: d.writer, Pace: newsOnly})
 	}
 	filled := make(chan *source.Cache, 1)
 	config := proxy.Config{

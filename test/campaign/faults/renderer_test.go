@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -156,26 +155,15 @@ func addFlag(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) 
 	panic("a Service without a frontend cannot be spoiled like this")
 }
 
-// addExpression adds a chain.
+// addExpression adds a chain whose rule has an expression that no kernel knows.
 func addExpression(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) []dataplane.Object {
-	return append(objects, unknownExpression("endpoint-unheard-of"))
-}
-
-// addExpressions adds many such chains. The kernel answers each.
-func addExpressions(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) []dataplane.Object {
-	for n := range 40 {
-		objects = append(objects, unknownExpression(fmt.Sprint("endpoint-unheard-of-", n)))
-	}
-	return objects
-}
-
-// unknownExpression is a chain whose rule has an expression that no kernel knows.
-func unknownExpression(name string) dataplane.Object {
 	const bodyRule = 2
 	body, rule := netlink.Nest(nil, bodyRule)
 	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
 	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
 	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
 	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
-	return dataplane.Object{ID: dataplane.ID{Container: "chain", Name: name}, Kind: dataplane.Owned, Body: string(body)}
+	return append(objects, dataplane.Object{
+		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(body),
+	})
 }

@@ -1,12 +1,10 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // traffic keeps the client talking: new connections to every target one after the other, lines on
@@ -66,19 +65,9 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	return tr
 }
 
-// patience bounds one exchange. It is longer than it takes to send a lost SYN again twice, on a
+// patience bounds one exchange. It is longer than it takes to send a lost SYN again three times, on a
 // machine that does many other things.
-var patience = slowly(4 * time.Second)
-
-// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-kernels sets where
-// the processor is emulated. What is counted stays the same: connections lost, receipts wrong.
-func slowly(bound time.Duration) time.Duration {
-	factor, err := strconv.Atoi(cmp.Or(os.Getenv("SLUICE_FAULTS_SLOW"), "1"))
-	if err != nil {
-		panic("SLUICE_FAULTS_SLOW: " + err.Error())
-	}
-	return time.Duration(factor) * bound
-}
+const patience = 15 * time.Second
 
 func (tr *traffic) note(e netns.Exchange) {
 	to := tr.targets[e.Target]
@@ -110,14 +99,12 @@ func (tr *traffic) lastAnswer(of pod) time.Time {
 // when that was.
 func (tr *traffic) awaitPod(t *testing.T, of pod, after time.Time) time.Time {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		if at := tr.lastAnswer(of); at.After(after) {
-			return at
-		}
-		if time.Since(began) > patience {
-			t.Fatalf("%s has not answered over %s", of.name, of.family)
-		}
-	}
+	var at time.Time
+	testenv.Eventually(t, fmt.Sprintf("%s answers over %s", of.name, of.family), func() bool {
+		at = tr.lastAnswer(of)
+		return at.After(after)
+	})
+	return at
 }
 
 // awaitAll waits until there were n more exchanges with every target.
@@ -126,22 +113,11 @@ func (tr *traffic) awaitAll(t *testing.T, n int) {
 	tr.mu.Lock()
 	before := maps.Clone(tr.counts)
 	tr.mu.Unlock()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		missing := ""
+	testenv.Eventually(t, fmt.Sprintf("%d more exchanges with each target", n), func() bool {
 		tr.mu.Lock()
-		for _, to := range tr.targets {
-			if tr.counts[to] < before[to]+n {
-				missing = to.String()
-			}
-		}
-		tr.mu.Unlock()
-		if missing == "" {
-			return
-		}
-		if time.Since(began) > 2*patience {
-			t.Fatalf("fewer than %d exchanges with %s", n, missing)
-		}
-	}
+		defer tr.mu.Unlock()
+		return !slices.ContainsFunc(tr.targets, func(to target) bool { return tr.counts[to] < before[to]+n })
+	})
 }
 
 // end stops the traffic, lets the silent connections speak, and fails for every exchange that

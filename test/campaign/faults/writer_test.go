@@ -29,8 +29,8 @@ type checkingWriter struct {
 	foreignWrites *atomic.Int64
 	// afterRead, when set, is called once, between a reading of the kernel and its report.
 	afterRead func()
-	// before is called before each write and returns its context.
-	before func(context.Context) context.Context
+	// around carries out each write.
+	around func(context.Context, func(context.Context) dataplane.Receipt) dataplane.Receipt
 	// expected returns what each Service may count on.
 	expected func() map[service.Key][]dataplane.Object
 	// foreign counts what other programs and interrupters have begun or ended.
@@ -54,7 +54,7 @@ func (w *checkingWriter) Write(ctx context.Context, batch *dataplane.Batch) data
 		found = w.find(ctx)
 	}
 	foreign := w.foreignWrites.Load()
-	receipt := w.Writer.Write(w.before(ctx), batch)
+	receipt := w.around(ctx, func(ctx context.Context) dataplane.Receipt { return w.Writer.Write(ctx, batch) })
 	errs, watched := w.checkServed(ctx, found, receipt)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,11 +269,11 @@ func (p *proxyNode) newDomain(family service.Family) *domain {
 			Writer: writer, reader: nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: inside}),
 			foreignWrites: &p.foreignWrites, compared: map[dataplane.Outcome]int{}, expected: renderer.expected, each: max(1, p.watchEach),
 			foreign: func() int64 { return p.foreignWrites.Load() + p.strikes.Load() },
-			before: func(ctx context.Context) context.Context {
-				if i := striking(); i != nil {
-					return i.begin(ctx)
+			around: func(ctx context.Context, write func(context.Context) dataplane.Receipt) dataplane.Receipt {
+				if i := p.interrupter.Load(); i != nil {
+					return i.write(ctx, family, write)
 				}
-				return ctx
+				return write(ctx)
 			},
 		},
 	}

@@ -97,6 +97,13 @@ func (a *asker) state() (answered, strayed time.Duration) {
 	return a.answered, a.strayed
 }
 
+// isWrong reports whether a recent datagram left the node untranslated, or none has an answer.
+func (a *asker) isWrong() bool {
+	answered, strayed := a.state()
+	since := time.Since(epoch) - right
+	return strayed > since || answered < since
+}
+
 // strays notes what leaves the node untranslated, for the sockets that it came from.
 type strays struct {
 	mu     sync.Mutex

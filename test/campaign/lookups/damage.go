@@ -19,7 +19,11 @@ import (
 )
 
 const (
-	// right is how long after a repair no packet may leave the node untranslated any more.
+	// rightMax bounds the time from a repair until no packet leaves the node untranslated any more: about
+	// half a second, as the table tells. A flow that the proxy overlooks stays untranslated for as long as
+	// its socket sends, so the bound is generous.
+	rightMax = time.Minute
+	// right is how long a socket has had nothing but answers then.
 	right = 500 * time.Millisecond
 	// observed is how long the sockets go on after a repair. The proxy repairs the next damage immediately
 	// only if a repair lasted 2 s (ADR 17).
@@ -28,7 +32,7 @@ const (
 	// conntrack after the repair.
 	held = 60 * time.Millisecond
 	// repairMax bounds the wait for a repair.
-	repairMax = 30 * time.Second
+	repairMax = 2 * time.Minute
 )
 
 // damage is one way to damage the rules of some families.
@@ -168,9 +172,13 @@ func (h *harm) round(ctx context.Context, number int) error {
 	}
 	h.repair = max(h.repair, took)
 	sleep(ctx, observed)
-	late, longest := h.judge(number, d, append(h.old[:len(h.old):len(h.old)], young...))
+	all := append(h.old[:len(h.old):len(h.old)], young...)
+	for end := time.Now().Add(rightMax); slices.ContainsFunc(all, (*asker).isWrong) && time.Now().Before(end) && ctx.Err() == nil; {
+		sleep(ctx, interval)
+	}
+	late, longest := h.judge(number, d, all)
 	fmt.Printf("%4d  %-44s repaired after %5v, %d of %d sockets late, last untranslated packet %v after the repair\n",
-		number+1, d.name, took.Round(time.Millisecond), late, len(h.old)+len(young), longest.Round(time.Millisecond))
+		number+1, d.name, took.Round(time.Millisecond), late, len(all), longest.Round(time.Millisecond))
 	return errors.Join(ctx.Err(), h.close(young))
 }
 
@@ -181,18 +189,13 @@ func (h *harm) judge(number int, d damage, all []*asker) (late int, longest time
 			continue
 		}
 		h.checked++
-		answered, strayed := a.state()
+		_, strayed := a.state()
 		after := strayed - h.windows.repaired(a.family)
 		longest = max(longest, after)
-		switch {
-		case after > right:
-			h.late = append(h.late, fmt.Sprintf("%d, %s: %s untranslated %v after the repair", number+1, d.name, a.name, after))
-		case time.Since(epoch)-answered > observed-right:
-			h.late = append(h.late, fmt.Sprintf("%d, %s: %s without answer", number+1, d.name, a.name))
-		default:
-			continue
+		if a.isWrong() {
+			h.late = append(h.late, fmt.Sprintf("%d, %s: %s untranslated %v after the repair, or without answer", number+1, d.name, a.name, after))
+			late++
 		}
-		late++
 	}
 	h.longest = max(h.longest, longest)
 	return late, longest

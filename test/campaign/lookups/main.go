@@ -62,7 +62,7 @@ func main() {
 	flag.BoolVar(&o.reuse, "reuse", false, "take ports at random, as one client does")
 	flag.IntVar(&o.damage, "damage", 0, "damage the rules so many times while sockets keep sending, and do nothing else")
 	flag.StringVar(&o.mode, "mode", "nftables", "with -damage: nftables or iptables")
-	flag.StringVar(&o.sluice, "sluice", "", "the program; empty builds it")
+	flag.StringVar(&o.sluice, "sluice", os.Getenv("SLUICE_BINARY"), "the program; default: $SLUICE_BINARY; empty builds it")
 	flag.Parse()
 	if o.mode != "nftables" && o.mode != "iptables" {
 		fmt.Fprintf(os.Stderr, "lookups: -mode %q: must be nftables or iptables\n", o.mode)

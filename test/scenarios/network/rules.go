@@ -97,7 +97,7 @@ func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 	if _, err := io.WriteString(input, strings.ReplaceAll(strings.TrimSpace(seizure), "\n", "; ")+"\n"); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	const wait, pause = 5 * time.Second, 20 * time.Millisecond
+	const wait, pause = time.Minute, 20 * time.Millisecond
 	for deadline := time.Now().Add(wait); ; time.Sleep(pause) {
 		listing, err := w.Run(ctx, "nft", "list", "ruleset")
 		if err == nil && len(ownedTable.FindAllString(listing, -1)) == 2 {

@@ -153,7 +153,7 @@ func (w *World) Run(ctx context.Context, name string, args ...string) (string, e
 }
 
 // runMax bounds the run of a program other than the proxy.
-const runMax = 30 * time.Second
+const runMax = 2 * time.Minute
 
 // expand replaces placeholders in a text:
 //

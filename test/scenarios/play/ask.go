@@ -103,7 +103,7 @@ func hold(ctx context.Context, try func() error) error {
 }
 
 func (a ask) question(s *Stage, family service.Family) (fixture.Question, error) {
-	q := fixture.Question{Family: family, From: a.client, Protocol: a.target.protocol, Patience: answerPatience}
+	q := fixture.Question{Family: family, From: a.client, Protocol: a.target.protocol, Patience: askPatience}
 	if a.want.silent() {
 		q.Patience = silencePatience
 	}

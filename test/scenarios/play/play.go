@@ -229,28 +229,32 @@ func sleep(ctx context.Context, d time.Duration) error {
 // Limits of waits. They are long because test machines are slow and shared, and usually end early.
 // The scenarios do not measure how fast a proxy is.
 var (
-	// answerPatience is how long a client waits for an answer or a refusal.
-	answerPatience = 5 * time.Second
+	// answerPatience is how long a client waits for an answer or a refusal, askPatience how long one waits
+	// that asks again.
+	answerPatience = 20 * time.Second
+	askPatience    = 5 * time.Second
 	// silencePatience is how long a client waits where silence is expected.
 	silencePatience = 500 * time.Millisecond
 	// holdMax bounds the time until a question holds. The list of scenarios says 2 s; the rest is
 	// for slow machines.
-	holdMax = 10 * time.Second
+	holdMax = 20 * time.Second
 	// settleMax bounds the wait for a change, and sentinelPatience that for one answer of the
 	// sentinel.
-	settleMax        = 20 * time.Second
+	settleMax        = time.Minute
 	sentinelPatience = 200 * time.Millisecond
 	// settleRest is added for changes that reach the proxy on another path than the sentinel's.
 	settleRest = 40 * time.Millisecond
-	// echoMax is how long an echo may take. A dead connection is silent.
-	echoMax = 2 * time.Second
+	// echoMax is how long an echo may take, and silentMax how long one is waited for on a connection
+	// that is expected to be dead.
+	echoMax   = 20 * time.Second
+	silentMax = 2 * time.Second
 )
 
 // SlowDown multiplies every limit, for an emulated machine. It must be called before anything is
 // played.
 func SlowDown(factor int) {
 	for _, wait := range []*time.Duration{
-		&answerPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax,
+		&answerPatience, &askPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax, &silentMax,
 	} {
 		*wait *= time.Duration(factor)
 	}

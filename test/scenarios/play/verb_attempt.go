@@ -19,7 +19,7 @@ import (
 var _ = define("attempt", verb{usage: "attempt one begins x external (and goes on), then attempt one ends a, or ends refused", kernel: true, parse: parseAttempt})
 
 // attemptPatience is how long a client goes on.
-const attemptPatience = 20 * time.Second
+const attemptPatience = time.Minute
 
 // attempts are the connections of one name, one per family.
 type attempts []*attempt

@@ -277,7 +277,7 @@ func patienceFor(want fixture.Fate) time.Duration {
 	if want == fixture.Silent {
 		return silencePatience
 	}
-	return answerPatience
+	return askPatience
 }
 
 func pingText(got fixture.Fate) string {

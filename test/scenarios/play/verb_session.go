@@ -126,8 +126,12 @@ func echo(ctx context.Context, s *Stage, name string, lives bool) error {
 	if err != nil {
 		return err
 	}
+	most := echoMax
+	if !lives {
+		most = silentMax
+	}
 	for _, session := range all {
-		ctx, cancel := context.WithTimeout(ctx, echoMax)
+		ctx, cancel := context.WithTimeout(ctx, most)
 		err := session.Echo(ctx, "still there?")
 		cancel()
 		if lives && err != nil {
