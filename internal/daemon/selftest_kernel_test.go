@@ -46,13 +46,13 @@ func serveDemo(t *testing.T, flags ...string) (*inspect.Client, func()) {
 	return serveTested(t, "../../examples/demo", flags...)
 }
 
-// serveTested serves manifests in the namespace of the test, with a self-test five times per second. It returns the client of
+// serveTested serves manifests in the namespace of the test, with a self-test ten times per second. It returns the client of
 // its socket, and what stops it.
 func serveTested(t *testing.T, manifests string, flags ...string) (*inspect.Client, func()) {
 	t.Helper()
 	dir := t.TempDir()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 200 * time.Millisecond, SuspectPause: time.Second}
+	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, SuspectPause: time.Second}
 	check(t, set.Parse(append(flags, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", dir)))
 	check(t, o.Load())
 	applied := make(chan struct{})

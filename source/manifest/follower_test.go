@@ -54,7 +54,7 @@ func (r *rig) start() {
 			if err != nil {
 				r.t.Errorf("Run returned %v, want nil", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience):
 			r.t.Error("Run did not end with its context")
 		}
 	})
