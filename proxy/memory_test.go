@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-proxy/sluice/proxy"
@@ -20,32 +21,30 @@ type footprint struct {
 
 func measureFootprint(t *testing.T, services int) (f footprint) {
 	t.Helper()
-	domain := memoryDomain(nftmodel.NewKernel())
-	var cache *source.Cache
-	p, stop := run(t, proxy.Config{
-		Domains: []proxy.Domain{domain},
-		Source: filled(&cache, func(c *source.Cache) {
-			for i := range services {
-				c.SetSpec(workSpec(i))
-				c.SetSlice(workSlice(i, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
-			}
-			c.Prime()
-		}),
+	synctest.Test(t, func(t *testing.T) {
+		domain := memoryDomain(nftmodel.NewKernel())
+		var cache *source.Cache
+		_, stop := run(t, proxy.Config{
+			Domains: []proxy.Domain{domain},
+			Source: filled(&cache, func(c *source.Cache) {
+				for i := range services {
+					c.SetSpec(workSpec(i))
+					c.SetSlice(workSlice(i, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+				}
+				c.Prime()
+			}),
+		})
+		defer stop()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		f.Goroutines = runtime.NumGoroutine()
+		runtime.GC()
+		runtime.GC() // what the first one has put aside
+		var at runtime.MemStats
+		runtime.ReadMemStats(&at)
+		f.Bytes = int(at.HeapAlloc + at.StackInuse)
+		runtime.KeepAlive(cache)
 	})
-	defer stop()
-	<-p.FirstSync()
-	for last, since := 0, time.Now(); time.Since(since) < time.Second; { // until the acks are taken
-		if f.Goroutines = runtime.NumGoroutine(); f.Goroutines != last {
-			last, since = f.Goroutines, time.Now()
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	runtime.GC()
-	runtime.GC() // what the first one has put aside
-	var at runtime.MemStats
-	runtime.ReadMemStats(&at)
-	f.Bytes = int(at.HeapAlloc + at.StackInuse)
-	runtime.KeepAlive(cache)
 	return f
 }
 

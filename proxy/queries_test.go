@@ -37,11 +37,11 @@ func (w *waitMeter) Aggregator(event aggregator.Event) {
 	}
 }
 
-// churned replaces endpoints of a few of 10,000 Services, one by one, while a number of askers
+// churned replaces endpoints of a few of 2,000 Services, one by one, while a number of askers
 // put questions without a pause of their own. It returns the work done, how long each change took
 // on the clock of the test (which stands still while anything computes), and the answers.
 func churned(t *testing.T, askers int) (done work, took []time.Duration, answers int64) {
-	const services, changes, pause = 10_000, 300, time.Millisecond
+	const services, changes, pause = 2_000, 100, time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		waits := &waitMeter{}
@@ -73,7 +73,7 @@ func churned(t *testing.T, askers int) (done work, took []time.Duration, answers
 					if _, err := p.Pending(ctx, domain.Name, 1000); err == nil {
 						asked.Add(2)
 					}
-					time.Sleep(pause / 10)
+					time.Sleep(pause / 4)
 				}
 			})
 		}
@@ -91,11 +91,11 @@ func churned(t *testing.T, askers int) (done work, took []time.Duration, answers
 	return done, took, answers
 }
 
-// TestQuestionsHoldUpNothing: with 10,000 Services and eight who ask all the time, changes cost
+// TestQuestionsHoldUpNothing: with 2,000 Services and four who ask all the time, changes cost
 // the same work and wait no longer.
 func TestQuestionsHoldUpNothing(t *testing.T) {
 	quiet, quietTook, _ := churned(t, 0)
-	asked, askedTook, answers := churned(t, 8)
+	asked, askedTook, answers := churned(t, 4)
 	t.Logf("%d answers during %d changes; the slowest change took %v, without questions %v",
 		answers, len(askedTook), slices.Max(askedTook), slices.Max(quietTook))
 	if answers < 1000 {

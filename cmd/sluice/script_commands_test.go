@@ -48,7 +48,6 @@ func cmdStart(b *bench, args []string) {
 	b.Check(err)
 	defer log.Close() //nolint:errcheck // the child has a descriptor of its own
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	b.changed = time.Now()
 	b.Check(b.namespace.Start(p.cmd))
 	go func() {
 		p.status = exitStatus(p.cmd.Wait())
@@ -210,44 +209,38 @@ func cmdRules(b *bench, args []string) {
 	b.Check(os.WriteFile(b.MkAbs(args[0]), []byte(b.listing()), 0o600))
 }
 
-// [!] await-rules WITHIN PATTERN
+// [!] await-rules PATTERN
 //
-// Waits until the rules in the kernel match (or no longer match). WITHIN counts from the
-// last edit, remove or start to the end of the listing that shows it.
+// Waits until the rules in the kernel match (or no longer match).
 func cmdAwaitRules(ts *testscript.TestScript, neg bool, args []string) {
 	b := benchOf(ts)
-	if len(args) != 2 {
-		b.Fatalf("usage: [!] await-rules WITHIN PATTERN")
+	if len(args) != 1 {
+		b.Fatalf("usage: [!] await-rules PATTERN")
 	}
-	pattern := regexp.MustCompile(`(?m)` + args[1])
-	b.awaitRules(args[0], func(rules string) bool { return pattern.MatchString(rules) != neg })
+	pattern := regexp.MustCompile(`(?m)` + args[0])
+	b.awaitRules(func(rules string) bool { return pattern.MatchString(rules) != neg })
 }
 
-// await-same WITHIN FILE
+// await-same FILE
 //
-// Waits until the rules in the kernel equal those in a file. WITHIN is as in await-rules.
+// Waits until the rules in the kernel equal those in a file.
 func cmdAwaitSame(b *bench, args []string) {
-	if len(args) != 2 {
-		b.Fatalf("usage: await-same WITHIN FILE")
+	if len(args) != 1 {
+		b.Fatalf("usage: await-same FILE")
 	}
-	want := b.ReadFile(args[1])
-	b.awaitRules(args[0], func(rules string) bool { return rules == want })
+	want := b.ReadFile(args[0])
+	b.awaitRules(func(rules string) bool { return rules == want })
 }
 
-func (b *bench) awaitRules(limit string, right func(rules string) bool) {
-	within, err := time.ParseDuration(limit)
-	b.Check(err)
+func (b *bench) awaitRules(right func(rules string) bool) {
+	deadline := time.Now().Add(waitMax)
 	for {
 		rules := b.listing()
-		after := time.Since(b.changed).Round(time.Millisecond)
-		switch {
-		case right(rules) && after <= within:
-			b.Logf("in the kernel after %v", after)
+		if right(rules) {
 			return
-		case right(rules):
-			b.Fatalf("in the kernel after %v, want %v", after, within)
-		case after > waitMax:
-			b.Fatalf("%v later the rules are\n%s", after, rules)
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("%v later the rules are\n%s", waitMax, rules)
 		}
 	}
 }

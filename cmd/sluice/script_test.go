@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestMain lets the test binary be the command, under its two names.
@@ -30,13 +31,20 @@ func TestScripts(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script"), map[string]string{"MODE": "nftables"})
 }
 
+// TestModeScripts runs the scripts about changes of the mode that scripts of TestScripts and the scenarios S-SYNC prove,
+// too.
+func TestModeScripts(t *testing.T) {
+	testenv.OnlyInAll(t)
+	runScripts(t, filepath.Join("testdata", "script", "modes"), map[string]string{"MODE": "nftables"})
+}
+
 // TestKernelScripts runs the scripts about rules with each backend. $MODE is the backend,
 // $DOMAIN its name in the log, and $VARIANT the variant of iptables that has the rules
 // (in nftables mode, those of other programs). $REJECTED4 and 6 match a rule that rejects
 // connections to the sample Service, and $CLEANED4 and 6 what cleanup prints,
 // $PLANNED4 and 6 with --dry-run.
 func TestKernelScripts(t *testing.T) {
-	for _, variant := range []string{"legacy", "nft"} {
+	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run("iptables-"+variant, func(t *testing.T) {
 			runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
 				"MODE": "iptables", "DOMAIN": "iptables-" + variant, "VARIANT": variant,
@@ -60,6 +68,7 @@ func TestKernelScripts(t *testing.T) {
 // lock, and its commands run, fails and start run programs there. $EXAMPLES is the folder
 // of sample manifests.
 func runScripts(t *testing.T, dir string, env map[string]string) {
+	testenv.NeedsRoot(t)
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,8 +139,6 @@ type bench struct {
 	// entrance is the command that enters the sandbox whose rules are listed; empty
 	// for the namespace itself.
 	entrance []string
-	// changed is when a file last changed, or a program started.
-	changed time.Time
 }
 
 type benchKey struct{}
@@ -220,7 +227,6 @@ func cmdEdit(b *bench, args []string) {
 	}
 	hidden := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".swp")
 	b.Check(os.WriteFile(hidden, []byte(next), 0o600))
-	b.changed = time.Now()
 	b.Check(os.Rename(hidden, path))
 }
 
@@ -229,6 +235,5 @@ func cmdRemove(b *bench, args []string) {
 	if len(args) != 1 {
 		b.Fatalf("usage: remove FILE")
 	}
-	b.changed = time.Now()
 	b.Check(os.Remove(b.MkAbs(args[0])))
 }

@@ -2,7 +2,7 @@
 
 package main
 
-import "time"
+import "github.com/sluice-proxy/sluice/test/testenv"
 
 // waitMax bounds everything that a script waits for.
-const waitMax = 15 * time.Second
+const waitMax = testenv.Patience

@@ -35,7 +35,7 @@ func newTracedNode(t *testing.T, family service.Family, w way) *tracedNode {
 	t.Helper()
 	f := writertest.NewFixture(family)
 	n := &tracedNode{
-		rulesNode: newRulesNode(t, f, w), fixture: f, patience: 5 * time.Second,
+		rulesNode: newRulesNode(t, f, w), fixture: f, patience: waitMax,
 		family: map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[family],
 	}
 	state := filepath.Join(t.TempDir(), "state")
@@ -234,7 +234,7 @@ func (n *tracedNode) traceOthers() {
 
 // TestKernelTraceKilled kills a trace. The kernel removes its table.
 func TestKernelTraceKilled(t *testing.T) {
-	n := newTracedNode(t, service.IPv4, ways()[2])
+	n := newTracedNode(t, service.IPv4, ways()[0])
 	cmd, _, _ := n.begin(n.fixture.Pod, n.web(), "--for", "5m")
 	tables := n.inside("", "nft", "list", "tables")
 	if !strings.Contains(tables, "table ip sluice-trace-") {

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestAccountingFollowsTheConfiguration: it sets a sysctl, and the next configuration without it restores the value found
@@ -53,7 +54,7 @@ func TestAccountingFollowsTheConfiguration(t *testing.T) {
 	expect("with accounting", "1")
 	socket := inspect.NewClient(filepath.Join(dir, "state", "sluice.sock"))
 	var status *inspect.Status
-	for began := time.Now(); time.Since(began) < time.Minute && (status == nil || status.Conntrack == nil); time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < testenv.Patience && (status == nil || status.Conntrack == nil); time.Sleep(50 * time.Millisecond) {
 		status, _ = socket.Status(ctx) // it serves soon
 	}
 	if status == nil || status.Conntrack == nil || status.Conntrack.Limit == 0 {

@@ -21,6 +21,7 @@ func (s *server) newBalance() *balance.Watcher {
 		Owner:    func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) },
 		Observe:  func(key service.Key, o *service.Observed) { s.proxy.Observe(key, o) },
 		Outliers: s.backend.Mode != config.ModeUserspace, Least: s.backend.Mode == config.ModeNFTables,
+		Pause:  s.options.SuspectPause,
 		Delete: conntrack.Delete,
 		Listen: s.reports.adapted,
 		Failed: func(err error) {

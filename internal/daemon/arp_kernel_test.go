@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestARPSettingsAreThoseOfTheMode: userspace mode sets them, unless its configuration says not to. In a running
@@ -37,7 +38,7 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 	expect := func(when, wantIgnore, wantAnnounce string) {
 		t.Helper()
 		var found []string
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			found = nil
 			for _, path := range []string{ignore, announce} {
 				value, err := os.ReadFile(path)

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestNothingLeadsToSettledForwarders: a reply that comes after the first look at conntrack makes another entry. It
@@ -31,16 +32,12 @@ func TestNothingLeadsToSettledForwarders(t *testing.T) {
 	defer client.Close() //nolint:errcheck // the test ends
 	_, err = client.Write([]byte("?"))
 	check(t, err)
-	for asked := time.Now(); forwarders.Busy() == 0; time.Sleep(time.Millisecond) {
-		if time.Since(asked) > 10*time.Second {
-			t.Fatal("the forwarder got no request")
-		}
-	}
+	testenv.Eventually(t, "the forwarder got the request", func() bool { return forwarders.Busy() > 0 })
 	settle(t.Context(), forwarders, settleMin, false, zap.NewNop())
 	if left, err := forwarders.Forget(t.Context()); left != 0 || err != nil {
 		t.Errorf("%d conntrack entries still lead to the forwarder: %v", left, err)
 	}
-	check(t, client.SetReadDeadline(time.Now().Add(time.Second)))
+	check(t, client.SetReadDeadline(time.Now().Add(testenv.Patience)))
 	if _, err := client.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the client got no reply: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestAnOffloadThatDoesNotWorkIsAFinding: in a mode that cannot offload, at the latest.
@@ -48,7 +49,7 @@ func TestRejectedManifestsAreAFinding(t *testing.T) {
 	go func() { _ = from.Run(t.Context()) }()
 	await := func(want int) {
 		t.Helper()
-		sourcetest.Eventually(t, "the files are read", func() bool { return len(from.Problems()) == want })
+		testenv.Eventually(t, "the files are read", func() bool { return len(from.Problems()) == want })
 	}
 	await(2)
 	found := manifestFindings(from.Problems())

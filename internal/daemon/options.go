@@ -22,4 +22,6 @@ type Options struct {
 	WithoutCluster bool
 	// SelfTestInterval is the time between two self-tests; 0 for the default.
 	SelfTestInterval time.Duration
+	// SuspectPause is how long an endpoint that fails gets no connection at first; 0 for the default.
+	SuspectPause time.Duration
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestHandOverLeavesNothing: no server, goroutine or descriptor of a former configuration
@@ -48,7 +49,7 @@ type succession struct {
 }
 
 func handOverOften(t *testing.T) {
-	const early, often = 10, 50
+	const early, often = 7, 20
 	lender := httptest.NewTLSServer(nil)
 	lender.Close()
 	api, err := apitest.New(func(network, address string) (net.Listener, error) { // as in every cluster
@@ -76,13 +77,13 @@ contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {ser
 
 	var before census
 	for n := 1; n <= often; n++ {
-		s.await(t, "the server runs", func() bool { return s.running.Load() == int64(n) })
+		testenv.Eventually(t, "the server runs", func() bool { return s.running.Load() == int64(n) })
 		if n == early {
 			before = s.census(t)
 		}
 		s.configure(t, kubeconfig, n)
 	}
-	s.await(t, "the last server runs", func() bool { return s.running.Load() == often+1 })
+	testenv.Eventually(t, "the last server runs", func() bool { return s.running.Load() == often+1 })
 	after := s.census(t)
 	t.Logf("after %d hand-overs %+v, after %d %+v", early-1, before, often, after)
 	if after.servers > 1 {
@@ -135,15 +136,6 @@ func (s *succession) counted(open feed.Opener) feed.Opener {
 			runtime.AddCleanup(from, func(freed *atomic.Int64) { freed.Add(1) }, &s.freed)
 		}
 		return from, err
-	}
-}
-
-func (s *succession) await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
 	}
 }
 

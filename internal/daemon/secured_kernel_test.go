@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelSecuredMetricsAddress: with security on, other hosts get metrics by HTTPS and with a token that may read
@@ -111,7 +112,7 @@ func awaitAnswer(t *testing.T, url, token string, code int, text string) {
 		request.Header.Set(inspect.TokenHeader, "Bearer "+token)
 	}
 	var last string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		answer, err := client.Do(request)
 		if err != nil {
 			last = err.Error()

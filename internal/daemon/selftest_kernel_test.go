@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // tool runs a program that changes the namespace of the test.
@@ -45,13 +46,13 @@ func serveDemo(t *testing.T, flags ...string) (*inspect.Client, func()) {
 	return serveTested(t, "../../examples/demo", flags...)
 }
 
-// serveTested serves manifests in the namespace of the test, with a self-test every half second. It returns the client of
+// serveTested serves manifests in the namespace of the test, with a self-test ten times per second. It returns the client of
 // its socket, and what stops it.
 func serveTested(t *testing.T, manifests string, flags ...string) (*inspect.Client, func()) {
 	t.Helper()
 	dir := t.TempDir()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 500 * time.Millisecond}
+	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, SuspectPause: time.Second}
 	check(t, set.Parse(append(flags, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", dir)))
 	check(t, o.Load())
 	applied := make(chan struct{})
@@ -70,7 +71,7 @@ func serveTested(t *testing.T, manifests string, flags ...string) (*inspect.Clie
 func awaitTests(t *testing.T, client *inspect.Client, when string, want func(*inspect.SelfTest) bool) *inspect.Status {
 	t.Helper()
 	var status *inspect.Status
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < testenv.Patience; time.Sleep(50 * time.Millisecond) {
 		var err error
 		if status, err = client.Status(t.Context()); err != nil || len(status.SelfTest) < 2 {
 			continue
@@ -89,7 +90,7 @@ func dataplaneFindings(s *inspect.Status) (all []inspect.Finding) {
 	return slices.DeleteFunc(slices.Clone(s.Findings), func(f inspect.Finding) bool { return f.Kind != "dataplane" })
 }
 
-// TestSelfTestFindsWhatDropsPackets: in each mode and family, the test passes; with a table of another process that drops
+// TestSelfTestFindsWhatDropsPackets: in each family, the test passes; with a table of another process that drops
 // or rejects what the rules translated, there is a finding; without it, there is none again. The test is not among the Services.
 func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 	if netnstest.Rerun(t) {
@@ -97,7 +98,11 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 	}
 	addAddress(t)
 	const reset = "reject with tcp reset"
-	for mode, verdict := range map[string]string{"nftables": "drop", "iptables": reset, "iptables --sluice-iptables-variant legacy": reset} {
+	for _, mode := range testenv.Variants("nftables", "iptables", "iptables --sluice-iptables-variant legacy") {
+		verdict := reset
+		if mode == "nftables" {
+			verdict = "drop"
+		}
 		client, stop := serveDemo(t, append([]string{"--proxy-mode"}, strings.Fields(mode)...)...)
 		status := awaitTests(t, client, mode, passed)
 		if len(dataplaneFindings(status)) > 0 || status.Services != 2 {

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestAServerThatCannotBeMadeHoldsNothing: its backend has opened sockets by then, and a
@@ -128,7 +129,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 	expect := func(when string, want int) {
 		t.Helper()
 		got := connect(t, frontend, 3)
-		for deadline := time.Now().Add(5 * time.Second); got != want && time.Now().Before(deadline); got = connect(t, frontend, 3) {
+		for deadline := time.Now().Add(testenv.Patience); got != want && time.Now().Before(deadline); got = connect(t, frontend, 3) {
 			time.Sleep(50 * time.Millisecond) // the forwarder may not have noticed the end of earlier ones
 		}
 		if got != want {
@@ -177,13 +178,13 @@ func greet(l net.Listener) {
 func connect(t *testing.T, to netip.AddrPort, n int) (greeted int) {
 	t.Helper()
 	for range n {
-		c, err := net.DialTimeout("tcp", to.String(), 10*time.Second)
+		c, err := net.DialTimeout("tcp", to.String(), testenv.Patience)
 		if errors.Is(err, syscall.ECONNRESET) {
 			continue
 		}
 		check(t, err)
 		defer c.Close() //nolint:errcheck // it may be reset
-		check(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		check(t, c.SetDeadline(time.Now().Add(testenv.Patience)))
 		if read, err := c.Read(make([]byte, 1)); read == 1 {
 			greeted++
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -16,11 +16,12 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestTopInIPTablesMode: connections to a Service and its endpoints, and refused packets, in both variants.
 func TestTopInIPTablesMode(t *testing.T) {
-	for _, variant := range []string{"nft", "legacy"} {
+	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			if !netnstest.Rerun(t) {
 				topInIPTablesMode(t, variant)
@@ -61,16 +62,13 @@ spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, pro
 		t.Fatal(err)
 	}
 	socket := inspect.NewClient(filepath.Join(dir, "state", "sluice.sock"))
-	top := func(kind string) (list *inspect.TopList, sums map[string]inspect.TopItem) {
-		sums = map[string]inspect.TopItem{}
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	top := func(kind string, since time.Time) (list *inspect.TopList, sums map[string]inspect.TopItem) {
+		testenv.Eventually(t, "the counters are read again", func() bool { // a busy node reads them rarely
 			var err error
-			if list, err = socket.Top(ctx, &inspect.TopQuery{Kind: kind, Since: time.Minute}); err == nil {
-				break
-			} else if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+			list, err = socket.Top(ctx, &inspect.TopQuery{Kind: kind, Since: inspect.TopSinceMax})
+			return err == nil && list.To.After(since)
+		})
+		sums = map[string]inspect.TopItem{}
 		for _, item := range list.Items {
 			sum := sums[item.Name]
 			sum.Connections, sum.Refused = sum.Connections+item.Connections, sum.Refused+item.Refused
@@ -78,7 +76,7 @@ spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, pro
 		}
 		return list, sums
 	}
-	top("services")
+	top("services", time.Time{})
 	const connections = 20
 	for range connections {
 		for _, to := range []string{"172.30.0.53:53", "172.30.0.99:80"} {
@@ -88,11 +86,12 @@ spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, pro
 			check(t, c.Close())
 		}
 	}
-	list, of := top("services")
+	sent := time.Now()
+	list, of := top("services", sent)
 	if of["dns"].Connections != connections || of["empty"].Refused != connections || of["empty"].Connections != 0 || !list.Counted.Connections || !list.Counted.Refused {
 		t.Errorf("Services: %+v", list)
 	}
-	list, of = top("endpoints")
+	list, of = top("endpoints", sent)
 	if of["dns"].Connections != connections || len(list.Items) < 2 || !list.Counted.Connections || list.Counted.Refused {
 		t.Errorf("endpoints: %+v", list)
 	}

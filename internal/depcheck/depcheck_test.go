@@ -30,7 +30,7 @@ var layers = []layer{
 	{pkg: "supervisor", may: []string{"mailbox"}, why: "it knows nothing about Services"},
 	{pkg: "source", may: []string{"service", "source/reduce"}, why: "a source posts values; who listens is not its business"},
 	{pkg: "source/reduce", may: []string{"service"}, why: "API objects in, values out"},
-	{pkg: "test/sourcetest", may: []string{"service", "source"}, why: "a recording sink for tests", test: true},
+	{pkg: "test/sourcetest", may: []string{"service", "source", "test/testenv"}, why: "a recording sink for tests", test: true},
 	{pkg: "source/manifest", may: []string{"internal/document", "internal/host/watch", "service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "source/kube", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},

@@ -171,15 +171,14 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	began := time.Now()
 	f := &flags{proxyNamespace: "kube-system", selector: "app.kubernetes.io/name=sluice", port: 10253, parallel: 2, nodeTimeout: time.Minute}
 	c, err := f.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	report, err := c.status(ctx, false)
-	if err != nil || len(report.Silent) != 20 || time.Since(began) > 3*time.Second {
-		t.Errorf("%v, %+v after %v", err, report, time.Since(began))
+	if err != nil || len(report.Silent) != 20 {
+		t.Errorf("%v, %+v", err, report)
 	}
 }
 

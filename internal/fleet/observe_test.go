@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // flowOn sends one record and waits for the end.
@@ -50,7 +51,7 @@ func (l *lines) Write(p []byte) (int, error) {
 // observe runs the command until it printed all texts.
 func (s *stand) observe(t *testing.T, until []string, words ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	to := &lines{wanted: until, enough: cancel}
 	root := Command("kubectl-sluice", "v0.1.0")

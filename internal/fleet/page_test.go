@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // servedPage serves the page about a stand, and returns its address.
@@ -99,7 +100,7 @@ func TestOnlyTheUserCanAsk(t *testing.T) {
 // overviewAfter polls as the page does until a round ended.
 func overviewAfter(t *testing.T, at string, round int) pageState {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		_, text := get(t, fmt.Sprintf("%sapi/status?since=%d", at, round))
 		s := pageState{Overview: &overview{statusReport: &statusReport{}}}
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -186,7 +187,7 @@ func TestTheBrowserGetsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var name string
-	for end := time.Now().Add(20 * time.Second); name == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); name == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(out)
 		name = strings.TrimSpace(string(text))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 var (
@@ -68,7 +69,7 @@ func await(t *testing.T, created chan eventsv1.Event) eventsv1.Event {
 	select {
 	case e := <-created:
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("no event came")
 		return eventsv1.Event{}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // world is a host of its own, with two addresses of each family besides the loopback ones.
@@ -29,7 +30,7 @@ const (
 )
 
 // patience bounds what should come at once.
-const patience = 10 * time.Second
+const patience = testenv.Patience
 
 func newWorld(t *testing.T) *world {
 	t.Helper()

@@ -60,6 +60,8 @@ type Traces struct {
 	domains map[string]*domain
 	queue   chan change
 	dropped atomic.Uint64
+	// stopMax bounds the last request.
+	stopMax time.Duration
 
 	// The following belongs to Run.
 	exporter *otlptrace.Exporter
@@ -96,7 +98,7 @@ type change struct {
 // New makes a listener. It connects to nothing before Run.
 func New(c Config) *Traces {
 	t := &Traces{
-		config: c, ratio: sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1e6), began: time.Now(),
+		config: c, stopMax: stopMax, ratio: sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1e6), began: time.Now(),
 		domains: map[string]*domain{}, queue: make(chan change, queueMax), ids: &ids{}, made: &made{},
 		exporter: otlptrace.NewUnstarted(newClient(c.Endpoint)),
 	}
@@ -215,7 +217,7 @@ func (t *Traces) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMax)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.stopMax)
 	defer cancel()
 	for len(t.queue) > 0 && last.Err() == nil {
 		c := <-t.queue

@@ -20,11 +20,12 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 const (
 	domain4  = "nftables/IPv4"
-	patience = 10 * time.Second
+	patience = testenv.Patience
 )
 
 var web = service.Key{Namespace: "shop", Name: "web"}
@@ -209,26 +210,23 @@ func TestReceiverThatHangs(t *testing.T) {
 	var failures atomic.Int32
 	c.Failed = func(error) { failures.Add(1) }
 	traces := New(c)
+	traces.stopMax = 100 * time.Millisecond
 	stop := running(t, traces.Run)
 	const changes = 20_000
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	began := time.Now()
-	for range changes {
+	for range changes { // none waits for the receiver
 		traces.Aggregator(applied("web", time.Millisecond))
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("%d changes took %v", changes, took)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	began = time.Now()
+	began := time.Now()
 	stop()
-	if took := time.Since(began); took > stopMax+2*time.Second { // spans are made meanwhile
-		t.Errorf("the end took %v", took)
+	if took := time.Since(began); took >= requestMax {
+		t.Errorf("the end took %v, as long as any request may", took)
 	}
 	if got := traces.Dropped(); got != changes || failures.Load() == 0 {
 		t.Errorf("%d of %d changes are counted as dropped, %d failures are reported", got, changes, failures.Load())

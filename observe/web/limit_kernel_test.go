@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // crowd is how many idle connections one client of a health port opens.
@@ -85,7 +86,7 @@ func ask(t *testing.T, conn net.Conn, sent string) {
 	if len(sent) < 4 || sent[len(sent)-4:] != "\r\n\r\n" {
 		return
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(testenv.Patience))
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)

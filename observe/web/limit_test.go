@@ -11,6 +11,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestAListenerLeavesRoomForOthers: idle connections take what they may, at one listener and at all
@@ -70,8 +72,12 @@ func closed(t *testing.T, conn net.Conn) bool {
 
 func stillOpen(t *testing.T, conns []net.Conn) (open int) {
 	t.Helper()
+	all := make(chan bool)
 	for _, conn := range conns {
-		if !closed(t, conn) {
+		go func() { all <- closed(t, conn) }()
+	}
+	for range conns {
+		if !<-all {
 			open++
 		}
 	}
@@ -106,7 +112,7 @@ func TestARequestInProgressKeepsItsPlace(t *testing.T) {
 	}
 	close(finish)
 	for i, conn := range []net.Conn{first, second} {
-		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(testenv.Patience))
 		if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 200"))); err != nil {
 			t.Errorf("request %d was cut: %v", i+1, err)
 		}
@@ -179,7 +185,7 @@ func dialServed(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {

@@ -91,7 +91,6 @@ func TestPagesOfProfiling(t *testing.T) {
 		{path: "/debug/pprof/goroutine?debug=1", code: 200, text: "goroutine profile:"},
 		{path: "/debug/pprof/symbol", code: 200, text: "num_symbols"},
 		{path: "/debug/pprof/profile?seconds=1", code: 200},
-		{path: "/debug/pprof/trace?seconds=1", code: 200},
 		{path: "/debug/flags", code: 200, text: "/debug/flags/v"},
 		{path: "/debug/flags/", code: 200, text: "/debug/flags/v"},
 		{path: "/debug/flags/v", code: 406},

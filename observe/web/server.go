@@ -90,13 +90,19 @@ type Server struct {
 	retry  time.Duration
 	// answer bounds the time from the end of a request's header to the end of its answer.
 	answer time.Duration
+	// farewell bounds the wait for answers in progress when the server stops.
+	farewell time.Duration
 	// listening is the address, nil while there is none.
 	listening atomic.Pointer[net.Addr]
 }
 
 // NewServer makes a server; Run starts it.
 func NewServer(config ServerConfig) *Server {
-	return &Server{config: config.withDefaults(), retry: RetryPause, answer: answerMax}
+	s := &Server{config: config.withDefaults(), retry: RetryPause, answer: answerMax, farewell: 2 * time.Second}
+	if config.ForProbes {
+		s.farewell = time.Second
+	}
+	return s
 }
 
 // Run serves until the context ends, lets requests in progress finish, and returns nil. With
@@ -136,9 +142,8 @@ func (s *Server) serve(ctx context.Context) error {
 		handler = forHosts(s.config.Hosts, handler)
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: s.answer, WriteTimeout: s.answer, IdleTimeout: idleMax}
-	farewell := 2 * time.Second
 	if s.config.ForProbes {
-		server, farewell = ProbeServer(handler), time.Second
+		server = ProbeServer(handler)
 	}
 	most := connectionsMax()
 	listener = newLimit(most, most).Bound(server, listener)
@@ -156,7 +161,7 @@ func (s *Server) serve(ctx context.Context) error {
 	stopped := make(chan struct{})
 	running := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		stop(server, farewell)
+		stop(server, s.farewell)
 	})
 	if server.TLSConfig = s.config.TLS; server.TLSConfig != nil {
 		server.Protocols = new(http.Protocols)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // on is a configuration for an address of the loopback device.
@@ -38,14 +40,8 @@ func started(t *testing.T, s *Server) (stop func() error) {
 // addressOf waits for a server to listen.
 func addressOf(t *testing.T, s *Server) string {
 	t.Helper()
-	for range 500 {
-		if address := s.listening.Load(); address != nil {
-			return (*address).String()
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the server does not listen")
-	return ""
+	testenv.Eventually(t, "the server listens", func() bool { return s.listening.Load() != nil })
+	return (*s.listening.Load()).String()
 }
 
 func get(t *testing.T, address, path string) string {
@@ -105,6 +101,7 @@ func TestStoppingLetsRequestsFinish(t *testing.T) {
 			_, _ = io.WriteString(w, "late")
 		})
 		s := newServer(c)
+		s.farewell = time.Second / 2
 		stop := started(t, s)
 		address := addressOf(t, s)
 		send := func(text string) net.Conn {
@@ -139,7 +136,7 @@ func TestStoppingLetsRequestsFinish(t *testing.T) {
 		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
-		_ = slow.SetReadDeadline(time.Now().Add(time.Second))
+		_ = slow.SetReadDeadline(time.Now().Add(testenv.Patience))
 		if _, err := slow.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the slow client is still connected: %v", err)
 		}
@@ -349,7 +346,7 @@ func TestAnAnswerThatIsNotReadIsCut(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Error("the answer is held for a client that does not read")
 	}
 	if trace := get(t, address, "/debug/pprof/trace?seconds=1"); !strings.HasPrefix(trace, "go 1.") {

@@ -32,8 +32,8 @@ func newScheme() *runtime.Scheme {
 
 // newClients makes a REST client for each resource, and a function that closes all connections, which
 // they share. The contact of a resource learns which requests get no answer.
-func newClients(config *rest.Config, contacts map[string]*contact) (map[string]rest.Interface, func(), error) {
-	config, closeAll := OwnConnections(config)
+func newClients(config *rest.Config, contacts map[string]*contact, l limits) (map[string]rest.Interface, func(), error) {
+	config, closeAll := l.ownConnections(config)
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}

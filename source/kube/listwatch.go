@@ -32,8 +32,9 @@ type listWatch struct {
 	// rejected, or missesMax in a row failed on the server's side.
 	failed func()
 	misses int
-	// overload is the pause after the next answer of an overloaded server.
-	overload wait.Backoff
+	// overload is the pause after the next answer of an overloaded server, and firstOverload the one
+	// after the first such answer.
+	overload, firstOverload wait.Backoff
 	// told is the last error that the reflector received.
 	told error
 }
@@ -114,7 +115,7 @@ func (l *listWatch) judge(ctx context.Context, err error) error {
 	}
 	if err == nil {
 		l.contact.answered(time.Now())
-		l.misses, l.overload = 0, overload()
+		l.misses, l.overload = 0, l.firstOverload
 		return nil
 	}
 	if l.absentRetry > 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {

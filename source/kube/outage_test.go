@@ -11,12 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
-	"github.com/sluice-proxy/sluice/test/sourcetest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // occupy takes an address and does the same with every connection, until leave.
@@ -65,7 +67,7 @@ func (r *rig) failing() (all []Status) {
 
 func (r *rig) awaitFailing(t *testing.T) {
 	t.Helper()
-	sourcetest.Eventually(t, "all resources report the outage", func() bool { return len(r.failing()) == len(watched) })
+	testenv.Eventually(t, "all resources report the outage", func() bool { return len(r.failing()) == len(watched) })
 }
 
 // deaths are the ways in which a server can be gone.
@@ -90,7 +92,11 @@ func TestAnOutageIsSeenAndEnds(t *testing.T) {
 }
 
 func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
+	// A tenth of what retry returns.
+	const pauses = 10
 	r.source.backoff = retry()
+	r.source.backoff.Duration /= pauses
+	r.source.backoff.Cap /= pauses
 	r.populate()
 	r.run(t)
 	r.complete(t)
@@ -102,22 +108,21 @@ func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
 	if handle != nil {
 		counted, leave = occupy(t, r.Address(), handle)
 	}
-	began := time.Now()
 	r.awaitFailing(t)
-	t.Logf("seen after %v: %v", time.Since(began).Round(time.Millisecond), r.failing()[0].Err)
-	before := counted.Load()
-	const lasts = 4 * time.Second
-	for until := time.Now().Add(lasts); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	before, began := counted.Load(), time.Now()
+	for time.Since(began) < 4*time.Second/pauses {
 		if found := r.failing(); len(found) != len(watched) {
 			t.Fatalf("only %d resources are said to fail during the outage", len(found))
 		}
+		time.Sleep(20 * time.Millisecond / pauses)
 	}
 	if got := r.logs.FilterMessageSnippet("reachable again").Len(); got != 0 {
 		t.Errorf("during the outage the log says %d times that the server answers again", got)
 	}
+	made, lasted := counted.Load()-before, time.Since(began)
 	// On average at most one per second and resource.
-	if made := counted.Load() - before; made > int64(len(watched)*(1+int(lasts.Seconds()))) {
-		t.Errorf("%d connections within %v", made, lasts)
+	if most := int64(len(watched)) * (1 + int64(pauses*lasted/time.Second)); made > most {
+		t.Errorf("%d connections within %v, want %d at most", made, lasted, most)
 	}
 	r.posts.Expect(t)
 	r.Set(services, apiService("a", 81))
@@ -127,16 +132,10 @@ func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
 	if err := r.Start(); err != nil {
 		t.Fatal(err)
 	}
-	back := time.Now()
-	sourcetest.Eventually(t, "what changed is applied", func() bool {
+	testenv.Eventually(t, "what changed is applied", func() bool {
 		return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 && len(r.cache.Snapshot(keyOf("b")).Slices) == 0
 	})
-	took := time.Since(back)
-	t.Logf("applied %v after the server was back", took.Round(time.Millisecond))
-	if took > 5*time.Second {
-		t.Errorf("applied %v after the server was back", took)
-	}
-	sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
+	testenv.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
 	for _, message := range []string{"cannot read from the API server", "reachable again"} {
 		lines := r.logs.FilterMessageSnippet(message).All()
 		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["resources"]), "endpointslices") {
@@ -150,7 +149,7 @@ func asking(t *testing.T, address string) *rig {
 	r := newRig(t)
 	config := clientConfig(r.Server)
 	config.Host = address
-	made, err := NewForREST(Config{NodeName: "n"}, config, r.cache, r.source.log)
+	made, err := newForREST(Config{NodeName: "n"}, config, r.cache, r.source.log, quickLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +184,7 @@ func TestAFailedHandshakeIsNoAnswer(t *testing.T) {
 			r.run(t)
 			r.awaitFailing(t)
 			for range 100 {
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(2 * time.Millisecond)
 				if found := r.failing(); len(found) != len(watched) || !found[0].Heard.IsZero() {
 					t.Fatalf("heard of: %+v", r.source.Status())
 				}
@@ -195,48 +194,49 @@ func TestAFailedHandshakeIsNoAnswer(t *testing.T) {
 	}
 }
 
+// alwaysAnswers answers each request the same.
+type alwaysAnswers struct {
+	status     int
+	retryAfter string
+	requests   atomic.Int64
+}
+
+func (a *alwaysAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.requests.Add(1)
+	answer := httptest.NewRecorder()
+	if a.retryAfter != "" {
+		answer.Header().Set("Retry-After", a.retryAfter)
+	}
+	answer.WriteHeader(a.status)
+	_, _ = io.WriteString(answer, "not now")
+	response := answer.Result()
+	response.Request = r
+	return response, nil
+}
+
 // An overloaded server gets no request before the time that it asks for. If it asks for none,
 // requests become rare.
 func TestAnOverloadedServerIsNotStormed(t *testing.T) {
-	t.Parallel()
-	type answer struct {
+	for _, a := range []struct {
 		status     int
 		retryAfter string
 		most       int // requests for one resource
-	}
-	type overload struct {
-		*rig
-		answer
-		requests *atomic.Int64
-	}
-	var all []overload
-	for _, a := range []answer{
+	}{
 		{http.StatusTooManyRequests, "3", 4}, {http.StatusServiceUnavailable, "3", 4}, {http.StatusInternalServerError, "", 6},
 	} {
-		requests := new(atomic.Int64)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			requests.Add(1)
-			if a.retryAfter != "" {
-				w.Header().Set("Retry-After", a.retryAfter)
+		synctest.Test(t, func(t *testing.T) {
+			server := &alwaysAnswers{status: a.status, retryAfter: a.retryAfter}
+			r := rigOf(t, nil, &rest.Config{Host: "http://server", QPS: -1, Transport: server})
+			r.source.backoff, r.source.overload = retry(), overload()
+			r.run(t)
+			time.Sleep(10 * time.Second)
+			if got, most := server.requests.Load(), int64(len(watched)*a.most); got > most || got < int64(len(watched)) {
+				t.Errorf("%d: %d requests within 10 s, want %d at most", a.status, got, most)
 			}
-			w.WriteHeader(a.status)
-			_, _ = io.WriteString(w, "not now")
-		}))
-		t.Cleanup(server.CloseClientConnections)
-		r := asking(t, server.URL)
-		r.run(t)
-		all = append(all, overload{r, a, requests})
-	}
-	const lasts = 10 * time.Second
-	time.Sleep(lasts)
-	for _, o := range all {
-		got, most := o.requests.Load(), int64(len(watched)*o.most)
-		if t.Logf("%d: %d requests within %v", o.status, got, lasts); got > most {
-			t.Errorf("%d: %d requests within %v, want %d at most", o.status, got, lasts, most)
-		}
-		if o.awaitFailing(t); o.logs.FilterMessageSnippet("reachable again").Len() != 0 {
-			t.Errorf("%d: the log says that the server answers again", o.status)
-		}
+			if len(r.failing()) != len(watched) || r.logs.FilterMessageSnippet("reachable again").Len() != 0 {
+				t.Errorf("%d: the log says that the server answers again, or only %d resources are failing", a.status, len(r.failing()))
+			}
+		})
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAStartInAnOutageWaitsForTheRanges(t *testing.T) {
 	if err := r.Start(); err != nil {
 		t.Fatal(err)
 	}
-	sourcetest.Eventually(t, "the ranges are rejected", func() bool { return len(r.Asked(serviceCIDRs)) > 0 })
+	testenv.Eventually(t, "the ranges are rejected", func() bool { return len(r.Asked(serviceCIDRs)) > 0 })
 	r.Reject(serviceCIDRs, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
 	if !slices.Contains(lines, "ranges 10.96.0.0/16") {

@@ -30,8 +30,9 @@ type Source struct {
 	// closeAll closes the connections of all clients.
 	closeAll func()
 	outage   *outage
-	// backoff is how long to wait between failed attempts.
-	backoff *wait.Backoff
+	// backoff is how long to wait between failed attempts, and overload while the server is overloaded.
+	backoff  *wait.Backoff
+	overload wait.Backoff
 }
 
 // New prepares to feed cache from the server of config. It reads the
@@ -47,16 +48,20 @@ func New(config Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
 // NewForREST is New with a client configuration made before, usually by
 // RESTConfig. It ignores Kubeconfig, Master, QPS, Burst and ContentType of config.
 func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
+	return newForREST(config, client, cache, log, connectionLimits)
+}
+
+func newForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger, l limits) (*Source, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("API source: %w", err)
 	}
-	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log}, backoff: retry()}
+	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log}, backoff: retry(), overload: overload()}
 	for _, resource := range watched {
 		s.contacts[resource] = &contact{resource: resource, log: log, outage: s.outage}
 	}
 	var err error
-	if s.clients, s.closeAll, err = newClients(client, s.contacts); err != nil {
+	if s.clients, s.closeAll, err = newClients(client, s.contacts, l); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -82,7 +87,8 @@ func (s *Source) Run(ctx context.Context) error {
 	s.awaitLists()
 	var running sync.WaitGroup
 	follow := func(kind runtime.Object, store clientcache.ReflectorStore, resource string, lw listWatch) {
-		lw.client, lw.contact, lw.overload = s.clients[resource], s.contacts[resource], overload()
+		lw.client, lw.contact = s.clients[resource], s.contacts[resource]
+		lw.overload, lw.firstOverload = s.overload, s.overload
 		running.Go(func() { s.follow(ctx, kind, store, &lw) })
 	}
 	follow(&corev1.Service{}, s.serviceFeed(), services, listWatch{labels: serviceLabels, fields: serviceFields})

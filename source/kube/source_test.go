@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // rig is a source at work against an API server of the test.
@@ -82,16 +83,22 @@ func newSecureRigAt(t *testing.T, listen apitest.Listen, dial func(context.Conte
 	return rigOf(t, server, config)
 }
 
+// quickLimits let an outage be noticed soon.
+var quickLimits = limits{
+	pingAfter: 300 * time.Millisecond, pingTimeout: 300 * time.Millisecond, dial: 200 * time.Millisecond, handshake: time.Second,
+}
+
 func rigOf(t *testing.T, server *apitest.Server, client *rest.Config) *rig {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
 	core, logs := observer.New(zap.DebugLevel)
 	config := Config{NodeName: "n", AbsentRetry: 20 * time.Millisecond}
-	made, err := NewForREST(config, client, cache, zap.New(core))
+	made, err := newForREST(config, client, cache, zap.New(core), quickLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	made.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Cap: 50 * time.Millisecond, Steps: 4, Factor: 2}
+	made.overload = *made.backoff
 	return &rig{server, posts, cache, made, logs}
 }
 
@@ -107,7 +114,7 @@ func (r *rig) run(t *testing.T) {
 			if err != nil {
 				t.Errorf("Run returned %v, want nil", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience):
 			t.Error("Run did not end with its context")
 		}
 	})
@@ -134,7 +141,7 @@ func populated(t *testing.T) *rig {
 }
 
 func (r *rig) complete(t *testing.T) {
-	sourcetest.Eventually(t, "everything has arrived", func() bool {
+	testenv.Eventually(t, "everything has arrived", func() bool {
 		stats := r.cache.Stats()
 		return stats.Primed && stats.Specs == 2 && stats.Slices == 2 && r.cache.Node() != nil && len(r.cache.ServiceCIDRs()) == 1
 	})
@@ -179,7 +186,7 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 	r.run(t)
 
 	r.posts.Await(t, "spec ns/b")
-	sourcetest.Eventually(t, "slices have been asked for twice", func() bool { return len(r.Asked(endpointSlices)) > 2 })
+	testenv.Eventually(t, "slices have been asked for twice", func() bool { return len(r.Asked(endpointSlices)) > 2 })
 	if r.cache.Stats().Primed {
 		t.Fatal("primed without the list of EndpointSlices")
 	}
@@ -252,7 +259,7 @@ func TestSourceSurvivesOutage(t *testing.T) {
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	sourcetest.Eventually(t, "all resources report the outage", func() bool {
+	testenv.Eventually(t, "all resources report the outage", func() bool {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
 	})
 	r.posts.Expect(t)
@@ -273,7 +280,7 @@ func TestSourceSurvivesOutage(t *testing.T) {
 	if want := []string{"slice ns/b b-1 gone", "spec ns/a"}; !slices.Equal(lines, want) {
 		t.Errorf("after the outage %v was posted, want only the differences %v", lines, want)
 	}
-	sourcetest.Eventually(t, "no resource is failing", func() bool {
+	testenv.Eventually(t, "no resource is failing", func() bool {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return !s.FailingSince.IsZero() })
 	})
 	if r.logs.FilterMessageSnippet("cannot read from the API server").Len() == 0 || r.logs.FilterMessageSnippet("reachable again").Len() == 0 {
@@ -284,7 +291,7 @@ func TestSourceSurvivesOutage(t *testing.T) {
 // relisted waits until the source has asked for a resource anew.
 func (r *rig) relisted(t *testing.T, resource string, before int) {
 	t.Helper()
-	sourcetest.Eventually(t, "a new request for "+resource, func() bool { return len(r.Asked(resource)) > before })
+	testenv.Eventually(t, "a new request for "+resource, func() bool { return len(r.Asked(resource)) > before })
 }
 
 func TestSourceRelistsWhenExpired(t *testing.T) {
@@ -409,7 +416,7 @@ func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 			r.Reject(serviceCIDRs, rejection)
 			r.run(t)
 			r.posts.Await(t, "primed ns/a ns/b")
-			sourcetest.Eventually(t, "several attempts", func() bool { return len(r.Asked(serviceCIDRs)) > 3 })
+			testenv.Eventually(t, "several attempts", func() bool { return len(r.Asked(serviceCIDRs)) > 3 })
 			if got := r.logs.FilterMessageSnippet("optional API resource").Len(); got != 1 {
 				t.Errorf("warned %d times, want once", got)
 			}
@@ -425,7 +432,7 @@ func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 func TestSourceKeepsDeletedNode(t *testing.T) {
 	r := populated(t)
 	r.Remove(nodes, "", "n")
-	sourcetest.Eventually(t, "the deletion is logged", func() bool {
+	testenv.Eventually(t, "the deletion is logged", func() bool {
 		return r.logs.FilterMessageSnippet("Node object deleted").Len() == 1
 	})
 	if node := r.cache.Node(); node == nil || !node.Deleted || node.Name != "n" {
@@ -441,7 +448,7 @@ func TestSourceFindsASeededNodeDeleted(t *testing.T) {
 	r.cache.SetNode(&service.NodeObject{Name: "n", Zone: "z"})
 	r.run(t)
 	r.complete(t)
-	sourcetest.Eventually(t, "the Node is deleted", func() bool { return r.cache.Node().Deleted })
+	testenv.Eventually(t, "the Node is deleted", func() bool { return r.cache.Node().Deleted })
 	if node := r.cache.Node(); node.Name != "n" || node.Zone != "z" {
 		t.Errorf("the last state of the Node is %+v", node)
 	}
@@ -456,7 +463,7 @@ func TestSourceStopsWhileBackingOff(t *testing.T) {
 	}
 	r.source.backoff = &wait.Backoff{Duration: time.Hour, Cap: time.Hour, Steps: 1, Factor: 1}
 	r.run(t)
-	sourcetest.Eventually(t, "all resources report the outage", func() bool {
+	testenv.Eventually(t, "all resources report the outage", func() bool {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 const examples = "../../examples"
@@ -46,7 +47,7 @@ func follow(t *testing.T, dir string) *source.Cache {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- follower.Run(ctx) }()
-	sourcetest.Eventually(t, "the folder is read", func() bool { return cache.Stats().Primed })
+	testenv.Eventually(t, "the folder is read", func() bool { return cache.Stats().Primed })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

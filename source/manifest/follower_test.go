@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // rig is a follower of a real directory.
@@ -53,7 +54,7 @@ func (r *rig) start() {
 			if err != nil {
 				r.t.Errorf("Run returned %v, want nil", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience):
 			r.t.Error("Run did not end with its context")
 		}
 	})
@@ -92,14 +93,14 @@ func (r *rig) awaitOnly(line string) {
 // awaitProblem waits until a problem contains part.
 func (r *rig) awaitProblem(part string) {
 	r.t.Helper()
-	sourcetest.Eventually(r.t, "a problem with "+part, func() bool {
+	testenv.Eventually(r.t, "a problem with "+part, func() bool {
 		return slices.ContainsFunc(r.follower.Problems(), func(p Problem) bool { return strings.Contains(p.String(), part) })
 	})
 }
 
 func (r *rig) awaitNoProblem() {
 	r.t.Helper()
-	sourcetest.Eventually(r.t, "no problem is left", func() bool { return len(r.follower.Problems()) == 0 })
+	testenv.Eventually(r.t, "no problem is left", func() bool { return len(r.follower.Problems()) == 0 })
 }
 
 // manifest returns a Service with the ClusterIP 10.96.0.97 if its name is a.
@@ -143,7 +144,7 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	r.write("bad.yaml", manifest("b", 80))
 	r.awaitOnly("spec default/b")
 	r.awaitNoProblem()
-	sourcetest.Eventually(t, "both are logged", func() bool {
+	testenv.Eventually(t, "both are logged", func() bool {
 		return r.logs.FilterMessageSnippet("rejected invalid manifest").Len() == 1 && r.logs.FilterMessageSnippet("valid again").Len() == 1
 	})
 }
@@ -157,7 +158,7 @@ func TestFollowerDoesNotAcceptWhatIsRemoved(t *testing.T) {
 	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number")
 	r.must(os.Remove(r.path("bad.yaml")))
 	r.awaitNoProblem()
-	sourcetest.Eventually(t, "the removal is logged", func() bool {
+	testenv.Eventually(t, "the removal is logged", func() bool {
 		return r.logs.FilterMessageSnippet("rejected manifest removed").Len() == 1
 	})
 	if n := r.logs.FilterMessageSnippet("valid again").Len(); n > 0 {

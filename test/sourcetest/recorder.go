@@ -13,11 +13,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
-
-// patience bounds every wait. It is long because machines are slow, and costs
-// nothing when tests pass.
-const patience = 20 * time.Second
 
 // Recorder is a sink that writes down every post as one line:
 //
@@ -107,7 +104,7 @@ func (r *Recorder) Expect(t testing.TB, want ...string) {
 // forgets.
 func (r *Recorder) Await(t testing.TB, line string) []string {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testenv.Patience)
 	for {
 		r.mu.Lock()
 		if slices.Contains(r.lines, line) {
@@ -121,19 +118,7 @@ func (r *Recorder) Await(t testing.TB, line string) []string {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("no post %q within %s; so far: %s", line, patience, so)
+			t.Fatalf("no post %q within %s; so far: %s", line, testenv.Patience, so)
 		}
-	}
-}
-
-// Eventually waits until condition holds, looking often.
-func Eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestOffloadFollowsTheNode: devices come and go while it runs. On a kernel that cannot offload, it says so and ends.
@@ -36,7 +37,7 @@ func TestOffloadFollowsTheNode(t *testing.T) {
 	}
 	await := func(devices int) {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Second); o.State().Devices != devices || o.State().Problem != ""; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(testenv.Patience); o.State().Devices != devices || o.State().Problem != ""; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%+v, want %d devices", o.State(), devices)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // inside runs a writer in the namespace of a test.
@@ -79,6 +80,7 @@ func (n *node) serve(variant, manifests string) *tally {
 	}
 	for i := range domains {
 		domains[i].Writer = inside{domains[i].Writer, n.namespace}
+		domains[i].Pace.Audit = 24 * time.Hour // repairs nothing in a test
 	}
 	c := new(tally)
 	p, err := proxy.New(proxy.Config{
@@ -101,8 +103,8 @@ func (n *node) serve(variant, manifests string) *tally {
 	})
 	select {
 	case <-p.FirstSync():
-	case <-time.After(30 * time.Second):
-		n.Fatal("nothing is applied after 30 s")
+	case <-time.After(testenv.Patience):
+		n.Fatal("nothing is applied")
 	}
 	return c
 }
@@ -119,17 +121,13 @@ func (n *node) rules(variant string) string {
 	return strings.Join(kept, "\n")
 }
 
-// healMax bounds the time from a stranger's deletion to its repair on a machine under
-// load. A quiet one needs 0.1 s in the nft variant and 1.1 s in the legacy one.
-const healMax = 10 * time.Second
-
 // TestKernelForeignDeletionsAreHealed: what another program deletes of the proxy's rules is back
-// soon, without the periodic audit, which comes after 30 s.
+// without the periodic audit.
 func TestKernelForeignDeletionsAreHealed(t *testing.T) {
-	for _, variant := range []string{"nft", "legacy"} {
+	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)
-			c := n.serve(variant, filepath.Join("..", "..", "..", "examples", "web"))
+			n.serve(variant, filepath.Join("..", "..", "..", "examples", "web"))
 			want := n.rules(variant)
 			chain := firstService(want)
 			for _, deletion := range []string{
@@ -141,16 +139,8 @@ func TestKernelForeignDeletionsAreHealed(t *testing.T) {
 				"PROGRAM -t nat -F; PROGRAM -t nat -X",
 				"PROGRAM -t filter -F; PROGRAM -t filter -X",
 			} {
-				audits := c.audits.Load()
 				n.sh(strings.ReplaceAll(deletion, "PROGRAM", "iptables-"+variant+" -w 5"))
-				start := time.Now()
-				for n.rules(variant) != want && time.Since(start) < healMax {
-				}
-				took := time.Since(start)
-				t.Logf("%s: healed after %v, with %d audits", deletion, took.Round(time.Millisecond), c.audits.Load()-audits)
-				if now := n.rules(variant); now != want {
-					t.Fatalf("%s: %v later the rules are\n%s\nwant\n%s", deletion, took, now, want)
-				}
+				testenv.Eventually(t, deletion+": healed", func() bool { return n.rules(variant) == want })
 			}
 		})
 	}
@@ -169,7 +159,7 @@ func firstService(rules string) string {
 // TestKernelOwnWritesBringNoAudit. Nor do other programs' chains in the nft variant, where the
 // kernel announces what has changed.
 func TestKernelOwnWritesBringNoAudit(t *testing.T) {
-	for _, variant := range []string{"nft", "legacy"} {
+	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)
 			manifests := t.TempDir()
@@ -178,19 +168,17 @@ func TestKernelOwnWritesBringNoAudit(t *testing.T) {
 			}
 			write(0)
 			c := n.serve(variant, manifests)
-			time.Sleep(2 * time.Second) // everything that the start causes is over
+			time.Sleep(time.Second) // everything that the start causes is over
 			audits, writes := c.audits.Load(), c.writes.Load()
 			for i := range 8 {
 				applied := c.applied.Load()
 				write(i % 3)
-				for deadline := time.Now().Add(healMax); i > 0 && c.applied.Load() == applied && time.Now().Before(deadline); {
-					time.Sleep(time.Millisecond)
-				}
+				testenv.Eventually(t, "applied", func() bool { return i == 0 || c.applied.Load() > applied })
 				if variant == "nft" {
 					n.sh("P='iptables-nft -t nat'; $P -N CNI; $P -I PREROUTING -j CNI; $P -A CNI -p udp -j RETURN; $P -D PREROUTING -j CNI; $P -F CNI; $P -X CNI")
 				}
 			}
-			time.Sleep(2 * time.Second)
+			time.Sleep(time.Second)
 			if done := c.writes.Load() - writes; done < 7 {
 				t.Errorf("%d writes, want 7 at least", done)
 			}

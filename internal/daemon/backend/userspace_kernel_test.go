@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelServiceAddressesDoNotAnswerARP: a node of userspace mode leaves the addresses that a load balancer
@@ -42,7 +43,7 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 			_, _ = c.Write([]byte("x"))
 			_ = c.Close()
 		}
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(testenv.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			switch state := run(t, neighbour, "ip", "neigh", "show", addr); {
 			case strings.Contains(state, "lladdr"):
 				return true
@@ -109,7 +110,7 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 		t.Errorf("one warning about NetworkPolicy is missing: %v", lines.All())
 	}
 	ask := func(addr string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		c, err := node.DialContext(ctx, "tcp", addr)
 		if err == nil {

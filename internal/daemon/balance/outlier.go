@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,7 +14,7 @@ const (
 	// evidenceAge is how old an answer of another endpoint may be. A client without one says nothing about an endpoint:
 	// it may be that no endpoint answers it.
 	evidenceAge = time.Minute
-	// pauseMin is how long a suspect gets no connection. The pause doubles with each failed trial, up to pauseMax, and is
+	// pauseMin is how long a suspect gets no connection, unless Config.Pause says otherwise. The pause doubles with each failed trial, up to pauseMax, and is
 	// short again after forgiven.
 	pauseMin, pauseMax, forgiven = 5 * time.Second, 5 * time.Minute, 10 * time.Minute
 	// trialMax is how long the connection of a trial may take.
@@ -33,6 +34,8 @@ type outliers struct {
 	// failing are those of endpoints that are not good, or have failures.
 	failing map[netip.AddrPort]*suspicion
 	clients map[netip.Addr]*witness
+	// pause is that of a first suspicion.
+	pause time.Duration
 }
 
 // suspicion is what is known of one endpoint.
@@ -74,8 +77,8 @@ type answer struct {
 	at time.Time
 }
 
-func newOutliers() *outliers {
-	return &outliers{endpoints: map[netip.AddrPort]*suspicion{}, failing: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
+func newOutliers(pause time.Duration) *outliers {
+	return &outliers{pause: cmp.Or(pause, pauseMin), endpoints: map[netip.AddrPort]*suspicion{}, failing: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
 }
 
 // set takes the endpoints that the API lists. What was known of others is forgotten, also if they come back.
@@ -122,7 +125,7 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 	// It may be the first to say that the failures of another endpoint are not the client's.
 	for other, s := range o.failing {
 		if s.state == good && len(s.failures) >= inRow && o.convicts(other, s, now) {
-			s.suspect(now)
+			s.suspect(now, o.pause)
 			changed = true
 		}
 	}
@@ -145,7 +148,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	case s.state == trial || s.state == trying:
 		changed = changed || !s.out()
 		s.failures = nil
-		s.suspect(now)
+		s.suspect(now, o.pause)
 		return changed
 	case s.state != good:
 		return changed
@@ -158,7 +161,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	if !o.convicts(e, s, now) {
 		return changed
 	}
-	s.suspect(now)
+	s.suspect(now, o.pause)
 	return true
 }
 
@@ -181,10 +184,10 @@ func (o *outliers) acquit(client netip.Addr) (changed bool) {
 }
 
 // suspect begins a pause.
-func (s *suspicion) suspect(now time.Time) {
+func (s *suspicion) suspect(now time.Time, first time.Duration) {
 	switch {
 	case s.pause == 0 || !s.last.IsZero() && now.Sub(s.last) > forgiven:
-		s.pause = pauseMin
+		s.pause = first
 	default:
 		s.pause = min(2*s.pause, pauseMax)
 	}
@@ -249,7 +252,7 @@ func (o *outliers) tick(now time.Time) (changed bool) {
 			s.state, s.last, s.failures = trial, now, nil
 			changed = true
 		} else {
-			s.suspect(now) // the trial had no outcome
+			s.suspect(now, o.pause) // the trial had no outcome
 		}
 	}
 	return changed

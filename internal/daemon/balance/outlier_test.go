@@ -22,7 +22,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, endpoints int) *world {
-	w := &world{t: t, o: newOutliers(), now: time.Unix(1_000_000, 0)}
+	w := &world{t: t, o: newOutliers(0), now: time.Unix(1_000_000, 0)}
 	present := map[netip.AddrPort]bool{}
 	for i := range endpoints {
 		e := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80)
@@ -259,7 +259,7 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 	all, present := addresses(3)
 	key, now := service.Key{Namespace: "demo", Name: "web"}, time.Unix(1_000_000, 0)
 	s := newTracked(key)
-	s.outliers = newOutliers()
+	s.outliers = newOutliers(0)
 	s.take(present, true, nil)
 	w.services[key], w.ticked = s, now
 	port := uint16(1000)
@@ -318,7 +318,7 @@ func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
 	key, now := service.Key{Namespace: "demo", Name: "web"}, time.Unix(1_000_000, 0)
 	s = newTracked(key)
 	w.need(s, true, false)
-	s.outliers = newOutliers()
+	s.outliers = newOutliers(0)
 	s.take(present, true, nil)
 	w.services[key], w.ticked = s, now
 	port := uint16(1000)

@@ -46,6 +46,8 @@ type Config struct {
 	// Outliers says that endpoints that fail are avoided here, and Least that weights follow open connections. Otherwise
 	// the kernel's or the process's own means do.
 	Outliers, Least bool
+	// Pause is how long a suspect gets no connection at first; 0 for the default.
+	Pause time.Duration
 	// Delete deletes entries of the connection table.
 	Delete func(context.Context, service.Family, []conntrack.Entry) error
 	// Listen receives what was decided. It must not block.
@@ -229,7 +231,7 @@ func (w *worker) take(key service.Key, now time.Time) {
 	w.need(t, outliers, least)
 	t.adaptation = known.Spec.Adaptation
 	if outliers && t.outliers == nil {
-		t.outliers = newOutliers()
+		t.outliers = newOutliers(w.config.Pause)
 	} else if !outliers {
 		t.outliers = nil
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // follower follows a configuration file in a test.
@@ -43,7 +45,7 @@ func (f *follower) next() Update {
 	select {
 	case u := <-f.updates:
 		return u
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		f.Fatal("no update")
 		return Update{}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func TestChaosStrikesOnceAndOnlyItsVictim(t *testing.T) {
@@ -67,7 +68,7 @@ func appliedAt(w *recorder, domain string, at time.Time) {
 func TestWitnessAwait(t *testing.T) {
 	w := newRecorder()
 	go w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Failed{}})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if err := w.await(ctx, "a failure", func() bool { return len(w.failed) == 1 }); err != nil {
 		t.Error(err)

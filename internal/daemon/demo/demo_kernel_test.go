@@ -20,10 +20,11 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // demoMax bounds one run; it takes some three seconds.
-const demoMax = 40 * time.Second
+const demoMax = testenv.Patience
 
 // self is this test binary.
 const self = "/proc/self/exe"

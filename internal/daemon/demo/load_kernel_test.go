@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // client makes a host that answers itself on the addresses of the targets: one
@@ -69,7 +70,7 @@ func started(t *testing.T, from *netns.Namespace) *load {
 func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
 	l := started(t, client(t, map[string][]target{"pod-11": targets}))
 	began := time.Now()
-	wait, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	for _, at := range targets {
 		if _, err := l.firstAnswer(wait, at, "pod-11", began); err != nil {
@@ -84,7 +85,7 @@ func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
 
 func TestKernelLoadKeepsFailures(t *testing.T) {
 	l := started(t, client(t, map[string][]target{"pod-11": targets[:1]}))
-	wait, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if _, err := l.firstAnswer(wait, targets[0], "pod-11", time.Time{}); err != nil {
 		t.Error(err)

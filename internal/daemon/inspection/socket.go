@@ -25,7 +25,7 @@ import (
 const (
 	// connectionsMax bounds the connections to the socket. Further ones wait in the kernel.
 	connectionsMax = 32
-	// requestTime bounds the reading of a request: a client that connects and says nothing is cut.
+	// requestTime is the default of Socket.requestTime.
 	requestTime = 5 * time.Second
 	// farewellTime bounds the wait for answers in progress when the socket closes.
 	farewellTime = time.Second
@@ -38,6 +38,8 @@ const (
 // it, and clients notice nothing of a hand-over (docs/adr/0027-inspection-api.md).
 type Socket struct {
 	log *zap.Logger
+	// requestTime bounds the reading of a request: a client that connects and says nothing is cut.
+	requestTime time.Duration
 	// answers are those of the server that runs.
 	answers atomic.Pointer[http.Handler]
 
@@ -50,7 +52,7 @@ type Socket struct {
 }
 
 // NewSocket returns one that is closed until Show.
-func NewSocket(log *zap.Logger) *Socket { return &Socket{log: log} }
+func NewSocket(log *zap.Logger) *Socket { return &Socket{log: log, requestTime: requestTime} }
 
 // Show answers with a handler from now on, and listens at a path if it does not yet.
 func (k *Socket) Show(path string, answers http.Handler) {
@@ -135,7 +137,7 @@ func (k *Socket) serve(ctx context.Context, path string) error {
 	}
 	server := &http.Server{
 		Handler: k, ErrorLog: quiet, MaxHeaderBytes: 16 << 10,
-		ReadTimeout: requestTime, IdleTimeout: requestTime, // the handler bounds each answer
+		ReadTimeout: k.requestTime, IdleTimeout: k.requestTime, // the handler bounds each answer
 	}
 	server.SetKeepAlivesEnabled(false)
 	stopped := make(chan struct{})

@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // says answers every request with a text.
@@ -29,7 +31,7 @@ func asked(t *testing.T, path string) string {
 		if err == nil {
 			return text
 		}
-		if time.Since(began) > 30*time.Second {
+		if time.Since(began) > testenv.Patience {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +43,7 @@ func askOnce(path string) (string, error) {
 		return "", err
 	}
 	defer conn.Close() //nolint:errcheck // it was only read
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
 	if _, err := fmt.Fprint(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return "", err
 	}
@@ -118,7 +120,7 @@ func TestSocketReplacesOnlyWhatNobodyListensAt(t *testing.T) {
 	second := NewSocket(zap.New(log))
 	defer second.Close()
 	second.Show(taken, says("second"))
-	for began := time.Now(); said.Len() == 0 && time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
+	for began := time.Now(); said.Len() == 0 && time.Since(began) < testenv.Patience; time.Sleep(time.Millisecond) {
 		if conn, err := owner.Accept(); err == nil { // the one that looks whether somebody listens
 			check(t, conn.Close())
 		}
@@ -146,6 +148,7 @@ func TestSocketReplacesOnlyWhatNobodyListensAt(t *testing.T) {
 func TestDeadClientsHoldNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sluice.sock")
 	k := NewSocket(zap.NewNop())
+	k.requestTime = 500 * time.Millisecond
 	k.Show(path, says("alive"))
 	asked(t, path)
 	var dead []net.Conn
@@ -161,7 +164,7 @@ func TestDeadClientsHoldNothing(t *testing.T) {
 	go func() { k.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Patience):
 		t.Error("dead clients keep the socket open")
 	}
 	for _, conn := range dead {

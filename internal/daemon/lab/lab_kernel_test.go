@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func check(t *testing.T, err error) {
@@ -29,7 +30,7 @@ func check(t *testing.T, err error) {
 // get asks a socket over HTTP from a host, by IP routes alone.
 func get(t *testing.T, from *netns.Namespace, at string) (string, error) {
 	t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	client := &http.Client{Timeout: testenv.Patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return from.DialContext(ctx, network, addr)
@@ -50,7 +51,7 @@ func datagram(t *testing.T, from *netns.Namespace, at string) string {
 	conn, err := from.DialContext(t.Context(), "udp", at)
 	check(t, err)
 	defer conn.Close() //nolint:errcheck // nothing can be lost
-	check(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	check(t, conn.SetDeadline(time.Now().Add(testenv.Patience)))
 	_, err = conn.Write([]byte("?"))
 	check(t, err)
 	answer := make([]byte, 200)
@@ -142,7 +143,7 @@ func TestFollow(t *testing.T) {
 				if got == want {
 					return
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(testenv.Patience):
 				t.Fatalf("the lab never became %+v", want)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -36,7 +35,6 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 	const actors, each = 10, 100
 	long := zap.String("stack", strings.Repeat("x", 10_000))
 	var working sync.WaitGroup
-	began := time.Now()
 	for range actors {
 		working.Go(func() {
 			for range each {
@@ -45,20 +43,13 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 		})
 	}
 	working.Wait()
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("logging took %v", took)
-	}
 	dropped := int(to.dropped.Load())
 	if dropped == 0 || to.size > waitingMax {
 		t.Errorf("%d lines dropped, %d bytes wait; want at most %d", dropped, to.size, waitingMax)
 	}
 
 	printError(to, config.FormatJSON, errors.New("no way"))
-	began = time.Now()
 	check(t, log.Sync())
-	if took := time.Since(began); took > 3*flushMax {
-		t.Errorf("flushing took %v", took)
-	}
 	read := make(chan []byte)
 	go func() {
 		all, _ := io.ReadAll(pipe)

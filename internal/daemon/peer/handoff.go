@@ -31,6 +31,8 @@ const (
 type Offer struct {
 	listener *net.UnixListener
 	entrance entrance
+	// patience bounds the wait for the successor.
+	patience time.Duration
 }
 
 // NewOffer makes an offer.
@@ -39,7 +41,7 @@ func NewOffer() (*Offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pass sockets on: %w", err)
 	}
-	return &Offer{listener: listener}, nil
+	return &Offer{listener: listener, patience: passPatience}, nil
 }
 
 // Give passes sockets on. It waits until the successor has closed the connection, which says that
@@ -71,7 +73,7 @@ const judgedMax = 1000
 
 // successor waits for the proxy that asks, and greets it. Any process can connect: strangers are cut.
 func (o *Offer) successor() (*net.UnixConn, error) {
-	_ = o.listener.SetDeadline(time.Now().Add(passPatience))
+	_ = o.listener.SetDeadline(time.Now().Add(o.patience))
 	var (
 		found     = make(chan *net.UnixConn, 1)
 		judged    sync.WaitGroup
@@ -120,7 +122,7 @@ func (o *Offer) successor() (*net.UnixConn, error) {
 
 // trusted returns an error unless the process at the other end may do what this one may.
 func (o *Offer) trusted(conn *net.UnixConn) error {
-	peer, err := o.entrance.admit(conn)
+	peer, err := o.entrance.admit(conn, answerPatience)
 	if peer != nil && err != nil {
 		err = fmt.Errorf("process %d of user %d %w", peer.Pid, peer.Uid, errNoProxy)
 	}
@@ -202,7 +204,7 @@ func offering(conn *net.UnixConn) (pid int, err error) {
 	peer, is, err := peerOf(conn)
 	if err == nil && is != stranger && is != gone {
 		if err = greet(conn, []byte{0}); err == nil {
-			peer, _, is, err = meet(conn, make([]byte, 1))
+			peer, _, is, err = meet(conn, make([]byte, 1), answerPatience)
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return 0, errors.Join(errCut, err)

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,13 +141,14 @@ func TestKernelStrangersOnlyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := start(t, n, "knock unixpacket "+passName)
+	offer.patience = time.Second // enough for some connections of the stranger
 	began := time.Now()
 	err := offer.Give(nil, time.Minute)
 	want := fmt.Sprintf("process %d of user 65534 is no proxy", stranger.Process.Pid)
 	if err == nil || strings.Count(err.Error(), want) != strangersMax || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%v; want %q %d times, and a timeout", err, want, strangersMax)
 	}
-	if took := time.Since(began); took < passPatience || took > passPatience+5*time.Second {
+	if took := time.Since(began); took < offer.patience {
 		t.Errorf("waited %v", took)
 	}
 }
@@ -168,9 +168,7 @@ func TestKernelSocketsOfAnotherProcess(t *testing.T) {
 		if err := former.Process.Kill(); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		return l.Acquire(ctx, func(Holder) {})
+		return l.Acquire(t.Context(), func(Holder) {})
 	})
 	if err != nil {
 		t.Fatal(err)

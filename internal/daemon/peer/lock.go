@@ -62,6 +62,8 @@ type Holder struct {
 // be called from anywhere.
 type Lock struct {
 	name string
+	// patience bounds the wait for the first message of the other process.
+	patience time.Duration
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -97,7 +99,9 @@ func Turn(ctx context.Context, patience time.Duration) (end func()) {
 	return turn.Release
 }
 
-func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]struct{}{}} }
+func newLock(name string) *Lock {
+	return &Lock{name: name, patience: answerPatience, asking: map[*net.UnixConn]struct{}{}}
+}
 
 // Try takes the lock and returns nil if it is free. Otherwise it returns the holder, which
 // knows of this process from then on.
@@ -202,7 +206,7 @@ func (l *Lock) ask() (Holder, error) {
 	if err != nil {
 		return Holder{}, err
 	}
-	peer, said, is, err := converse(conn)
+	peer, said, is, err := converse(conn, l.patience)
 	if err != nil {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
@@ -221,10 +225,10 @@ func (l *Lock) ask() (Holder, error) {
 
 // converse tells a holder about this process and returns its answer, which is empty without a valid
 // one. It fails if the holder has ended, or cut the connection before its standing was known.
-func converse(conn *net.UnixConn) (peer *unix.Ucred, said answer, is standing, err error) {
+func converse(conn *net.UnixConn, patience time.Duration) (peer *unix.Ucred, said answer, is standing, err error) {
 	greeted := greet(conn, []byte{0})
 	text := make([]byte, answerMax)
-	peer, n, is, err := meet(conn, text)
+	peer, n, is, err := meet(conn, text, patience)
 	switch {
 	case peer == nil:
 		return nil, said, is, err
@@ -281,7 +285,7 @@ func (l *Lock) serve(listener *net.UnixListener) {
 // free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	defer conn.Close() //nolint:errcheck // no data can be lost
-	_, err := l.entrance.admit(conn)
+	_, err := l.entrance.admit(conn, l.patience)
 	l.mu.Lock()
 	full := err != nil || len(l.asking) >= asksMax || l.listener == nil
 	if !full {

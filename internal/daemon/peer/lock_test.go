@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // role names the variable with the role of this test binary as another process. It is in
@@ -31,7 +32,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println("ready")
-		select {}
+		for {
+			_ = unix.Pause() // the runtime ends a program whose goroutines all wait
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -128,15 +131,15 @@ func acquire(t *testing.T, l *Lock, told func(Holder)) chan error {
 	return done
 }
 
-func within(t *testing.T, limit time.Duration, done chan error) {
+func within(t *testing.T, done chan error) {
 	t.Helper()
 	select {
 	case err := <-done:
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(limit):
-		t.Fatalf("nothing within %v", limit)
+	case <-time.After(testenv.Patience):
+		t.Fatal("timed out")
 	}
 }
 
@@ -160,12 +163,10 @@ func TestTheLockEndsWithItsHolder(t *testing.T) {
 		t.Fatal("has it already", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	killed := time.Now()
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 10*time.Second, done)
-	t.Logf("free %v after the holder was killed", time.Since(killed))
+	within(t, done)
 	if len(told) != 0 {
 		t.Errorf("told more: %v", <-told)
 	}
@@ -178,7 +179,9 @@ func TestAStoppedHolderKeepsTheLock(t *testing.T) {
 	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	holder, err := newLock(name).Try()
+	l := newLock(name)
+	l.patience = 100 * time.Millisecond // it says nothing, however long one waits
+	holder, err := l.Try()
 	if err != nil || holder == nil || holder.PID != other.Process.Pid || holder.Command != "sluice run" {
 		t.Fatalf("%+v, %v", holder, err)
 	}
@@ -187,9 +190,7 @@ func TestAStoppedHolderKeepsTheLock(t *testing.T) {
 // TestAStrangerIsToldApart: a process without privilege can take the name, but is not
 // mistaken for a proxy.
 func TestAStrangerIsToldApart(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root")
-	}
+	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "squat "+name)
 	if holder, err := newLock(name).Try(); err != nil || holder == nil || !holder.ForeignProcess {
@@ -199,9 +200,7 @@ func TestAStrangerIsToldApart(t *testing.T) {
 
 // TestAProxyThatIsNotRootIsNoStranger: what it may do counts, not who it is.
 func TestAProxyThatIsNotRootIsNoStranger(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root")
-	}
+	testenv.NeedsRoot(t)
 	nobody := func(capability uintptr) *syscall.SysProcAttr {
 		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: []uintptr{capability}}
 	}
@@ -249,7 +248,7 @@ func TestOneAtATime(t *testing.T) {
 		}()
 	}
 	for range waiting {
-		within(t, time.Minute, done)
+		within(t, done)
 	}
 	if most.Load() != 1 {
 		t.Errorf("%d at a time", most.Load())
@@ -306,11 +305,7 @@ func TestWaitingAndHolderEndTogether(t *testing.T) {
 
 func await(t *testing.T, right func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !right(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("timed out")
-		}
-	}
+	testenv.Eventually(t, "the condition holds", right)
 }
 
 // TestKernelEachNamespaceHasItsOwn: two processes have a lock of the same name.
@@ -329,20 +324,15 @@ func TestKernelTurnsDoNotOverlap(t *testing.T) {
 		_ = n.Do(func() error { end = Turn(t.Context(), patience); return nil })
 		return end, time.Since(began)
 	}
-	end, _ := turn(time.Minute)
+	end, _ := turn(time.Hour)
 	if _, took := turn(50 * time.Millisecond); took < 50*time.Millisecond {
 		t.Errorf("two turns at once after %v", took)
 	}
 	end()
-	if end, took := turn(time.Minute); took > 30*time.Second {
-		t.Errorf("waited %v for nobody", took)
-	} else {
-		end()
-	}
+	end, _ = turn(time.Hour) // nobody has it
+	end()
 	start(t, n, "squat "+turnName)
-	if _, took := turn(time.Minute); took > 30*time.Second {
-		t.Errorf("waited %v for a stranger", took)
-	}
+	turn(time.Hour) // a stranger is not waited for
 }
 
 // TestKernelAHolderOfAnotherContainer has no process ID here, and is named by its answer.

@@ -61,8 +61,8 @@ func greet(conn *net.UnixConn, message []byte) error {
 }
 
 // hear reads the first message, and reports whether a proof came with it.
-func hear(conn *net.UnixConn, message []byte) (n int, proved bool, err error) {
-	_ = conn.SetReadDeadline(time.Now().Add(answerPatience))
+func hear(conn *net.UnixConn, message []byte, patience time.Duration) (n int, proved bool, err error) {
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, size, _, _, err := conn.ReadMsgUnix(message, rights)
@@ -123,12 +123,12 @@ func networkOf(socket int) (id [2]uint64, err error) {
 
 // meet judges the process at the other end of a connection, and reads its first message. The error of
 // a friend is that of reading.
-func meet(conn *net.UnixConn, message []byte) (peer *unix.Ucred, n int, is standing, err error) {
+func meet(conn *net.UnixConn, message []byte, patience time.Duration) (peer *unix.Ucred, n int, is standing, err error) {
 	peer, is, err = peerOf(conn)
 	if err != nil || is == stranger || is == gone {
 		return peer, 0, is, err
 	}
-	n, proved, err := hear(conn, message)
+	n, proved, err := hear(conn, message, patience)
 	if is == unseen {
 		is = either(proved)
 	}
@@ -143,7 +143,7 @@ type entrance struct {
 
 // admit returns the process at the other end, and an error unless it may be a proxy. A newer
 // connection cuts the oldest one: a proxy connects again, and sends something immediately.
-func (e *entrance) admit(conn *net.UnixConn) (*unix.Ucred, error) {
+func (e *entrance) admit(conn *net.UnixConn, patience time.Duration) (*unix.Ucred, error) {
 	e.mu.Lock()
 	if len(e.guests) >= guestsMax {
 		_ = e.guests[0].Close()
@@ -151,7 +151,7 @@ func (e *entrance) admit(conn *net.UnixConn) (*unix.Ucred, error) {
 	}
 	e.guests = append(e.guests, conn)
 	e.mu.Unlock()
-	peer, _, is, err := meet(conn, make([]byte, 1))
+	peer, _, is, err := meet(conn, make([]byte, 1), patience)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := slices.Index(e.guests, conn)

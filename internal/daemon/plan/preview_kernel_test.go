@@ -21,20 +21,21 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAPlanIsWhatAStartDoes: in each mode, from an empty kernel and after changes of all
+// TestAPlanIsWhatAStartDoes: from an empty kernel and after changes of all
 // kinds, a start changes exactly the objects that the plan names, to what it names. The plan
 // itself changes nothing, and is empty afterwards.
 func TestAPlanIsWhatAStartDoes(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
-	for _, words := range [][]string{
-		{"--proxy-mode=nftables"},
-		{"--proxy-mode=iptables", "--sluice-iptables-variant=nft"},
-		{"--proxy-mode=iptables", "--sluice-iptables-variant=legacy"},
-	} {
+	for _, words := range testenv.Variants(
+		[]string{"--proxy-mode=nftables"},
+		[]string{"--proxy-mode=iptables", "--sluice-iptables-variant=nft"},
+		[]string{"--proxy-mode=iptables", "--sluice-iptables-variant=legacy"},
+	) {
 		t.Run(strings.Join(words, " "), func(t *testing.T) {
 			p := &planned{T: t, words: words, dir: t.TempDir(), state: t.TempDir()}
 			p.copyExamples("demo", "web")
@@ -59,7 +60,7 @@ func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
-	for _, mode := range []string{"nftables", "iptables"} {
+	for _, mode := range testenv.Variants("nftables", "iptables") {
 		t.Run(mode, func(t *testing.T) {
 			p := &planned{T: t, words: []string{"--proxy-mode=" + mode, "--sluice-iptables-variant=nft"}, dir: t.TempDir(), state: t.TempDir()}
 			p.copyExamples("demo")
@@ -259,8 +260,8 @@ func (p *planned) start() {
 	case <-applied:
 	case err := <-ended:
 		p.Fatalf("the proxy ended: %v", err)
-	case <-time.After(time.Minute):
-		p.Fatal("no rules are applied after a minute")
+	case <-time.After(testenv.Patience):
+		p.Fatal("no rules are applied")
 	}
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		report, err := p.preview().report(p.Context())
@@ -268,10 +269,10 @@ func (p *planned) start() {
 		if !report.Differs() {
 			break
 		}
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > testenv.Patience {
 			var text strings.Builder
 			check(p.T, report.Print(&text, true))
-			p.Fatalf("a minute after the start, the plan is\n%s", &text)
+			p.Fatalf("long after the start, the plan is\n%s", &text)
 		}
 	}
 	cancel()

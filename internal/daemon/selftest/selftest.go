@@ -22,10 +22,10 @@ const (
 	// Interval is the default of Config.Interval.
 	Interval = time.Minute
 	// attempts is how often a connection is attempted before the test fails, and pause the time in between: other
-	// processes may delete rules, and the proxy restores them.
+	// processes may delete rules, and the proxy restores them. It is at most Config.Interval.
 	attempts = 3
 	pause    = time.Second
-	// timeout bounds an attempt.
+	// timeout bounds an attempt. It is at most twice Config.Interval.
 	timeout = 2 * time.Second
 	// settleMax is the pause before the first test.
 	settleMax = 5 * time.Second
@@ -129,7 +129,7 @@ func (t *Test) test(ctx context.Context, family service.Family) {
 			break
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(min(pause, t.config.Interval)):
 		case <-ctx.Done():
 			return
 		}
@@ -164,7 +164,7 @@ func (t *Test) record(family service.Family, r Result) {
 
 // connect opens a connection and reads the word.
 func (t *Test) connect(ctx context.Context, to netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, 2*t.config.Interval))
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.String())
 	if err != nil {

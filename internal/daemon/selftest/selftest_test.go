@@ -17,12 +17,12 @@ func TestOnlyTheOwnAnswerCounts(t *testing.T) {
 	}
 	defer l.Close() //nolint:errcheck // the test ends
 	at := netip.MustParseAddrPort(l.Addr().String())
-	own := New(Config{})
+	own := New(Config{Interval: Interval})
 	go own.answer(l)
 	if err := own.connect(t.Context(), at); err != nil {
 		t.Errorf("its own answer: %v", err)
 	}
-	if err := New(Config{}).connect(t.Context(), at); err == nil || !strings.HasSuffix(err.Error(), ": another process answered") {
+	if err := New(Config{Interval: Interval}).connect(t.Context(), at); err == nil || !strings.HasSuffix(err.Error(), ": another process answered") {
 		t.Errorf("an answer of another process: %v", err)
 	}
 }

@@ -11,10 +11,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // endMax bounds what a test waits for.
-const endMax = 5 * time.Second
+const endMax = testenv.Patience
 
 // sandboxed returns a command that plays a role in a sandbox.
 func sandboxed(role string) *exec.Cmd {

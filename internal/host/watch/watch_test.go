@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func check(t *testing.T, err error) {
@@ -62,7 +64,7 @@ func TestRun(t *testing.T) {
 	go f.Run(t.Context())
 	await := func(what string, is func(Seen) bool) {
 		t.Helper()
-		for deadline := time.After(10 * time.Second); ; {
+		for deadline := time.After(testenv.Patience); ; {
 			select {
 			case s := <-looks:
 				if is(s) {
