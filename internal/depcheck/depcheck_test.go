@@ -132,6 +132,8 @@ var layers = []layer{
 	{pkg: "test/scenarios/expect", may: []string{"service", "test/apitest", "test/reference", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
 	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/expect", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
+	{pkg: "test/harness", may: []string{"internal/host/netns", "test/harness/sandbox", "test/testenv"}, why: "a cluster around the proxy, which it knows as a program only", test: true},
+	{pkg: "test/harness/sandbox", why: "plain namespaces and privileges", test: true},
 	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
 	{pkg: "test/hostile", why: "the reduction and every renderer, with input that means harm", test: true},
 	{pkg: "test/sim", may: []string{"actors", "aggregator", "dataplane", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "observe", "proxy", "service", "source", "supervisor", "test/nftmodel", "test/reference"}, why: "the whole proxy in one process", test: true},
@@ -145,17 +147,17 @@ var outside = []struct {
 	only   []string
 	why    string
 }{
-	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon/feed", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "internal/inspect"}, "only the API source, the client of all proxies, the recorder of events and the Lease of a configuration talk to an API server; the feed hands them what it takes to connect; internal/inspect evaluates JSONPaths"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "internal/inspect", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects; internal/inspect decodes JSON and field selectors as kubectl does"},
+	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon/feed", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "internal/inspect", "test/harness"}, "only the API source, the client of all proxies, the recorder of events and the Lease of a configuration talk to an API server; the feed hands them what it takes to connect; internal/inspect evaluates JSONPaths"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "test/apitest", "test/campaign", "test/harness", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "internal/daemon/security", "internal/daemon/waves", "internal/fleet", "internal/inspect", "test/apitest", "test/campaign", "test/harness", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects; internal/inspect decodes JSON and field selectors as kubectl does"},
 	{"go.opentelemetry.io/", []string{"observe/traces"}, "spans are made in one place"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
-	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo"}, "only backends, and what looks at the host, open netlink sockets"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "test/harness"}, "only backends, and what looks at the host, open netlink sockets"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/wire"}, "one package speaks to IPVS"},
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/harness", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
 }
 
 type pkg struct {

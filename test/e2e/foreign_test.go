@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // The rules of another program on the node, in every table that a proxy uses, some with names like
@@ -66,7 +66,7 @@ func testForeignRules(t *testing.T, mode harness.Mode) {
 	load(t, c.N1, foreignIPTables, "iptables-restore")
 	load(t, c.N1, foreignIPTables, "ip6tables-restore")
 	load(t, c.N1, foreignNFTables, "nft", "-f", "-")
-	reachAll(t, changeMax, "the pods work without a proxy", []*harness.Host{c.X}, c.A.Backends(), c.A)
+	reachAll(t, "the pods work without a proxy", []*harness.Host{c.X}, c.A.Backends(), c.A)
 	since, before := generation(t, c.N1), saveRules(t, c.N1)
 	if before.Counted() == 0 {
 		t.Fatal("no foreign rule has counted anything")
@@ -77,9 +77,9 @@ func testForeignRules(t *testing.T, mode harness.Mode) {
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
 	c.SetEndpoints("web", c.A, c.B)
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
-	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+	reachAll(t, "the service works", clients, targets, c.A, c.B)
 	c.SetEndpoints("web", c.C)
-	reachAll(t, changeMax, "the endpoints replaced", clients, targets, c.C)
+	reachAll(t, "the endpoints replaced", clients, targets, c.C)
 	mustKeep(t, c, before, "while the proxy runs")
 
 	if err := proxy.Stop(); err != nil {
@@ -97,8 +97,8 @@ func testForeignRules(t *testing.T, mode harness.Mode) {
 			t.Errorf("in %s mode %v was written to: %v", mode, tables, commit)
 		}
 	}
-	unreachableAll(t, changeMax, "the service is gone with the rules", clients, targets)
-	reachAll(t, changeMax, "the pods work as before", []*harness.Host{c.X}, c.A.Backends(), c.A)
+	unreachableAll(t, "the service is gone with the rules", clients, targets)
+	reachAll(t, "the pods work as before", []*harness.Host{c.X}, c.A.Backends(), c.A)
 }
 
 func mustKeep(t *testing.T, c *harness.Cluster, before harness.Rules, when string) harness.Rules {

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // quiet is how long the kernel has to be without writes to count as settled.
@@ -31,7 +31,7 @@ type state struct {
 func settled(t *testing.T, c *harness.Cluster, proxy *harness.Proxy) state {
 	t.Helper()
 	last, since := generation(t, c.N1), time.Now()
-	harness.Eventually(t, startMax, "the kernel settled", func(context.Context) error {
+	harness.Eventually(t, "the kernel settled", func(context.Context) error {
 		if now := generation(t, c.N1); now != last {
 			last, since = now, time.Now()
 		}

@@ -59,14 +59,7 @@ func NewNodeCluster(t testing.TB, nodes int, pauseImage, pauseArchive string) *N
 	if c.programs, err = published(); err != nil {
 		t.Fatal(err)
 	}
-	if c.Network, err = NewNetwork(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Network.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c.Network = networkFor(t)
 	for i := range nodes {
 		host, err := c.nodeHost(i)
 		if err != nil {
@@ -114,18 +107,16 @@ func podCIDRs(i int) []netip.Prefix {
 func (c *NodeCluster) startControlPlane() {
 	c.t.Helper()
 	address := netip.AddrPortFrom(c.API.V4, apiServerPort)
-	server, err := NewAPIServer(c.API.Namespace, address, filepath.Join(c.t.TempDir(), "control-plane"), c.logs)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	server := NewAPIServer(APIServerProgram(c.t), c.API.Namespace, address, filepath.Join(c.t.TempDir(), "control-plane"), c.logs)
 	c.Server = server
 	for i := range c.nodes {
 		server.nodes = append(server.nodes, nodeName(i))
 	}
-	c.t.Cleanup(func() { c.end(server.Process()) })
+	c.t.Cleanup(func() { end(c.t, server.Process()) })
 	if err := server.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	var err error
 	if c.Client, err = server.Client(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -148,7 +139,7 @@ func (c *NodeCluster) startProgram(name string, host *Host, args ...string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { c.end(process) })
+	c.t.Cleanup(func() { end(c.t, process) })
 }
 
 func (c *NodeCluster) startNode(i int, pauseImage string) {
@@ -186,7 +177,7 @@ func (c *NodeCluster) startNode(i int, pauseImage string) {
 			c.t.Logf("%s ends with:\n%s", node.daemon.LogFile(), node.daemon.Tail(shownMax))
 		}
 	})
-	Eventually(c.t, time.Minute, "node "+name+" runs", func(context.Context) error {
+	Eventually(c.t, "node "+name+" runs", func(context.Context) error {
 		c.mustLive(node)
 		said, err := os.ReadFile(node.daemon.LogFile())
 		if err != nil {
@@ -214,7 +205,7 @@ func (c *NodeCluster) mustLive(node *clusterNode) {
 
 func (c *NodeCluster) awaitNode(node *clusterNode) {
 	c.t.Helper()
-	Eventually(c.t, 2*time.Minute, "node "+node.Name()+" is ready", func(ctx context.Context) error {
+	Eventually(c.t, "node "+node.Name()+" is ready", func(ctx context.Context) error {
 		c.mustLive(node)
 		node, err := c.Client.CoreV1().Nodes().Get(ctx, node.Name(), metav1.GetOptions{})
 		if err != nil {
@@ -339,17 +330,4 @@ func run(t testing.TB, host *Host, program string, args []string) (string, error
 		err = fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, printed)
 	}
 	return string(printed), err
-}
-
-// end kills what still runs at the end of the test, and shows its log when the test has failed.
-func (c *NodeCluster) end(p *netns.Daemon) {
-	if p == nil {
-		return
-	}
-	if err := p.Kill(); err != nil {
-		c.t.Error(err)
-	}
-	if c.t.Failed() {
-		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.LogFile(), p.Tail(shownMax))
-	}
 }

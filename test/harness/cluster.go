@@ -10,12 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // apiServerPort is where the API server answers in its namespace.
@@ -39,17 +39,9 @@ type Cluster struct {
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, logs: t.ArtifactDir(), state: filepath.Join(t.TempDir(), "sluice")}
-	network, err := NewNetwork()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Network = network
-	t.Cleanup(func() {
-		if err := network.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if c.monitor, err = startMonitor(network.N1, filepath.Join(c.logs, "writes.log")); err != nil {
+	c.Network = networkFor(t)
+	var err error
+	if c.monitor, err = startMonitor(c.N1, filepath.Join(c.logs, "writes.log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -58,7 +50,7 @@ func NewCluster(t testing.TB) *Cluster {
 		}
 	})
 	c.startServer()
-	for _, node := range []*Host{network.N1, network.N2} {
+	for _, node := range []*Host{c.N1, c.N2} {
 		if err := createNode(t.Context(), c.Client, node); err != nil {
 			t.Fatal(err)
 		}
@@ -66,19 +58,33 @@ func NewCluster(t testing.TB) *Cluster {
 	return c
 }
 
+// networkFor makes a network for a test.
+func networkFor(t testing.TB) *Network {
+	t.Helper()
+	testenv.NeedsRoot(t)
+	n, err := NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
 func (c *Cluster) startServer() {
 	c.t.Helper()
 	address := netip.AddrPortFrom(c.API.V4, apiServerPort)
-	server, err := NewAPIServer(c.API.Namespace, address, filepath.Join(c.t.TempDir(), "control-plane"), c.logs)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	server := NewAPIServer(APIServerProgram(c.t), c.API.Namespace, address, filepath.Join(c.t.TempDir(), "control-plane"), c.logs)
 	c.Server = server
-	c.t.Cleanup(func() { c.end(server.Process()) })
+	c.t.Cleanup(func() { end(c.t, server.Process()) })
 	if err := server.Start(); err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Logf("API server ready after %v", server.Took().Round(time.Millisecond))
+	var err error
 	if c.Client, err = server.Client(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -90,7 +96,7 @@ func (c *Cluster) startServer() {
 // any other, so it must not come while a test counts writes.
 func (c *Cluster) awaitOwnService() {
 	c.t.Helper()
-	Eventually(c.t, apiServerStartMax, "the API server has its own service", func(ctx context.Context) error {
+	Eventually(c.t, "the API server has its own service", func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().Services(testNamespace).Get(ctx, "kubernetes", metav1.GetOptions{})
 		return err
 	})
@@ -99,8 +105,6 @@ func (c *Cluster) awaitOwnService() {
 // shownMax is how many lines of each log a failed test shows. Together they leave room for what the
 // test itself said in the 8,000 characters that hack/summary.py shows.
 const shownMax = 8
-
-func (c *Cluster) end(p *netns.Daemon) { end(c.t, p) }
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
 func end(t testing.TB, p *netns.Daemon) {
@@ -163,22 +167,6 @@ func (c *Cluster) setEndpoints(ctx context.Context, service string, pods []*Host
 	return nil
 }
 
-// ChangeSlices changes both EndpointSlices of a Service, which SetEndpoints has made.
-func (c *Cluster) ChangeSlices(service string, change func(*discoveryv1.EndpointSlice)) {
-	c.t.Helper()
-	client := c.Client.DiscoveryV1().EndpointSlices(testNamespace)
-	for _, family := range families {
-		slice, err := client.Get(c.t.Context(), sliceName(service, family), metav1.GetOptions{})
-		if err == nil {
-			change(slice)
-			_, err = client.Update(c.t.Context(), slice, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			c.t.Fatalf("change the endpoint slices of %s: %v", service, err)
-		}
-	}
-}
-
 // DeleteService deletes a Service and then its endpoint slices, as the garbage collector would.
 func (c *Cluster) DeleteService(name string) {
 	c.t.Helper()
@@ -192,9 +180,15 @@ func (c *Cluster) DeleteService(name string) {
 	}
 }
 
-// Eventually calls f until it returns nil and returns how long that took. At the limit, the test
-// ends with f's last error. So does f's context.
-func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
+// Eventually calls f until it returns nil and returns how long that took. After a long time, the test ends with f's last
+// error. So does f's context.
+func Eventually(t testing.TB, what string, f func(context.Context) error) time.Duration {
+	t.Helper()
+	return Within(t, testenv.Patience, what, f)
+}
+
+// Within is Eventually with another limit, for what takes minutes on an idle machine.
+func Within(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
 	t.Helper()
 	limit = slow(limit)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // UpstreamImages are archives for the pods of Kubernetes' end-to-end tests.
@@ -27,25 +29,20 @@ const BoomServerImage = "sluice.test/boom-server:boom-server-static"
 // MakeUpstreamImages writes an archive with agnhost and these programs, one with CoreDNS, and one with the
 // server of BoomServerImage.
 func MakeUpstreamImages(out string) (UpstreamImages, error) {
-	top, err := repository()
-	if err != nil {
-		return UpstreamImages{}, err
-	}
-	static := []string{"-tags", "netgo,osusergo", "-ldflags", "-s -w -extldflags=-static"}
 	const agnhostPackage = kubernetesModule + "/test/images/agnhost"
-	source, err := exec.Command("go", "-C", filepath.Join(top, upstreamModule), "list", "-f", "{{.Dir}}", agnhostPackage).Output()
+	source, err := exec.Command("go", "-C", filepath.Join(testenv.Root(), upstreamModule), "list", "-f", "{{.Dir}}", agnhostPackage).Output()
 	if err != nil {
 		return UpstreamImages{}, fmt.Errorf("directory of %s: %w", agnhostPackage, err)
 	}
-	agnhost, err := build("", "e2e-agnhost", upstreamModule, agnhostPackage, static...)
+	agnhost, err := compiled("e2e-agnhost", upstreamModule, agnhostPackage)()
 	if err != nil {
 		return UpstreamImages{}, err
 	}
-	coreDNS, err := build("", "e2e-coredns", upstreamModule, "./coredns", static...)
+	coreDNS, err := compiled("e2e-coredns", upstreamModule, "./coredns")()
 	if err != nil {
 		return UpstreamImages{}, err
 	}
-	boom, err := build("", "e2e-boom-server", upstreamModule, kubernetesModule+"/test/images/regression-issue-74839", static...)
+	boom, err := compiled("e2e-boom-server", upstreamModule, kubernetesModule+"/test/images/regression-issue-74839")()
 	if err != nil {
 		return UpstreamImages{}, err
 	}
@@ -59,7 +56,7 @@ func MakeUpstreamImages(out string) (UpstreamImages, error) {
 		links: map[string]string{"agnhost": "usr/local/bin/sluice", "bin/nc": "nc.openbsd", "coredns": filepath.Base(coreDNS)},
 		// agnhost serves HTTPS with the first two.
 		files: []string{filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key"), coreDNS}}
-	return all, errors.Join(err, image.make(top, all.Agnhost))
+	return all, errors.Join(err, image.make(all.Agnhost))
 }
 
 // upstreamModule has the programs that the module of these tests does not build.
@@ -67,7 +64,7 @@ const upstreamModule = "test/e2e/upstream/programs"
 
 // UpstreamSuite builds Kubernetes' end-to-end tests of the network and the program that runs them.
 func UpstreamSuite() (suite, ginkgo string, err error) {
-	if ginkgo, err = build("", "e2e-ginkgo", upstreamModule, "github.com/onsi/ginkgo/v2/ginkgo"); err != nil {
+	if ginkgo, err = compiled("e2e-ginkgo", upstreamModule, "github.com/onsi/ginkgo/v2/ginkgo")(); err != nil {
 		return "", "", err
 	}
 	suite, err = compile("e2e-suite.test", upstreamModule, []string{"test", "-c"}, "./suite")

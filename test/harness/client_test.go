@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,13 +64,5 @@ func TestGetReturnsWhatWasAnswered(t *testing.T) {
 	}
 	if page, err := host.Get(t.Context(), "http://127.0.0.1:80/path"); err == nil {
 		t.Errorf("%+v from a server that is gone", page)
-	}
-}
-
-func TestURLsHaveBothFamilies(t *testing.T) {
-	host := &Host{V4: netip.MustParseAddr("10.0.0.1"), V6: netip.MustParseAddr("fd00::1")}
-	want := []string{"http://10.0.0.1:80/x", "http://[fd00::1]:80/x"}
-	if got := host.URLs(80, "/x"); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }

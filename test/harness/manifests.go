@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Manifests are objects as a file has them, in its order.
@@ -27,11 +29,7 @@ type Manifests []*unstructured.Unstructured
 
 // ReadManifests reads a file of the repository, named by its path there.
 func ReadManifests(path string) (Manifests, error) {
-	top, err := repository()
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(top, path))
+	text, err := os.ReadFile(filepath.Join(testenv.Root(), path))
 	if err != nil {
 		return nil, err
 	}
@@ -40,15 +38,11 @@ func ReadManifests(path string) (Manifests, error) {
 
 // BuildManifests returns what kustomize makes of a directory of the repository.
 func BuildManifests(folder string) (Manifests, error) {
-	top, err := repository()
+	kustomize, err := kustomizeBinary()
 	if err != nil {
 		return nil, err
 	}
-	kustomize, err := build("", "kustomize", "hack/tools", "sigs.k8s.io/kustomize/kustomize/v5")
-	if err != nil {
-		return nil, err
-	}
-	text, err := exec.Command(kustomize, "build", filepath.Join(top, folder)).Output()
+	text, err := exec.Command(kustomize, "build", filepath.Join(testenv.Root(), folder)).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("kustomize build %s: %s", folder, failed.Stderr)
 	}
@@ -60,15 +54,11 @@ func BuildManifests(folder string) (Manifests, error) {
 
 // ChartManifests returns what Helm makes of deploy/chart for a release in a namespace.
 func ChartManifests(release, namespace string, args ...string) (Manifests, error) {
-	top, err := repository()
+	helm, err := helmBinary()
 	if err != nil {
 		return nil, err
 	}
-	helm, err := build("", "helm", "hack/helm", ".")
-	if err != nil {
-		return nil, err
-	}
-	command := append([]string{release, filepath.Join(top, "deploy/chart"), "--namespace", namespace}, args...)
+	command := append([]string{release, filepath.Join(testenv.Root(), "deploy/chart"), "--namespace", namespace}, args...)
 	text, err := exec.Command(helm, command...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("helm %v: %s", command, failed.Stderr)

@@ -11,7 +11,8 @@ func TestModesAreThoseListed(t *testing.T) {
 	for listed, want := range map[string][]Mode{
 		"": {IPTables, NFTables}, "ipvs": {IPVS}, "ipvs,nftables": {IPVS, NFTables},
 	} {
-		if got := modes(listed); !slices.Equal(got, want) {
+		t.Setenv(envModes, listed)
+		if got := Modes(IPTables, NFTables); !slices.Equal(got, want) {
 			t.Errorf("%q: got %v, want %v", listed, got, want)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/e2e/container/sandbox"
+	"github.com/sluice-proxy/sluice/test/harness/sandbox"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Proxy is one run of Sluice on node N1.
@@ -25,7 +26,11 @@ type Proxy struct {
 // test, which fails if the log holds a race, a panic or a batch that the kernel rejected.
 func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 	c.t.Helper()
-	return c.startProxy(c.usualFlags(mode, flags)...)
+	capabilities := []string{"NET_ADMIN"}
+	if mode == Userspace { // to listen at the ports of Services
+		capabilities = append(capabilities, "NET_BIND_SERVICE")
+	}
+	return c.StartProxyWithCapabilities(capabilities, mode, flags...)
 }
 
 func (c *Cluster) usualFlags(mode Mode, more []string) []string {
@@ -54,20 +59,9 @@ func (c *Cluster) StartProxyWithCapabilities(capabilities []string, mode Mode, f
 	return c.startProxyWith(capabilities, c.usualFlags(mode, flags)...)
 }
 
-func (c *Cluster) startProxy(flags ...string) *Proxy {
-	c.t.Helper()
-	return c.startProxyWith([]string{"NET_ADMIN"}, flags...)
-}
-
 func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy {
 	c.t.Helper()
-	binary, err := sluiceBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if slices.Contains(Modes, Userspace) { // to listen at the ports of Services
-		capabilities = append(slices.Clip(capabilities), "NET_BIND_SERVICE")
-	}
+	binary := testenv.Program(c.t)
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
 	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
@@ -81,7 +75,7 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 	}
 	p := &Proxy{process}
 	c.t.Cleanup(func() {
-		c.end(process)
+		end(c.t, process)
 		if log := c.Log(p); len(log.Defects) > 0 {
 			c.t.Errorf("%s: %d defects, the first being %s", p.LogFile(), len(log.Defects), log.Defects[0])
 		}
@@ -103,7 +97,7 @@ func (c *Cluster) confined(binary string, words, capabilities []string) (*exec.C
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	if slices.Contains(Modes, IPVS) || os.Chown(c.state, proxyUser, proxyUser) != nil {
+	if slices.Contains(Modes(), IPVS) || os.Chown(c.state, proxyUser, proxyUser) != nil {
 		return exec.Command(binary, words...), nil
 	}
 	runtime, err := containerBinary()
@@ -137,11 +131,7 @@ func lend(file string) error {
 // "cleanup", or "proxy --cleanup" as with kube-proxy.
 func (c *Cluster) Cleanup(command ...string) {
 	c.t.Helper()
-	binary, err := sluiceBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	printed, err := c.N1.Output(exec.Command(binary, append(command, "--sluice-state-dir", c.state)...))
+	printed, err := c.N1.Output(exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		c.t.Fatalf("sluice %s: %v: %s", strings.Join(command, " "), err, failed.Stderr)
 	}
@@ -154,11 +144,7 @@ func (c *Cluster) Cleanup(command ...string) {
 // CleanupRejected is Cleanup that has to fail with status 1. It returns the error text.
 func (c *Cluster) CleanupRejected(command ...string) string {
 	c.t.Helper()
-	binary, err := sluiceBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	printed, err := c.N1.Output(exec.Command(binary, append(command, "--sluice-state-dir", c.state)...))
+	printed, err := c.N1.Output(exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
 	failed, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || failed.ExitCode() != 1 {
 		c.t.Fatalf("sluice %s: %v, want status 1: %s", strings.Join(command, " "), err, printed)
@@ -180,14 +166,10 @@ func (c *Cluster) Log(p *Proxy) ProxyLog {
 // tests names. It returns once the process runs, which is killed at the end of the test.
 func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	c.t.Helper()
-	binary, err := kubeProxyBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("kube-proxy-%d.log", c.proxies))
 	named := filepath.Join(c.t.TempDir(), "kube-proxy") // the name by which it is known
-	if err := os.Symlink(binary, named); err != nil {
+	if err := os.Symlink(kubeProxyProgram(c.t), named); err != nil {
 		c.t.Fatal(err)
 	}
 	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(named,
@@ -202,7 +184,7 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { c.end(process) })
+	c.t.Cleanup(func() { end(c.t, process) })
 	return process
 }
 
@@ -213,7 +195,7 @@ const kubeProxyQuiet = 3 * time.Second
 // AwaitQuiet waits until kube-proxy has written everything: packets get through before that.
 func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
 	c.t.Helper()
-	Eventually(c.t, time.Minute, "kube-proxy has written all", func(context.Context) error {
+	Eventually(c.t, "kube-proxy has written all", func(context.Context) error {
 		info, err := os.Stat(kubeProxy.LogFile())
 		if err != nil {
 			return err
@@ -235,11 +217,7 @@ func (c *Cluster) Fleet(words ...string) (string, error) {
 // returns what the command prints.
 func (c *Cluster) Administer(words ...string) (string, error) {
 	c.t.Helper()
-	binary, err := sluiceBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	command := exec.Command(binary, append(words, "--kubeconfig", c.Server.AdminKubeconfig())...)
+	command := exec.Command(testenv.Program(c.t), append(words, "--kubeconfig", c.Server.AdminKubeconfig())...)
 	printed, err := c.API.Output(command)
 	return string(printed), err
 }

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 )
 
 // testNamespace is the Kubernetes namespace that tests write to.
@@ -114,80 +111,19 @@ func ClusterIPs(service *corev1.Service) ([]Target, error) {
 	return targets(addrs...), nil
 }
 
-// NodePorts returns every address at which the Service answers on a node.
+// NodePorts returns every address at which the Service answers on a node, over both protocols.
 func NodePorts(service *corev1.Service, node *Host) ([]Target, error) {
-	return NodePortsAt(service, node.V4, node.V6)
-}
-
-// NodePortsAt returns the node ports of the Service at the addresses, over both protocols.
-func NodePortsAt(service *corev1.Service, addrs ...netip.Addr) ([]Target, error) {
 	var all []Target
 	for _, port := range service.Spec.Ports {
 		if port.NodePort == 0 {
 			return nil, fmt.Errorf("service %s has no node port for %s", service.Name, port.Name)
 		}
-		for _, addr := range addrs {
+		for _, addr := range []netip.Addr{node.V4, node.V6} {
 			all = append(all, Target{Network: port.Name, Addr: netip.AddrPortFrom(addr, uint16(port.NodePort))})
 		}
 	}
 	return all, nil
 }
 
-// ChangeNode changes the Node object of the node under test.
-func (c *Cluster) ChangeNode(change func(*corev1.Node)) {
-	c.t.Helper()
-	nodes := c.Client.CoreV1().Nodes()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		node, err := nodes.Get(c.t.Context(), NodeName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(node)
-		_, err = nodes.Update(c.t.Context(), node, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		c.t.Fatalf("change node %s: %v", NodeName, err)
-	}
-}
-
 // proxierRole is the API server's built-in role for service proxies.
 const proxierRole = "system:node-proxier"
-
-// Forbid removes the right of service proxies to read a resource, and returns a function that
-// restores it. Open watches go on; lists and new watches fail.
-func (c *Cluster) Forbid(group, resource string) (permit func()) {
-	c.t.Helper()
-	before, err := c.rewriteRole(c.t.Context(), func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-		return slices.DeleteFunc(slices.Clone(rules), func(rule rbacv1.PolicyRule) bool {
-			return slices.Contains(rule.APIGroups, group) && slices.Contains(rule.Resources, resource)
-		})
-	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return func() {
-		c.t.Helper()
-		if _, err := c.rewriteRole(c.t.Context(), func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return before }); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
-// rewriteRole replaces the rules of the role and returns those it had.
-func (c *Cluster) rewriteRole(ctx context.Context, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) ([]rbacv1.PolicyRule, error) {
-	roles := c.Client.RbacV1().ClusterRoles()
-	role, err := roles.Get(ctx, proxierRole, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read role %s: %w", proxierRole, err)
-	}
-	before := role.Rules
-	role.Rules = change(before)
-	if len(role.Rules) == len(before) {
-		return nil, fmt.Errorf("role %s: the change of its %d rules changed nothing", proxierRole, len(before))
-	}
-	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("write role %s: %w", proxierRole, err)
-	}
-	return before, nil
-}

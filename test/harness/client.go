@@ -94,12 +94,6 @@ func (h *Host) Unreachable(ctx context.Context, target Target) error {
 	return ctx.Err() // nil, unless the question was cut short
 }
 
-// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that
-// answers.
-func (h *Host) WhoAnswers(ctx context.Context, target Target) (string, error) {
-	return h.ask(ctx, target, patientMax)
-}
-
 func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -166,13 +160,8 @@ func (t *Traffic) Stop() (int, error) {
 // Lost returns how many exchanges did not go well. Call it after Stop.
 func (t *Traffic) Lost() int { return len(t.failures) }
 
-// Where a proxy answers HTTP when nothing else is configured.
-const (
-	// HealthPort is open on every address of the node.
-	HealthPort = 10256
-	// MetricsAddress can be reached from the node itself only.
-	MetricsAddress = "127.0.0.1:10249"
-)
+// MetricsAddress is where a proxy serves metrics when nothing else is configured. Only the node itself reaches it.
+const MetricsAddress = "127.0.0.1:10249"
 
 // Page is what an HTTP server answered.
 type Page struct {
@@ -199,13 +188,4 @@ func (h *Host) Get(ctx context.Context, url string) (Page, error) {
 		return Page{}, fmt.Errorf("%s: %s: %w", h.Name(), url, err)
 	}
 	return Page{response.StatusCode, response.Header, string(body)}, nil
-}
-
-// URLs returns a path at a port of a host, once per family.
-func (h *Host) URLs(port uint16, path string) []string {
-	var urls []string
-	for _, addr := range []netip.Addr{h.V4, h.V6} {
-		urls = append(urls, "http://"+netip.AddrPortFrom(addr, port).String()+path)
-	}
-	return urls
 }

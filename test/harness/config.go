@@ -14,8 +14,7 @@ import (
 // it.
 type Mode string
 
-// The modes. Every test of what clients see runs in each. A kernel may lack IPVS, and userspace mode
-// does not do all that the tests ask for, so these run only on request.
+// The modes. A kernel may lack IPVS, so it is tested on request only.
 const (
 	IPTables Mode = "iptables"
 	NFTables Mode = "nftables"
@@ -24,12 +23,11 @@ const (
 	Userspace Mode = "userspace"
 )
 
-// Modes are those to test: iptables and nftables, or what the environment lists.
-var Modes = modes(os.Getenv(envModes))
-
-func modes(listed string) []Mode {
+// Modes returns the usual modes of a test, or those that the environment lists instead.
+func Modes(usual ...Mode) []Mode {
+	listed := os.Getenv(envModes)
 	if listed == "" {
-		return []Mode{IPTables, NFTables}
+		return usual
 	}
 	var all []Mode
 	for name := range strings.SplitSeq(listed, ",") {

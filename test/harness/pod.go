@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -20,13 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/e2e/container/sandbox"
+	"github.com/sluice-proxy/sluice/test/harness/sandbox"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
-
-// containerBinary builds the program that confines others.
-var containerBinary = sync.OnceValues(func() (string, error) {
-	return build("", "e2e-container", "test/e2e", "./container")
-})
 
 // accountFolder is where a pod finds the credentials of its service account.
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -190,15 +185,11 @@ func (p *Pod) run(container corev1.Container) (*netns.Daemon, error) {
 
 // confined translates a container for the program that runs it.
 func (p *Pod) confined(container corev1.Container) (sandbox.Spec, error) {
-	sluice, err := sluiceBinary()
-	if err != nil {
-		return sandbox.Spec{}, err
-	}
 	// What the image of `make image` has.
 	s := sandbox.Spec{
 		Root:   p.k.T.TempDir(),
 		Env:    []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		Mounts: []sandbox.Mount{{Source: sluice, Target: "/opt/sluice/sluice", ReadOnly: true}},
+		Mounts: []sandbox.Mount{{Source: testenv.Program(p.k.T), Target: "/opt/sluice/sluice", ReadOnly: true}},
 	}
 	command := container.Command
 	if len(command) == 0 {

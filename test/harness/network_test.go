@@ -6,23 +6,9 @@ import (
 	"testing"
 )
 
-func newNetwork(t *testing.T) *Network {
-	t.Helper()
-	n, err := NewNetwork()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
 // Without any proxy, every client reaches every pod directly, with its own address.
 func TestNetworkConnectsEveryone(t *testing.T) {
-	n := newNetwork(t)
+	n := networkFor(t)
 	for _, pod := range n.Pods() {
 		for _, addr := range []netip.Addr{pod.V4, pod.V6} {
 			for _, client := range []*Host{n.X, n.P1, n.N1, n.N2, n.API} {
@@ -42,7 +28,7 @@ func TestNetworkConnectsEveryone(t *testing.T) {
 // A datagram of a flow that was not translated at first is not translated later either, until the
 // router forgets the flow.
 func TestForgottenFlowsAreTranslated(t *testing.T) {
-	n := newNetwork(t)
+	n := networkFor(t)
 	feed(t, n.N1, `table ip t {
 	chain prerouting { type nat hook prerouting priority -100; }
 	chain forward { type filter hook forward priority 0; ct state new counter; }

@@ -9,6 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // kubernetesModule is where Kubernetes' own programs come from.
@@ -19,7 +22,7 @@ var publishedPrograms = []string{"kube-controller-manager", "kube-scheduler", "k
 
 // KubernetesVersion returns the release of Kubernetes whose programs the tests run.
 var KubernetesVersion = sync.OnceValues(func() (string, error) {
-	printed, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", kubernetesModule).Output()
+	printed, err := exec.Command("go", "-C", filepath.Join(testenv.Root(), e2eModule), "list", "-m", "-f", "{{.Version}}", kubernetesModule).Output()
 	if err != nil {
 		return "", fmt.Errorf("version of %s: %w", kubernetesModule, err)
 	}
@@ -42,15 +45,11 @@ func versionFlags() ([]string, error) {
 // published builds those programs once per test process, by one command because they share most
 // packages, and returns their directory. The first time on a machine takes minutes.
 var published = sync.OnceValues(func() (string, error) {
-	top, err := repository()
-	if err != nil {
-		return "", err
-	}
 	flags, err := versionFlags()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(top, "bin", "kubernetes")
+	dir := filepath.Join(testenv.Root(), "bin", "kubernetes")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -58,27 +57,13 @@ var published = sync.OnceValues(func() (string, error) {
 	for _, program := range publishedPrograms {
 		args = append(args, kubernetesModule+"/cmd/"+program)
 	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = filepath.Join(top, "test", "e2e")
-	if printed, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("in %s: go %s: %w\n%s", cmd.Dir, strings.Join(args, " "), err, printed)
-	}
-	return dir, nil
+	return dir, goTool(e2eModule, args...)
 })
 
-// nodeBinary and podBinary build the node and what runs in its pods once per test process.
-var nodeBinary = sync.OnceValues(func() (string, error) {
-	return build("", "e2e-node", "test/e2e", "./node")
-})
-
-var podBinary = sync.OnceValues(func() (string, error) {
-	return build("", "e2e-pod", "test/e2e", "./pod", "-tags", "netgo,osusergo", "-ldflags", "-s -w -extldflags=-static")
-})
-
-// BuildForNodes builds all programs of a [NodeCluster] beforehand.
+// BuildForNodes builds the programs of a [NodeCluster] beforehand.
 func BuildForNodes() error {
 	var errs []error
-	for _, one := range []func() (string, error){published, apiServerBinary, kubeProxyBinary, nodeBinary, podBinary} {
+	for _, one := range []func() (string, error){published, nodeBinary, podBinary} {
 		_, err := one()
 		errs = append(errs, err)
 	}
@@ -88,12 +73,8 @@ func BuildForNodes() error {
 // MakeImage calls `make image` for this machine's architecture with more variables. It writes the
 // archives sluice-VERSION.tar and sluice-VERSION-static.tar, the second with the program alone.
 func MakeImage(version, out string, variables ...string) error {
-	top, err := repository()
-	if err != nil {
-		return err
-	}
 	cmd := exec.Command("make", append([]string{"image", "ARCH=" + runtime.GOARCH, "VERSION=" + version, "OUT=" + out}, variables...)...)
-	cmd.Dir = top
+	cmd.Dir = testenv.Root()
 	if printed, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
 	}
@@ -129,23 +110,15 @@ func makeStaticImage(out, name, binary string) (archive, image string, err error
 // MakeKubeProxyImage writes an archive with the real kube-proxy, under the name that kubeadm gives
 // it, and returns its file. Like the published image, it has iptables and nft: kube-proxy removes
 // with them what the proxy before it has left in another mode.
-func MakeKubeProxyImage(out string) (archive string, err error) {
-	binary, err := kubeProxyBinary()
-	if err != nil {
-		return "", err
-	}
+func MakeKubeProxyImage(t testing.TB, out string) (archive string, err error) {
 	version, err := KubernetesVersion()
 	if err != nil {
 		return "", err
 	}
-	top, err := repository()
-	if err != nil {
-		return "", err
-	}
 	archive = filepath.Join(out, "kube-proxy.tar")
-	image := debianImage{name: "registry.k8s.io/kube-proxy:" + version, binary: binary, command: "proxy",
+	image := debianImage{name: "registry.k8s.io/kube-proxy:" + version, binary: kubeProxyProgram(t), command: "proxy",
 		packages: []string{"iptables", "kmod", "nftables"}}
-	return archive, image.make(top, archive)
+	return archive, image.make(archive)
 }
 
 // debianImage is an image with Debian packages and a program at /usr/local/bin/sluice.
@@ -158,11 +131,11 @@ type debianImage struct {
 }
 
 // make writes the archive with the image, and one with the program alone.
-func (i debianImage) make(top, archive string) error {
+func (i debianImage) make(archive string) error {
 	root := filepath.Join("bin", "image", "root-"+strings.TrimSuffix(filepath.Base(archive), ".tar")+"-"+runtime.GOARCH)
 	do := func(words ...string) error {
 		cmd := exec.Command(words[0], words[1:]...)
-		cmd.Dir = top
+		cmd.Dir = testenv.Root()
 		if printed, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
 		}

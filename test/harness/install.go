@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // RolloutMax bounds a rollout, which takes some five seconds on an idle machine.
@@ -18,11 +20,7 @@ const conntrackMax = "conntrack: {maxPerCore: 0}"
 // values of this cluster, and further fields. The empty mode is the default.
 func (c *NodeCluster) InstallSluice(t testing.TB, file, image, mode string, fields ...string) {
 	t.Helper()
-	top, err := repository()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := os.ReadFile(filepath.Join(top, "deploy", "install.yaml"))
+	manifest, err := os.ReadFile(filepath.Join(testenv.Root(), "deploy", "install.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
