@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // flows are clients that never close their sockets.
-type flows []*netns.Flow
+type flows []*netnstest.Flow
 
 // openFlows opens a flow from each client to each target that takes UDP.
 func openFlows(t *testing.T, clients []*harness.Host, targets []harness.Target) flows {
@@ -23,7 +23,7 @@ func openFlows(t *testing.T, clients []*harness.Host, targets []harness.Target) 
 			if target.Network != "udp" {
 				continue
 			}
-			flow, err := client.OpenFlow(t.Context(), netip.AddrPort{}, target.Addr)
+			flow, err := netnstest.OpenFlow(t.Context(), client.Namespace, netip.AddrPort{}, target.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +58,7 @@ func (f flows) await(t *testing.T, what string, want *harness.Host) {
 }
 
 // askFlow sends one datagram and returns the name of the pod that answers.
-func askFlow(ctx context.Context, flow *netns.Flow) (string, error) {
+func askFlow(ctx context.Context, flow *netnstest.Flow) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	answer, err := flow.Ask(ctx)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // quiet is how long the kernel has to be without writes to count as settled.
@@ -130,7 +131,7 @@ func startTrafficBy(
 	start func(context.Context, *harness.Host, ...harness.Target) (*harness.Traffic, error),
 ) *harness.Traffic {
 	t.Helper()
-	if err := c.N1.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(c.N1.Namespace); err != nil {
 		t.Fatal(err)
 	}
 	traffic, err := start(t.Context(), c.X, targets...)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // changeKinds describes each message of nf_tables about a change: its verb, the kind of object, and
@@ -44,7 +46,7 @@ func spellChanges(message syscall.NetlinkMessage) ([]string, error) {
 	if !is {
 		return nil, nil
 	}
-	attributes, err := attributesOf(message.Data[nl.SizeofNfgenmsg:])
+	attributes, err := netnstest.Attributes(message.Data[nl.SizeofNfgenmsg:])
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +74,11 @@ func spellChanges(message syscall.NetlinkMessage) ([]string, error) {
 }
 
 func spellElement(element []byte) (string, error) {
-	attributes, err := attributesOf(element)
+	attributes, err := netnstest.Attributes(element)
 	if err != nil {
 		return "", err
 	}
-	key, err := attributesOf(attributes[unix.NFTA_SET_ELEM_KEY])
+	key, err := netnstest.Attributes(attributes[unix.NFTA_SET_ELEM_KEY])
 	if err != nil {
 		return "", err
 	}
@@ -107,17 +109,4 @@ func comment(stored []byte) string {
 		stored = stored[2+size:]
 	}
 	return ""
-}
-
-// attributesOf reads netlink attributes, by type.
-func attributesOf(bytes []byte) (map[uint16][]byte, error) {
-	list, err := nl.ParseRouteAttr(bytes)
-	if err != nil {
-		return nil, err
-	}
-	attributes := make(map[uint16][]byte, len(list))
-	for _, attribute := range list {
-		attributes[attribute.Attr.Type&nl.NLA_TYPE_MASK] = attribute.Value
-	}
-	return attributes, nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -100,7 +102,7 @@ func (m *Monitor) record(message syscall.NetlinkMessage, changes []string) ([]st
 	if message.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
 		return changes, nil
 	}
-	attributes, err := attributesOf(message.Data[nl.SizeofNfgenmsg:])
+	attributes, err := netnstest.Attributes(message.Data[nl.SizeofNfgenmsg:])
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +218,7 @@ func generationInside(h *Host) (uint32, error) {
 		return 0, err
 	}
 	for _, reply := range replies {
-		attributes, err := attributesOf(reply[nl.SizeofNfgenmsg:])
+		attributes, err := netnstest.Attributes(reply[nl.SizeofNfgenmsg:])
 		if err != nil {
 			return 0, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Without any proxy, every client reaches every pod directly, with its own address.
@@ -34,7 +36,7 @@ func TestForgottenFlowsAreTranslated(t *testing.T) {
 	chain forward { type filter hook forward priority 0; ct state new counter; }
 }
 `, "nft", "-f", "-")
-	flow, err := n.X.OpenFlow(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort("172.30.0.9:80"))
+	flow, err := netnstest.OpenFlow(t.Context(), n.X.Namespace, netip.AddrPort{}, netip.MustParseAddrPort("172.30.0.9:80"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +54,7 @@ func TestForgottenFlowsAreTranslated(t *testing.T) {
 	if answered() {
 		t.Error("the rule is used for a flow that was not translated before")
 	}
-	if err := n.N1.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(n.N1.Namespace); err != nil {
 		t.Fatal(err)
 	}
 	if !answered() {

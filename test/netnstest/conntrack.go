@@ -1,16 +1,19 @@
-package netns
+package netnstest
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Tracked is one connection that a namespace's conntrack table holds.
-type Tracked struct {
+// Entry is one connection that a namespace's conntrack table holds.
+type Entry struct {
 	// ID tells an entry from a later one for the same packets.
 	ID uint32
 	// Protocol is the protocol's number.
@@ -23,8 +26,8 @@ type Tracked struct {
 	Offloaded bool
 }
 
-// Tracked lists the conntrack table, in both families.
-func (n *Namespace) Tracked() ([]Tracked, error) {
+// Conntrack lists the conntrack table of a namespace, in both families.
+func Conntrack(n *netns.Namespace) ([]Entry, error) {
 	var replies [][]byte
 	err := n.Do(func() (err error) {
 		request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
@@ -33,23 +36,23 @@ func (n *Namespace) Tracked() ([]Tracked, error) {
 		return err
 	})
 	if err != nil {
-		return nil, n.errorf("list conntrack: %w", err)
+		return nil, fmt.Errorf("netns %s: list conntrack: %w", n.Name(), err)
 	}
-	var all []Tracked
+	var all []Entry
 	for _, reply := range replies {
-		tracked, err := parseTracked(reply[nl.SizeofNfgenmsg:])
+		entry, err := parseEntry(reply[nl.SizeofNfgenmsg:])
 		if err != nil {
-			return nil, n.errorf("list conntrack: %w", err)
+			return nil, fmt.Errorf("netns %s: list conntrack: %w", n.Name(), err)
 		}
-		all = append(all, tracked)
+		all = append(all, entry)
 	}
 	return all, nil
 }
 
-// Forget empties the conntrack table. A datagram sent before there was a rule for it leaves an
+// FlushConntrack empties the conntrack table. A datagram sent before there was a rule for it leaves an
 // entry that says "not translated", for two minutes. A later flow from the same port, which a
 // client is free to use again, would match that entry and not be translated either.
-func (n *Namespace) Forget() error {
+func FlushConntrack(n *netns.Namespace) error {
 	err := n.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 		if err != nil {
@@ -59,7 +62,7 @@ func (n *Namespace) Forget() error {
 		return handle.ConntrackTableFlush(netlink.ConntrackTable)
 	})
 	if err != nil {
-		return n.errorf("flush conntrack: %w", err)
+		return fmt.Errorf("netns %s: flush conntrack: %w", n.Name(), err)
 	}
 	return nil
 }
@@ -75,9 +78,9 @@ const (
 	typeMask          = 0x3fff
 )
 
-func parseTracked(b []byte) (Tracked, error) {
-	var t Tracked
-	attributes, err := attributesOf(b)
+func parseEntry(b []byte) (Entry, error) {
+	var t Entry
+	attributes, err := Attributes(b)
 	if err != nil {
 		return t, err
 	}
@@ -93,7 +96,7 @@ func parseTracked(b []byte) (Tracked, error) {
 	if status := attributes[attributeStatus]; len(status) == 4 {
 		t.Offloaded = binary.BigEndian.Uint32(status)&statusOffload != 0
 	}
-	counters, err := attributesOf(attributes[attributeCounters])
+	counters, err := Attributes(attributes[attributeCounters])
 	if packets := counters[counterPackets]; len(packets) == 8 {
 		t.Packets = binary.BigEndian.Uint64(packets)
 	}
@@ -102,15 +105,15 @@ func parseTracked(b []byte) (Tracked, error) {
 
 // parseTuple reads one direction. The ports of a protocol without any are 0.
 func parseTuple(b []byte) (protocol uint8, source, destination netip.AddrPort, err error) {
-	parts, err := attributesOf(b)
+	parts, err := Attributes(b)
 	if err != nil {
 		return 0, source, destination, err
 	}
-	addresses, err := attributesOf(parts[nl.CTA_TUPLE_IP])
+	addresses, err := Attributes(parts[nl.CTA_TUPLE_IP])
 	if err != nil {
 		return 0, source, destination, err
 	}
-	numbers, err := attributesOf(parts[nl.CTA_TUPLE_PROTO])
+	numbers, err := Attributes(parts[nl.CTA_TUPLE_PROTO])
 	if err != nil {
 		return 0, source, destination, err
 	}
@@ -132,8 +135,8 @@ func parseTuple(b []byte) (protocol uint8, source, destination netip.AddrPort, e
 		at(nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST, nl.CTA_PROTO_DST_PORT), nil
 }
 
-// attributesOf takes netlink attributes apart, by their types without flags.
-func attributesOf(b []byte) (map[uint16][]byte, error) {
+// Attributes takes netlink attributes apart, by their types without flags.
+func Attributes(b []byte) (map[uint16][]byte, error) {
 	all, err := nl.ParseRouteAttr(b)
 	if err != nil {
 		return nil, err

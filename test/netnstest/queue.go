@@ -1,8 +1,9 @@
-package netns
+package netnstest
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // The messages and attributes of nfnetlink_queue (linux/netfilter/nfnetlink_queue.h).
@@ -41,9 +44,9 @@ type queued struct {
 	until time.Time
 }
 
-// Hold makes the namespace hold such packets for a time, until the queue is closed. The rules are in
+// Hold makes a namespace hold such packets for a time, until the queue is closed. The rules are in
 // the legacy tables, so a flush of nftables leaves them in place.
-func (n *Namespace) Hold(held time.Duration) (*Queue, error) {
+func Hold(n *netns.Namespace, held time.Duration) (*Queue, error) {
 	q := &Queue{held: held, ids: make(chan queued, queueMax)}
 	err := n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
@@ -65,7 +68,7 @@ func (n *Namespace) Hold(held time.Duration) (*Queue, error) {
 		}
 	}
 	if err != nil {
-		return nil, n.errorf("hold packets: %w", errors.Join(err, q.file.Close()))
+		return nil, fmt.Errorf("netns %s: hold packets: %w", n.Name(), errors.Join(err, q.file.Close()))
 	}
 	go q.receive()
 	go q.release()
@@ -101,7 +104,7 @@ func (q *Queue) receive() {
 			if message.Header.Type != unix.NFNL_SUBSYS_QUEUE<<8|queuePacket || len(message.Data) < nl.SizeofNfgenmsg {
 				continue
 			}
-			attributes, err := attributesOf(message.Data[nl.SizeofNfgenmsg:])
+			attributes, err := Attributes(message.Data[nl.SizeofNfgenmsg:])
 			if header := attributes[queueHeader]; err == nil && len(header) >= 4 {
 				q.ids <- queued{binary.BigEndian.Uint32(header), time.Now().Add(q.held)}
 			}

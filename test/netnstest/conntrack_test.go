@@ -1,4 +1,4 @@
-package netns
+package netnstest
 
 import (
 	"encoding/hex"
@@ -17,13 +17,13 @@ const dumped = `
 08000c00 00000007
 08000300 0000418e`
 
-func TestParseTracked(t *testing.T) {
+func TestParseEntry(t *testing.T) {
 	b, err := hex.DecodeString(strings.Join(strings.Fields(dumped), ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseTracked(b)
-	want := Tracked{
+	got, err := parseEntry(b)
+	want := Entry{
 		ID: 7, Protocol: 17, Source: netip.MustParseAddrPort("10.244.1.14:40001"),
 		Destination: netip.MustParseAddrPort("172.30.0.41:80"), Answerer: netip.MustParseAddrPort("10.244.1.10:8080"), Offloaded: true,
 	}
