@@ -126,7 +126,7 @@ var layers = []layer{
 	{pkg: "test/scenarios/list", may: []string{"test/scenarios/script"}, why: "the scenarios as text", test: true},
 	{pkg: "test/scenarios/fixture", may: []string{"service"}, why: "names of the world, and what can be asked in it", test: true},
 	{pkg: "test/scenarios/cluster", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
-	{pkg: "test/scenarios/network", may: []string{"test/apitest", "internal/host/netns", "test/netnstest", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
+	{pkg: "test/scenarios/network", may: []string{"test/apitest", "internal/host/netns", "test/netnstest", "test/process", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios/model", may: []string{"proxy", "dataplane/nftables/render", "internal/daemon/config", "service", "source", "source/reduce", "test/apitest", "test/nftmodel", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
 	{pkg: "test/scenarios/explained", may: []string{"internal/explain", "internal/host/hostaddress", "internal/inspect", "test/scenarios/fixture", "test/scenarios/network"}, why: "asks the running proxy what packets have asked", test: true},
 	{pkg: "test/scenarios/expect", may: []string{"service", "test/apitest", "test/reference", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
@@ -134,6 +134,7 @@ var layers = []layer{
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "test/netnstest", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
 	{pkg: "test/harness", may: []string{"internal/host/netns", "test/harness/sandbox", "test/netnstest", "test/testenv"}, why: "a cluster around the proxy, which it knows as a program only", test: true},
 	{pkg: "test/harness/sandbox", why: "plain namespaces and privileges", test: true},
+	{pkg: "test/process", may: []string{"internal/host/netns"}, why: "a program on a host; it knows no flags", test: true},
 	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
 	{pkg: "test/hostile", why: "the reduction and every renderer, with input that means harm", test: true},
 	{pkg: "test/sim", may: []string{"actors", "aggregator", "dataplane", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "observe", "proxy", "service", "source", "supervisor", "test/nftmodel", "test/reference"}, why: "the whole proxy in one process", test: true},
@@ -157,7 +158,7 @@ var outside = []struct {
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/harness", "test/mutations", "test/netnstest", "test/scenarios/network", "test/testenv"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables/kernel", "internal", "cmd", "test/campaign", "test/doctest", "test/harness", "test/mutations", "test/netnstest", "test/process", "test/testenv", "test/scenarios/network"}, "only backends run commands"},
 }
 
 type pkg struct {

@@ -67,7 +67,7 @@ var refusedRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{code=
 // awaitAttempts waits until the proxy has tried several times to reach the API server in vain.
 func awaitAttempts(t *testing.T, c *harness.Cluster) {
 	t.Helper()
-	const enough = 6 // there are about three watches
+	const enough = 12 // there are about three watches
 	harness.Eventually(t, "the proxy has missed the API server", func(ctx context.Context) error {
 		page, err := c.N1.Get(ctx, "http://"+harness.MetricsAddress+"/metrics")
 		if err != nil {

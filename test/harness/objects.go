@@ -124,6 +124,3 @@ func NodePorts(service *corev1.Service, node *Host) ([]Target, error) {
 	}
 	return all, nil
 }
-
-// proxierRole is the API server's built-in role for service proxies.
-const proxierRole = "system:node-proxier"

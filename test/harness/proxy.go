@@ -61,11 +61,10 @@ func (c *Cluster) StartProxyWithCapabilities(capabilities []string, mode Mode, f
 
 func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy {
 	c.t.Helper()
-	binary := testenv.Program(c.t)
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
 	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
-	command, err := c.confined(binary, words, capabilities)
+	command, err := c.confined(testenv.Program(c.t), words, capabilities)
 	if err != nil {
 		c.t.Fatal(err)
 	}
