@@ -40,8 +40,7 @@ type World struct {
 	// mounts numbers configuration files.
 	mounts int
 	// others are the programs whose rules were loaded, loaded is all their rules after that.
-	others []string
-	loaded string
+	others, loaded []string
 	// nft is the newer nft that has loaded rules, which the node's may not be able to list; "" if none has.
 	nft string
 }
