@@ -155,8 +155,8 @@ func (r *update) awaitWave(t *testing.T, before map[string]types.UID, probe stri
 		return nil
 	})
 	// Each of these changes makes the controller look at all pods again.
-	for more := range int32(3) {
-		r.change(t, func(set *appsv1.DaemonSet) { set.Spec.MinReadySeconds = minReady + 1 + more })
+	for limit := range int32(3) {
+		r.change(t, func(set *appsv1.DaemonSet) { set.Spec.RevisionHistoryLimit = new(5 + limit) })
 		r.awaitObserved(t)
 		if reached = r.replaced(before); len(reached) != wave {
 			t.Fatalf("%d of %d nodes lost their pod, want %d: %v", len(reached), len(r.nodes), wave, reached)

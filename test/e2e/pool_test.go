@@ -45,7 +45,7 @@ type pool struct {
 // newPool makes the network, the API server and its objects, with count nodes unless envNodes is set.
 func newPool(t *testing.T, count int) *pool {
 	t.Helper()
-	settle := 5 * time.Second
+	settle := 3 * time.Second
 	if text := os.Getenv(envNodes); text != "" {
 		number, err := strconv.Atoi(text)
 		if err != nil {

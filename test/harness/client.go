@@ -46,8 +46,8 @@ const (
 	// answer takes a millisecond; waiting longer would only wait for the retransmission of a lost
 	// packet.
 	quickMax = 300 * time.Millisecond
-	// patientMax bounds a question of a client that counts losses.
-	patientMax = 3 * time.Second
+	// patientMax bounds a question of a client that counts losses. Nothing that is lost comes later.
+	patientMax = 20 * time.Second
 )
 
 // Reach asks the target from a host, each time on a new connection, until every wanted pod has

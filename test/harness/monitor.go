@@ -16,14 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-const (
-	// monitorMax bounds how long the kernel's messages may take to be read; milliseconds are usual.
-	monitorMax = 10 * time.Second
-	// monitorBytesMax is how much may wait to be read. Tests write far less.
-	monitorBytesMax = 16 << 20
-)
+// monitorBytesMax is how much may wait to be read. Tests write far less.
+const monitorBytesMax = 16 << 20
 
 // Monitor records every change of a host's nf_tables by any program, as the kernel announces it. It
 // sees writes that leave everything as it was, such as an element that was removed and added again,
@@ -130,7 +127,7 @@ func (m *Monitor) Commits(since uint32) ([]Commit, error) {
 		if err != nil || len(commits) == int(now-since) {
 			return commits, err
 		}
-		if time.Since(start) > monitorMax {
+		if time.Since(start) > testenv.Patience {
 			return nil, fmt.Errorf("nf_tables in netns %s announced %d commits between generations %d and %d", m.host.Name(), len(commits), since, now)
 		}
 	}

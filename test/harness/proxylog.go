@@ -26,13 +26,6 @@ type AuditDone struct {
 	Swept     int    `json:"swept"`
 }
 
-// FieldChanged is one applied change of the configuration file, as Sluice reports it.
-type FieldChanged struct {
-	Field string `json:"field"`
-	From  string `json:"from"`
-	To    string `json:"to"`
-}
-
 // ConfigRejected is a rejected configuration file, as Sluice reports it.
 type ConfigRejected struct {
 	Problem string `json:"err"`
@@ -43,7 +36,6 @@ type ConfigRejected struct {
 type ProxyLog struct {
 	Batches  []BatchWritten
 	Audits   []AuditDone
-	Changed  []FieldChanged
 	Rejected []ConfigRejected
 	// Defects are lines that no test allows: races, panics and rejected batches.
 	Defects []string
@@ -51,10 +43,8 @@ type ProxyLog struct {
 
 // Messages of the lines that count.
 const (
-	messageBatch = "batch written"
-	messageAudit = "audit done"
-	// messageChanged is for a field that takes effect immediately, not only after a restart.
-	messageChanged  = "configuration changed"
+	messageBatch    = "batch written"
+	messageAudit    = "audit done"
 	messageRejected = "rejected invalid configuration file; keeping the previous configuration"
 	// messageFailed is a batch that did not land. No test writes anything the kernel should reject.
 	messageFailed = "batch write failed; retrying"
@@ -101,8 +91,6 @@ func parseProxyLog(r io.Reader) (ProxyLog, error) {
 			log.Batches, err = appendParsed(log.Batches, line)
 		case messageAudit:
 			log.Audits, err = appendParsed(log.Audits, line)
-		case messageChanged:
-			log.Changed, err = appendParsed(log.Changed, line)
 		case messageRejected:
 			log.Rejected, err = appendParsed(log.Rejected, line)
 		case messageFailed:

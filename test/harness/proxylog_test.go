@@ -12,8 +12,6 @@ func TestParseProxyLog(t *testing.T) {
 		`{"level":"info","msg":"batch written","domain":"iptables-nft/IPv4","objects":3,"bytes":812,"seconds":0.01}`,
 		`{"level":"info","msg":"batch written","domain":"localport/IPv4","objects":2,"bytes":0}`,
 		`{"level":"info","msg":"something else","domain":7}`,
-		`{"level":"info","msg":"configuration changed","field":"clusterCIDR","from":"a","to":"b"}`,
-		`{"level":"warn","msg":"configuration changed; this counts after a restart","field":"mode","from":"a","to":"b"}`,
 		`{"level":"error","msg":"rejected invalid configuration file; keeping the previous configuration","err":"f:3: mode"}`,
 		`WARNING: DATA RACE`,
 		`goroutine 1 [running]:`,
@@ -26,7 +24,6 @@ func TestParseProxyLog(t *testing.T) {
 	want := ProxyLog{
 		Batches:  []BatchWritten{{"iptables-nft/IPv4", 3, 812}, {"localport/IPv4", 2, 0}},
 		Audits:   []AuditDone{{"iptables-nft/IPv4", 12, 2, 0, 1}},
-		Changed:  []FieldChanged{{"clusterCIDR", "a", "b"}},
 		Rejected: []ConfigRejected{{"f:3: mode"}},
 		Defects:  []string{"WARNING: DATA RACE", "panic: index out of range"},
 	}

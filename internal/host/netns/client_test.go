@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Two namespaces listen on the same loopback address; each is reached from inside only.
@@ -69,7 +71,7 @@ func TestListenPacket(t *testing.T) {
 	if _, err := client.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := server.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 16)
