@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // The directions.
@@ -36,7 +37,7 @@ const cacheLine = 64
 // of the turns. Other work on the machine can only make a turn longer.
 func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
 	// Connections of earlier samples would make the look-ups of later ones slower.
-	if err := r.node.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(r.node); err != nil {
 		return 0, err
 	}
 	client, others := r.client, otherClients[f]

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // The backends: a mode of both proxies, and for iptables the variant of its programs.
@@ -143,7 +144,7 @@ func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *
 		const tidy = 2 * time.Second // kube-proxy syncs once per second
 		rig.Sleep(ctx, tidy)
 	}
-	return errors.Join(err, r.node.Forget())
+	return errors.Join(err, netnstest.FlushConntrack(r.node))
 }
 
 // ready reports why a target is not ready yet.

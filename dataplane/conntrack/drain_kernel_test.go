@@ -20,6 +20,7 @@ import (
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var drainConnections = flag.Int("drain-connections", 1000, "TCP connections of TestKernelDrainDeadline")
@@ -140,7 +141,7 @@ func (w *world) connectWeb(n int) map[string][]*netns.Session {
 // than endpoint 0.
 func (w *world) trackedWeb(i int) (ids []uint32) {
 	w.Helper()
-	all, err := w.node.Tracked()
+	all, err := netnstest.Conntrack(w.node)
 	w.check(err)
 	for _, f := range all {
 		to := int(f.Answerer.Port()) - 8000

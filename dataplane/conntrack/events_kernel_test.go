@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestKernelEvents: the beginning and the end of a connection are announced, with its endpoint, and it can be read in
@@ -45,7 +46,7 @@ func TestKernelEvents(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("nothing was announced")
 	}
-	if err := node.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(node); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond)

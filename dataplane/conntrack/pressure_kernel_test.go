@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // levels records the levels that a Traffic reports.
@@ -94,7 +95,7 @@ func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 	if failed < 100 || p.Dropped < 100 || p.Drops == 0 || p.LastDrop.Before(full.At) || p.Level != Full || p.Entries < p.Limit {
 		t.Errorf("%d packets failed: %+v", failed, p)
 	}
-	if err := node.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(node); err != nil {
 		t.Fatal(err)
 	}
 	reported.await(t, Dropping)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestKernelUnansweredClientsAreRefused: they send datagrams, or a SYN again and again, since
@@ -110,9 +111,9 @@ func (w *world) connect(from *netns.Namespace, to netip.Addr, port uint16) <-cha
 		ended <- err
 	}()
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
-		all, err := w.node.Tracked()
+		all, err := netnstest.Conntrack(w.node)
 		w.check(err)
-		if slices.ContainsFunc(all, func(f netns.Tracked) bool { return f.Destination == at && f.Protocol == unix.IPPROTO_TCP }) {
+		if slices.ContainsFunc(all, func(f netnstest.Entry) bool { return f.Destination == at && f.Protocol == unix.IPPROTO_TCP }) {
 			return ended
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // others are the rules of other programs. They make the kernel track connections; without any
@@ -102,7 +103,7 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 			"node port":               w.dial(w.plan.node.Addr(), nodePort),
 			"ClusterIP from the host": w.dialFrom(w.node, w.clusterIP, servicePort),
 		}
-		first, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, netip.AddrPortFrom(w.clusterIP, servicePort))
+		first, err := netnstest.OpenFlow(w.Context(), w.client, netip.AddrPort{}, netip.AddrPortFrom(w.clusterIP, servicePort))
 		w.check(err)
 		reused := &peer{w, first}
 		toNobody := w.dial(port.ClusterIP, servicePort)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestKernelBytesOfConnections: the totals are exactly what the kernel has counted of real packets.
@@ -56,7 +57,7 @@ func TestKernelBytesOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := node.Forget(); err != nil {
+	if err := netnstest.FlushConntrack(node); err != nil {
 		t.Fatal(err)
 	}
 	if of := fresh(t, watch).Services[busy]; of.Open != 0 || of.BytesIn != 7*bytes {

@@ -303,7 +303,7 @@ func (w *world) check(err error) {
 // peer is a UDP client that keeps its socket, and so its port.
 type peer struct {
 	*world
-	*netns.Flow
+	*netnstest.Flow
 }
 
 // dial makes a client of a target.
@@ -319,7 +319,7 @@ func (w *world) dialFrom(n *netns.Namespace, target netip.Addr, port uint16) *pe
 
 func (w *world) open(n *netns.Namespace, source, target netip.AddrPort) *peer {
 	w.Helper()
-	flow, err := n.OpenFlow(w.Context(), source, target)
+	flow, err := netnstest.OpenFlow(w.Context(), n, source, target)
 	w.check(err)
 	w.Cleanup(func() { w.check(flow.Close()) })
 	return &peer{w, flow}
@@ -364,7 +364,7 @@ func (p *peer) expect(who, when string) {
 // packets returns the number of packets of the peer's flow in the node's table.
 func (p *peer) packets() uint64 {
 	p.Helper()
-	all, err := p.node.Tracked()
+	all, err := netnstest.Conntrack(p.node)
 	p.check(err)
 	var total uint64
 	for _, f := range all {

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // bounded is a world with bounds, as a rule of 8 connections and 8 sessions, 2 of each for one
@@ -116,7 +117,7 @@ func TestKernelSessionsAreBoundedByService(t *testing.T) {
 // ask opens a session, which has its answer.
 func (w *bounded) ask(at netip.AddrPort) {
 	w.Helper()
-	flow, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, at)
+	flow, err := netnstest.OpenFlow(w.Context(), w.client, netip.AddrPort{}, at)
 	check(w, err)
 	w.Cleanup(func() { check(w, flow.Close()) })
 	_, err = flow.Ask(w.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var networks = map[string]service.Protocol{"tcp": service.TCP, "udp": service.UDP}
@@ -149,7 +150,7 @@ func TestKernelSessionsMove(t *testing.T) {
 		w.backend(1)
 		at := w.cluster(53)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.UDP, at, w.to(0)...)))
-		flow, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, at)
+		flow, err := netnstest.OpenFlow(w.Context(), w.client, netip.AddrPort{}, at)
 		check(w, err)
 		defer flow.Close() //nolint:errcheck // a datagram socket
 		ask := func(want string) {

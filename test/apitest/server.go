@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -72,6 +73,20 @@ func (s *Server) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.address
+}
+
+// kubeconfig reaches a server that authenticates no client.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://%s"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// WriteKubeconfig writes a file with which a client finds a server at this address.
+func WriteKubeconfig(file, address string) error {
+	return os.WriteFile(file, fmt.Appendf(nil, kubeconfig, address), 0o600)
 }
 
 // Start opens the port again, after Stop.

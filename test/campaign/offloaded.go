@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // offloadTable is where Sluice keeps its flowtable.
@@ -47,7 +48,7 @@ func (r *trial) offloadedSession(ctx context.Context, to netip.AddrPort) (sessio
 
 // isOffloaded reports whether the connection of a client is.
 func (r *trial) isOffloaded(local netip.AddrPort) (bool, error) {
-	all, err := r.p.node.Tracked()
+	all, err := netnstest.Conntrack(r.p.node)
 	for _, t := range all {
 		if t.Source == local && t.Offloaded {
 			return true, err

@@ -13,7 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // deployedIn is the namespace that the manifests name.
@@ -115,7 +115,7 @@ func testInstalledPod(t *testing.T, v variant) {
 	flows := openFlows(t, clients, clusterIPs(t, dns))
 	c.SetEndpoints("web", c.A, c.B)
 	c.SetEndpoints("dns", c.A)
-	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+	reachAll(t, "the service works", clients, targets, c.A, c.B)
 	flows.await(t, "UDP flows have an endpoint", c.A)
 	c.SetEndpoints("dns", c.B)
 	flows.await(t, "stale UDP flows are removed", c.B)
@@ -135,7 +135,7 @@ func testInstalledPod(t *testing.T, v variant) {
 	lookForRejections(t, proxy)
 	proxy = startPod(t, pod, spec.Containers[0])
 	c.SetEndpoints("web", c.A, c.B, c.C)
-	reachAll(t, changeMax, "the endpoints scaled", clients, targets, c.A, c.B, c.C)
+	reachAll(t, "the endpoints scaled", clients, targets, c.A, c.B, c.C)
 	stopTraffic(t, traffic)
 	lookForRejections(t, proxy)
 }
@@ -147,7 +147,7 @@ func startPod(t *testing.T, pod *harness.Pod, container corev1.Container) *harne
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, startMax, "the pod is ready", func(ctx context.Context) error {
+	harness.Eventually(t, "the pod is ready", func(ctx context.Context) error {
 		return pod.Probe(ctx, container.ReadinessProbe)
 	})
 	if err := pod.Probe(t.Context(), container.LivenessProbe); err != nil {
@@ -247,7 +247,7 @@ func TestInstalledPodAppliesChanges(t *testing.T) {
 	}
 	const elsewhere = "10.10.0.1:10249"
 	change("metricsBindAddress: "+harness.MetricsAddress, "metricsBindAddress: "+elsewhere)
-	harness.Eventually(t, changeMax, "the metrics move", func(ctx context.Context) error {
+	harness.Eventually(t, "the metrics move", func(ctx context.Context) error {
 		_, err := c.N1.Get(ctx, "http://"+elsewhere+"/metrics")
 		return err
 	})

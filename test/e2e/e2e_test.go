@@ -5,19 +5,28 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
-// inEachMode runs a test once in each mode of the proxy, in parallel, each in a cluster of its own.
+// inEachMode runs a test once in mode iptables and once in mode nftables.
 func inEachMode(t *testing.T, test func(*testing.T, harness.Mode)) {
 	t.Helper()
-	for _, mode := range harness.Modes {
+	inModes(t, test, harness.IPTables, harness.NFTables)
+}
+
+// inModes runs a test once in each of these modes, in parallel, each in a separate cluster. SLUICE_E2E_MODES replaces
+// them.
+func inModes(t *testing.T, test func(*testing.T, harness.Mode), usual ...harness.Mode) {
+	t.Helper()
+	for _, mode := range harness.Modes(usual...) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			test(t, mode)
@@ -36,22 +45,10 @@ func cannot(t *testing.T, mode harness.Mode, why string) {
 // withoutProcess is what most tests that userspace mode cannot pass have in common.
 const withoutProcess = "nothing serves without the process"
 
-const (
-	// startMax bounds the time from the start of a proxy to a Service that works.
-	startMax = 30 * time.Second
-	// changeMax bounds the time from a change in the API to the same change in what clients see. It
-	// is generous because test machines are slow and shared; the time taken is in the test's
-	// output.
-	changeMax = 10 * time.Second
-	// resumeMax bounds the same time for the first change after the API server was away. A client
-	// that doubles its pauses, as client-go does by default, is back half a minute late.
-	resumeMax = 15 * time.Second
-)
-
 // reachAll waits until each client reaches exactly the wanted pods at each target.
-func reachAll(t *testing.T, limit time.Duration, what string, clients []*harness.Host, targets []harness.Target, want ...*harness.Host) {
+func reachAll(t *testing.T, what string, clients []*harness.Host, targets []harness.Target, want ...*harness.Host) {
 	t.Helper()
-	harness.Eventually(t, limit, what, func(ctx context.Context) error {
+	harness.Eventually(t, what, func(ctx context.Context) error {
 		for _, client := range clients {
 			for _, target := range targets {
 				if err := client.Reach(ctx, target, want...); err != nil {
@@ -65,9 +62,9 @@ func reachAll(t *testing.T, limit time.Duration, what string, clients []*harness
 
 // unreachableAll waits until no client gets an answer at any target. It asks all questions at the
 // same time, because many end in silence.
-func unreachableAll(t *testing.T, limit time.Duration, what string, clients []*harness.Host, targets []harness.Target) {
+func unreachableAll(t *testing.T, what string, clients []*harness.Host, targets []harness.Target) {
 	t.Helper()
-	harness.Eventually(t, limit, what, func(ctx context.Context) error {
+	harness.Eventually(t, what, func(ctx context.Context) error {
 		var all errgroup.Group
 		for _, client := range clients {
 			for _, target := range targets {
@@ -95,4 +92,24 @@ func nodePorts(t *testing.T, service *corev1.Service, node *harness.Host) []harn
 		t.Fatal(err)
 	}
 	return targets
+}
+
+// awaitEvent waits for an event of the proxy with a reason.
+func awaitEvent(t *testing.T, c *harness.Cluster, reason string) eventsv1.Event {
+	t.Helper()
+	var found eventsv1.Event
+	harness.Eventually(t, "event "+reason, func(ctx context.Context) error {
+		all, err := c.Client.EventsV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, event := range all.Items {
+			if event.Reason == reason && event.ReportingController == "kube-proxy" {
+				found = event
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(all.Items))
+	})
+	return found
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // A real API server passes the questions of kubectl sluice on to the proxy of a node, and answers for a pod that does not
@@ -26,7 +26,7 @@ func TestFleet(t *testing.T) {
 	c.StartProxy(harness.NFTables, "--sluice-inspection-bind-address", "0.0.0.0:10253")
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
 	c.SetEndpoints("web", c.A)
-	reachAll(t, startMax, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
+	reachAll(t, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
 	for _, node := range []*harness.Host{c.N1, c.N2} {
 		fleetPod(t, c, node)
 	}
@@ -69,7 +69,7 @@ func TestFleetWithTokens(t *testing.T) {
 	proxy := c.StartProxy(harness.NFTables, "--sluice-inspection-bind-address", "0.0.0.0:10253", "--sluice-security-inspection")
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
 	c.SetEndpoints("web", c.A)
-	reachAll(t, startMax, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
+	reachAll(t, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
 	fleetPod(t, c, c.N1)
 	out, err := c.Fleet("wait", "svc/web", "-n", web.Namespace)
 	if err != nil {
@@ -136,7 +136,7 @@ func fleetPod(t *testing.T, c *harness.Cluster, node *harness.Host) {
 		ObjectMeta: metav1.ObjectMeta{Name: "sluice-" + name, Labels: map[string]string{"app.kubernetes.io/name": "sluice"}},
 		Spec:       corev1.PodSpec{NodeName: name, HostNetwork: true, Containers: []corev1.Container{{Name: "sluice", Image: "sluice"}}},
 	}
-	harness.Eventually(t, changeMax, "a pod is accepted", func(ctx context.Context) error {
+	harness.Eventually(t, "a pod is accepted", func(ctx context.Context) error {
 		pods := c.Client.CoreV1().Pods(deployedIn)
 		made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // operator is the module of Prometheus' operator, whose release has the definitions of its objects,
@@ -101,7 +101,7 @@ func TestChartIsAccepted(t *testing.T) {
 func acceptManifests(t *testing.T, c *harness.Cluster, all harness.Manifests) {
 	t.Helper()
 	var stored harness.Manifests
-	harness.Eventually(t, changeMax, "applied", func(ctx context.Context) (err error) { // definitions take a moment
+	harness.Eventually(t, "applied", func(ctx context.Context) (err error) { // definitions take a moment
 		stored, err = c.Server.Apply(ctx, all)
 		return err
 	})
@@ -123,7 +123,7 @@ func acceptPod(t *testing.T, c *harness.Cluster, daemonSet *appsv1.DaemonSet) {
 	pod.Name, pod.Labels = daemonSet.Name+"-1", daemonSet.Spec.Template.Labels
 	pod.Spec.NodeName = harness.NodeName
 	// The server makes its priority classes a moment after it is ready.
-	harness.Eventually(t, changeMax, "a pod is accepted", func(ctx context.Context) error {
+	harness.Eventually(t, "a pod is accepted", func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().Pods(daemonSet.Namespace).Create(ctx, pod, metav1.CreateOptions{
 			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		return err

@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // thinks is how long pods think about a question over UDP while the mode changes, so that many
@@ -25,7 +25,7 @@ const thinks = 1200 * time.Millisecond
 // Clients that keep their UDP socket have the present endpoint afterwards.
 func TestUserspaceAndBack(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), variant{string(harness.IPVS), ""}) {
-		if !slices.Contains(harness.Modes, harness.Mode(v.mode)) {
+		if !slices.Contains(harness.Modes(harness.IPTables, harness.NFTables), harness.Mode(v.mode)) {
 			continue
 		}
 		t.Run(v.String(), func(t *testing.T) {
@@ -67,7 +67,7 @@ func testUserspaceAndBack(t *testing.T, other variant) {
 	c.SetEndpoints("web", c.A, c.B)
 	c.SetEndpoints("dns", c.A)
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
-	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+	reachAll(t, "the service works", clients, targets, c.A, c.B)
 	// A process of the node keeps its route over IPv6, as docs/adr/0038-userspace.md says.
 	flows := openFlows(t, []*harness.Host{c.X, c.P1}, append(clusterIPs(t, dns), nodePorts(t, dns, c.N1)...))
 	pod, start, think := c.A, harness.StartTraffic, thinks // pod is the endpoint of dns
@@ -89,7 +89,7 @@ func testUserspaceAndBack(t *testing.T, other variant) {
 		flows.await(t, "UDP sockets that are kept have the next endpoint", pod)
 		stopTraffic(t, traffic)
 		c.SetEndpoints("web", others...)
-		reachAll(t, changeMax, "the endpoints changed", clients, targets, others...)
+		reachAll(t, "the endpoints changed", clients, targets, others...)
 	}
 	change(harness.Userspace, startTrafficBy(t, c, targets, start), c.B, c.A, c.B, c.C)
 	think = thinks
@@ -107,7 +107,7 @@ var traces = map[harness.Mode][][]string{
 // awaitOneMode waits until nothing is left of any mode but one.
 func awaitOneMode(t *testing.T, node *harness.Host, only harness.Mode) {
 	t.Helper()
-	harness.Eventually(t, startMax, "nothing is left of another mode", func(context.Context) error {
+	harness.Eventually(t, "nothing is left of another mode", func(context.Context) error {
 		for mode, trace := range traces {
 			if mode == harness.IPTables && only == harness.IPVS {
 				continue // which has rules of these names, too

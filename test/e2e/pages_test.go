@@ -17,7 +17,7 @@ import (
 	kubeadmconfig "k8s.io/kubernetes/cmd/kubeadm/app/util/config"
 
 	"github.com/sluice-proxy/sluice/test/doctest"
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // standIns are programs that the pages name and that have nothing to do here: there is no kubelet,

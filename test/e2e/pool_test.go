@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // envNodes is the number of nodes of TestRollout and TestReleaseThatNeverWrites.
@@ -44,7 +45,7 @@ type pool struct {
 // newPool makes the network, the API server and its objects, with count nodes unless envNodes is set.
 func newPool(t *testing.T, count int) *pool {
 	t.Helper()
-	settle := 5 * time.Second
+	settle := 3 * time.Second
 	if text := os.Getenv(envNodes); text != "" {
 		number, err := strconv.Atoi(text)
 		if err != nil {
@@ -70,20 +71,10 @@ func newPool(t *testing.T, count int) *pool {
 			AtRouter: []netip.Prefix{netip.PrefixFrom(router, 30)}, AtLeaf: []netip.Prefix{netip.PrefixFrom(leaf, 30)}})
 		at = leaf.Next().Next()
 	}
-	var err error
-	if p.network, err = netns.Build(plan); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.network.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	p.server, err = harness.NewAPIServer(p.network.Hosts[api], netip.MustParseAddrPort("10.30.0.2:6443"), filepath.Join(t.TempDir(), "control-plane"), p.logs)
-	if err == nil {
-		err = p.server.Start()
-	}
-	if err != nil {
+	p.network = netnstest.Build(t, plan)
+	p.server = harness.NewAPIServer(harness.APIServerProgram(t), p.network.Hosts[api], netip.MustParseAddrPort("10.30.0.2:6443"),
+		filepath.Join(t.TempDir(), "control-plane"), p.logs)
+	if err := p.server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -91,6 +82,7 @@ func newPool(t *testing.T, count int) *pool {
 			t.Error(err)
 		}
 	})
+	var err error
 	if p.client, err = p.server.Client(); err != nil {
 		t.Fatal(err)
 	}

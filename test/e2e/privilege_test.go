@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // Every test of this package runs the proxy as a user who is not root. These are the capabilities
@@ -41,7 +41,7 @@ func TestProxyNeedsTheseCapabilities(t *testing.T) {
 				t.Logf("without %s: %s", dropped, proxy.Tail(1))
 			}
 			proxy := c.StartProxyWithCapabilities(need.capabilities, harness.Mode(need.mode), slices.Clone(flags)...)
-			harness.Eventually(t, startMax, "the proxy is healthy", func(ctx context.Context) error {
+			harness.Eventually(t, "the proxy is healthy", func(ctx context.Context) error {
 				page, err := c.N1.Get(ctx, "http://127.0.0.1:10256/healthz")
 				if err == nil && page.Status != 200 {
 					err = fmt.Errorf("status %d", page.Status)

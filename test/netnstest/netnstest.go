@@ -1,5 +1,5 @@
-// Package netnstest makes network namespaces and networks (package netns) that end with a test. Kernel
-// tests of every package call it.
+// Package netnstest makes network namespaces and networks (package netns) that end with a test, and has what only
+// tests do in them: a [Flow] of datagrams, a [Queue] that holds packets, and the conntrack table ([Conntrack]).
 package netnstest
 
 import (

@@ -118,7 +118,7 @@ func newFleet(t *testing.T) (s *stand, address string) {
 func (s *stand) startPage() string {
 	s.Helper()
 	config := filepath.Join(s.TempDir(), "kubeconfig")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeconfig, s.api.Address()), 0o600); err != nil {
+	if err := apitest.WriteKubeconfig(config, s.api.Address()); err != nil {
 		s.Fatal(err)
 	}
 	cmd := exec.Command(s.program("kubectl-sluice"), "ui", "--no-browser", "--kubeconfig", config)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // inside is set in the process that runs the tests.
@@ -169,38 +170,23 @@ func (s *stand) holdPort() {
 // answers waits until somebody listens at an address.
 func (s *stand) answers(at string) {
 	s.Helper()
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		var conn net.Conn
-		if conn, err = net.Dial("tcp", at); err == nil {
+	testenv.Eventually(s.T, at+" answers", func() bool {
+		conn, err := net.Dial("tcp", at)
+		if err == nil {
 			conn.Close()
-			return
 		}
-	}
-	s.Fatal(err)
+		return err == nil
+	})
 }
 
-const kubeconfig = `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://%s"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-current-context: c
-`
-
-// program returns a program of cmd that make test-ui has built, or builds it.
+// program returns a program of cmd that make test-ui has built.
 func (s *stand) program(name string) string {
 	s.Helper()
-	if dir := os.Getenv("SLUICE_UI_PROGRAMS"); dir != "" {
-		return filepath.Join(dir, name)
+	path := filepath.Join(os.Getenv("SLUICE_UI_PROGRAMS"), name)
+	if _, err := os.Stat(path); err != nil {
+		s.Skipf("needs SLUICE_UI_PROGRAMS: make test-ui (%v)", err)
 	}
-	binary := filepath.Join(s.TempDir(), name)
-	build := exec.Command("go", "build", "-o", binary, "./cmd/"+name)
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		s.Fatalf("%v: %s", err, out)
-	}
-	return binary
+	return path
 }
 
 // startProxy starts the program sluice.
@@ -208,7 +194,7 @@ func (s *stand) startProxy() {
 	s.Helper()
 	dir := s.TempDir()
 	config := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeconfig, s.api.Address()), 0o600); err != nil {
+	if err := apitest.WriteKubeconfig(config, s.api.Address()); err != nil {
 		s.Fatal(err)
 	}
 	binary := s.program("sluice")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var packets = flag.Int("packets", 20_000, "datagrams of TestDistribution and TestDistributionByWeight, for each algorithm")
@@ -44,7 +45,7 @@ func (b *backends) counted(count int) []int {
 		for _, n := range at {
 			counts[n]++
 		}
-		check(b, b.node.Forget())
+		check(b, netnstest.FlushConntrack(b.node))
 	}
 	return counts
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // offloadNet is a node between a client and a pod, with a Service that the pod serves.
@@ -113,7 +114,7 @@ func TestOffloadedConnectionsGoOn(t *testing.T) {
 			t.Errorf("%s: %d connections are offloaded, want 1", family, got)
 		}
 
-		flow, err := n.client.OpenFlow(t.Context(), netip.AddrPort{}, n.vip)
+		flow, err := netnstest.OpenFlow(t.Context(), n.client, netip.AddrPort{}, n.vip)
 		check(t, err)
 		for range 200 {
 			_, err := flow.Ask(t.Context())

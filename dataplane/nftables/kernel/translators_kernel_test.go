@@ -159,9 +159,9 @@ func TestAFlowOlderThanTheRulesIsNotSentElsewhere(t *testing.T) {
 	atPod, err := x.pod.ListenPacket("udp", netip.AddrPortFrom(pod.Addr(), port).String())
 	check(t, err)
 	t.Cleanup(func() { check(t, atPod.Close()) })
-	flows := map[string]*netns.Flow{}
+	flows := map[string]*netnstest.Flow{}
 	for vip := range vips {
-		flows[vip], err = x.client.OpenFlow(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(vip), port))
+		flows[vip], err = netnstest.OpenFlow(t.Context(), x.client, netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(vip), port))
 		check(t, err)
 		t.Cleanup(func() { check(t, flows[vip].Close()) })
 		check(t, flows[vip].Send())

@@ -3,16 +3,12 @@ package netns
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // DialContext connects from inside the namespace. The signature is that of net.Dialer.DialContext,
@@ -105,7 +101,8 @@ type Answer struct {
 	Client netip.AddrPort
 }
 
-func parseAnswer(line string) (Answer, error) {
+// ParseAnswer reads the answer of a [Backend].
+func ParseAnswer(line string) (Answer, error) {
 	name, client, found := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 	addr, err := netip.ParseAddrPort(client)
 	if !found || err != nil {
@@ -162,7 +159,7 @@ func readAnswer(conn net.Conn) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	return parseAnswer(string(reply[:size]))
+	return ParseAnswer(string(reply[:size]))
 }
 
 // askMax bounds a question whose caller did not.
@@ -220,7 +217,7 @@ func (s *Session) greet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the greeting: %w", err)
 	}
-	s.answer, err = parseAnswer(line)
+	s.answer, err = ParseAnswer(line)
 	return err
 }
 
@@ -269,80 +266,3 @@ func (s *Session) Close() error {
 	}
 	return nil
 }
-
-// Flow is a UDP client that keeps its socket, and so its source port: the kernel takes all it sends
-// for one flow, and goes on to translate as it did the first datagram. One goroutine uses it.
-type Flow struct {
-	target netip.AddrPort
-	conn   net.Conn
-}
-
-// OpenFlow opens a flow from inside the namespace. It sends nothing yet. The kernel chooses the
-// zero source and port 0.
-func (n *Namespace) OpenFlow(ctx context.Context, source, target netip.AddrPort) (*Flow, error) {
-	conn, err := n.DialFrom(ctx, "udp", source, target.String())
-	if err != nil {
-		return nil, err
-	}
-	return &Flow{target, conn}, nil
-}
-
-// Local returns the client's address and port.
-func (f *Flow) Local() netip.AddrPort {
-	return f.conn.LocalAddr().(*net.UDPAddr).AddrPort() // DialFrom over udp returns this type
-}
-
-// String names both ends.
-func (f *Flow) String() string { return fmt.Sprintf("flow from %s to %s", f.Local(), f.target) }
-
-// Ask sends one datagram and returns what the [Backend] says. Answers to earlier datagrams do not
-// count, and neither do refusals of them. A context without a deadline gets five seconds.
-func (f *Flow) Ask(ctx context.Context) (Answer, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	if err := f.Drain(); err != nil {
-		return Answer{}, err
-	}
-	if err := until(ctx, f.conn); err != nil {
-		return Answer{}, err
-	}
-	// A rule that drops the datagram on its way out of this host makes Send fail with EPERM. A refusal
-	// may follow.
-	sent := f.Send()
-	if sent != nil && !errors.Is(sent, unix.EPERM) {
-		return Answer{}, fmt.Errorf("%s: %w", f, sent)
-	}
-	answer, err := readAnswer(f.conn)
-	if err != nil {
-		return Answer{}, fmt.Errorf("%s: %w", f, errors.Join(err, sent))
-	}
-	return answer, nil
-}
-
-// Send sends one datagram and waits for nothing.
-func (f *Flow) Send() error {
-	_, err := f.conn.Write([]byte("?"))
-	return err
-}
-
-// Drain reads what has come since the last answer. Each refusal is reported once, so it reads
-// those, too.
-func (f *Flow) Drain() error {
-	buffer := make([]byte, 256)
-	for {
-		// The kernel hands over what has come in any case, but not after the deadline.
-		if err := f.conn.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-		switch _, err := f.conn.Read(buffer); {
-		case err == nil || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH):
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil
-		default:
-			return fmt.Errorf("%s: %w", f, err)
-		}
-	}
-}
-
-// Close ends the flow.
-func (f *Flow) Close() error { return f.conn.Close() }

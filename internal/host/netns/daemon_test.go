@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func startShell(t *testing.T, script string) *Daemon {
@@ -26,7 +28,7 @@ func startShell(t *testing.T, script string) *Daemon {
 
 func TestDaemonStopsOnSIGTERM(t *testing.T) {
 	p := startShell(t, `trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
-	within(t, 5*time.Second, func() bool { return strings.Contains(p.Tail(1), "up") })
+	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
 	if !p.Running() {
 		t.Fatal("not running")
 	}
@@ -43,7 +45,7 @@ func TestDaemonStopsOnSIGTERM(t *testing.T) {
 
 func TestDaemonStatusIsReported(t *testing.T) {
 	p := startShell(t, `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`)
-	within(t, 5*time.Second, func() bool { return strings.Contains(p.Tail(1), "up") })
+	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("Stop of a process that ends with 3: %v", err)
 	}
@@ -66,18 +68,9 @@ func TestDaemonThatCannotStart(t *testing.T) {
 	}
 }
 
-func within(t *testing.T, limit time.Duration, done func() bool) {
-	t.Helper()
-	for start := time.Now(); !done(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > limit {
-			t.Fatalf("not done within %v", limit)
-		}
-	}
-}
-
 func TestDaemonAwaitLine(t *testing.T) {
 	p := startShell(t, `printf 'not read'; echo y; sleep 0.05; printf 'rea'; sleep 0.05; echo 'dy now'; while :; do sleep 0.01; done`)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if err := p.AwaitLine(ctx, "ready n"); err != nil || !strings.Contains(p.Tail(1), "ready now") {
 		t.Errorf("%v, the log ends with %q", err, p.Tail(1))

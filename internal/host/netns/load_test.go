@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // noted collects exchanges.
@@ -51,7 +53,7 @@ func TestLoadReportsWhatIsLost(t *testing.T) {
 	await := func(fits func(Exchange) bool) {
 		t.Helper()
 		for _, kind := range kinds {
-			within(t, 5*time.Second, func() bool {
+			testenv.Eventually(t, "an exchange of each kind", func() bool {
 				return seen.count(func(e Exchange) bool { return kind(e) && fits(e) }) > 0
 			})
 		}

@@ -5,10 +5,9 @@
 //
 //	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
 //
-// Clients in it make connections ([Namespace.Ask]), hold them ([Session], [Flow]) or keep a [Load]
-// going. [Namespace.Tracked] lists a host's conntrack table. A [Daemon] is a process on a host. The
-// demo builds its network with this package, and so do the cases for writers, the scenarios, the
-// fault runs, the campaign and the end-to-end tests.
+// Clients in it make connections ([Namespace.Ask]), hold them ([Session]) or keep a [Load] going. A
+// [Daemon] is a process on a host. The demo and the sandbox build their networks with this package, and
+// so do tests, which have more in package netnstest.
 //
 // # Privileges
 //

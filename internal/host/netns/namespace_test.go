@@ -11,11 +11,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // newNamespace makes a namespace that is closed with the test.
 func newNamespace(t *testing.T, name string) *Namespace {
 	t.Helper()
+	testenv.NeedsRoot(t)
 	n, err := New(name)
 	if err != nil {
 		t.Fatal(err)

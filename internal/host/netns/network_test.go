@@ -3,10 +3,13 @@ package netns
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func buildNetwork(t *testing.T, plan Plan) *Network {
 	t.Helper()
+	testenv.NeedsRoot(t)
 	n, err := Build(plan)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -79,7 +80,7 @@ func (o *options) harm(ctx context.Context, net *network, proxy *netns.Daemon, w
 	if err != nil {
 		return err
 	}
-	queue, err := net.node.Hold(held)
+	queue, err := netnstest.Hold(net.node, held)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"runtime"
 	"syscall"
 
-	"github.com/sluice-proxy/sluice/test/e2e/container/sandbox"
+	"github.com/sluice-proxy/sluice/test/harness/sandbox"
 )
 
 // inside marks the second start of this program, in the new namespaces.

@@ -5,7 +5,7 @@ package install
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // Sluice comes to a node by `kubectl apply`, from an archive of `make image`, and its Services

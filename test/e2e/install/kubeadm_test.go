@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // kubeadm replaces Sluice by the DaemonSet that kubeadm makes, with the real kube-proxy. The mode

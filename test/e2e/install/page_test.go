@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/test/doctest"
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // The test follows these pages. pageVersion is the version that they name.

@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // roll puts the other version on the node, then its image without iptables, and goes back to the
@@ -79,7 +79,7 @@ func (s *site) grow(t *testing.T) {
 	t.Helper()
 	s.replicas++
 	s.Kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", s.replicas))
-	s.Kubectl(t, "rollout", "status", "deployment/web", "--timeout="+rolloutMax)
+	s.Kubectl(t, "rollout", "status", "deployment/web", "--timeout="+harness.RolloutMax)
 	s.awaitAnswers(t)
 }
 
@@ -95,7 +95,7 @@ func (s *site) mustRun(t *testing.T, daemonSet, version, mode string) {
 	if said != version && !strings.HasPrefix(said, version+" ") {
 		t.Fatalf("the pod of %s runs %q, want %s", daemonSet, said, version)
 	}
-	harness.Eventually(t, settleMax, "the proxy's mode is "+mode, func(ctx context.Context) error {
+	harness.Eventually(t, "the proxy's mode is "+mode, func(ctx context.Context) error {
 		page, err := s.N1.Get(ctx, "http://"+harness.MetricsAddress+"/proxyMode")
 		if err == nil && page.Body != mode {
 			err = fmt.Errorf("it is %q", page.Body)
@@ -109,7 +109,7 @@ func (s *site) mustRun(t *testing.T, daemonSet, version, mode string) {
 func (s *site) container(t *testing.T, daemonSet string) string {
 	t.Helper()
 	var id string
-	harness.Eventually(t, settleMax, "the pod of "+daemonSet+" is ready", func(ctx context.Context) error {
+	harness.Eventually(t, "the pod of "+daemonSet+" is ready", func(ctx context.Context) error {
 		set, err := s.Client.AppsV1().DaemonSets("kube-system").Get(ctx, daemonSet, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 const (
@@ -19,9 +18,6 @@ const (
 	oneVersion, otherVersion = "v0.0.1-test", "v0.0.2-test"
 	// top is the repository.
 	top = "../../.."
-	// rolloutMax and settleMax bound what takes some five seconds on an idle machine.
-	rolloutMax = harness.RolloutMax
-	settleMax  = 90 * time.Second
 )
 
 func imageOf(version string) string { return "sluice:" + version }
@@ -66,7 +62,7 @@ func makeImages(t *testing.T, dir string) images {
 // makeKubernetesImages makes the images of the real kube-proxy and of the pods.
 func makeKubernetesImages(t *testing.T, dir string) images {
 	t.Helper()
-	kubeProxy, err := harness.MakeKubeProxyImage(dir)
+	kubeProxy, err := harness.MakeKubeProxyImage(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +90,7 @@ func (s *site) install(t *testing.T) {
 // and from outside, by its node ports.
 func (s *site) services(t *testing.T) {
 	s.Kubectl(t, "apply", "-f", "testdata/web.yaml")
-	s.Kubectl(t, "rollout", "status", "deployment/web", "--timeout="+rolloutMax)
+	s.Kubectl(t, "rollout", "status", "deployment/web", "--timeout="+harness.RolloutMax)
 	web, err := s.Client.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +112,7 @@ func (s *site) services(t *testing.T) {
 // awaitAnswers waits until each client gets answers from each pod of the Service, and from no other.
 func (s *site) awaitAnswers(t *testing.T) {
 	t.Helper()
-	harness.Eventually(t, settleMax, "the service answers everywhere", func(ctx context.Context) error {
+	harness.Eventually(t, "the service answers everywhere", func(ctx context.Context) error {
 		pods, err := s.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
 		if err != nil {
 			return err
@@ -148,5 +144,5 @@ func (s *site) askFromPod(t *testing.T, targets []harness.Target) {
 		pods = append(pods, "pod/"+name)
 		s.Kubectl(t, "run", name, "--image="+s.podImage, "--restart=Never", "--", "ask", target.Network, target.Addr.String(), "10")
 	}
-	s.Kubectl(t, append([]string{"wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=" + rolloutMax}, pods...)...)
+	s.Kubectl(t, append([]string{"wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=" + harness.RolloutMax}, pods...)...)
 }

@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/test/utils/image"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 var (
@@ -101,7 +101,7 @@ func newSite(t *testing.T) *site {
 		if *proxyFlag == "kube-proxy" {
 			s.version, err = harness.KubernetesVersion()
 			must(err)
-			archive, err := harness.MakeKubeProxyImage(s.dir)
+			archive, err := harness.MakeKubeProxyImage(t, s.dir)
 			must(err)
 			s.archives = append(s.archives, archive)
 			return

@@ -48,7 +48,7 @@ const askTime = 10 * time.Second
 // Compare returns an error unless every answer that clients got is a possible one. A proxy whose
 // newest rules are not applied is not asked about them.
 func (c *Comparison) Compare(ctx context.Context, q fixture.Question, got map[fixture.Answer]int) error {
-	if p := c.World.Proxy(); p == nil || !p.Running() {
+	if p := c.World.Process(); p == nil || !p.Running() {
 		return nil // nobody can be asked
 	}
 	var hosts []netip.Addr

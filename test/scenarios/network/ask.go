@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -35,7 +36,7 @@ func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, 
 }
 
 // AskFlow sends one datagram on a flow and returns how it ends.
-func (n *Network) AskFlow(ctx context.Context, f *netns.Flow, q fixture.Question) (fixture.Answer, error) {
+func (n *Network) AskFlow(ctx context.Context, f *netnstest.Flow, q fixture.Question) (fixture.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Patience)
 	defer cancel()
 	got, err := f.Ask(ctx)
@@ -88,10 +89,10 @@ func (n *Network) source(q fixture.Question, seen netip.Addr) fixture.Source {
 
 // EntryOf returns what the node tracks of a client's packets to a destination, or an empty entry if
 // it tracks none. Two entries of the same connection are equal.
-func (n *Network) EntryOf(protocol service.Protocol, source, destination netip.AddrPort) (netns.Tracked, error) {
-	all, err := n.Node().Tracked()
+func (n *Network) EntryOf(protocol service.Protocol, source, destination netip.AddrPort) (netnstest.Entry, error) {
+	all, err := netnstest.Conntrack(n.Node())
 	if err != nil {
-		return netns.Tracked{}, err
+		return netnstest.Entry{}, err
 	}
 	number := map[service.Protocol]uint8{
 		service.TCP: syscall.IPPROTO_TCP, service.UDP: syscall.IPPROTO_UDP, service.SCTP: sctpProtocol,
@@ -102,7 +103,7 @@ func (n *Network) EntryOf(protocol service.Protocol, source, destination netip.A
 			return e, nil
 		}
 	}
-	return netns.Tracked{}, nil
+	return netnstest.Entry{}, nil
 }
 
 // Types of ICMP messages.

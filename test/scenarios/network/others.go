@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/ruleset"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -91,12 +92,12 @@ func (w *World) OthersKept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.loaded == "" {
+	if w.loaded == nil {
 		return errors.New("no rules of others were loaded")
 	}
-	if now != w.loaded {
-		return fmt.Errorf("the rules of others have changed: gone is\n%snew is\n%s(or the order of lines)",
-			onlyIn(w.loaded, now), onlyIn(now, w.loaded))
+	if !slices.Equal(now, w.loaded) {
+		return fmt.Errorf("the rules of others have changed: gone are\n%s\nnew are\n%s",
+			strings.Join(ruleset.Missing(w.loaded, now), "\n"), strings.Join(ruleset.Missing(now, w.loaded), "\n"))
 	}
 	return nil
 }
@@ -106,18 +107,6 @@ func (w *World) OthersKept(ctx context.Context) error {
 func newerNFT(ctx context.Context) (string, error) {
 	printed, err := exec.CommandContext(ctx, "hack/newer-nft").Output()
 	return strings.TrimSpace(string(printed)), err
-}
-
-// onlyIn returns the lines of a text that another one does not have.
-func onlyIn(text, other string) string {
-	var all strings.Builder
-	known := strings.Split(other, "\n")
-	for line := range strings.Lines(text) {
-		if !slices.Contains(known, strings.TrimSuffix(line, "\n")) {
-			all.WriteString(line)
-		}
-	}
-	return all.String()
 }
 
 // iptables is the variant of iptables that other programs use: the proxy's, if it has one.
@@ -189,47 +178,31 @@ var (
 	// proxysChain matches a line of iptables-save that belongs to a proxy.
 	proxysChain = regexp.MustCompile(`(^:|-A |-j |-g )KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|POSTROUTING|MARK-(MASQ|DROP)|FORWARD|FIREWALL|PROXY-(FIREWALL|CANARY)|KUBELET-CANARY|(SVC|SVL|EXT|FW|SEP)-[A-Z0-9-]+)\b`)
 	// untouchedChain matches a built-in chain that a listing shows once anybody has asked for its table.
-	untouchedChain = regexp.MustCompile(`^:[A-Z]+ ACCEPT `)
-	counters       = regexp.MustCompile(` \[\d+:\d+\]$`)
-	// proxysTable matches the tables of a proxy, and those which iptables-save lists.
-	proxysTable = regexp.MustCompile(`^table (ip6? (kube-proxy|sluice\S*|raw|mangle|nat|filter|security)|inet sluice\S*) \{`)
+	untouchedChain = regexp.MustCompile(`^:[A-Z]+ ACCEPT`)
+	// proxysTable matches the tables of a proxy.
+	proxysTable = regexp.MustCompile(`^(ip6? (kube-proxy|sluice\S*)|inet sluice\S*)$`)
 )
 
-// otherRules lists everything that is not a proxy's: what iptables-save prints, without counters and
-// each line behind its table, what nft lists, and the sets of ipset.
-func (w *World) otherRules(ctx context.Context) (string, error) {
-	var all strings.Builder
+// otherRules lists everything that is not a proxy's: what iptables-save prints, each line behind its table, what nft
+// lists, and the sets of ipset.
+func (w *World) otherRules(ctx context.Context) ([]string, error) {
+	var all []string
 	for _, program := range []string{"iptables-", "ip6tables-"} {
 		text, err := w.Run(ctx, program+w.iptables()+"-save")
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		table := ""
-		for line := range strings.Lines(text) {
-			line = counters.ReplaceAllString(strings.TrimSpace(line), "")
-			switch {
-			case strings.HasPrefix(line, "*"):
-				table = program + line
-			case line == "COMMIT", strings.HasPrefix(line, "#"), proxysChain.MatchString(line), untouchedChain.MatchString(line + " "):
-			default:
-				all.WriteString(table + " " + line + "\n")
+		for table, line := range ruleset.IPTables(text) {
+			if !proxysChain.MatchString(line) && !untouchedChain.MatchString(line) {
+				all = append(all, program+table+" "+line)
 			}
 		}
 	}
 	text, err := w.Run(ctx, cmp.Or(w.nft, "nft"), "--stateless", "list", "ruleset")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	skip := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "table ") {
-			skip = proxysTable.MatchString(line)
-		}
-		if !skip && !strings.HasPrefix(line, "#") {
-			all.WriteString(line)
-		}
-	}
+	all = append(all, ruleset.NFT(text, func(table string) bool { return !ruleset.OfIPTables(table) && !proxysTable.MatchString(table) })...)
 	sets, err := w.Run(ctx, "ipset", "-sorted", "save")
-	all.WriteString(sets)
-	return all.String(), err
+	return append(all, strings.Split(sets, "\n")...), err
 }

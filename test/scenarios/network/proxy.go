@@ -1,92 +1,22 @@
 package network
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// errNotStarted is returned by what needs a proxy when none was started.
-var errNotStarted = errors.New("the proxy was not started")
-
-// Stop ends the proxy with SIGTERM. Its exit status has to be 0.
-func (w *World) Stop() error {
-	if w.proxy == nil {
-		return errNotStarted
-	}
-	return w.proxy.Stop()
-}
-
-// Kill ends the proxy with SIGKILL.
-func (w *World) Kill() error {
-	if w.proxy == nil {
-		return errNotStarted
-	}
-	return w.proxy.Kill()
-}
-
-// Alive returns an error that says how the proxy ended, or nil while it runs.
-func (w *World) Alive() error {
-	if w.proxy == nil || w.proxy.Running() {
-		return nil
-	}
-	return fmt.Errorf("the proxy has ended by itself (%s); its log ends with\n%s", w.proxy.End(), w.proxy.Tail(5))
-}
-
-// AwaitExit waits until the proxy has ended by itself, with the given exit status.
-func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) error {
-	if w.proxy == nil {
-		return errNotStarted
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	select {
-	case <-w.proxy.Ended():
-	case <-ctx.Done():
-		return fmt.Errorf("the proxy runs after %v, want it to end with status %d", limit, status)
-	}
-	got := 0
-	var exit *exec.ExitError
-	if errors.As(w.proxy.Err(), &exit) {
-		got = exit.ExitCode()
-	}
-	if got != status {
-		return fmt.Errorf("the proxy ended with status %d, want %d; its log ends with\n%s", got, status, w.proxy.Tail(5))
-	}
-	return nil
-}
-
-// setting is how the proxies of a world are started, besides their flags.
-type setting struct {
-	// environment holds NAME=VALUE pairs that override those of this process.
-	environment []string
-	// under is the command line of a program that becomes the proxy. The proxy's follows it.
-	under []string
-}
-
 // SetEnvironment sets a variable for the proxies that start from now on.
 func (w *World) SetEnvironment(pair string) {
-	w.setting.environment = append(w.setting.environment, w.expand(pair))
+	w.Environment = append(w.Environment, w.expand(pair))
 }
 
 // StartUnder makes a program start the proxies from now on. The program has to become the proxy.
-func (w *World) StartUnder(words []string) { w.setting.under = w.expandAll(words) }
-
-// command returns the command that starts the proxy.
-func (w *World) command(words []string) *exec.Cmd {
-	all := append(append([]string(nil), w.setting.under...), w.options.Binary)
-	all = append(all, words...)
-	cmd := exec.Command(all[0], all[1:]...)
-	cmd.Env = append(os.Environ(), w.setting.environment...)
-	return cmd
-}
+func (w *World) StartUnder(words []string) { w.Under = w.expandAll(words) }
 
 // configFormat is the configuration file that replaces the flags of other scenarios.
 const configFormat = `apiVersion: kubeproxy.config.k8s.io/v1alpha1

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -34,15 +33,14 @@ type Options struct {
 // World is a network with an API server on the node under test, and the proxy once it runs.
 type World struct {
 	*Network
+	// Program is the proxy.
+	*process.Program
 	API     *apitest.Server
 	options Options
-	proxy   *netns.Daemon
-	// starts and mounts number logs and configuration files.
-	starts, mounts int
-	setting        setting
+	// mounts numbers configuration files.
+	mounts int
 	// others are the programs whose rules were loaded, loaded is all their rules after that.
-	others []string
-	loaded string
+	others, loaded []string
 	// nft is the newer nft that has loaded rules, which the node's may not be able to list; "" if none has.
 	nft string
 }
@@ -53,7 +51,7 @@ func NewWorld(options Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Network: n, options: options}
+	w := &World{Network: n, options: options, Program: &process.Program{Namespace: n.Node(), Binary: options.Binary, Dir: options.Dir, Name: "sluice"}}
 	if w.API, err = apitest.New(n.Node().Listen); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -62,26 +60,13 @@ func NewWorld(options Options) (*World, error) {
 
 // Close ends the proxy and everything else.
 func (w *World) Close() error {
-	var errs []error
-	if w.proxy != nil {
-		errs = append(errs, w.proxy.Kill())
-	}
-	return errors.Join(append(errs, w.API.Stop(), w.Network.Close())...)
+	return errors.Join(w.Program.Close(), w.API.Stop(), w.Network.Close())
 }
-
-// kubeconfig reaches the API server, which authenticates no client.
-const kubeconfig = `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://%s"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-current-context: c
-`
 
 // Kubeconfig writes the file with which a proxy finds the API server.
 func (w *World) Kubeconfig() (string, error) {
 	file := filepath.Join(w.options.Dir, "kubeconfig")
-	return file, os.WriteFile(file, fmt.Appendf(nil, kubeconfig, w.API.Address()), 0o600)
+	return file, apitest.WriteKubeconfig(file, w.API.Address())
 }
 
 // flags returns the flags of every scenario, overridden by the scenario's own.
@@ -118,14 +103,8 @@ func (w *World) Start() error {
 			words = append(words, "--"+name+"="+w.expand(flags[name]))
 		}
 	}
-	w.starts++
-	log := filepath.Join(w.options.Dir, fmt.Sprintf("sluice-%d.log", w.starts))
-	w.proxy, err = netns.StartDaemon(w.Node(), log, w.command(words))
-	return err
+	return w.Program.Start(words...)
 }
-
-// Proxy returns the process that was started last, or nil.
-func (w *World) Proxy() *netns.Daemon { return w.proxy }
 
 // SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {

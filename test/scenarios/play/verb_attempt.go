@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
@@ -88,7 +89,7 @@ func beginAttempts(ctx context.Context, s *Stage, w *network.World, name, client
 			a.ended <- attempted{answer, err}
 		}()
 		err = hold(ctx, func() error {
-			seen, err := w.Node().Tracked()
+			seen, err := netnstest.Conntrack(w.Node())
 			for _, e := range seen {
 				if e.Destination == at {
 					return nil

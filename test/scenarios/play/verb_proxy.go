@@ -79,7 +79,9 @@ func parseExits(words []string) (statement, error) {
 			}
 		}
 		s.running, s.stopped = true, true
-		return w.AwaitExit(ctx, status, exitMax)
+		ctx, cancel := context.WithTimeout(ctx, exitMax)
+		defer cancel()
+		return w.AwaitExit(ctx, status)
 	}), nil
 }
 
@@ -221,10 +223,10 @@ func (s search) statement(what string, read func(context.Context, *network.World
 func parseLog(words []string) (statement, error) {
 	wanted, err := parseSearch(words)
 	return wanted.statement("the log", func(_ context.Context, w *network.World) (string, error) {
-		if w.Proxy() == nil {
+		if w.Process() == nil {
 			return "", errors.New("the proxy was not started")
 		}
-		text, err := os.ReadFile(w.Proxy().LogFile())
+		text, err := os.ReadFile(w.Process().LogFile())
 		return string(text), err
 	}), err
 }

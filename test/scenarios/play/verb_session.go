@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
@@ -194,11 +195,11 @@ type flows []*flow
 
 // flow is one of these.
 type flow struct {
-	*netns.Flow
+	*netnstest.Flow
 	question fixture.Question
 	// endpoint is the last one that answered, entry the node's conntrack entry then.
 	endpoint string
-	entry    netns.Tracked
+	entry    netnstest.Entry
 }
 
 func parseFlow(words []string) (statement, error) {
@@ -296,7 +297,7 @@ func openFlow(ctx context.Context, w *network.World, q fixture.Question, want *o
 		if err != nil {
 			return nil, err
 		}
-		opened, err := host.OpenFlow(ctx, netip.AddrPort{}, q.To)
+		opened, err := netnstest.OpenFlow(ctx, host, netip.AddrPort{}, q.To)
 		if err != nil {
 			return nil, err
 		}
@@ -327,7 +328,7 @@ func (f *flow) get(ctx context.Context, w *network.World, want outcome) error {
 	if !want.allows(q, got) {
 		return fmt.Errorf("%v from %v: got %v, want %v", q, f.Local(), got, want)
 	}
-	f.endpoint, f.entry = got.Name, netns.Tracked{}
+	f.endpoint, f.entry = got.Name, netnstest.Entry{}
 	if got.Fate == fixture.Answered {
 		f.entry, err = w.EntryOf(service.UDP, f.Local(), q.To)
 	}

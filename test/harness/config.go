@@ -1,0 +1,119 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Mode is the kernel interface that Sluice writes its rules through, as its flag --proxy-mode names
+// it.
+type Mode string
+
+// The modes. A kernel may lack IPVS, so it is tested on request only.
+const (
+	IPTables Mode = "iptables"
+	NFTables Mode = "nftables"
+	IPVS     Mode = "ipvs"
+	// Userspace needs no kernel interface but routes.
+	Userspace Mode = "userspace"
+)
+
+// Modes returns the usual modes of a test, or those that the environment lists instead.
+func Modes(usual ...Mode) []Mode {
+	listed := os.Getenv(envModes)
+	if listed == "" {
+		return usual
+	}
+	var all []Mode
+	for name := range strings.SplitSeq(listed, ",") {
+		all = append(all, Mode(name))
+	}
+	return all
+}
+
+// Configuration returns the text of a configuration file for a proxy of the cluster: kube-proxy's
+// document with more lines of it, and Sluice's.
+func (c *Cluster) Configuration(mode Mode, more ...string) string {
+	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clientConnection:
+  kubeconfig: %s
+conntrack:
+  # The size of the table can be set in the first network namespace of a machine only.
+  maxPerCore: 0
+%s
+---
+apiVersion: sluice.dev/v1alpha1
+kind: SluiceConfiguration
+log:
+  format: json
+  # Batches are announced at this level.
+  level: debug
+`, mode, c.Server.ProxyKubeconfig(), strings.Join(more, "\n"))
+}
+
+// ConfigMap is a directory such as a kubelet mounts for a ConfigMap: each file is a link through the
+// link "..data" to a directory that holds one version, and a new version comes into force as a whole,
+// when "..data" is replaced. The file that a process reads is thus never written to.
+type ConfigMap struct {
+	dir     string
+	version int // the number of the folder that "..data" leads to; 0 before the first
+}
+
+// NewConfigMap makes one in an empty directory.
+func NewConfigMap(dir string) *ConfigMap { return &ConfigMap{dir: dir} }
+
+// configKey is the name of the one file.
+const configKey = "config.conf"
+
+// Path returns where a process finds the file.
+func (m *ConfigMap) Path() string { return filepath.Join(m.dir, configKey) }
+
+// Set replaces the content, as the kubelet does.
+func (m *ConfigMap) Set(text string) error {
+	if err := m.set(text); err != nil {
+		return fmt.Errorf("ConfigMap at %s: %w", m.dir, err)
+	}
+	return nil
+}
+
+func (m *ConfigMap) set(text string) error {
+	next := ".." + strconv.Itoa(m.version+1)
+	if err := os.Mkdir(filepath.Join(m.dir, next), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, next, configKey), []byte(text), 0o644); err != nil {
+		return err
+	}
+	data := filepath.Join(m.dir, "..data")
+	if err := errors.Join(os.Symlink(next, data+"_tmp"), os.Rename(data+"_tmp", data)); err != nil {
+		return err
+	}
+	m.version++
+	if m.version == 1 {
+		return os.Symlink(filepath.Join("..data", configKey), m.Path())
+	}
+	return os.RemoveAll(filepath.Join(m.dir, ".."+strconv.Itoa(m.version-1)))
+}
+
+// Environment variables about the machine that the tests run on.
+const (
+	// envSlow is a factor for all limits, for a machine that is emulated.
+	envSlow = "SLUICE_E2E_SLOW"
+	// envModes lists the modes to test, with commas between them.
+	envModes = "SLUICE_E2E_MODES"
+)
+
+// slow multiplies a limit by envSlow.
+func slow(limit time.Duration) time.Duration {
+	if factor, err := strconv.Atoi(os.Getenv(envSlow)); err == nil && factor > 1 {
+		return time.Duration(factor) * limit
+	}
+	return limit
+}
