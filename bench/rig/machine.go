@@ -14,13 +14,19 @@ import (
 // Origin describes where the tables of this process come from: the command, the time, the commit, the load average, the
 // machine and the versions of other programs. A page that quotes a table quotes it, too.
 func Origin(ctx context.Context, programs ...string) (string, error) {
-	command := append([]string{"./" + filepath.Base(os.Args[0])}, os.Args[1:]...)
+	command := "./" + filepath.Base(os.Args[0])
+	for _, word := range os.Args[1:] {
+		if word == "" || strings.ContainsRune(word, ' ') {
+			word = "'" + word + "'"
+		}
+		command += " " + word
+	}
 	commit, err := printed(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	if err != nil {
 		commit = "unknown"
 	}
 	text := fmt.Sprintf("`cd bench && go run %s`, %s, commit %s, load average %s; Linux %s, %d × %s, %d MiB, %s",
-		strings.Join(command, " "), time.Now().UTC().Format("2006-01-02 15:04 UTC"), commit, LoadAverage(),
+		command, time.Now().UTC().Format("2006-01-02 15:04 UTC"), commit, LoadAverage(),
 		strings.TrimSpace(read("/proc/sys/kernel/osrelease")), runtime.NumCPU(), line("/proc/cpuinfo", "model name"),
 		KiB("/proc/meminfo", "MemTotal")/1024, runtime.Version())
 	for _, program := range programs {
