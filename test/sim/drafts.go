@@ -40,8 +40,7 @@ func (f form) of(objects []dataplane.Object) []dataplane.Object {
 // table, which differ in few of them. It is for the node's facts of one time.
 type drafts struct {
 	facts  *service.NodeFacts
-	node   service.PerFamily[[]dataplane.Object]
-	found  map[serviceOf]*[]draft
+	of     map[serviceOf][]draft
 	layers map[layerOf]layer
 	// rendered counts the Services that were rendered.
 	rendered int
@@ -54,7 +53,7 @@ type serviceOf struct {
 
 // draft is what one Service wants in one state.
 type draft struct {
-	of       served
+	served   served
 	fragment *dataplane.Fragment
 }
 
@@ -70,43 +69,31 @@ type layer struct {
 	own []nftmodel.Item
 }
 
-// drafted forgets what depends on former facts of the node.
+// drafted returns the drafts that hold for the node's facts of today.
 func (w *world) drafted() *drafts {
 	if now := w.cluster.facts(); w.drafts == nil || !w.drafts.facts.Equal(now) {
-		w.drafts = &drafts{facts: now, found: map[serviceOf]*[]draft{}, layers: map[layerOf]layer{}, rendered: w.drafts.count()}
+		w.drafts = &drafts{facts: now, of: map[serviceOf][]draft{}, layers: map[layerOf]layer{}}
 	}
 	return w.drafts
 }
 
-func (d *drafts) count() int {
-	if d == nil {
-		return 0
-	}
-	return d.rendered
-}
-
 // fragment returns what a Service wants.
 func (w *world) fragment(family service.Family, s served) *dataplane.Fragment {
-	d := w.drafted()
-	known := d.found[serviceOf{family, s.n}]
-	if known == nil {
-		known = &[]draft{}
-		d.found[serviceOf{family, s.n}] = known
-	}
-	for _, draft := range slices.Backward(*known) {
-		if draft.of.equal(s) {
-			return draft.fragment
+	d, of := w.drafted(), serviceOf{family, s.n}
+	for _, known := range slices.Backward(d.of[of]) {
+		if known.served.equal(s) {
+			return known.fragment
 		}
 	}
 	d.rendered++
 	render := nftrender.NewRenderer(family, w.settings.options)
 	f := dataplane.NewFragment(keyOf(s.n), render.Service(context.Background(), &s.view, s.state.facts))
-	*known = append(*known, draft{s, f})
+	d.of[of] = append(d.of[of], draft{s, f})
 	return f
 }
 
-// layer returns what the node and a Service want in a form.
-func (w *world) layer(family service.Family, f *dataplane.Fragment, as form) (layer, error) {
+// layer returns what the node and a Service want in a form. Without a fragment it is the node alone.
+func (w *world) layer(family service.Family, f *dataplane.Fragment, as form) (made layer, err error) {
 	d, id := w.drafted(), layerOf{family, 0, as}
 	if f != nil {
 		id.digest = f.Digest
@@ -114,24 +101,20 @@ func (w *world) layer(family service.Family, f *dataplane.Fragment, as form) (la
 	if known, is := d.layers[id]; is {
 		return known, nil
 	}
-	claims := newClaims(w.nodeObjects(family))
+	claims, node := newClaims(w.nodeObjects(family)), layer{}
 	if f != nil {
 		claims.add(f.Key, f.Objects)
+		node, err = w.layer(family, nil, as)
 	}
-	var made layer
-	var err error
-	if made.all, err = claims.items(family, as); err != nil {
+	if err == nil {
+		made.all, err = claims.items(family, as)
+	}
+	if err != nil {
 		return layer{}, err
 	}
-	if f != nil {
-		node, err := w.layer(family, nil, as)
-		if err != nil {
-			return layer{}, err
-		}
-		for name, body := range made.all {
-			if _, is := node.all[name]; !is {
-				made.own = append(made.own, nftmodel.Item{Name: name, Body: body})
-			}
+	for name, body := range made.all {
+		if _, is := node.all[name]; !is {
+			made.own = append(made.own, nftmodel.Item{Name: name, Body: body})
 		}
 	}
 	d.layers[id] = made
