@@ -123,20 +123,31 @@ func (r *runner) play(ctx context.Context, c campaign, dir, overlay string, f *f
 // suffer runs test/campaign, which builds the program with the defect by itself. It ends with an
 // error if the kernel rejected nothing, or if others lost a connection.
 func (r *runner) suffer(ctx context.Context, c campaign, f *finding) error {
-	words := []string{"run", "./test/campaign", "-duration", "20s", "-services", "40", "-live", "10", "-patience", "1m", "-mode", c.pkg}
+	builds := filepath.Join(r.clean, "builds")
+	campaign := func(words ...string) (string, error) {
+		printed, err := exec.CommandContext(ctx, "go", append([]string{"run", "./test/campaign", "-builds", builds}, words...)...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s: %w\n%s", c.name, err, printed)
+		}
+		return string(printed), err
+	}
+	if _, missing := os.Stat(builds); missing != nil {
+		if _, err := campaign("-prepare"); err != nil {
+			return err
+		}
+	}
+	words := []string{"-duration", "20s", "-services", "40", "-live", "10", "-patience", "1m", "-mode", c.pkg}
 	if c.pkg == "iptables" {
 		words = append(words, "-variant", "nft")
 	}
 	began := time.Now()
-	printed, err := exec.CommandContext(ctx, "go", words...).CombinedOutput()
-	if f.took += time.Since(began); err != nil {
-		return fmt.Errorf("%s: %w\n%s", c.name, err, printed)
-	}
+	printed, err := campaign(words...)
+	f.took += time.Since(began)
 	f.where, f.what = "", ""
-	for line := range strings.Lines(string(printed)) {
+	for line := range strings.Lines(printed) {
 		if strings.Contains(line, "had the Service rejected") {
 			f.where, f.what = "its end", strings.TrimSpace(line)
 		}
 	}
-	return nil
+	return err
 }

@@ -158,6 +158,7 @@ func TestDyingAmidABatch(t *testing.T) {
 		i := newInterrupter(p, family, interruption{strike: func(*interrupter) {
 			// Nothing more of it reaches the kernel.
 			old.domains[family].sockets.set(func() error { close(died); <-buried; return errTime })
+			old.domains[1-family].sockets.set(func() error { <-buried; return errTime })
 			old.halt()
 		}})
 		p.setPods(pair, pair.second()...)
