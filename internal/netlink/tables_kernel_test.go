@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestTheWholeFilterFits: Linux before 6.7 grants 20 KiB, for the machine and not for a
 // namespace.
 func TestTheWholeFilterFits(t *testing.T) {
+	testenv.NeedsRoot(t)
 	node, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)

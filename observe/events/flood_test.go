@@ -61,7 +61,7 @@ func TestEventsDoNotDelayWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The list did not wait for the other events, which come at the rate of the limiter.
-	if most := int64(burst + 5); posted.Load() > most {
+	if most := int64(burst + shareMax/2); posted.Load() > most {
 		t.Errorf("%d events were sent before a list of Services, want at most %d", posted.Load(), most)
 	}
 	if least := uint64(floodServices - burst - shareMax - 5); r.Dropped() < least {

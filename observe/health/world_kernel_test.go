@@ -34,6 +34,7 @@ const patience = testenv.Patience
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	testenv.NeedsRoot(t)
 	node, err := netns.New("node")
 	must(t, err)
 	t.Cleanup(func() {

@@ -17,10 +17,12 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelSpansOfAChange: a proxy writes a change to the rules of a namespace, and a receiver gets its spans.
 func TestKernelSpansOfAChange(t *testing.T) {
+	testenv.NeedsRoot(t)
 	node, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)

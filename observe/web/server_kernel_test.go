@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelWhereTheServerListens: the unspecified address of either family accepts connections of
 // both, any other address only its own; and the server listens inside its namespace only.
 func TestKernelWhereTheServerListens(t *testing.T) {
+	testenv.NeedsRoot(t)
 	const own4, own6 = "192.0.2.10", "2001:db8::10"
 	node, err := netns.New("node")
 	if err != nil {

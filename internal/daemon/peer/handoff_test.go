@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // playPassing plays a role of the tests below: it connects over and over ("knock KIND NAME") or many
@@ -207,6 +208,7 @@ func TestKernelStrangersDoNotWait(t *testing.T) {
 // TestKernelRootWithoutCapabilitiesIsAStranger: root in a container of the host's network namespace
 // cannot change rules, and keeps no proxy from serving.
 func TestKernelRootWithoutCapabilitiesIsAStranger(t *testing.T) {
+	testenv.NeedsRoot(t)
 	name := unique(t)
 	other := start(t, nil, "powerless hold "+name)
 	holder, err := newLock(name).Try()
@@ -218,6 +220,7 @@ func TestKernelRootWithoutCapabilitiesIsAStranger(t *testing.T) {
 // TestKernelAListenerWithoutItsProcess: whoever holds the socket of a process that has ended is not
 // that process. A proxy that ends looks the same for a moment, and is not taken for a stranger.
 func TestKernelAListenerWithoutItsProcess(t *testing.T) {
+	testenv.NeedsRoot(t)
 	name, file := unique(t), filepath.Join(t.TempDir(), "heir")
 	former := start(t, nil, "bequeath "+name+" "+file)
 	text, err := os.ReadFile(file)

@@ -337,6 +337,7 @@ func TestKernelTurnsDoNotOverlap(t *testing.T) {
 
 // TestKernelAHolderOfAnotherContainer has no process ID here, and is named by its answer.
 func TestKernelAHolderOfAnotherContainer(t *testing.T) {
+	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")
 	asks := exec.Command(os.Args[0])

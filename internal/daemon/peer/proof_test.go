@@ -134,6 +134,7 @@ func result(t *testing.T, inside *netns.Namespace, part string) (text string) {
 // TestKernelRootWithoutCapabilitiesInAnotherContainer: it holds the lock, and keeps no proxy from
 // serving, whether it speaks the protocol, is silent, or does not even listen.
 func TestKernelRootWithoutCapabilitiesInAnotherContainer(t *testing.T) {
+	testenv.NeedsRoot(t)
 	for _, part := range []string{"hold", "mute", "bind"} {
 		t.Run(part, func(t *testing.T) {
 			name := unique(t)
@@ -147,6 +148,7 @@ func TestKernelRootWithoutCapabilitiesInAnotherContainer(t *testing.T) {
 
 // TestKernelAProxyOfAnotherContainerIsNoStranger, although its process ID is not visible.
 func TestKernelAProxyOfAnotherContainerIsNoStranger(t *testing.T) {
+	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "hold "+name)
 	if got := result(t, nil, "judge "+name); got != "stranger false pid 0 <nil>\n" {

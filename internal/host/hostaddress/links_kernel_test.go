@@ -9,10 +9,12 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelWatchLinks: devices come, are renamed and go; loopback and members of a bridge are left out.
 func TestKernelWatchLinks(t *testing.T) {
+	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())
 	if err != nil {
 		t.Fatal(err)

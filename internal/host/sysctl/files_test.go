@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // newRoot creates a folder with the kernel's files.
@@ -87,6 +89,7 @@ func TestEnsureSaysWhatToDo(t *testing.T) {
 
 // TestAPlanSaysWhatThisProcessMayNotChange, and is no failure: nothing is written.
 func TestAPlanSaysWhatThisProcessMayNotChange(t *testing.T) {
+	testenv.NeedsRoot(t)
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	path := f.at(entry{path: procSys + routeLocalnet})
 	text, err := os.ReadFile(path)

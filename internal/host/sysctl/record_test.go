@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 const established = netfilter + "nf_conntrack_tcp_timeout_established"
@@ -307,9 +309,7 @@ func TestRestoreWithoutARecord(t *testing.T) {
 
 // A proxy that is not root can go on with what root has recorded in its directory.
 func TestARecordBelongsToTheOwnerOfItsDirectory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root")
-	}
+	testenv.NeedsRoot(t)
 	const user = 65532
 	r := newRecord(t)
 	if err := errors.Join(os.Mkdir(r.dir, 0o700), os.Chown(r.dir, user, user)); err != nil {
