@@ -19,13 +19,13 @@ import (
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	for _, c := range iptablestest.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			onKernels(t, func(k *kernelTest) {
+			onFamilies(t, service.Families[:], func(k *kernelTest) {
 				k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Render(c, k.family)))
 			})
 		})
 	}
 	t.Run("trees", func(t *testing.T) {
-		onKernels(t, func(k *kernelTest) { k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Trees(k.family))) })
+		onFamilies(t, service.Families[:], func(k *kernelTest) { k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Trees(k.family))) })
 	})
 }
 
@@ -87,13 +87,11 @@ func TestKernelPrintsAddresses(t *testing.T) {
 		}
 		endpoints = append(endpoints, "-p tcp -j DNAT --to-destination ["+string(rules.AppendAddr(nil, addr))+"]:80")
 	}
-	onKernels(t, func(k *kernelTest) {
-		if k.family == service.IPv6 {
-			k.expectPrinted([]dataplane.Object{
-				render.FixedChain(render.NAT, "KUBE-SVC-A", nil, sources...),
-				render.FixedChain(render.NAT, "KUBE-SVC-B", nil, endpoints...),
-			})
-		}
+	onFamilies(t, []service.Family{service.IPv6}, func(k *kernelTest) {
+		k.expectPrinted([]dataplane.Object{
+			render.FixedChain(render.NAT, "KUBE-SVC-A", nil, sources...),
+			render.FixedChain(render.NAT, "KUBE-SVC-B", nil, endpoints...),
+		})
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // connections is how many connections the counters are compared with, for each variant and family. 1,000,000 take
@@ -141,13 +142,7 @@ func (c *counted) restart() {
 		_ = c.node.Do(func() error { return c.writer.Watch(watching, func(dataplane.ForeignProcess) {}) })
 	})
 	c.endings = append(c.endings, func() { stop(); watch.Wait() })
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := c.read(); err == nil {
-			break
-		} else if time.Now().After(end) {
-			c.Fatal(err)
-		}
-	}
+	testenv.Eventually(c, "the watch works", func() bool { _, err := c.read(); return err == nil })
 	c.audit()
 }
 
@@ -444,8 +439,8 @@ func (c *counted) lost(opened int) uint64 {
 // TestCountersTellTheTruth: clients that know what they did and servers that count agree with the counters of rules,
 // while endpoints and policies are replaced, another process deletes rules, and the writer is another one.
 func TestCountersTellTheTruth(t *testing.T) {
-	for _, variant := range []kernel.Variant{kernel.NFT, kernel.Legacy} {
-		for _, family := range service.Families {
+	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
+		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) {
 				c := newCounted(t, variant, family)
 				t.Cleanup(c.stop)
@@ -480,7 +475,7 @@ func (c *counted) endpoints(r traffic.Reading) {
 	for pair, counts := range r.Endpoints {
 		got[pair.Endpoint] += counts.Connections
 	}
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
 		wrong := ""
 		for at, count := range c.servers {
 			if n := count.Load(); got[at] != n {
