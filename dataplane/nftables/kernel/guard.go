@@ -176,7 +176,7 @@ func (g *Guard) commit(e *emitter) error {
 	return nil
 }
 
-// Read returns all elements; none if the table is missing or does not have our rules.
+// Read returns all elements, some of them twice if the kernel was making room for them; none if the table is missing or does not have our rules.
 func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) {
 	r := &reader{d: g.d, socket: g.socket}
 	g.intact = false
