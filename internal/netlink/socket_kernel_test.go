@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 const family = unix.NFPROTO_IPV4
@@ -230,7 +230,7 @@ func TestKernelListen(t *testing.T) {
 			t.Fatalf("rejected %v, error %v", rejections, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	var names []string
 	err := others.Run(ctx, func(n Netfilter) {
 		if _, command, ends := Generation(n); ends {
