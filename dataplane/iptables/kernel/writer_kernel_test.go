@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -323,7 +323,7 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 // a namespace of its own.
 func TestKernelTextAndWriterAgree(t *testing.T) {
 	onFamilies(t, service.Families[:], func(k *kernelTest) {
-		objects := iptablestest.WholeNode(k.family, iptablestest.Trees(k.family))
+		objects := rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family))
 		text, err := Text(objects)
 		if err != nil {
 			k.Fatal(err)
