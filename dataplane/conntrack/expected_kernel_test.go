@@ -11,7 +11,7 @@ import (
 func TestKernelFlowsOfAViewThatIsNotProgrammedYet(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.stop()
-		w.gather = time.Second // for what follows to come before the sweep
+		w.gather = 200 * time.Millisecond // for what follows to come before the sweep
 		w.start()
 		w.write(w.view(w.a))
 		w.cleaner.Programmed(context.Background(), w.family, w.view(w.a))

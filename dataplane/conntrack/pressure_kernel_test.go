@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // levels records the levels that a Traffic reports.
@@ -32,7 +33,7 @@ func (l *levels) add(p Pressure) {
 // await returns the first report of a level.
 func (l *levels) await(t *testing.T, level Level) Pressure {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < testenv.Patience; time.Sleep(10 * time.Millisecond) {
 		l.mu.Lock()
 		at := slices.IndexFunc(l.all, func(p Pressure) bool { return p.Level == level })
 		if at >= 0 {
@@ -89,7 +90,7 @@ func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 		}
 	}
 	p := watch.Pressure()
-	for began := time.Now(); p.Dropped < uint64(failed) && time.Since(began) < 30*time.Second; p = watch.Pressure() {
+	for began := time.Now(); p.Dropped < uint64(failed) && time.Since(began) < testenv.Patience; p = watch.Pressure() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if failed < 100 || p.Dropped < 100 || p.Drops == 0 || p.LastDrop.Before(full.At) || p.Level != Full || p.Entries < p.Limit {

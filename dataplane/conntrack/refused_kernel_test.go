@@ -100,7 +100,7 @@ func TestKernelSourceRangesEndWhatNobodyAnswers(t *testing.T) {
 func (w *world) connect(from *netns.Namespace, to netip.Addr, port uint16) <-chan error {
 	w.Helper()
 	ended := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(w.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	w.Cleanup(cancel)
 	at := netip.AddrPortFrom(to, port)
 	go func() {

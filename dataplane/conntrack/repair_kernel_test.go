@@ -188,23 +188,3 @@ func TestKernelStartThatFoundRulesMissing(t *testing.T) {
 		p.goesOn("a", "after the start")
 	})
 }
-
-// TestKernelLastEndpointStops: the flows of a Service are deleted when its last endpoint stops serving,
-// node ports included. Its clients are refused, and reach the next endpoint from the same sockets.
-func TestKernelLastEndpointStops(t *testing.T) {
-	eachFamily(t, func(w *world) {
-		w.serve(w.view(w.a))
-		p, outside := w.dial(w.clusterIP, servicePort), w.dial(w.plan.node.Addr(), nodePort)
-		p.expect("a", "one endpoint")
-		outside.expect("a", "one endpoint")
-		w.expectDeleted(w.serve(w.view(w.b)), 2, "another endpoint")
-		p.expect("b", "another endpoint")
-		outside.expect("b", "another endpoint")
-		w.expectDeleted(w.serve(w.view()), 2, "scaled to zero")
-		p.expect(refused, "at zero")
-		outside.expect(refused, "at zero")
-		w.serve(w.view(w.c))
-		p.expect("c", "back at one")
-		outside.expect("c", "back at one")
-	})
-}

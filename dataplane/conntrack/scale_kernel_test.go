@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // crowd is the number of flows in the tests of size. By default the kernel lets each
@@ -96,16 +97,17 @@ func heapPeak(run func()) (peak uint64) {
 
 // TestKernelMemoryIsBounded sweeps many flows: it deletes none, then half, then the rest.
 func TestKernelMemoryIsBounded(t *testing.T) {
-	for _, c := range []struct {
+	type variant struct {
 		name       string
 		family     service.Family
 		filterless bool
 		flows      int
-	}{
-		{"IPv4", service.IPv4, false, crowd},
-		{"IPv6", service.IPv6, false, crowd / 4},
-		{"as on an old kernel", service.IPv4, true, crowd / 4},
-	} {
+	}
+	for _, c := range testenv.Variants(
+		variant{"IPv4", service.IPv4, false, crowd},
+		variant{"IPv6", service.IPv6, false, crowd / 4},
+		variant{"as on an old kernel", service.IPv4, true, crowd / 4},
+	) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newCrowded(t, c.family, c.flows)
 			w.filterless = c.filterless

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelBytesOfConnections: the totals are exactly what the kernel has counted of real packets.
@@ -49,7 +50,7 @@ func TestKernelBytesOfConnections(t *testing.T) {
 	}
 	err := node.Do(func() error {
 		list, _, err := Connections(t.Context(), service.UDP, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 3000), at("10.96.0.10:53"), 5)
-		if len(list) != 1 || !list[0].Accounted || list[0].Carried.PacketsIn != 7 || list[0].Carried.BytesIn != 7*bytes || time.Since(list[0].Began) > time.Minute {
+		if len(list) != 1 || !list[0].Accounted || list[0].Carried.PacketsIn != 7 || list[0].Carried.BytesIn != 7*bytes || time.Since(list[0].Began) > testenv.Patience {
 			t.Errorf("%+v", list)
 		}
 		return err
@@ -80,7 +81,7 @@ func fresh(t *testing.T, watch *Traffic) *traffic.Flows {
 		if f.Began.After(began) {
 			return f
 		}
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > testenv.Patience {
 			t.Fatalf("flows of %v", f.Began)
 		}
 		time.Sleep(time.Millisecond)
@@ -99,7 +100,7 @@ func TestFlowsEndWithTheirContext(t *testing.T) {
 // TestReadingsTakeAFiftiethOfTheTime, and never begin earlier for a question.
 func TestReadingsTakeAFiftiethOfTheTime(t *testing.T) {
 	node := newTracking(t)
-	inject(t, node, service.IPv4, crowdOf(5_000))
+	inject(t, node, service.IPv4, crowdOf(500))
 	watch := startTraffic(t, TrafficConfig{Ports: dnsPorts, Inside: node.Do})
 	first, err := watch.Flows(t.Context(), 0)
 	if err != nil {
@@ -109,8 +110,7 @@ func TestReadingsTakeAFiftiethOfTheTime(t *testing.T) {
 		t.Errorf("read again immediately; %v", err)
 	}
 	next := fresh(t, watch)
-	if took, pause := first.Ended.Sub(first.Began), next.Began.Sub(first.Ended); pause < 40*took || next.Entries != 5_000 {
+	if took, pause := first.Ended.Sub(first.Began), next.Began.Sub(first.Ended); pause < 40*took || next.Entries != 500 {
 		t.Errorf("a reading of %v was followed by another one after %v", took, pause)
 	}
-	t.Logf("5,000 entries take %v", next.Ended.Sub(next.Began))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // world is a node with real rules between a client and endpoints:
@@ -80,7 +81,7 @@ const (
 	endpointPort = 5353
 	nodePort     = 30053
 	// patience bounds the wait for what should come soon.
-	patience = 5 * time.Second
+	patience = testenv.Patience
 	// hush is how long a silence must last.
 	hush = 300 * time.Millisecond
 )
@@ -90,9 +91,9 @@ var dns = service.Key{Namespace: "ns1", Name: "dns"}
 func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// eachFamily runs a test for each family.
+// eachFamily runs a test of logic that is the same for both families, in make test for IPv4.
 func eachFamily(t *testing.T, test func(*world)) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family)) })
 	}
 }

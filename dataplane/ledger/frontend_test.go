@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // names is the naming of the objects in these tests. The names of those in frontendContainers begin
@@ -197,7 +198,11 @@ func TestAHeldServiceGivesWay(t *testing.T) {
 // TestFrontendsQuick: after any history, each frontend has exactly what one Service wants there, and
 // its owner has it if it wants anything.
 func TestFrontendsQuick(t *testing.T) {
-	for seed := range uint64(400) {
+	seeds := uint64(100)
+	if testenv.All() {
+		seeds = 1000
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 7))
 		has := owners{}
 		for x := range 2 {

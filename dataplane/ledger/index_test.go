@@ -27,7 +27,7 @@ func TestIndexAgainstAMap(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		x := index{hash: hash}
 		model := map[dataplane.ID]*entry{}
-		for step := range 40000 {
+		for step := range 10000 {
 			id := dataplane.ID{Container: strconv.Itoa(random.IntN(5)), Name: strconv.Itoa(random.IntN(names))}
 			switch e := model[id]; random.IntN(4) {
 			case 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -226,7 +227,7 @@ func TestAnObsoleteFragmentIsFreed(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-freed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(testenv.Patience):
 			t.Fatalf("%d of %d obsolete fragments are still in memory", wanted, objects-1)
 		}
 	}

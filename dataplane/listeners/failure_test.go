@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // rejection is an error of a listener on localhost.
@@ -83,11 +84,7 @@ s.bind((address, 30080))
 if kind == "tcp": s.listen()
 print("ready", flush=True)
 time.sleep(600)`
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer node.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	node, python := netnstest.New(t, "node"), testenv.NeedsTool(t, "python3", "python3")
 	for _, c := range []struct {
 		protocol                service.Protocol
 		family, address, wanted string
@@ -108,7 +105,7 @@ time.sleep(600)`
 		if text := look(); text != "" {
 			t.Errorf("%s: nobody has it, and it says %q", p, text)
 		}
-		cmd := exec.Command("python3", "-c", program, c.protocol.String(), c.family, c.address)
+		cmd := exec.Command(python, "-c", program, c.protocol.String(), c.family, c.address)
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = node.Start(cmd)

@@ -237,7 +237,7 @@ func (c *cluster) translate() {
 // expectUnanswered asks for a while, and fails unless that ends with the wanted error.
 func (c *cluster) expectUnanswered(network string, want error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(c.Context(), 200*time.Millisecond)
 	defer cancel()
 	answer, err := c.node.Ask(ctx, network, c.listen(nodePort))
 	// A connection attempt ends with the context's error or the socket's.

@@ -128,7 +128,7 @@ func (w *world) expectReset(port uint16, when string) {
 }
 
 func TestKernelTCPFailuresAreResets(t *testing.T) {
-	eachFamily(t, localport.Config{DialTimeout: 50 * time.Millisecond}, func(w *world) {
+	eachFamily(t, localport.Config{DialTimeout: 500 * time.Millisecond}, func(w *world) {
 		o := w.forward(service.TCP)
 		w.expectReset(nodePort, "the target refuses")
 

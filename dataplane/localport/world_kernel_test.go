@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
@@ -43,9 +44,9 @@ const nodePort = 30080
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// eachFamily runs a test in a world of each family.
+// eachFamily runs a test of logic that is the same for both families, in make test for IPv4.
 func eachFamily(t *testing.T, config localport.Config, test func(*world)) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family, config)) })
 	}
 }
@@ -209,15 +210,11 @@ func (w *world) expectRefused(network string, port uint16) {
 // await waits until a condition holds.
 func (w *world) await(what string, is func() bool) {
 	w.Helper()
-	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
-			w.Fatalf("%s: not within %v; %+v", what, patience, w.writer.Stats())
-		}
-	}
+	testenv.Eventually(w, what, is)
 }
 
-// patience is how long a test waits for something that normally takes milliseconds.
-const patience = 10 * time.Second
+// patience bounds every wait.
+const patience = testenv.Patience
 
 func check(t testing.TB, err error) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestActiveSessionsMakeNoRoom as long as there are idle ones, even if they are the oldest.
@@ -24,7 +25,7 @@ func TestActiveSessionsMakeNoRoom(t *testing.T) {
 	var clients []net.Conn
 	ask := func(c net.Conn) {
 		t.Helper()
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(testenv.Patience))
 		if _, err := c.Write([]byte("?")); err != nil {
 			t.Fatal(err)
 		}
@@ -45,16 +46,39 @@ func TestActiveSessionsMakeNoRoom(t *testing.T) {
 		}
 	}
 	open(sessions)
-	time.Sleep(touchEvery + 100*time.Millisecond)
+	table := &l.server.(*udpServer).sessions
+	for _, c := range clients {
+		table.get(c.LocalAddr().(*net.UDPAddr).AddrPort()).moved.Add(-int64(touchEvery))
+	}
 	for _, c := range clients[:active] {
 		ask(c)
 	}
 	open(sessions - active)
-	table := &l.server.(*udpServer).sessions
 	for i, c := range clients {
 		has := table.get(c.LocalAddr().(*net.UDPAddr).AddrPort()) != nil
 		if idle := i >= active && i < sessions; has == idle {
 			t.Errorf("client %d of %d has a session: %v, want %v", i, len(clients), has, !idle)
+		}
+	}
+}
+
+// TestExpiry of a session as of a flow of conntrack: one that was answered lives longer, but only once it is two seconds
+// old.
+func TestExpiry(t *testing.T) {
+	began := time.Now()
+	for _, c := range []struct {
+		replied bool
+		active  time.Duration
+		want    time.Duration
+	}{
+		{false, 0, 30 * time.Second}, {true, 2 * time.Second, 32 * time.Second}, {false, time.Minute, 90 * time.Second},
+		{true, 2*time.Second + 1, 122*time.Second + 1}, {true, time.Minute, 3 * time.Minute},
+	} {
+		s := &session{server: &udpServer{Relay: New(Config{}), began: began}, Connection: Connection{Began: began}}
+		s.replied.Store(c.replied)
+		s.active.Store(int64(c.active))
+		if got := s.expiry().Sub(began); got != c.want {
+			t.Errorf("replied %t, last active after %v: expires after %v, want %v", c.replied, c.active, got, c.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestASuccessorTakesSocketsOver: a client that connects while nobody accepts is served once the
@@ -106,7 +107,7 @@ func echo(t *testing.T, name string) netip.AddrPort {
 
 func ask(t *testing.T, c net.Conn, want string) {
 	t.Helper()
-	check(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	check(t, c.SetDeadline(time.Now().Add(testenv.Patience)))
 	_, err := c.Write([]byte("?"))
 	check(t, err)
 	b := make([]byte, 16)

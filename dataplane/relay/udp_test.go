@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestDatagramsAreNotLostToASessionThatEnds between look-up and use: a new session sends them.
@@ -30,7 +31,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	}
 	s.sessions.put(ending)
 	s.pass(client, []byte("hello"))
-	if err := received.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := received.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 16)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // bounded is a world with bounds, as a rule of 8 connections and 8 sessions, 2 of each for one
@@ -24,7 +25,7 @@ type bounded struct {
 }
 
 func eachBounded(t *testing.T, protocol service.Protocol, bounds userspace.Bounds, test func(w *bounded)) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := &bounded{said: make(chan userspace.Full, 100)}
 			bounds.Full = func(f userspace.Full) { w.said <- f }
@@ -204,7 +205,7 @@ func TestKernelClientsAreBounded(t *testing.T) {
 // TestKernelListenersAreBounded: a Service beyond the bound is refused alone, and served once there
 // is room.
 func TestKernelListenersAreBounded(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 1})})
 			w.backend(0)
@@ -228,7 +229,7 @@ func TestKernelListenersAreBounded(t *testing.T) {
 // TestKernelListenersOfAServiceAreBounded: one Service does not have all of them, and one that takes
 // a listener over has it from then on.
 func TestKernelListenersOfAServiceAreBounded(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 8})})
 			w.backend(0)

@@ -8,13 +8,14 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 var errForbidden = errors.New("forbidden")
 
 // TestKernelForbiddenEndpointsAreNotDialed: they count as failed, and another endpoint is tried.
 func TestKernelForbiddenEndpointsAreNotDialed(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			denied := make(chan *relay.DeniedError, 100)
 			forbidden := addresses[family].endpoints[0]

@@ -13,11 +13,12 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// eachGuarded runs a test in a world of each family whose writers have a guard.
+// eachGuarded runs a test in worlds whose writers have a guard.
 func eachGuarded(t *testing.T, test func(*world)) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{})
 			w.guarded = true

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // readHeader decodes a header of the PROXY protocol, version 2, as its section 2.2 describes it.
@@ -88,7 +89,7 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 
 // TestKernelDone: a watch is told of each connection that ends, and of each client that is refused.
 func TestKernelDone(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			var mu sync.Mutex
 			var all []userspace.Done

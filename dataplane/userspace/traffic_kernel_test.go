@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 var (
@@ -63,7 +64,7 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 
 // TestKernelRefusalsAreCounted with their reasons, and failed connects where they failed.
 func TestKernelRefusalsAreCounted(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Connections: 4, ConnectionsPerClient: 4})})
 			w.backend(0)
@@ -122,7 +123,7 @@ func TestKernelAffinityIsThatOfTheServicePort(t *testing.T) {
 // of the Service over IPv4, as the kernel has it for any local route without a preferred source, and
 // from an address of the node over IPv6. Neither is what an endpoint sees.
 func TestKernelSourceOfTheNode(t *testing.T) {
-	eachFamily(t, userspace.Config{}, func(w *world) {
+	bothFamilies(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
 		session, err := w.node.Connect(w.Context(), w.cluster(80))

@@ -21,7 +21,7 @@ var networks = map[string]service.Protocol{"tcp": service.TCP, "udp": service.UD
 // TestKernelServicesComeChangeAndGo: clients outside and on the node go round, follow the table, and
 // are refused where there is no listener.
 func TestKernelServicesComeChangeAndGo(t *testing.T) {
-	eachFamily(t, userspace.Config{}, func(w *world) {
+	bothFamilies(t, userspace.Config{}, func(w *world) {
 		for i := range 3 {
 			w.backend(i)
 		}
@@ -128,7 +128,7 @@ func TestKernelConnectionsDrain(t *testing.T) {
 			check(w, err)
 			began := time.Now()
 			w.write(change)
-			check(w, session.Echo(w.Context(), "still here"))
+			err = session.Echo(w.Context(), "still here")
 			ctx, cancel := context.WithTimeout(w.Context(), patience)
 			for err == nil {
 				err = session.Echo(ctx, "and now?")
@@ -201,7 +201,7 @@ func TestKernelTakenPortsAreRefusedAlone(t *testing.T) {
 // TestKernelRoutesAreWatchedAndReadReally: a route that another program deletes is announced, read
 // as missing and written again. Routes of others are left alone.
 func TestKernelRoutesAreWatchedAndReadReally(t *testing.T) {
-	eachFamily(t, userspace.Config{}, func(w *world) {
+	bothFamilies(t, userspace.Config{}, func(w *world) {
 		a := addresses[w.family]
 		ours, theirs := addressOf(a.cluster), netns.Single(a.other).String()
 		family := map[service.Family]string{service.IPv4: "-4", service.IPv6: "-6"}[w.family]

@@ -20,11 +20,12 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // patience bounds every wait.
-const patience = 15 * time.Second
+const patience = testenv.Patience
 
 // world is a node with a writer, and a client on another host whose default route leads to it.
 type world struct {
@@ -57,9 +58,18 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// eachFamily runs a test in a world of each family.
+// eachFamily runs a test of logic that is the same for both families, in make test for IPv4.
 func eachFamily(t *testing.T, config userspace.Config, test func(*world)) {
-	for _, family := range service.Families {
+	inFamilies(t, testenv.Variants(service.IPv4, service.IPv6), config, test)
+}
+
+// bothFamilies runs a test of what depends on the family.
+func bothFamilies(t *testing.T, config userspace.Config, test func(*world)) {
+	inFamilies(t, service.Families[:], config, test)
+}
+
+func inFamilies(t *testing.T, families []service.Family, config userspace.Config, test func(*world)) {
+	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family, config)) })
 	}
 }
@@ -241,7 +251,7 @@ func (w *world) expectRefused(network string, at netip.AddrPort) {
 // expectSilence wants no answer to a client.
 func (w *world) expectSilence(network string, at netip.AddrPort) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(w.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := w.client.Ask(ctx, network, at)
 	var timeout net.Error
@@ -253,11 +263,7 @@ func (w *world) expectSilence(network string, at netip.AddrPort) {
 // eventually waits until something holds.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	testenv.Eventually(w, what, holds)
 }
 
 // dial connects to the Service.

@@ -7,27 +7,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/testenv"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestTheWholeFilterFits: Linux before 6.7 grants 20 KiB, for the machine and not for a
 // namespace.
 func TestTheWholeFilterFits(t *testing.T) {
-	testenv.NeedsRoot(t)
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	node := netnstest.New(t, "node")
 	if err := node.Sysctl("net.core.optmem_max", "20480"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	err = node.Do(func() error {
+	err := node.Do(func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-// Package rendertest has the addresses and Services that tests of renderers share.
+// Package rendertest has the addresses, Services and cases that tests of renderers and writers share.
 package rendertest
 
 import (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Scene is one case at work: a fresh node, and a pipeline into it.
@@ -68,12 +69,8 @@ func (s *Scene) ExpectEqual(when string) {
 	}
 }
 
-// How long a client waits. An answer comes within milliseconds, or within seconds when many tests
-// run. Where silence is allowed, waiting too briefly can only hide an answer.
-const (
-	answerPatience  = 5 * time.Second
-	silencePatience = 250 * time.Millisecond
-)
+// silencePatience is how long a client waits where silence is allowed: waiting too briefly can only hide an answer.
+const silencePatience = 250 * time.Millisecond
 
 // Questions are connections to the frontends of the exposed Service.
 func (s *Scene) Questions() []Question {
@@ -91,7 +88,7 @@ func (s *Scene) Questions() []Question {
 func (s *Scene) ExpectFates(questions []Question, fates ...Fate) {
 	s.Helper()
 	for _, q := range questions {
-		q.Patience = answerPatience
+		q.Patience = testenv.Patience
 		if slices.Contains(fates, Silent) {
 			q.Patience = silencePatience
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
@@ -22,10 +23,11 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// TestWriterContract runs the cases of [writertest] for both variants.
+// TestWriterContract runs the cases of [writertest] with iptables-nft, and in make test-all for both variants and
+// families.
 func TestWriterContract(t *testing.T) {
-	for _, variant := range []kernel.Variant{kernel.Legacy, kernel.NFT} {
-		for _, family := range service.Families {
+	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
+		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) { writertest.Run(t, harness(family, variant, asItIs)) })
 		}
 	}
@@ -68,6 +70,7 @@ func harness(family service.Family, variant kernel.Variant, wrap func(kernel.Too
 		NewLayout: func() dataplane.Layout { return render.NewLayout(family) },
 		Open: func(t *testing.T, world writertest.Fixture) writertest.Node {
 			t.Helper()
+			testenv.NeedsTool(t, "iptables-nft", "iptables")
 			programs, err := kernel.NewExec(t.Context(), kernel.ExecConfig{Family: family, Variant: variant})
 			if err != nil {
 				t.Fatalf("install the Debian package iptables: %v", err)

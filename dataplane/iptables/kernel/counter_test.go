@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // TestKernelRulesCountTheSame: netlink and iptables-save show the same counters of the same rules, for all kinds of
@@ -22,7 +22,7 @@ func TestKernelRulesCountTheSame(t *testing.T) {
 			return
 		}
 		var changes []dataplane.Change
-		for _, o := range iptablestest.WholeNode(k.family, iptablestest.Trees(k.family)) {
+		for _, o := range rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family)) {
 			changes = append(changes, changeOf(service.Node, nil, &o))
 		}
 		k.write(changes...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func TestKernelPresentAndRandomFully(t *testing.T) {
@@ -28,7 +29,7 @@ func TestKernelPresentAndRandomFully(t *testing.T) {
 
 func TestKernelDetect(t *testing.T) {
 	for _, variant := range [...]Variant{Legacy, NFT} {
-		for _, family := range service.Families {
+		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 			t.Run(string(variant)+" "+family.String(), func(t *testing.T) {
 				inNamespace(t, func() { detectMark(newKernelTest(t, variant, family)) })
 			})

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // kernelTest is one run of a test against the real programs, in a network namespace and with a lock
@@ -23,11 +24,16 @@ type kernelTest struct {
 	variant Variant
 }
 
-// onKernels runs a test for each variant and family, on a thread inside a fresh namespace. It skips
-// nothing: missing programs and privileges are failures that say what to do.
+// onKernels runs a test of logic that is the same for all programs: with iptables-nft, and in make test-all with each
+// variant and family. Each runs on a thread inside a fresh namespace.
 func onKernels(t *testing.T, body func(k *kernelTest)) {
-	for _, variant := range [...]Variant{Legacy, NFT} {
-		for _, family := range service.Families {
+	onFamilies(t, testenv.Variants(service.IPv4, service.IPv6), body)
+}
+
+// onFamilies runs a test in these families. make test-all adds the legacy variant.
+func onFamilies(t *testing.T, families []service.Family, body func(k *kernelTest)) {
+	for _, variant := range testenv.Variants(NFT, Legacy) {
+		for _, family := range families {
 			t.Run(string(variant)+" "+family.String(), func(t *testing.T) {
 				inNamespace(t, func() { body(newKernelTest(t, variant, family)) })
 			})
@@ -47,6 +53,8 @@ func newKernelTest(t *testing.T, variant Variant, family service.Family) *kernel
 // inNamespace runs body on a thread inside a fresh network namespace.
 func inNamespace(t *testing.T, body func()) {
 	t.Helper()
+	testenv.NeedsRoot(t)
+	testenv.NeedsTool(t, "iptables-nft", "iptables")
 	t.Setenv(lockEnv, filepath.Join(t.TempDir(), "xtables.lock"))
 	namespace, err := netns.New(t.Name())
 	if err != nil {

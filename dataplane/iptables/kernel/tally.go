@@ -42,6 +42,8 @@ type tally struct {
 	// ports has a frontend of service ports, by render.PortOf.
 	ports map[string]service.Frontend
 	size  int
+	// most bounds what is remembered: carriedMax, or less in tests.
+	most int
 }
 
 // chainTally is what is carried of one chain.
@@ -58,7 +60,7 @@ type chainTally struct {
 const carriedMax = 300_000
 
 func newTally() *tally {
-	return &tally{chains: make(map[dataplane.ID]*chainTally), ports: make(map[string]service.Frontend)}
+	return &tally{chains: make(map[dataplane.ID]*chainTally), ports: make(map[string]service.Frontend), most: carriedMax}
 }
 
 // begin notes that the announcements of all generations after a given one will follow.
@@ -106,7 +108,7 @@ func (t *tally) commit(generation uint32, touched bool, rules []deleted) {
 			t.carry(c, at, d.packets)
 		}
 	}
-	if t.size+len(t.ports)+len(t.chains) > carriedMax {
+	if t.size+len(t.ports)+len(t.chains) > t.most {
 		t.drop()
 	}
 }

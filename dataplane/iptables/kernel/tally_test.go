@@ -80,20 +80,22 @@ func TestLegacyReadings(t *testing.T) {
 
 // TestTheTallyIsBounded: without readings, and by what exists with them.
 func TestTheTallyIsBounded(t *testing.T) {
+	const most = 3000
 	tally := newTally()
+	tally.most = most
 	tally.begin(1)
 	since := tally.since
 	var rules []deleted
-	for i := range carriedMax + 1 {
+	for i := range most + 1 {
 		at := place{endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80)}
 		rules = append(rules, deleted{countedChain, counter{at, 1}})
 	}
-	tally.commit(2, true, rules[:carriedMax/2])
-	if tally.size != carriedMax/2 || tally.since != since {
+	tally.commit(2, true, rules[:most/2])
+	if tally.size != most/2 || tally.since != since {
 		t.Errorf("%d are carried", tally.size)
 	}
 	tally.prune(2, nil, func(dataplane.ID, place) (place, bool) { return gone, true })
-	if n := tally.chains[countedChain].carried[gone]; tally.size != 1 || n != carriedMax/2 {
+	if n := tally.chains[countedChain].carried[gone]; tally.size != 1 || n != most/2 {
 		t.Errorf("%d are carried, with %d connections", tally.size, n)
 	}
 	tally.commit(3, true, rules)

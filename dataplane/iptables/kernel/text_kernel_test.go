@@ -10,22 +10,23 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // TestKernelPrintsWhatWasRendered: the tools print back byte for byte what is rendered, in both
 // variants and families, each time in a fresh network namespace.
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
-	for _, c := range iptablestest.Cases {
+	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {
-			onKernels(t, func(k *kernelTest) {
-				k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Render(c, k.family)))
+			onFamilies(t, service.Families[:], func(k *kernelTest) {
+				k.expectPrinted(rendertest.IPTablesNode(k.family, rendertest.RenderIPTables(c, k.family)))
 			})
 		})
 	}
 	t.Run("trees", func(t *testing.T) {
-		onKernels(t, func(k *kernelTest) { k.expectPrinted(iptablestest.WholeNode(k.family, iptablestest.Trees(k.family))) })
+		onFamilies(t, service.Families[:], func(k *kernelTest) {
+			k.expectPrinted(rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family)))
+		})
 	})
 }
 
@@ -53,7 +54,7 @@ func (k *kernelTest) expectPrinted(objects []dataplane.Object) {
 	}
 	for i := range objects {
 		o := &objects[i]
-		table, chain := iptablestest.PlaceOf(*o)
+		table, chain := rendertest.IPTablesPlace(*o)
 		switch s := printed[table]; {
 		case isBuiltIn(chain):
 			if !s.has(chain, o.Body) {
@@ -87,13 +88,11 @@ func TestKernelPrintsAddresses(t *testing.T) {
 		}
 		endpoints = append(endpoints, "-p tcp -j DNAT --to-destination ["+string(rules.AppendAddr(nil, addr))+"]:80")
 	}
-	onKernels(t, func(k *kernelTest) {
-		if k.family == service.IPv6 {
-			k.expectPrinted([]dataplane.Object{
-				render.FixedChain(render.NAT, "KUBE-SVC-A", nil, sources...),
-				render.FixedChain(render.NAT, "KUBE-SVC-B", nil, endpoints...),
-			})
-		}
+	onFamilies(t, []service.Family{service.IPv6}, func(k *kernelTest) {
+		k.expectPrinted([]dataplane.Object{
+			render.FixedChain(render.NAT, "KUBE-SVC-A", nil, sources...),
+			render.FixedChain(render.NAT, "KUBE-SVC-B", nil, endpoints...),
+		})
 	})
 }
 
@@ -111,8 +110,8 @@ func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
 		k.run("ip", "link", "set", "net", "up")
 		k.run("ip", version, "address", "add", own.String(), "dev", "net", "nodad") // usable at once
 		k.run("ip", version, "route", "add", everywhere, "dev", "net", "src", w.Node.String())
-		objects := iptablestest.Trees(k.family)
-		text, err := Text(iptablestest.WholeNode(k.family, objects))
+		objects := rendertest.IPTablesTrees(k.family)
+		text, err := Text(rendertest.IPTablesNode(k.family, objects))
 		if err != nil {
 			k.Fatal(err)
 		}

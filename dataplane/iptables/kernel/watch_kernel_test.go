@@ -14,14 +14,11 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// reportMax bounds the time until Watch reports a stranger's change. quiet is how long a test waits
-// to see that Watch reports nothing. Both are for machines under load.
-var (
-	reportMax = map[Variant]time.Duration{NFT: 2 * time.Second, Legacy: 4 * time.Second}
-	quiet     = map[Variant]time.Duration{NFT: 300 * time.Millisecond, Legacy: 1500 * time.Millisecond}
-)
+// quiet is how long a test waits to see that Watch reports nothing. The legacy variant looks once per second.
+var quiet = map[Variant]time.Duration{NFT: 300 * time.Millisecond, Legacy: 1500 * time.Millisecond}
 
 // watched runs the writer's watch beside a test.
 type watched struct {
@@ -61,11 +58,11 @@ func (k *kernelTest) watch() *watched {
 	k.read() // an audit comes first
 	if k.variant == NFT {
 		// The listener works once it has heard something.
-		for deadline := time.Now().Add(10 * time.Second); len(w.reports) == 0 && time.Now().Before(deadline); {
+		testenv.Eventually(k, "the listener hears something", func() bool {
 			k.stranger("nat", "-N", "KUBE-SVC-LISTENER")
 			k.stranger("nat", "-X", "KUBE-SVC-LISTENER")
-			time.Sleep(10 * time.Millisecond)
-		}
+			return len(w.reports) > 0
+		})
 		time.Sleep(quiet[NFT])
 	}
 	w.forget()
@@ -98,8 +95,8 @@ func (w *watched) expectReport(what string, stranger func()) {
 			w.Errorf("%s: by %q", what, by)
 		}
 		w.Logf("%s: reported %v after the end of the program, by %q", what, max(0, at.Sub(start)).Round(10*time.Microsecond), by)
-	case <-time.After(reportMax[w.variant]):
-		w.Errorf("%s: not reported within %v", what, reportMax[w.variant])
+	case <-time.After(testenv.Patience):
+		w.Errorf("%s: not reported within %v", what, testenv.Patience)
 	}
 	w.read() // the audit
 }
@@ -178,7 +175,7 @@ func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 // TestKernelWatchIgnoresOtherChains: changes of other chains cost nothing in the nft variant, even
 // in the same tables and built-in chains.
 func TestKernelWatchIgnoresOtherChains(t *testing.T) {
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			inNamespace(t, func() {
 				k := newKernelTest(t, NFT, family)

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // scaffold is a small rule set with everything in it: the canaries, chains that lead to one
@@ -184,7 +185,7 @@ func TestKernelReportsABatchThatLandedByHalf(t *testing.T) {
 
 func TestKernelLockHeldIsBusyAndNamesTheHolder(t *testing.T) {
 	// The nft variant has no lock.
-	for _, family := range service.Families {
+	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			inNamespace(t, func() {
 				k := newKernelTest(t, Legacy, family)
@@ -321,8 +322,8 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 // TestKernelTextAndWriterAgree loads the same objects as one text and through the writer, each into
 // a namespace of its own.
 func TestKernelTextAndWriterAgree(t *testing.T) {
-	onKernels(t, func(k *kernelTest) {
-		objects := iptablestest.WholeNode(k.family, iptablestest.Trees(k.family))
+	onFamilies(t, service.Families[:], func(k *kernelTest) {
+		objects := rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family))
 		text, err := Text(objects)
 		if err != nil {
 			k.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
@@ -55,11 +54,11 @@ func listing(objects []dataplane.Object) string {
 // TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
 // the same texts with the tools.
 func TestRenderGolden(t *testing.T) {
-	for _, c := range iptablestest.Cases {
+	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {
 			var b strings.Builder
 			for _, family := range service.Families {
-				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(iptablestest.Render(c, family)))
+				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(rendertest.RenderIPTables(c, family)))
 			}
 			rendertest.Golden(t, c.Name+".txt", b.String())
 		})

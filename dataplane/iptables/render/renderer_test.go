@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/iptablestest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
@@ -36,13 +35,13 @@ func TestRenderNothing(t *testing.T) {
 
 // Equal views render to equal objects, whatever was rendered before.
 func TestRenderIsPure(t *testing.T) {
-	for _, c := range iptablestest.Cases {
+	for _, c := range rendertest.IPTables {
 		for _, family := range service.Families {
-			first := iptablestest.Render(c, family)
+			first := rendertest.RenderIPTables(c, family)
 			renderer := newTestRenderer(family)
 			w := rendertest.WorldOf(family)
 			renderer.Service(context.Background(), w.View(w.Port()), w.Facts())
-			if again := iptablestest.Render(c, family); !reflect.DeepEqual(first, again) {
+			if again := rendertest.RenderIPTables(c, family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.Name, family)
 			}
 		}
@@ -152,7 +151,7 @@ func TestRefsAreTheJumps(t *testing.T) {
 			exists[o.ID] = true
 		}
 		for _, o := range objects {
-			table, _ := iptablestest.PlaceOf(o)
+			table, _ := rendertest.IPTablesPlace(o)
 			var jumps []dataplane.ID
 			for _, line := range render.RuleLines(&o) {
 				_, target, _ := strings.Cut(line, "-j ")
@@ -174,13 +173,13 @@ func TestRefsAreTheJumps(t *testing.T) {
 		}
 	}
 	for _, family := range service.Families {
-		for _, c := range iptablestest.Cases {
+		for _, c := range rendertest.IPTables {
 			t.Run(fmt.Sprintf("%s/%s", c.Name, family), func(t *testing.T) {
-				check(t, iptablestest.WholeNode(family, iptablestest.Render(c, family)))
+				check(t, rendertest.IPTablesNode(family, rendertest.RenderIPTables(c, family)))
 			})
 		}
 		t.Run(fmt.Sprintf("trees/%s", family), func(t *testing.T) {
-			check(t, iptablestest.WholeNode(family, iptablestest.Trees(family)))
+			check(t, rendertest.IPTablesNode(family, rendertest.IPTablesTrees(family)))
 		})
 	}
 }
@@ -194,8 +193,8 @@ func TestEveryContainerIsFilled(t *testing.T) {
 	}
 	for _, family := range service.Families {
 		seen := map[string]bool{}
-		for _, c := range iptablestest.Cases {
-			for _, o := range iptablestest.Render(c, family) {
+		for _, c := range rendertest.IPTables {
+			for _, o := range rendertest.RenderIPTables(c, family) {
 				if o.Kind != dataplane.Element {
 					continue
 				}
@@ -217,8 +216,8 @@ func TestEveryContainerIsFilled(t *testing.T) {
 // A sweep finds every rendered chain, and no chain of others.
 func TestRenderedChainsAreOurs(t *testing.T) {
 	for _, family := range service.Families {
-		for _, o := range iptablestest.WholeNode(family, iptablestest.Trees(family)) {
-			table, chain := iptablestest.PlaceOf(o)
+		for _, o := range rendertest.IPTablesNode(family, rendertest.IPTablesTrees(family)) {
+			table, chain := rendertest.IPTablesPlace(o)
 			hook := strings.Contains(o.ID.Container, "/")
 			if got := render.OwnsChain(render.Table(table), chain) || render.Shared(chain); got == hook {
 				t.Errorf("%s %s: ours %t, want %t", table, chain, got, !hook)

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/rendertest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // cluster is a node with IPVS, a pod of its own, a pod elsewhere (which answers, as
@@ -92,7 +93,11 @@ func (c *cluster) serve(p service.PortView) {
 // expect asks for a Service, and wants the backend that answers, or none.
 func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want string) netns.Answer {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Second)
+	wait := testenv.Patience
+	if want == "" {
+		wait = time.Second
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()
 	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
 	if answer.Backend != want || (err == nil) != (want != "") {
@@ -104,7 +109,7 @@ func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want
 // refused connects and expects to be refused at once.
 func (c *cluster) refused(from *netns.Namespace, to netip.Addr, port uint16) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context(), testenv.Patience)
 	defer cancel()
 	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
 	if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -226,7 +231,7 @@ func TestKernelDrainer(t *testing.T) {
 		p.Cluster = c.endpoint(0)
 		// The client comes in by the load balancer's address, the first frontend's
 		// real servers have no connection.
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
 			t.Errorf("busy before there is a connection: %t, %v", busy, err)
@@ -274,7 +279,7 @@ func TestBalancing(t *testing.T) {
 			c.load(dataplane.NewFragment(service.Node, objects).Objects)
 			second := 0
 			for range asked {
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 				answer, err := c.x.Ask(ctx, "tcp", netip.AddrPortFrom(c.ClusterIP, 80))
 				cancel()
 				c.must(err)

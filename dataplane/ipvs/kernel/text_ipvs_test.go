@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // Every rule is printed back by the tools byte for byte: both variants, both
@@ -26,13 +26,13 @@ import (
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	for _, family := range service.Families {
 		for _, variant := range []string{"legacy", "nft"} {
-			for _, c := range ipvstest.Cases {
+			for _, c := range rendertest.IPVS {
 				if !strings.HasPrefix(c.Name, "scaffold") {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", family, variant, c.Name), func(t *testing.T) {
 					k := newTestNode(t, family, variant)
-					objects := ipvstest.Render(c, family)
+					objects := rendertest.RenderIPVS(c, family)
 					k.load(objects)
 					if got, want := k.rules(), rulesOf(objects); !maps.Equal(got, want) {
 						t.Errorf("printed:\n%s\nrendered:\n%s", rulesText(got), rulesText(want))
@@ -49,8 +49,8 @@ func TestKernelPrintsEntries(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			k := newTestNode(t, family, "nft")
 			var objects []dataplane.Object
-			for _, c := range ipvstest.Cases {
-				objects = append(objects, ipvstest.Render(c, family)...)
+			for _, c := range rendertest.IPVS {
+				objects = append(objects, rendertest.RenderIPVS(c, family)...)
 			}
 			input := setInput(objects)
 			k.run(input, "ipset", "restore", "-exist")

@@ -6,18 +6,17 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // Every feature in both families. The kernel test holds the same texts against
 // the tools.
 func TestRenderGolden(t *testing.T) {
-	for _, c := range ipvstest.Cases {
+	for _, c := range rendertest.IPVS {
 		t.Run(c.Name, func(t *testing.T) {
 			var b strings.Builder
 			for _, family := range service.Families {
-				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(ipvstest.Render(c, family)))
+				fmt.Fprintf(&b, "-- %s --\n%s", family, listing(rendertest.RenderIPVS(c, family)))
 			}
 			rendertest.Golden(t, c.Name+".txt", b.String())
 		})

@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/ipvstest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
@@ -60,12 +59,12 @@ func TestServerAddressesAreNotBound(t *testing.T) {
 // Equal views render to equal objects, and what else was rendered before does not
 // matter.
 func TestRenderIsPure(t *testing.T) {
-	for _, c := range ipvstest.Cases {
+	for _, c := range rendertest.IPVS {
 		for _, family := range service.Families {
-			first := ipvstest.Render(c, family)
+			first := rendertest.RenderIPVS(c, family)
 			w := rendertest.WorldOf(family)
 			render.NewRenderer(family, render.Options{}).Service(context.Background(), w.View(w.OpenPort()), w.Facts())
-			if again := ipvstest.Render(c, family); !reflect.DeepEqual(first, again) {
+			if again := rendertest.RenderIPVS(c, family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.Name, family)
 			}
 		}
@@ -75,11 +74,11 @@ func TestRenderIsPure(t *testing.T) {
 // The scaffold holds nothing that follows from a Service: no Service changes a
 // rule.
 func TestServicesRenderNoRules(t *testing.T) {
-	for _, c := range ipvstest.Cases {
+	for _, c := range rendertest.IPVS {
 		if strings.HasPrefix(c.Name, "scaffold") {
 			continue
 		}
-		for _, o := range ipvstest.Render(c, service.IPv4) {
+		for _, o := range rendertest.RenderIPVS(c, service.IPv4) {
 			container, _, _ := strings.Cut(o.ID.Container, "/")
 			known := []string{render.ContainerAddress, render.ContainerServer, render.ContainerSet}
 			if !slices.Contains(known, container) || o.Kind != dataplane.Element {
@@ -92,8 +91,8 @@ func TestServicesRenderNoRules(t *testing.T) {
 // An object names the chains and sets that it uses, and they exist.
 func TestRefsAreWhatIsNeeded(t *testing.T) {
 	for _, family := range service.Families {
-		for _, c := range ipvstest.Cases {
-			checkRefs(t, c.Name, scaffoldOf(family), ipvstest.Render(c, family))
+		for _, c := range rendertest.IPVS {
+			checkRefs(t, c.Name, scaffoldOf(family), rendertest.RenderIPVS(c, family))
 		}
 	}
 }
@@ -270,8 +269,8 @@ func TestRenderedChainsAreOurs(t *testing.T) {
 func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}
-		for _, c := range ipvstest.Cases {
-			for _, o := range ipvstest.Render(c, family) {
+		for _, c := range rendertest.IPVS {
+			for _, o := range rendertest.RenderIPVS(c, family) {
 				set, entry := render.EntrySet(o.ID)
 				f, told := render.Naming{}.Frontend(o.ID)
 				switch {

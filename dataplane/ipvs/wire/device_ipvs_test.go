@@ -16,14 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// reactMax is how soon a change must be announced; quietFor is how long none
-// must come. The test machine is slow.
-const (
-	reactMax = 10 * time.Second
-	quietFor = 300 * time.Millisecond
-)
+// quietFor is how long no change must be announced.
+const quietFor = 300 * time.Millisecond
 
 type deviceWorld struct {
 	*testing.T
@@ -89,7 +86,7 @@ func (w *deviceWorld) noticed(after string) {
 	case <-w.changes:
 		time.Sleep(quietFor)
 		w.forget()
-	case <-time.After(reactMax):
+	case <-time.After(testenv.Patience):
 		w.Errorf("%s: not announced", after)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func TestAvailable(t *testing.T) {
@@ -237,7 +238,7 @@ func (w *serverWorld) awaitStats(f service.Frontend, addr netip.AddrPort, connec
 		n := connections
 		return s.Connections == n && s.PacketsIn >= 2*n && s.PacketsOut >= n && s.BytesIn >= 80*n && s.BytesOut >= 40*n
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
 		stats, err := w.traffic()
 		if err != nil {
 			w.Fatal(err)

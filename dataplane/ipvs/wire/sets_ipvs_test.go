@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // setWorld is a namespace with a socket in it.
@@ -287,7 +288,7 @@ func TestRulesAskSets(t *testing.T) {
 	rule := []string{"OUTPUT", "-m", "set", "--match-set", spec.Name, "dst,dst", "-j", "REJECT"}
 	w.run("", append([]string{"iptables", "-w", "-A"}, rule...)...)
 	reachable := func(port string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		conn, err := w.namespace.DialFrom(ctx, "tcp", netip.AddrPort{}, "127.0.0.9:"+port)
 		if err == nil {
@@ -307,10 +308,10 @@ func TestRulesAskSets(t *testing.T) {
 		t.Errorf("destroyed under a rule: %v", err)
 	}
 	w.run("", append([]string{"iptables", "-w", "-D"}, rule...)...)
-	deadline := time.Now().Add(20 * time.Second) // the rule lets go of the set later
-	for err = ErrInUse; errors.Is(err, ErrInUse) && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	testenv.Eventually(t, "the rule lets go of the set", func() bool {
 		err = w.Destroy(t.Context(), []string{spec.Name})[0]
-	}
+		return !errors.Is(err, ErrInUse)
+	})
 	if err != nil {
 		t.Error(err)
 	}

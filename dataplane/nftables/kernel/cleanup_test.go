@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // stepwise is a socket that calls between before each transaction but the first.
@@ -28,15 +28,7 @@ func (s *stepwise) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 // TestATableGoesInTwoSteps: first its rules, then the rest. In one step, 15 of 3.5 million first
 // packets failed while a table went 958 times and another backend served.
 func TestATableGoesInTwoSteps(t *testing.T) {
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := netnstest.New(t, "node")
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(`table ip kube-proxy {
 		chain cluster-ips-check { reject; }
@@ -53,7 +45,7 @@ func TestATableGoesInTwoSteps(t *testing.T) {
 		}
 		return string(text)
 	}
-	err = node.Do(func() error {
+	err := node.Do(func() error {
 		socket, err := wire.Open()
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"errors"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // guardWorld is a guard in a namespace of its own.
@@ -54,11 +57,18 @@ func (w *guardWorld) nft(words ...string) string {
 	return string(out)
 }
 
-// expect wants elements, in any order.
+// expect wants elements, in any order. A reading is interrupted while the kernel makes room for more of them.
 func (w *guardWorld) expect(g *kernel.Guard, want ...service.Frontend) {
 	w.Helper()
-	got, err := g.Read(w.Context())
-	w.check(err)
+	var got []service.Frontend
+	testenv.Eventually(w, "the guard is read", func() (read bool) {
+		var err error
+		if got, err = g.Read(w.Context()); !errors.Is(err, netlink.ErrInterrupted) {
+			w.check(err)
+			return true
+		}
+		return false
+	})
 	slices.SortFunc(got, service.Frontend.Compare)
 	slices.SortFunc(want, service.Frontend.Compare)
 	if !slices.Equal(got, want) {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
@@ -41,6 +42,7 @@ func (w *world) crashes(what, program string, args ...string) {
 
 // TestNFTCrashesOnEachForeignTable: nft 1.0.6 does if a newer nft has written one of them.
 func TestNFTCrashesOnEachForeignTable(t *testing.T) {
+	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]
 	version, err := exec.Command("nft", "--version").Output()
 	check(t, err)
@@ -62,6 +64,7 @@ func TestNFTCrashesOnEachForeignTable(t *testing.T) {
 // TestKernelTablesOfOtherNFTs: the writer runs no nft. With tables that two releases of nft wrote, and
 // that end one of them, it starts, writes, audits and starts again, and the tables stay as they are.
 func TestKernelTablesOfOtherNFTs(t *testing.T) {
+	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

@@ -6,13 +6,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // newOffload returns the offload of a node. It is nil on a kernel without flowtables, which the test examines then: it must
@@ -162,9 +162,5 @@ func TestOffloadBelongsToItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.Abandon()
-	for deadline := time.Now().Add(5 * time.Second); w.nft("", "list", "ruleset") != ""; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("a killed process leaves\n%s", w.nft("", "list", "ruleset"))
-		}
-	}
+	testenv.Eventually(t, "a killed process leaves nothing", func() bool { return w.nft("", "list", "ruleset") == "" })
 }

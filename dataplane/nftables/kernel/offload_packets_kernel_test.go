@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // offloadNet is a node between a client and a pod, with a Service that the pod serves.
@@ -138,11 +138,7 @@ func TestOffloadedConnectionsGoOn(t *testing.T) {
 		n.talk(s)
 		check(t, o.Close())
 		n.talk(s)
-		for deadline := time.Now().Add(5 * time.Second); n.offloaded(service.TCP) > 0; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: the connection is offloaded without a flowtable", family)
-			}
-		}
+		testenv.Eventually(t, "the connection is not offloaded without a flowtable", func() bool { return n.offloaded(service.TCP) == 0 })
 		n.talk(s)
 		o, err = kernel.NewOffload(n.node.Do)
 		check(t, err)
@@ -169,10 +165,6 @@ func (n *offloadNet) talkAfterTheDeviceVanished(o *kernel.Offload) {
 	if o.Devices() != 1 {
 		n.Errorf("%s: %d devices, want 1", n.family, o.Devices())
 	}
-	for deadline := time.Now().Add(10 * time.Second); n.offloaded(service.TCP) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			n.Fatalf("%s: a connection without a device is offloaded", n.family)
-		}
-	}
+	testenv.Eventually(n, "a connection without a device is not offloaded", func() bool { return n.offloaded(service.TCP) == 0 })
 	check(n, s.Reset())
 }

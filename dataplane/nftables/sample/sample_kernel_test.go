@@ -12,22 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestKernelSample: the first packets to the frontends are seen once, in both families, also those that rules behind drop,
 // and no later packets of an unanswered flow. The table goes with the sampler.
 func TestKernelSample(t *testing.T) {
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	node := netnstest.New(t, "node")
 	dropped := "table inet other { chain c { type filter hook output priority 0; tcp dport { 81, 30080 } drop\n}\n}"
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(dropped)
@@ -60,13 +53,13 @@ func TestKernelSample(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got []string
+	came := make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- s.Run(ctx, func(p Packet) { got = append(got, p.To.String()) }, func() { t.Error("packets were lost") })
+		done <- s.Run(ctx, func(p Packet) { came <- p.To.String() }, func() { t.Error("packets were lost") })
 	}()
-	err = node.Do(func() error {
+	err := node.Do(func() error {
 		for _, host := range hosts {
 			for _, port := range []string{"80", "81", "82", "83", "30080"} {
 				dialer := net.Dialer{Timeout: 50 * time.Millisecond}
@@ -88,11 +81,17 @@ func TestKernelSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	want := []string{"127.0.0.1:30080", "127.0.0.1:53", "127.0.0.1:80", "127.0.0.1:81", "[::1]:30080", "[::1]:53", "[::1]:80", "[::1]:81"}
+	testenv.Eventually(t, "all packets are sampled", func() bool { return len(came) >= len(want) })
+	time.Sleep(100 * time.Millisecond) // for more of them
 	cancel()
 	<-done
+	close(came)
+	var got []string
+	for to := range came {
+		got = append(got, to)
+	}
 	slices.Sort(got)
-	want := []string{"127.0.0.1:30080", "127.0.0.1:53", "127.0.0.1:80", "127.0.0.1:81", "[::1]:30080", "[::1]:53", "[::1]:80", "[::1]:81"}
 	if !slices.Equal(got, want) {
 		t.Errorf("sampled packets to %v, want %v", got, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 var flow = trace.Flow{From: netip.MustParseAddrPort("127.0.0.1:0"), To: netip.MustParseAddrPort("127.0.0.1:5000"), Protocol: service.UDP}
@@ -29,7 +30,7 @@ func check(t *testing.T, err error) {
 // record traces a flow while send runs.
 func record(t *testing.T, node *netns.Namespace, flow trace.Flow, send func()) (r *trace.Record) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), testenv.Patience)
 	defer stop()
 	var sending sync.WaitGroup
 	check(t, node.Do(func() (err error) {
@@ -125,7 +126,9 @@ func TestKernelLimits(t *testing.T) {
 	if most := 2 * (6 + 10*int(r.Duration/time.Second+1)); len(r.Packets) < 8 || len(r.Packets) > most {
 		t.Errorf("%d packets in %v, want at most %d", len(r.Packets), r.Duration, most)
 	}
-	r = record(t, node, flow, func() { datagrams(t, node, 240, 25*time.Millisecond) })
+	before := trace.SetPacketsPerSecond(200)
+	t.Cleanup(func() { trace.SetPacketsPerSecond(before) })
+	r = record(t, node, flow, func() { datagrams(t, node, 240, 3*time.Millisecond) })
 	if !r.Full || len(r.Packets) < 95 || len(r.Packets) > 130 {
 		t.Errorf("%d packets in %v, full %v", len(r.Packets), r.Duration, r.Full)
 	}

@@ -1,4 +1,4 @@
-package iptablestest
+package rendertest
 
 import (
 	"context"
@@ -9,17 +9,16 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	iptables "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// WholeNode folds elements into chains, and adds the parts of the usual scaffold that are missing
+// IPTablesNode folds elements into chains, and adds the parts of the usual scaffold that are missing
 // in the objects.
-func WholeNode(family service.Family, objects []dataplane.Object) []dataplane.Object {
-	layout := render.NewLayout(family)
+func IPTablesNode(family service.Family, objects []dataplane.Object) []dataplane.Object {
+	layout := iptables.NewLayout(family)
 	owned := map[dataplane.ID]dataplane.Object{}
-	scaffold := render.NewRenderer(family, render.Options{MasqueradeBit: 14}).Node(rendertest.WorldOf(family).Facts())
+	scaffold := iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}).Node(WorldOf(family).Facts())
 	for _, o := range append(scaffold, objects...) {
 		if o.Kind == dataplane.Element {
 			layout.Put(&o, service.Node)
@@ -33,10 +32,10 @@ func WholeNode(family service.Family, objects []dataplane.Object) []dataplane.Ob
 	return slices.Collect(maps.Values(owned))
 }
 
-// Trees fills every container, so that jumps by prefix, by protocol and by port range occur.
-func Trees(family service.Family) []dataplane.Object {
-	w := rendertest.WorldOf(family)
-	renderer, facts := render.NewRenderer(family, render.Options{MasqueradeBit: 14}), w.Facts()
+// IPTablesTrees fills every container, so that jumps by prefix, by protocol and by port range occur.
+func IPTablesTrees(family service.Family) []dataplane.Object {
+	w := WorldOf(family)
+	renderer, facts := iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w.Facts()
 	base := w.Services.Addr().As16()
 	var objects []dataplane.Object
 	for i := range 400 {
@@ -65,8 +64,8 @@ func Trees(family service.Family) []dataplane.Object {
 	return objects
 }
 
-// PlaceOf returns the table and the chain whose rules an object holds. Hooks are in "table/CHAIN".
-func PlaceOf(o dataplane.Object) (table, chain string) {
+// IPTablesPlace returns the table and the chain whose rules an object holds. Hooks are in "table/CHAIN".
+func IPTablesPlace(o dataplane.Object) (table, chain string) {
 	if table, chain, hook := strings.Cut(o.ID.Container, "/"); hook {
 		return table, chain
 	}
