@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // envNodes is the number of nodes of TestRollout and TestReleaseThatNeverWrites.
@@ -32,7 +33,7 @@ const envNodes = "SLUICE_E2E_NODES"
 type pool struct {
 	network *netns.Network
 	client  kubernetes.Interface
-	config  *harness.ConfigMap
+	config  *process.ConfigMap
 	server  *harness.APIServer
 	logs    string
 	nodes   []string
@@ -56,7 +57,7 @@ func newPool(t *testing.T, count int) *pool {
 	if count > 50 {
 		settle = 20 * time.Second // the pauses between requests follow it
 	}
-	p := &pool{config: harness.NewConfigMap(t.TempDir()), logs: t.ArtifactDir(), settle: settle, window: 2 * settle}
+	p := &pool{config: process.NewConfigMap(t.TempDir(), "config.conf"), logs: t.ArtifactDir(), settle: settle, window: 2 * settle}
 	const hub, api = "hub", "api"
 	plan := netns.Plan{Cables: []netns.Cable{
 		{Router: hub, Leaf: api, Port: api, AtRouter: netns.Prefixes("10.30.0.1/24"), AtLeaf: netns.Prefixes("10.30.0.2/24")},

@@ -1,5 +1,5 @@
-// Package process runs a program on a host of a network, above all the proxy: one process after the other, each with a
-// separate log.
+// Package process runs a program on a host of a network, above all the proxy, one process after the other, each with a
+// separate log, and mounts its configuration file ([ConfigMap]).
 package process
 
 import (

@@ -1,12 +1,12 @@
 package network
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -40,31 +40,17 @@ func (w *World) WriteConfig(lines []string) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// MountConfig writes a configuration file as the kubelet does with a ConfigMap: into a new
-// directory, to which it then points a symbolic link.
+// MountConfig writes a configuration file as the kubelet does with a ConfigMap.
 func (w *World) MountConfig(lines []string) error {
 	text, err := w.config(lines)
 	if err != nil {
 		return err
 	}
-	w.mounts++
-	mount := filepath.Join(w.options.Dir, "mount")
-	version := fmt.Sprintf("..version-%d", w.mounts)
-	file, next := filepath.Join(mount, "config.yaml"), filepath.Join(mount, "..data_tmp")
-	w.useConfig(file)
-	if err := os.MkdirAll(filepath.Join(mount, version), 0o755); err != nil {
-		return err
+	if w.mount == nil {
+		w.mount = process.NewConfigMap(filepath.Join(w.options.Dir, "mount"), "config.yaml")
 	}
-	if err := os.WriteFile(filepath.Join(mount, version, "config.yaml"), []byte(text), 0o600); err != nil {
-		return err
-	}
-	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(mount, "..data"))); err != nil {
-		return err
-	}
-	if w.mounts > 1 {
-		return nil
-	}
-	return os.Symlink("..data/config.yaml", file)
+	w.useConfig(w.mount.Path())
+	return w.mount.Set(text)
 }
 
 func (w *World) config(lines []string) (string, error) {

@@ -37,8 +37,8 @@ type World struct {
 	*process.Program
 	API     *apitest.Server
 	options Options
-	// mounts numbers configuration files.
-	mounts int
+	// mount is the mounted configuration file, or nil.
+	mount *process.ConfigMap
 	// others are the programs whose rules were loaded, loaded is all their rules after that.
 	others, loaded []string
 	// nft is the newer nft that has loaded rules, which the node's may not be able to list; "" if none has.
