@@ -24,6 +24,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // writers is how many requests are in flight when many objects are written.
@@ -39,7 +40,7 @@ type apiServer struct {
 
 	// up is held for writing while the server starts again.
 	up      sync.RWMutex
-	process *netns.Daemon
+	process *process.Daemon
 }
 
 func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string) (*apiServer, error) {
@@ -62,7 +63,7 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 
 // launch starts the process and waits until it serves.
 func (s *apiServer) launch(ctx context.Context) (err error) {
-	s.process, err = netns.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary, "--data-dir", s.dir,
+	s.process, err = process.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary, "--data-dir", s.dir,
 		"--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func (s *apiServer) launch(ctx context.Context) (err error) {
 }
 
 // restart ends the server once no change is under way, and starts it again over what it had.
-func (s *apiServer) restart(ctx context.Context, end func(*netns.Daemon) error) error {
+func (s *apiServer) restart(ctx context.Context, end func(*process.Daemon) error) error {
 	s.up.Lock()
 	defer s.up.Unlock()
 	if err := end(s.process); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // proxy is one of the programs on the node, with its defaults.
@@ -23,7 +24,7 @@ type proxy struct {
 	node      *netns.Namespace
 	dir       string
 	processes int
-	process   *netns.Daemon
+	process   *process.Daemon
 }
 
 // newProxy prepares a program. Both get the same flags.
@@ -63,7 +64,7 @@ func (p *proxy) start() (time.Time, error) {
 	p.processes++
 	began := time.Now()
 	var err error
-	p.process, err = netns.StartDaemon(p.node, filepath.Join(p.dir, fmt.Sprintf("%s-%d.log", p.program, p.processes)), p.command())
+	p.process, err = process.StartDaemon(p.node, filepath.Join(p.dir, fmt.Sprintf("%s-%d.log", p.program, p.processes)), p.command())
 	return began, err
 }
 

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // restartAPI ends the API server, in turns by SIGKILL and SIGTERM, and starts it again.
 func (s *soak) restartAPI(ctx context.Context, n int) error {
 	began := time.Now()
-	end := (*netns.Daemon).Kill
+	end := (*process.Daemon).Kill
 	if n%2 == 0 {
-		end = (*netns.Daemon).Stop
+		end = (*process.Daemon).Stop
 	}
 	if err := s.api.restart(ctx, end); err != nil {
 		return err

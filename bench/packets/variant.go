@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // The backends: a mode of both proxies, and for iptables the variant of its programs.
@@ -114,7 +114,7 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 		}
 		cmd.Env = append(os.Environ(), "PATH="+path)
 	}
-	process, err := netns.StartDaemon(r.node, filepath.Join(dir, v.name+".log"), cmd)
+	process, err := process.StartDaemon(r.node, filepath.Join(dir, v.name+".log"), cmd)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 
 // awaitApplied returns when every address of the cluster has answered to the client, the proxy says
 // that it is healthy, and kube-proxy has had the time for another sync.
-func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
+func (v variant) awaitApplied(ctx context.Context, r *room, c cluster, process *process.Daemon) error {
 	for _, f := range c.families {
 		for _, t := range c.everything(f) {
 			err := rig.Await(ctx, process, func() error {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // Main runs a command until it ends or a signal arrives, and exits with status 1 if it fails.
@@ -68,7 +69,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Await tries until there is no error. It fails if the context or the process ends first.
-func Await(ctx context.Context, process *netns.Daemon, try func() error) error {
+func Await(ctx context.Context, process *process.Daemon, try func() error) error {
 	for {
 		err := try()
 		if err == nil {

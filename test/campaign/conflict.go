@@ -22,7 +22,7 @@ type rival struct {
 }
 
 func (r *trial) rival() *rival {
-	return &rival{node: r.p.node, mode: r.mode, variant: r.variant, victim: r.c.roles().victim}
+	return &rival{node: r.p.Namespace, mode: r.mode, variant: r.variant, victim: r.c.roles().victim}
 }
 
 func (r *rival) run(input string, words ...string) ([]byte, error) {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // descriptors takes file descriptors from the proxy, in one of three ways.
@@ -33,7 +33,7 @@ func descriptors(ctx context.Context, r *trial, number int) error {
 
 // inUse returns how many descriptors the proxy has.
 func (p *proxies) inUse() (int, error) {
-	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.process.PID()))
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Process().PID()))
 	return len(all), err
 }
 
@@ -53,7 +53,7 @@ func (p *proxies) atMost(within time.Duration) (most int, err error) {
 func (p *proxies) allow(most int) (undo func() error, err error) {
 	var before unix.Rlimit
 	set := func(limit, old *unix.Rlimit) error {
-		return os.NewSyscallError("prlimit", unix.Prlimit(p.process.PID(), unix.RLIMIT_NOFILE, limit, old))
+		return os.NewSyscallError("prlimit", unix.Prlimit(p.Process().PID(), unix.RLIMIT_NOFILE, limit, old))
 	}
 	if err := set(nil, &before); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ const descriptorsMax = 256
 // manyClients starts the proxy under a limit, and opens more connections to each of its addresses.
 // Changes are applied meanwhile, and health answers afterwards.
 func (r *trial) manyClients(ctx context.Context) (err error) {
-	r.p.wrapper = []string{"sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptorsMax)}
-	defer func() { r.p.wrapper = nil }()
+	r.p.Under = []string{"sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptorsMax)}
+	defer func() { r.p.Under = nil }()
 	if err := r.restart(ctx); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (r *trial) noDescriptors(ctx context.Context) (err error) {
 		err = r.recovered(ctx, from, want, false)
 	}
 	if err == nil {
-		err = r.p.said(ctx, unix.EMFILE.Error(), r.recovery)
+		err = r.said(ctx, unix.EMFILE.Error())
 	}
 	if err := errors.Join(err, undo()); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (r *trial) crowd(ctx context.Context, each int) (clients crowd, err error) 
 	const knock = 20 * time.Millisecond
 	for _, addr := range []string{"127.0.0.1:10256", "127.0.0.1:10249"} {
 		for range each {
-			if conn, err := r.p.node.DialContext(ctx, "tcp", addr); err == nil {
+			if conn, err := r.p.Namespace.DialContext(ctx, "tcp", addr); err == nil {
 				clients = append(clients, conn)
 			}
 		}
@@ -184,7 +184,7 @@ func (r *trial) crowd(ctx context.Context, each int) (clients crowd, err error) 
 
 // restart kills and starts the proxy, and waits for its recovery.
 func (r *trial) restart(ctx context.Context) error {
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	want, from := r.c.mark(), time.Now()

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // stateDir returns the directory of the proxy's records and of its socket. During faults, it is a
@@ -40,7 +40,7 @@ func disk(ctx context.Context, r *trial, number int) error {
 	what := map[bool]string{true: "full", false: "read-only"}[full]
 	if atStart {
 		what += ", at the start"
-		if err := r.p.end((*netns.Daemon).Kill); err != nil {
+		if err := r.p.end((*process.Daemon).Kill); err != nil {
 			return err
 		}
 		// What a machine has after its boot: an empty directory.
@@ -68,7 +68,7 @@ func disk(ctx context.Context, r *trial, number int) error {
 	}
 	time.Sleep(time.Second)
 	if atStart {
-		if err := r.p.said(ctx, "cannot serve the inspection socket; retrying", r.recovery); err != nil {
+		if err := r.said(ctx, "cannot serve the inspection socket; retrying"); err != nil {
 			return errors.Join(err, heal())
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // fault is one kind of thing that goes wrong around the proxy.
@@ -111,7 +111,7 @@ func (r *row) note(format string, args ...any) {
 // play performs the kinds one after the other while endpoints change.
 func (r *trial) play(ctx context.Context, kinds []fault) (err error) {
 	if r.mode == "ipvs" {
-		r.recorder = newRecorder(r.p.node, r.dir)
+		r.recorder = newRecorder(r.p.Namespace, r.dir)
 		r.t.tell(r.recorder.lost)
 		watching, enough := context.WithCancel(ctx)
 		watched := make(chan error, 1)
@@ -119,14 +119,14 @@ func (r *trial) play(ctx context.Context, kinds []fault) (err error) {
 		defer func() { enough(); err = errors.Join(err, <-watched) }()
 	}
 	if !r.control {
-		if err := r.p.again((*netns.Daemon).Stop, 1); err != nil {
+		if err := r.p.again((*process.Daemon).Stop, 1); err != nil {
 			return err
 		}
 		if err := r.recovered(ctx, time.Now(), r.c.mark(), false); err != nil {
 			return err
 		}
 		// Processes that live for a second may not get that far.
-		if err := r.p.said(ctx, "Service quarantined", r.recovery); err != nil {
+		if err := r.said(ctx, "Service quarantined"); err != nil {
 			return err
 		}
 	}
@@ -217,12 +217,12 @@ func (r *trial) recovered(ctx context.Context, from time.Time, want string, star
 			break
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("not ready %v after its start; the end of %s:\n%s", r.recovery, r.p.process.LogFile(), r.p.process.Tail(10))
+			return fmt.Errorf("not ready %v after its start; the end of %s:\n%s", r.recovery, r.p.Process().LogFile(), r.p.Process().Tail(10))
 		}
 		time.Sleep(interval)
 	}
 	if err := r.shown(ctx, want); err != nil {
-		return fmt.Errorf("a change is not applied: %w; the end of %s:\n%s", err, r.p.process.LogFile(), r.p.process.Tail(10))
+		return fmt.Errorf("a change is not applied: %w; the end of %s:\n%s", err, r.p.Process().LogFile(), r.p.Process().Tail(10))
 	}
 	r.notice(0, time.Since(from))
 	return nil
@@ -246,7 +246,7 @@ func (r *trial) shown(ctx context.Context, want string) error {
 			if err == nil && answer.Backend == want {
 				break
 			}
-			if dead := r.p.alive(); dead != nil {
+			if dead := r.p.Alive(); dead != nil {
 				return dead
 			}
 			select {
@@ -262,8 +262,15 @@ func (r *trial) shown(ctx context.Context, want string) error {
 	return nil
 }
 
+// said waits until the log of the process has a text.
+func (r *trial) said(ctx context.Context, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.recovery)
+	defer cancel()
+	return r.p.AwaitLog(ctx, text)
+}
+
 // signal sends a signal to the proxy.
-func (r *trial) signal(s unix.Signal) error { return r.p.process.Signal(s) }
+func (r *trial) signal(s unix.Signal) error { return r.p.Process().Signal(s) }
 
 // table prints a row per kind, and what its instants were.
 func (r *trial) table() {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // aim waits for the instant of a kill, and says where it fell.
@@ -79,16 +79,16 @@ func kill(ctx context.Context, r *trial, _ int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.p.alive(); err != nil {
+	if err := r.p.Alive(); err != nil {
 		return err
 	}
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	where = strings.TrimSuffix(a.name+": "+where, ": ")
 	r.row.count(where)
 	if r.recorder != nil {
-		if err := r.recorder.instant(fmt.Sprintf("%d: killed %d %s", r.row.instants, r.p.next, where)); err != nil {
+		if err := r.recorder.instant(fmt.Sprintf("%d: killed %d %s", r.row.instants, r.p.Starts(), where)); err != nil {
 			return err
 		}
 	}
@@ -151,16 +151,16 @@ func (r *trial) seen() (string, error) {
 
 // ready reports whether the proxy has compared the kernel's rules with the API in both families.
 func (p *proxies) ready() (bool, error) {
-	if err := p.alive(); err != nil {
+	if err := p.Alive(); err != nil {
 		return false, err
 	}
-	log, err := os.ReadFile(p.process.LogFile())
+	log, err := os.ReadFile(p.Process().LogFile())
 	return bytes.Count(log, []byte(`"audit done"`)) >= 2, err
 }
 
 // startPhase says how far a start has come.
 func (p *proxies) startPhase() (string, error) {
-	log, err := os.ReadFile(p.process.LogFile())
+	log, err := os.ReadFile(p.Process().LogFile())
 	if err != nil {
 		return "", err
 	}
@@ -181,7 +181,7 @@ func (p *proxies) startPhase() (string, error) {
 // writes reports whether the proxy is in the middle of a write: a thread is in the kernel with a
 // message of netlink, or a program that restores rules runs.
 func (p *proxies) writes() bool {
-	tasks := fmt.Sprintf("/proc/%d/task", p.process.PID())
+	tasks := fmt.Sprintf("/proc/%d/task", p.Process().PID())
 	threads, _ := os.ReadDir(tasks) // none when it has ended
 	for _, thread := range threads {
 		stack, _ := os.ReadFile(filepath.Join(tasks, thread.Name(), "stack"))

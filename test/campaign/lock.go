@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // lockFile is the lock of the proxies' iptables programs. It is not the host's.
@@ -19,7 +19,7 @@ func (o *options) lockFile() string { return filepath.Join(o.dir, "xtables.lock"
 // lock lets another process hold the lock of the iptables programs. In variant legacy the changes
 // wait for it, and health says so; elsewhere nothing takes the lock.
 func lock(ctx context.Context, r *trial, _ int) error {
-	holder, err := netns.StartDaemon(r.p.node, filepath.Join(r.dir, "flock.log"),
+	holder, err := process.StartDaemon(r.p.Namespace, filepath.Join(r.dir, "flock.log"),
 		exec.Command("flock", "--no-fork", "--exclusive", r.lockFile(), "sh", "-c", "echo held; exec sleep 600"))
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func lock(ctx context.Context, r *trial, _ int) error {
 
 // health returns what the proxy says to people about its state.
 func (r *trial) health(ctx context.Context) (string, error) {
-	client := http.Client{Transport: &http.Transport{DialContext: r.p.node.DialContext, DisableKeepAlives: true}, Timeout: r.patience}
+	client := http.Client{Transport: &http.Transport{DialContext: r.p.Namespace.DialContext, DisableKeepAlives: true}, Timeout: r.patience}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10256/healthz?verbose", nil)
 	if err != nil {
 		return "", err

@@ -48,8 +48,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // options are the flags.
@@ -195,10 +195,11 @@ func (o *options) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, api.Stop()) }()
 	c := &cluster{api: api, services: o.services, live: o.live, faulty: o.fault != ""}
 	c.fill()
-	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, offload: o.offload, api: api.Address(), builds: all, kubeProxy: o.kubeProxy}
+	p := &proxies{Program: &process.Program{Namespace: net.node, Dir: o.dir}, mode: o.mode, variant: o.variant, offload: o.offload,
+		api: api.Address(), builds: all, kubeProxy: o.kubeProxy}
 	t := newTraffic(net.client, c.targets(), o.patience)
 	if c.faulty {
-		p.environment = []string{"XTABLES_LOCKFILE=" + o.lockFile()}
+		p.Environment = []string{"XTABLES_LOCKFILE=" + o.lockFile()}
 		flows := c.roles().flows
 		t.spares = func(t target) bool { return t.service == rejectedNumber || t.service == flows && t.protocol == "udp" }
 	}
@@ -210,13 +211,9 @@ func (o *options) campaign(ctx context.Context, net *network, c *cluster, p *pro
 	if err := p.start(); err != nil {
 		return err
 	}
-	defer func() {
-		if p.process != nil {
-			err = errors.Join(err, p.process.Kill())
-		}
-	}()
+	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := t.awaitAll(ctx, time.Minute+o.recovery); err != nil {
-		return errors.Join(err, p.alive())
+		return errors.Join(err, p.Alive())
 	}
 	fmt.Printf("%d Services, %d frontends answer\n", o.services, len(t.targets))
 	t.after("started, nothing else yet")
@@ -242,10 +239,9 @@ func (o *options) campaign(ctx context.Context, net *network, c *cluster, p *pro
 	if err != nil {
 		return err
 	}
-	if err := p.end((*netns.Daemon).Stop); err != nil {
+	if err := p.end((*process.Daemon).Stop); err != nil {
 		return err
 	}
-	p.process = nil
 	_, judged := t.snapshot()
 	switch {
 	case o.fault == "" && p.quarantined == 0 && !o.control:
@@ -263,7 +259,7 @@ func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) 
 	defer cancel()
 	times := map[string]int{}
 	happen := func(a act) error {
-		if err := p.alive(); err != nil {
+		if err := p.Alive(); err != nil {
 			return err
 		}
 		times[a.name]++
@@ -275,7 +271,7 @@ func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) 
 	defer lines.Stop()
 	defer next.Stop()
 	began := time.Now()
-	first := act{"upgraded for the first time", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 1) }}
+	first := act{"upgraded for the first time", func(p *proxies) error { return p.again((*process.Daemon).Stop, 1) }}
 	for {
 		var err error
 		select {
@@ -286,7 +282,7 @@ func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) 
 		case <-lines.C:
 			_, judged := t.snapshot()
 			fmt.Printf("%8v  %d attempted, %d lost, %d late; %d proxies\n",
-				time.Since(began).Round(time.Second), judged.attempted, judged.lost, judged.late, p.next)
+				time.Since(began).Round(time.Second), judged.attempted, judged.lost, judged.late, p.Starts())
 		case <-next.C:
 			what := acts[rand.IntN(len(acts))]
 			if o.former != "" && rand.IntN(2) == 0 {
@@ -329,7 +325,7 @@ func report(p *proxies, t *traffic, times map[string]int) {
 		fmt.Printf(row, act, c.attempted, c.lost, c.late, times[act])
 	}
 	fmt.Printf("\n%d processes, of which %d of %d had the Service rejected before they ended; %d hand-overs\n",
-		p.next, p.quarantined, p.spoiled, p.handOvers)
+		p.Starts(), p.quarantined, p.spoiled, p.handOvers)
 	slices.Sort(t.samples) // each begins with its time
 	for _, sample := range t.samples {
 		fmt.Println(sample)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // memoryGroup is a control group of our own with a limit of memory.
@@ -92,7 +92,7 @@ func limitMemory(ctx context.Context, r *trial) error {
 		return err
 	}
 	r.group = group
-	r.p.wrapper = []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group.dir}
+	r.p.Under = []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group.dir}
 	if err := r.restart(ctx); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func limitMemory(ctx context.Context, r *trial) error {
 	}
 	limit := group.working * 6 / 5
 	r.row.note("working set %.1f MiB under churn, limit %.1f MiB", mib(group.working), mib(limit))
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(group.dir, group.limit), []byte(strconv.Itoa(limit)), 0); err != nil {
@@ -124,7 +124,7 @@ func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 // memory restarts the proxy under the limit, and has bursts of changes brought into force. If the
 // kernel kills it, it starts again.
 func memory(ctx context.Context, r *trial, _ int) error {
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	for began := time.Now(); ; {
@@ -163,7 +163,7 @@ func (r *trial) underLimit(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.p.alive()
+	return r.p.Alive()
 }
 
 // freeMemory lifts the limit and removes the group.
@@ -171,8 +171,8 @@ func (r *trial) freeMemory() error {
 	if r.group == nil {
 		return nil
 	}
-	r.p.wrapper = nil
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	r.p.Under = nil
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	if err := os.Remove(r.group.dir); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // moving is a host with two pods of a Service on a device that comes and goes while connections to them
@@ -126,7 +127,7 @@ func endpointRemoved(ctx context.Context, r *trial) error {
 // device, refuses the connection, and its own connections are offloaded.
 func deviceRemoved(ctx context.Context, r *trial) error {
 	local := r.offloading.held.Local()
-	if err := r.p.node.DeleteLink(moving.Port); err != nil {
+	if err := r.p.Namespace.DeleteLink(moving.Port); err != nil {
 		return err
 	}
 	if err := r.await(ctx, "the flow of a removed device is still offloaded", func() (bool, error) {
@@ -152,7 +153,7 @@ func deviceRemoved(ctx context.Context, r *trial) error {
 func policyAdded(ctx context.Context, r *trial) error {
 	rules := fmt.Sprintf(`table inet policies { chain forward { type filter hook forward priority 0;
 		ct state established,related accept; ip daddr %s drop; }; }`, moving.AtLeaf[0].Masked())
-	if printed, err := r.p.node.Output(exec.Command("nft", rules)); err != nil {
+	if printed, err := r.p.Namespace.Output(exec.Command("nft", rules)); err != nil {
 		return fmt.Errorf("nft: %w: %s", err, printed)
 	}
 	asking, stop := context.WithTimeout(ctx, r.t.question())
@@ -167,7 +168,7 @@ func policyAdded(ctx context.Context, r *trial) error {
 	if err != nil {
 		return fmt.Errorf("an allowed connection: %w", err)
 	}
-	if printed, err := r.p.node.Output(exec.Command("nft", "delete table inet policies")); err != nil {
+	if printed, err := r.p.Namespace.Output(exec.Command("nft", "delete table inet policies")); err != nil {
 		return fmt.Errorf("nft: %w: %s", err, printed)
 	}
 	return errors.Join(r.echo(ctx, allowed), allowed.Close(), r.only(ctx, movingPods...))
@@ -175,7 +176,7 @@ func policyAdded(ctx context.Context, r *trial) error {
 
 // killedWithOffload kills the process, with which the kernel removes the flowtable. Connections go on.
 func killedWithOffload(ctx context.Context, r *trial) error {
-	if err := r.p.end((*netns.Daemon).Kill); err != nil {
+	if err := r.p.end((*process.Daemon).Kill); err != nil {
 		return err
 	}
 	err := r.offloadIs(ctx, false)

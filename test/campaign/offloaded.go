@@ -20,7 +20,7 @@ const offloadTable = "table inet sluice-offload"
 // offloadIs waits until the node has a flowtable, or none.
 func (r *trial) offloadIs(ctx context.Context, want bool) error {
 	return r.await(ctx, fmt.Sprintf("want %q %t", offloadTable, want), func() (bool, error) {
-		tables, err := r.p.node.Output(exec.Command("nft", "list", "tables"))
+		tables, err := r.p.Namespace.Output(exec.Command("nft", "list", "tables"))
 		return strings.Contains(string(tables), offloadTable) == want, err
 	})
 }
@@ -48,7 +48,7 @@ func (r *trial) offloadedSession(ctx context.Context, to netip.AddrPort) (sessio
 
 // isOffloaded reports whether the connection of a client is.
 func (r *trial) isOffloaded(local netip.AddrPort) (bool, error) {
-	all, err := netnstest.Conntrack(r.p.node)
+	all, err := netnstest.Conntrack(r.p.Namespace)
 	for _, t := range all {
 		if t.Source == local && t.Offloaded {
 			return true, err
@@ -104,7 +104,7 @@ func (r *trial) await(ctx context.Context, otherwise string, holds func() (bool,
 		case is:
 			return nil
 		case ctx.Err() != nil || time.Now().After(deadline):
-			return errors.Join(errors.New(otherwise), ctx.Err(), r.p.alive())
+			return errors.Join(errors.New(otherwise), ctx.Err(), r.p.Alive())
 		}
 	}
 }

@@ -2,27 +2,16 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
-
-const kubeconfig = `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://%s"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-current-context: c
-`
 
 // The fields that change while a proxy runs. A change of profiling needs a hand-over inside the
 // process, one of the period does not.
@@ -40,8 +29,7 @@ enableProfiling: %[4]t
 
 // proxies runs the proxy on the node, one process after the other. One goroutine uses it.
 type proxies struct {
-	node          *netns.Namespace
-	dir           string
+	*process.Program
 	mode, variant string
 	// offload switches the offload of established connections on.
 	offload bool
@@ -49,13 +37,9 @@ type proxies struct {
 	builds  []build
 	// kubeProxy is the program of the real kube-proxy.
 	kubeProxy string
-	// wrapper is a command that becomes the proxy, and environment is added to its own.
-	wrapper, environment []string
 
-	// next numbers the processes. current is the build that runs, as process.
-	next    int
+	// current is the build that runs.
 	current int
-	process *netns.Daemon
 	started time.Time
 	// profiling and period are what the configuration file says.
 	profiling bool
@@ -65,7 +49,7 @@ type proxies struct {
 	spoiled, quarantined, handOvers int
 }
 
-func (p *proxies) file(name string) string { return filepath.Join(p.dir, name) }
+func (p *proxies) file(name string) string { return filepath.Join(p.Dir, name) }
 
 // configure writes the configuration file.
 func (p *proxies) configure() error {
@@ -89,32 +73,26 @@ func (p *proxies) configure() error {
 }
 
 func (p *proxies) start() error {
-	if err := os.WriteFile(p.file("kubeconfig"), fmt.Appendf(nil, kubeconfig, p.api), 0o600); err != nil {
+	if err := apitest.WriteKubeconfig(p.file("kubeconfig"), p.api); err != nil {
 		return err
 	}
 	if err := p.configure(); err != nil {
 		return err
 	}
-	p.next++
 	p.started = time.Now()
 	b := p.builds[p.current]
-	log := p.file(fmt.Sprintf("proxy-%05d-%s.log", p.next, b.version))
-	var err error
-	words := append(slices.Clone(p.wrapper), b.binary, "proxy", "--config", p.file("config.yaml"))
-	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), p.environment...)
-	p.process, err = netns.StartDaemon(p.node, log, cmd)
-	return err
+	p.Binary, p.Name = b.binary, "proxy-"+b.version
+	return p.Start("proxy", "--config", p.file("config.yaml"))
 }
 
 // end ends the process and reads its log.
-func (p *proxies) end(how func(*netns.Daemon) error) error {
+func (p *proxies) end(how func(*process.Daemon) error) error {
 	// A process that cannot handle SIGTERM yet is killed by it.
 	const deafMax = 30 * time.Second
-	if err := how(p.process); err != nil && (p.process.Running() || time.Since(p.started) > deafMax) {
+	if err := how(p.Process()); err != nil && (p.Process().Running() || time.Since(p.started) > deafMax) {
 		return err
 	}
-	log, err := os.ReadFile(p.process.LogFile())
+	log, err := os.ReadFile(p.Process().LogFile())
 	if err != nil {
 		return err
 	}
@@ -131,10 +109,10 @@ func (p *proxies) end(how func(*netns.Daemon) error) error {
 // forgetLogs removes all but the newest logs.
 func (p *proxies) forgetLogs() error {
 	const keep = 60
-	if p.next <= keep {
+	if p.Starts() <= keep {
 		return nil
 	}
-	old, err := filepath.Glob(p.file(fmt.Sprintf("proxy-%05d-*.log", p.next-keep)))
+	old, err := filepath.Glob(p.file(fmt.Sprintf("proxy-*-%d.log", p.Starts()-keep)))
 	for _, file := range old {
 		err = errors.Join(err, os.Remove(file))
 	}
@@ -147,20 +125,20 @@ type act struct {
 	do   func(*proxies) error
 }
 
-var upgraded = act{"upgraded", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 3-p.current) }}
+var upgraded = act{"upgraded", func(p *proxies) error { return p.again((*process.Daemon).Stop, 3-p.current) }}
 
 // acts are performed in random order. After a process has ended, there is a pause of up to a
 // second, or none.
 var acts = []act{
-	{"killed, started", func(p *proxies) error { return p.again((*netns.Daemon).Kill, p.current) }},
-	{"terminated, started", func(p *proxies) error { return p.again((*netns.Daemon).Stop, p.current) }},
+	{"killed, started", func(p *proxies) error { return p.again((*process.Daemon).Kill, p.current) }},
+	{"terminated, started", func(p *proxies) error { return p.again((*process.Daemon).Stop, p.current) }},
 	upgraded,
 	{"killed while it starts", func(p *proxies) error {
-		if err := p.again((*netns.Daemon).Kill, p.current); err != nil {
+		if err := p.again((*process.Daemon).Kill, p.current); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(rand.IntN(800)) * time.Millisecond)
-		return p.again((*netns.Daemon).Kill, p.current)
+		return p.again((*process.Daemon).Kill, p.current)
 	}},
 	{"reconfigured, by a hand-over", func(p *proxies) error { p.profiling = !p.profiling; return p.configure() }},
 	{"reconfigured, in its pace", func(p *proxies) error { p.period = 1 - p.period; return p.configure() }},
@@ -170,12 +148,12 @@ var acts = []act{
 			return err
 		}
 		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
-		return p.again((*netns.Daemon).Kill, p.current)
+		return p.again((*process.Daemon).Kill, p.current)
 	}},
 }
 
 // again ends the process and starts a build.
-func (p *proxies) again(how func(*netns.Daemon) error, build int) error {
+func (p *proxies) again(how func(*process.Daemon) error, build int) error {
 	if err := p.end(how); err != nil {
 		return err
 	}
@@ -184,30 +162,4 @@ func (p *proxies) again(how func(*netns.Daemon) error, build int) error {
 	}
 	p.current = build
 	return p.start()
-}
-
-// alive is an error when the process has ended by itself.
-func (p *proxies) alive() error {
-	if p.process.Running() {
-		return nil
-	}
-	return fmt.Errorf("the proxy has ended by itself (%s); the end of %s:\n%s",
-		p.process.End(), p.process.LogFile(), strings.TrimSpace(p.process.Tail(5)))
-}
-
-// said waits until the log of the process has a text.
-func (p *proxies) said(ctx context.Context, text string, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		log, err := os.ReadFile(p.process.LogFile())
-		if err != nil || bytes.Contains(log, []byte(text)) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not say %q; its end:\n%s", p.process.LogFile(), text, p.process.Tail(10))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // predecessor is what serves the node before the proxy takes it over: kube-proxy, or Sluice, in a
@@ -60,7 +61,7 @@ func takeover(ctx context.Context, r *trial, number int) error {
 	if err := r.replaceByKubeProxy(ctx, from.mode); err != nil {
 		return fmt.Errorf("to %v: %w", from, err)
 	}
-	if err := r.p.process.Kill(); err != nil { // as it always ends: it does not handle SIGTERM
+	if err := r.p.Process().Kill(); err != nil { // as it always ends: it does not handle SIGTERM
 		return err
 	}
 	began, want := time.Now(), r.c.mark()
@@ -96,7 +97,7 @@ func (r *trial) changeMode(ctx context.Context, mode string) error {
 // replaceByKubeProxy stops the proxy and waits until kube-proxy serves everything.
 func (r *trial) replaceByKubeProxy(ctx context.Context, mode string) error {
 	over := r.t.breaks(func(target, netns.Exchange) bool { return true })
-	if err := r.p.end((*netns.Daemon).Stop); err != nil {
+	if err := r.p.end((*process.Daemon).Stop); err != nil {
 		return err
 	}
 	if err := r.p.startKubeProxy(mode); err != nil {
@@ -113,7 +114,7 @@ func (r *trial) replaceByKubeProxy(ctx context.Context, mode string) error {
 		err = r.alone(ctx, mode)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the end of %s:\n%s", err, r.p.process.LogFile(), r.p.process.Tail(10))
+		return fmt.Errorf("%w; the end of %s:\n%s", err, r.p.Process().LogFile(), r.p.Process().Tail(10))
 	}
 	time.Sleep(max(talkPause, time.Since(began)/2)) // each session has noticed
 	over()
@@ -130,12 +131,9 @@ func (p *proxies) startKubeProxy(mode string) error {
 	if err := os.Symlink(binary, named); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	p.next++
-	cmd := exec.Command(named, "--hostname-override", nodeName, "--kubeconfig", p.file("kubeconfig"),
+	p.Binary, p.Name = named, ""
+	return p.Start("--hostname-override", nodeName, "--kubeconfig", p.file("kubeconfig"),
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--proxy-mode", mode, "--conntrack-max-per-core", "0", "--v", "2")
-	cmd.Env = append(os.Environ(), p.environment...)
-	p.process, err = netns.StartDaemon(p.node, p.file(fmt.Sprintf("kube-proxy-%05d.log", p.next)), cmd)
-	return err
 }
 
 // remains are commands that print a text on a node for as long as a mode has rules there.
@@ -152,7 +150,7 @@ func (r *trial) alone(ctx context.Context, mode string) error {
 	defer cancel()
 	for of, trace := range remains {
 		for {
-			printed, err := r.p.node.Output(exec.Command("sh", "-c", trace.command))
+			printed, err := r.p.Namespace.Output(exec.Command("sh", "-c", trace.command))
 			if err != nil {
 				return err
 			}

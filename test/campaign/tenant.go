@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // What a tenant may cost the others, see docs/threat-model.md.
@@ -73,7 +74,7 @@ func tenant(ctx context.Context, r *trial, number int) error {
 	end()
 	if failed != nil {
 		r.failed = append(r.failed, fmt.Errorf("%s: %w", a.name, failed))
-		if err := r.p.process.Kill(); err != nil {
+		if err := r.p.Process().Kill(); err != nil {
 			return err
 		}
 		if err := r.p.start(); err != nil {
@@ -108,7 +109,7 @@ func (r *trial) suffer(ctx context.Context, a attack) error {
 			return err
 		}
 	}
-	log, err := os.ReadFile(r.p.process.LogFile())
+	log, err := os.ReadFile(r.p.Process().LogFile())
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (r *trial) others(ctx context.Context, lasts time.Duration) error {
 		if took > changeMax {
 			return fmt.Errorf("a change of another Service took %v, want %v at most", took, changeMax)
 		}
-		for name, from := range map[string]*netns.Namespace{"the client": r.t.client, "the node": r.p.node} {
+		for name, from := range map[string]*netns.Namespace{"the client": r.t.client, "the node": r.p.Namespace} {
 			if err := probe(ctx, from); err != nil {
 				return fmt.Errorf("health probe from %s: %w", name, err)
 			}
@@ -164,7 +165,7 @@ func (r *trial) others(ctx context.Context, lasts time.Duration) error {
 // stopped ends the process by SIGTERM, in the time that a Daemon has for that.
 func (r *trial) stopped() error {
 	began := time.Now()
-	if err := r.p.end((*netns.Daemon).Stop); err != nil {
+	if err := r.p.end((*process.Daemon).Stop); err != nil {
 		return err
 	}
 	r.row.note("stopped in %v", time.Since(began).Round(time.Millisecond))
@@ -196,7 +197,7 @@ func probe(ctx context.Context, from *netns.Namespace) error {
 
 // resident returns the resident memory of the process in MiB.
 func (r *trial) resident() (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.p.process.PID()))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.p.Process().PID()))
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +295,7 @@ func (r *trial) special() (func(), error) {
 
 // noSpecial returns an error if a rule of the node contains such an address.
 func (r *trial) noSpecial() error {
-	rules, err := r.p.node.Output(exec.Command("sh", "-c", "nft list ruleset; iptables-nft-save; iptables-legacy-save"))
+	rules, err := r.p.Namespace.Output(exec.Command("sh", "-c", "nft list ruleset; iptables-nft-save; iptables-legacy-save"))
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -129,7 +129,7 @@ func (p *pool) start(t *testing.T, name string) {
 	if len(p.nodes) > 10 {
 		words = append([]string{"chrt", "--idle", "0"}, words...)
 	}
-	process, err := netns.StartDaemon(p.network.Hosts[name], p.log(name), exec.Command(words[0], words[1:]...))
+	process, err := process.StartDaemon(p.network.Hosts[name], p.log(name), exec.Command(words[0], words[1:]...))
 	if err != nil {
 		t.Fatal(err)
 	}

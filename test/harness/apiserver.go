@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -28,9 +29,9 @@ type APIServer struct {
 	address   netip.AddrPort
 	nodes     []string // with kubelets that run pods
 
-	starts  int           // how often it was started
-	took    time.Duration // how long the last start took
-	process *netns.Daemon // nil before the first start
+	starts  int             // how often it was started
+	took    time.Duration   // how long the last start took
+	process *process.Daemon // nil before the first start
 }
 
 // NewAPIServer prepares a server, the program binary, that keeps its state in dir and its logs in the directory logs.
@@ -44,7 +45,7 @@ func (s *APIServer) Start() error {
 	s.starts++
 	begin := time.Now()
 	log := filepath.Join(s.logs, fmt.Sprintf("apiserver-%d.log", s.starts))
-	process, err := netns.StartDaemon(s.namespace, log, exec.Command(s.binary,
+	process, err := process.StartDaemon(s.namespace, log, exec.Command(s.binary,
 		"--data-dir", s.dir,
 		"--bind-address", s.address.Addr().String(),
 		"--secure-port", strconv.Itoa(int(s.address.Port())),
@@ -81,7 +82,7 @@ func (s *APIServer) Stop() error { return s.process.Stop() }
 func (s *APIServer) Kill() error { return s.process.Kill() }
 
 // Process returns the running or last process, nil before the first start.
-func (s *APIServer) Process() *netns.Daemon { return s.process }
+func (s *APIServer) Process() *process.Daemon { return s.process }
 
 // ProxyKubeconfig names a file for a client with the rights of kube-proxy and no others.
 func (s *APIServer) ProxyKubeconfig() string { return s.credential("proxy.kubeconfig") }

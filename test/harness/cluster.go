@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -107,7 +107,7 @@ func (c *Cluster) awaitOwnService() {
 const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
-func end(t testing.TB, p *netns.Daemon) {
+func end(t testing.TB, p *process.Daemon) {
 	if p == nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // Where a [NodeCluster] has the pods of node number %d, which the routes to the fixed pods do not hold.
@@ -47,7 +48,7 @@ type NodeCluster struct {
 // clusterNode is a node of a [NodeCluster].
 type clusterNode struct {
 	*Host
-	daemon *netns.Daemon
+	daemon *process.Daemon
 	pid    int // of the node's first process
 }
 
@@ -135,7 +136,7 @@ func (c *NodeCluster) startControlPlane() {
 func (c *NodeCluster) startProgram(name string, host *Host, args ...string) {
 	c.t.Helper()
 	log := filepath.Join(c.logs, name+".log")
-	process, err := netns.StartDaemon(host.Namespace, log, exec.Command(filepath.Join(c.programs, name), args...))
+	process, err := process.StartDaemon(host.Namespace, log, exec.Command(filepath.Join(c.programs, name), args...))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func (c *NodeCluster) startNode(i int, pauseImage string) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		c.t.Fatal(err)
 	}
-	node.daemon, err = netns.StartDaemon(node.Namespace, filepath.Join(logs, "node.log"), exec.Command(binary,
+	node.daemon, err = process.StartDaemon(node.Namespace, filepath.Join(logs, "node.log"), exec.Command(binary,
 		"--name", name,
 		"--address", node.V4.String()+","+node.V6.String(),
 		"--pod-cidr", podCIDRs(i)[0].String()+","+podCIDRs(i)[1].String(),

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness/sandbox"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -166,7 +166,7 @@ func (p *Pod) Run(container corev1.Container) error {
 	return nil
 }
 
-func (p *Pod) run(container corev1.Container) (*netns.Daemon, error) {
+func (p *Pod) run(container corev1.Container) (*process.Daemon, error) {
 	runtime, err := containerBinary()
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (p *Pod) run(container corev1.Container) (*netns.Daemon, error) {
 		return nil, err
 	}
 	log := filepath.Join(p.k.Logs, fmt.Sprintf("pod-%d-%s.log", p.starts, container.Name))
-	return netns.StartDaemon(p.k.Node.Namespace, log, exec.Command(runtime, file))
+	return process.StartDaemon(p.k.Node.Namespace, log, exec.Command(runtime, file))
 }
 
 // confined translates a container for the program that runs it.

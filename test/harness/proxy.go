@@ -11,14 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness/sandbox"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Proxy is one run of Sluice on node N1.
 type Proxy struct {
-	*netns.Daemon
+	*process.Daemon
 }
 
 // StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not
@@ -68,7 +68,7 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	process, err := netns.StartDaemon(c.N1.Namespace, log, command)
+	process, err := process.StartDaemon(c.N1.Namespace, log, command)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (c *Cluster) Log(p *Proxy) ProxyLog {
 
 // StartKubeProxy starts the real kube-proxy on node N1, of the release that the module of these
 // tests names. It returns once the process runs, which is killed at the end of the test.
-func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
+func (c *Cluster) StartKubeProxy(mode Mode) *process.Daemon {
 	c.t.Helper()
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("kube-proxy-%d.log", c.proxies))
@@ -171,7 +171,7 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	if err := os.Symlink(kubeProxyProgram(c.t), named); err != nil {
 		c.t.Fatal(err)
 	}
-	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(named,
+	process, err := process.StartDaemon(c.N1.Namespace, log, exec.Command(named,
 		"--hostname-override", NodeName,
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
@@ -192,7 +192,7 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 const kubeProxyQuiet = 3 * time.Second
 
 // AwaitQuiet waits until kube-proxy has written everything: packets get through before that.
-func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
+func (c *Cluster) AwaitQuiet(kubeProxy *process.Daemon) {
 	c.t.Helper()
 	Eventually(c.t, "kube-proxy has written all", func(context.Context) error {
 		info, err := os.Stat(kubeProxy.LogFile())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -20,7 +21,7 @@ import (
 type node struct {
 	*netns.Network
 	manifests string
-	process   *netns.Daemon
+	process   *process.Daemon
 }
 
 var (
@@ -106,7 +107,7 @@ func (n *node) start(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.Command(program, "run", "--manifests", n.manifests, "--proxy-mode", "userspace", "--hostname-override", "demo",
 		"--log-format", "json", "--sluice-state-dir", t.TempDir())
-	process, err := netns.StartDaemon(n.Hosts["node"], filepath.Join(t.TempDir(), "log"), cmd)
+	process, err := process.StartDaemon(n.Hosts["node"], filepath.Join(t.TempDir(), "log"), cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type Program struct {
 	Dir, Name string
 
 	starts  int
-	process *netns.Daemon
+	process *Daemon
 }
 
 // Start starts the next process and returns once it runs.
@@ -46,7 +46,7 @@ func (p *Program) Start(args ...string) error {
 		name = filepath.Base(p.Binary)
 	}
 	p.starts++
-	process, err := netns.StartDaemon(p.Namespace, filepath.Join(p.Dir, fmt.Sprintf("%s-%d.log", name, p.starts)), cmd)
+	process, err := StartDaemon(p.Namespace, filepath.Join(p.Dir, fmt.Sprintf("%s-%d.log", name, p.starts)), cmd)
 	if err == nil {
 		p.process = process
 	}
@@ -54,18 +54,18 @@ func (p *Program) Start(args ...string) error {
 }
 
 // Process returns the process that was started last, or nil.
-func (p *Program) Process() *netns.Daemon { return p.process }
+func (p *Program) Process() *Daemon { return p.process }
 
 // Starts returns how many processes were started.
 func (p *Program) Starts() int { return p.starts }
 
 // Stop ends the process with SIGTERM. Its exit status has to be 0.
-func (p *Program) Stop() error { return p.end((*netns.Daemon).Stop) }
+func (p *Program) Stop() error { return p.end((*Daemon).Stop) }
 
 // Kill ends the process with SIGKILL. It may have ended already.
-func (p *Program) Kill() error { return p.end((*netns.Daemon).Kill) }
+func (p *Program) Kill() error { return p.end((*Daemon).Kill) }
 
-func (p *Program) end(how func(*netns.Daemon) error) error {
+func (p *Program) end(how func(*Daemon) error) error {
 	if p.process == nil {
 		return errNotStarted
 	}

@@ -5,9 +5,9 @@
 //
 //	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
 //
-// Clients in it make connections ([Namespace.Ask]), hold them ([Session]) or keep a [Load] going. A
-// [Daemon] is a process on a host. The demo and the sandbox build their networks with this package, and
-// so do tests, which have more in package netnstest.
+// Clients in it make connections ([Namespace.Ask]), hold them ([Session]) or keep a [Load] going. The
+// demo and the sandbox build their networks with this package, and so do tests, which have more in
+// packages netnstest and process.
 //
 // # Privileges
 //

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 const (
@@ -58,7 +59,7 @@ func damages(mode string) []damage {
 type harm struct {
 	*options
 	net     *network
-	proxy   *netns.Daemon
+	proxy   *process.Daemon
 	windows *windows
 	strays  *strays
 	// old are the sockets that are open from the beginning.
@@ -69,7 +70,7 @@ type harm struct {
 	checked         int
 }
 
-func (o *options) harm(ctx context.Context, net *network, proxy *netns.Daemon, w *windows) (err error) {
+func (o *options) harm(ctx context.Context, net *network, proxy *process.Daemon, w *windows) (err error) {
 	h := &harm{options: o, net: net, proxy: proxy, windows: w, strays: &strays{askers: map[netip.AddrPort]*asker{}}}
 	servers, err := net.hosts()
 	defer func() {

@@ -42,6 +42,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 type options struct {
@@ -132,15 +134,7 @@ clusterCIDR: "10.244.0.0/16,fd00:10:244::/48"
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-const kubeconfig = `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://%s"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-current-context: c
-`
-
-func (o *options) startProxy(node *netns.Namespace, api string) (*netns.Daemon, error) {
+func (o *options) startProxy(node *netns.Namespace, api string) (*process.Daemon, error) {
 	config, access := o.dir+"/config.yaml", o.dir+"/kubeconfig"
 	text := fmt.Sprintf(configuration, o.mode, access) +
 		fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", o.dir+"/state")
@@ -148,15 +142,15 @@ func (o *options) startProxy(node *netns.Namespace, api string) (*netns.Daemon, 
 		text += "iptables: {variant: nft}\n"
 	}
 	err := errors.Join(os.WriteFile(config, []byte(text), 0o600),
-		os.WriteFile(access, fmt.Appendf(nil, kubeconfig, api), 0o600))
+		apitest.WriteKubeconfig(access, api))
 	if err != nil {
 		return nil, err
 	}
-	return netns.StartDaemon(node, o.dir+"/proxy.log", exec.Command(o.sluice, "proxy", "--config", config))
+	return process.StartDaemon(node, o.dir+"/proxy.log", exec.Command(o.sluice, "proxy", "--config", config))
 }
 
 // play does everything concurrently until the time is up.
-func (o *options) play(ctx context.Context, net *network, c *cluster, proxy *netns.Daemon, w *windows, p *prober) error {
+func (o *options) play(ctx context.Context, net *network, c *cluster, proxy *process.Daemon, w *windows, p *prober) error {
 	before, err := net.arrived()
 	if err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/kubernetes/test/utils/image"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 var (
@@ -161,7 +161,7 @@ func (s *site) run(t *testing.T) []test {
 	}
 	args = append(args, s.suite, "--", "--provider=skeleton", "--kubeconfig="+s.AdminKubeconfig(), "--kubectl-path="+s.KubectlPath(),
 		"--results="+results, fmt.Sprintf("--num-nodes=%d", nodes), "--disable-log-dump", "--dump-logs-on-failure=false")
-	suite, err := netns.StartDaemon(s.X.Namespace, filepath.Join(t.ArtifactDir(), "suite.log"), exec.Command(s.ginkgo, args...))
+	suite, err := process.StartDaemon(s.X.Namespace, filepath.Join(t.ArtifactDir(), "suite.log"), exec.Command(s.ginkgo, args...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (s *site) run(t *testing.T) []test {
 }
 
 // follow prints the tests that end, until the suite ends.
-func (s *site) follow(ctx context.Context, suite *netns.Daemon, results io.Reader) {
+func (s *site) follow(ctx context.Context, suite *process.Daemon, results io.Reader) {
 	reader, line, n, began := bufio.NewReader(results), "", 0, time.Now()
 	for ended := false; ; {
 		part, err := reader.ReadString('\n')

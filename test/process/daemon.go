@@ -1,4 +1,4 @@
-package netns
+package process
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // stopMax is how long a process may take to end after SIGTERM.
@@ -28,7 +30,7 @@ type Daemon struct {
 }
 
 // StartDaemon starts the command inside the namespace with its output going to the file log.
-func StartDaemon(n *Namespace, log string, cmd *exec.Cmd) (*Daemon, error) {
+func StartDaemon(n *netns.Namespace, log string, cmd *exec.Cmd) (*Daemon, error) {
 	name := filepath.Base(cmd.Path)
 	output, err := os.Create(log)
 	if err != nil {

@@ -1,4 +1,4 @@
-package netns
+package process
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func startShell(t *testing.T, script string) *Daemon {
 	t.Helper()
-	p, err := StartDaemon(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/bin/sh", "-c", script))
+	p, err := StartDaemon(netnstest.New(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/bin/sh", "-c", script))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestDaemonKill(t *testing.T) {
 }
 
 func TestDaemonThatCannotStart(t *testing.T) {
-	_, err := StartDaemon(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
+	_, err := StartDaemon(netnstest.New(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
 	if err == nil || !strings.Contains(err.Error(), "start exist in netns n") {
 		t.Errorf("start of a missing program: %v", err)
 	}
