@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings, without
@@ -38,6 +39,7 @@ func BenchmarkReading(b *testing.B) {
 
 // TestMemoryOfAFullAccount: about 32 MiB are kept for the largest number of connections that it remembers.
 func TestMemoryOfAFullAccount(t *testing.T) {
+	testenv.OnlyInAll(t)
 	a, table := newAccount(true), make([]Connection, rememberedMax+10)
 	for i := range table {
 		table[i] = webFlow(uint32(i+1), "192.0.2.1", 1000)

@@ -18,7 +18,7 @@ import (
 // crowd is the number of flows in the tests of size. By default the kernel lets each
 // namespace have 262,144 on a machine with more than 4 GiB of memory. A namespace cannot
 // raise that.
-const crowd = 200_000
+const crowd = 100_000
 
 // crowded is a kernel with many flows through one frontend, half to each of two endpoints,
 // and one flow of each kind that the cleaner must not touch.
