@@ -310,7 +310,7 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 	}
 	// Nine endpoints have 40 connections each, and the tenth none.
 	a.describe("sluice.dev/balancing: random", 9)
-	testenv.Eventually(t, "nine endpoints", func() bool { return a.share(client, at) == 0 })
+	testenv.Eventually(t, "nine endpoints in the kernel", func() bool { return a.share(client, at) == 0 && got() == 0 })
 	a.begin()
 	for i := range 360 {
 		a.connect(t.Context(), i%4, true)
