@@ -206,7 +206,7 @@ func (h *harm) judge(number int, d damage, all []*asker) (late int, longest time
 func (h *harm) report() error {
 	fmt.Printf("\n%d damages, longest repair %v\n", h.damage, h.repair.Round(time.Millisecond))
 	fmt.Printf("last untranslated packet %v after a repair\n", h.longest.Round(time.Millisecond))
-	fmt.Printf("sockets that were not right %v after a repair: %d of %d\n", right, len(h.late), h.checked)
+	fmt.Printf("sockets that were not right %v after a repair: %d of %d\n", rightMax, len(h.late), h.checked)
 	if len(h.late) == 0 {
 		return nil
 	}
