@@ -67,9 +67,9 @@ scenarios: test-packages ## run the acceptance scenarios with real packets (MODE
 campaigns: test-packages ## run the shortest form of every campaign
 	hack/campaigns
 
-# make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
+# make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation HARNESS=unit,sim,scenarios,campaign SHORT=1
 mutations: test-packages ## reintroduce fixed bugs, one at a time; a test must detect each
-	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
+	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)') $(if $(HARNESS),-harness $(HARNESS))
 
 ##@ Maintain
 docs: ## update the generated parts of docs/ from the code
