@@ -21,7 +21,7 @@ func (r *run) begin(step string) (window, error) {
 	rig.Progress("  %s …", step)
 	r.traffic.during(step)
 	r.memory.Take()
-	before, err := rig.Used(r.proxy.process.PID())
+	before, err := rig.Used(r.proxy.Process().PID())
 	return window{step, time.Now(), before}, err
 }
 
@@ -30,7 +30,7 @@ func (r *run) finish(ctx context.Context, w window) error {
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
-	used, err := rig.Used(r.proxy.process.PID())
+	used, err := rig.Used(r.proxy.Process().PID())
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (r *run) finish(ctx context.Context, w window) error {
 
 // remains notes the memory and the traffic of a step.
 func (r *run) remains(step string, peakMiB float64) {
-	r.figure(step, resident, "MiB", rig.MiB(r.proxy.process.PID(), rig.Resident))
+	r.figure(step, resident, "MiB", rig.MiB(r.proxy.Process().PID(), rig.Resident))
 	r.figure(step, "resident with children, peak", "MiB", peakMiB)
 	if r.traffic != nil {
 		c := r.traffic.of(step)
@@ -94,14 +94,14 @@ func (r *run) idle(ctx context.Context) error {
 	const window, most = time.Second, 30 * time.Millisecond
 	limit := time.Now().Add(r.limit)
 	for quiet := 0; quiet < 2; {
-		before, err := rig.Used(r.proxy.process.PID())
+		before, err := rig.Used(r.proxy.Process().PID())
 		if err != nil {
 			return err
 		}
 		if !rig.Sleep(ctx, window) {
 			return ctx.Err()
 		}
-		after, err := rig.Used(r.proxy.process.PID())
+		after, err := rig.Used(r.proxy.Process().PID())
 		if err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		r.changeOne(ctx, f, busy, made%(rate/measuredPerSecond) == 0)
 	}
 	// The costs do not include the work that is left when the changes end.
-	used, err := rig.Used(r.proxy.process.PID())
+	used, err := rig.Used(r.proxy.Process().PID())
 	if err != nil {
 		return err
 	}

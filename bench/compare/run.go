@@ -120,7 +120,7 @@ func (r *run) all(ctx context.Context) error {
 		if err := s.do(r, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		if err := r.proxy.alive(); err != nil {
+		if err := r.proxy.Alive(); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (r *run) close() error {
 	if r.memory != nil {
 		r.memory.Close()
 	}
-	if r.proxy != nil && r.proxy.process != nil {
+	if r.proxy != nil && r.proxy.Process() != nil {
 		errs = append(errs, r.proxy.kill())
 	}
 	if r.api != nil {

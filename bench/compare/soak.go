@@ -105,7 +105,7 @@ func (s *soak) all(ctx context.Context) error {
 	if err := s.load(ctx, first, s.soak); err != nil {
 		return err
 	}
-	return s.proxy.alive()
+	return s.proxy.Alive()
 }
 
 // load makes changes and faults from one moment of the run to another, and ends with a sample at rest.
@@ -198,5 +198,5 @@ func (s *soak) sampleOne(ctx context.Context, n int) error {
 		rig.Progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, %d goroutines, %d descriptors",
 			rig.Round(time.Since(s.began)), rig.Round(s.soak), s.restarts, s.handOvers, c.attempted, c.lost, v.residentMiB, v.goroutines, v.descriptors)
 	}
-	return s.proxy.alive()
+	return s.proxy.Alive()
 }

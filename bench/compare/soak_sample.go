@@ -76,13 +76,13 @@ func (s *soak) countGoroutines(ctx context.Context) (count int, err error) {
 
 // sample describes the process now.
 func (s *soak) sample(ctx context.Context) (v sample, err error) {
-	pid := s.proxy.process.PID()
+	pid := s.proxy.Process().PID()
 	v.seconds = time.Since(s.began).Seconds()
 	if v.goroutines, err = s.countGoroutines(ctx); err != nil {
 		return v, err
 	}
 	if v.residentMiB = rig.MiB(pid, rig.Resident); v.residentMiB == 0 {
-		return v, s.proxy.alive()
+		return v, s.proxy.Alive()
 	}
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *soak) keepProfiles(ctx context.Context, prefix string) error {
 		}
 	}
 	var open strings.Builder
-	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.proxy.process.PID()))
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.proxy.Process().PID()))
 	for _, link := range links {
 		to, _ := os.Readlink(link)
 		fmt.Fprintln(&open, filepath.Base(link), to)

@@ -27,12 +27,12 @@ func (r *run) cold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.memory = rig.WatchMemory(r.proxy.process.PID())
+	r.memory = rig.WatchMemory(r.proxy.Process().PID())
 	sample := rig.Spread(r.items, sampleMax)
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(sample), began)
-	if err := errors.Join(ctx.Err(), r.proxy.alive()); err != nil {
+	if err := errors.Join(ctx.Err(), r.proxy.Alive()); err != nil {
 		return err
 	}
 	all, late := r.network.untilAll(limit, asked(r.items), began)
@@ -93,7 +93,7 @@ func (r *run) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.memory = rig.WatchMemory(r.proxy.process.PID())
+	r.memory = rig.WatchMemory(r.proxy.Process().PID())
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(changed), began)

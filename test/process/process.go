@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +37,19 @@ type Program struct {
 	process *Daemon
 }
 
-// Start starts the next process and returns once it runs.
-func (p *Program) Start(args ...string) error {
+// Command prepares a run of the program in the same way, for a command that ends by itself.
+func (p *Program) Command(args ...string) *exec.Cmd {
 	words := append(append(slices.Clone(p.Under), p.Binary), args...)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), p.Environment...)
-	name := p.Name
-	if name == "" {
-		name = filepath.Base(p.Binary)
-	}
+	return cmd
+}
+
+// Start starts the next process and returns once it runs.
+func (p *Program) Start(args ...string) error {
 	p.starts++
-	process, err := StartDaemon(p.Namespace, filepath.Join(p.Dir, fmt.Sprintf("%s-%d.log", name, p.starts)), cmd)
+	log := filepath.Join(p.Dir, fmt.Sprintf("%s-%d.log", cmp.Or(p.Name, filepath.Base(p.Binary)), p.starts))
+	process, err := StartDaemon(p.Namespace, log, p.Command(args...))
 	if err == nil {
 		p.process = process
 	}
