@@ -97,7 +97,7 @@ func TestOnlyTheUserCanAsk(t *testing.T) {
 	}
 }
 
-// overviewAfter polls as the page does until a round ended.
+// overviewAfter polls as the page does until a round ended and no other one runs.
 func overviewAfter(t *testing.T, at string, round int) pageState {
 	t.Helper()
 	for end := time.Now().Add(testenv.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -106,7 +106,7 @@ func overviewAfter(t *testing.T, at string, round int) pageState {
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
-		if s.Round > round || s.Error != "" {
+		if (s.Round > round || s.Error != "") && !s.Running {
 			return s
 		}
 	}
