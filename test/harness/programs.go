@@ -28,7 +28,7 @@ func given(t testing.TB, variable, name string) string {
 	t.Helper()
 	path := cmp.Or(os.Getenv(variable), filepath.Join(testenv.Root(), "bin", name))
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("needs %s, which make test-e2e builds, or %s: %v", name, variable, err)
+		testenv.Missing(t, "needs %s, which make test-e2e builds, or %s: %v", name, variable, err)
 	}
 	return path
 }

@@ -2,7 +2,7 @@
 // wait. Tests of every package call it.
 //
 // A test whose need is not met is skipped, with the reason and the remedy, so that `go test ./...` works for an
-// ordinary user. `make test` treats such a skip as a failure (hack/test).
+// ordinary user. In make test and the other tiers, which set SLUICE_TESTS (hack/lib), it fails.
 package testenv
 
 import (
@@ -30,22 +30,28 @@ func Variants[V any](first V, others ...V) []V {
 	return []V{first}
 }
 
-// laterTier begins the message of a skip that hack/test accepts.
-const laterTier = "make test-all runs this test"
-
 // OnlyInAll skips a test that make test does not run, because another test of that tier proves the same decision.
 func OnlyInAll(t testing.TB) {
 	t.Helper()
 	if !All() {
-		t.Skip(laterTier)
+		t.Skip("make test-all runs this test")
 	}
+}
+
+// Missing skips a test whose need is not met, or fails it in a tier. The text says what is missing and the remedy.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("SLUICE_TESTS") != "" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
 }
 
 // NeedsRoot skips a test that ordinary users cannot run.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: sudo make test")
+		Missing(t, "needs root: sudo make test")
 	}
 }
 
@@ -54,7 +60,7 @@ func NeedsTool(t testing.TB, program, debianPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		t.Skipf("needs %s: apt-get install %s", program, debianPackage)
+		Missing(t, "needs %s: apt-get install %s", program, debianPackage)
 	}
 	return path
 }
@@ -68,7 +74,7 @@ func Program(t testing.TB) string {
 		path = filepath.Join(Root(), "bin", "sluice")
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("needs the program: make build (%v)", err)
+		Missing(t, "needs the program: make build (%v)", err)
 	}
 	return path
 }

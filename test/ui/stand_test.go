@@ -184,7 +184,7 @@ func (s *stand) program(name string) string {
 	s.Helper()
 	path := filepath.Join(os.Getenv("SLUICE_UI_PROGRAMS"), name)
 	if _, err := os.Stat(path); err != nil {
-		s.Skipf("needs SLUICE_UI_PROGRAMS: make test-ui (%v)", err)
+		testenv.Missing(s, "needs SLUICE_UI_PROGRAMS: make test-ui (%v)", err)
 	}
 	return path
 }
