@@ -304,28 +304,33 @@ func TestKernelPortTaken(t *testing.T) {
 	}
 }
 
-// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without
-// another report.
+// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without another report. The test
+// sets the time, at which no retry is due.
 func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
-	thief := w.take("tcp4", "0.0.0.0:32000")
-	w.program("svc1", 32000, 1, 1)
-	w.eventually("three failures are reported", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.failures) == 3 // after 0, 1 and 3 s; the next would be after 7 s
-	})
-	w.failed()
-	w.program("svc1", 32000, 1, 1)
-	must(t, thief.Close())
-	begin := time.Now()
-	w.program("svc1", 32000, 2, 2)
-	w.answers("http://"+own4+":32000", 200)
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("took %v", took)
+	w.stop() // no other goroutine may touch what follows
+	reported := 0
+	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(service.Key, error) { reported++ }})
+	defer p.end()
+	now := time.Now()
+	program := func(local int) {
+		for _, family := range service.Families {
+			p.Programmed(context.Background(), family, viewOf("svc1", 32000, local, local))
+		}
+		p.take(now)
 	}
-	if reported := w.failed(); len(reported) > 0 {
-		t.Errorf("reported %v", reported)
+	thief := w.take("tcp4", "0.0.0.0:32000")
+	program(1)
+	p.retry(now.Add(time.Hour), false)
+	must(t, thief.Close())
+	failures := reported
+	if failures == 0 {
+		t.Fatal("no failure is reported")
+	}
+	program(2)
+	w.answers("http://"+own4+":32000", 200)
+	if reported != failures {
+		t.Errorf("%d failures are reported, then %d", failures, reported)
 	}
 }
 
