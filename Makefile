@@ -53,7 +53,7 @@ nightly: test-packages ## run the long form of every campaign (root)
 	hack/nightly
 
 lint: ## run go vet, gofmt and staticcheck
-	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'gofmt -w %s\n' $$files; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags ipvs $$(git grep -l '^//go:build ipvs' -- '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	$(GO) tool -modfile=hack/tools/go.mod staticcheck ./...
