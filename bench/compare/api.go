@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,84 +15,55 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/process"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // writers is how many requests are in flight when many objects are written.
 const writers = 16
 
-// apiServer is a real kube-apiserver with etcd (test/e2e/apiserver), and a client of it that may do
-// everything.
+// apiServer is a real API server, with a client that may do everything.
 type apiServer struct {
-	binary string
-	host   *netns.Namespace
-	dir    string
+	*harness.APIServer
 	client kubernetes.Interface
 
 	// up is held for writing while the server starts again.
-	up      sync.RWMutex
-	process *process.Daemon
+	up sync.RWMutex
 }
 
-func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string) (*apiServer, error) {
-	s := &apiServer{binary: binary, host: host, dir: dir}
-	if err := s.launch(ctx); err != nil {
+func startAPIServer(binary string, host *netns.Namespace, dir string) (*apiServer, error) {
+	s := &apiServer{APIServer: harness.NewAPIServer(binary, host, apiAddress, dir, dir)}
+	if err := s.Start(); err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin"))
+	config, err := s.Config()
 	if err == nil {
-		config.Dial = host.DialContext
-		config.QPS, config.Timeout, config.WarningHandler = -1, time.Minute, rest.NoWarnings{}
-		config.ContentType = runtime.ContentTypeProtobuf
+		config.Timeout, config.ContentType = time.Minute, runtime.ContentTypeProtobuf
 		s.client, err = kubernetes.NewForConfig(config)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.process.Kill())
+		return nil, errors.Join(err, s.Kill())
 	}
 	return s, nil
 }
 
-// launch starts the process and waits until it serves.
-func (s *apiServer) launch(ctx context.Context) (err error) {
-	s.process, err = process.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary, "--data-dir", s.dir,
-		"--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
-	if err != nil {
-		return err
-	}
-	limit, cancel := context.WithTimeout(ctx, 4*time.Minute)
-	defer cancel()
-	// The line that test/e2e/apiserver promises.
-	if err := s.process.AwaitLine(limit, "ready https://"); err != nil {
-		return errors.Join(fmt.Errorf("API server: %w\n%s", err, s.process.Tail(20)), s.process.Kill())
-	}
-	return nil
-}
-
 // restart ends the server once no change is under way, and starts it again over what it had.
-func (s *apiServer) restart(ctx context.Context, end func(*process.Daemon) error) error {
+func (s *apiServer) restart(end func(*harness.APIServer) error) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	if err := end(s.process); err != nil {
+	if err := end(s.APIServer); err != nil {
 		rig.Progress("  %v", err) // a busy machine may not end it in time, and then it is killed
 	}
-	return s.launch(ctx)
+	return s.Start()
 }
 
 // await waits until the server is not just starting again.
 func (s *apiServer) await() {
 	s.up.RLock()
 	defer s.up.RUnlock()
-}
-
-// credential names a file of test/e2e/apiserver/credentials.
-func (s *apiServer) credential(user string) string {
-	return filepath.Join(s.dir, "credentials", user+".kubeconfig")
 }
 
 // createNode registers the node in the first zone.

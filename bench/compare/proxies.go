@@ -23,7 +23,7 @@ type proxy struct {
 // newProxy prepares a program. Both get the same flags.
 func newProxy(o options, program string, n *network, api *apiServer, dir string) (*proxy, error) {
 	p := &proxy{Program: &process.Program{Namespace: n.node, Dir: dir, Name: program}, flags: []string{
-		"--kubeconfig", api.credential("proxy"), "--hostname-override", nodeName, "--cluster-cidr", podRange.String(), "--proxy-mode", o.mode,
+		"--kubeconfig", api.ProxyKubeconfig(), "--hostname-override", nodeName, "--cluster-cidr", podRange.String(), "--proxy-mode", o.mode,
 		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
 	}}

@@ -132,7 +132,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.network, err = newNetwork(r.soak > 0); err != nil {
 		return err
 	}
-	if r.api, err = startAPIServer(ctx, r.apiServer, r.network.api, r.dir); err != nil {
+	if r.api, err = startAPIServer(r.apiServer, r.network.api, r.dir); err != nil {
 		return err
 	}
 	if r.proxy, err = newProxy(r.options, r.program, r.network, r.api, r.dir); err != nil {
@@ -190,7 +190,7 @@ func (r *run) close() error {
 		errs = append(errs, r.proxy.kill())
 	}
 	if r.api != nil {
-		errs = append(errs, r.api.process.Kill())
+		errs = append(errs, r.api.Kill())
 	}
 	if r.network != nil {
 		errs = append(errs, r.network.close())

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/test/process"
+	"github.com/sluice-proxy/sluice/test/harness"
 )
 
 // restartAPI ends the API server, in turns by SIGKILL and SIGTERM, and starts it again.
-func (s *soak) restartAPI(ctx context.Context, n int) error {
+func (s *soak) restartAPI(_ context.Context, n int) error {
 	began := time.Now()
-	end := (*process.Daemon).Kill
+	end := (*harness.APIServer).Kill
 	if n%2 == 0 {
-		end = (*process.Daemon).Stop
+		end = (*harness.APIServer).Stop
 	}
-	if err := s.api.restart(ctx, end); err != nil {
+	if err := s.api.restart(end); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -43,7 +43,7 @@ conntrack: {maxPerCore: 0}
 apiVersion: sluice.dev/v1alpha1
 kind: SluiceConfiguration
 state: {dir: %q}
-`, s.mode, podRange.String()+","+podRange6.String(), s.api.credential("proxy"), burst(n), filepath.Join(s.dir, "state"))
+`, s.mode, podRange.String()+","+podRange6.String(), s.api.ProxyKubeconfig(), burst(n), filepath.Join(s.dir, "state"))
 	// As a ConfigMap does: the new file takes the place of the old one.
 	if err := os.WriteFile(s.config+".new", []byte(text), 0o644); err != nil {
 		return err

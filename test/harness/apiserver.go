@@ -95,7 +95,7 @@ func (s *APIServer) credential(name string) string {
 // Client returns a client that may do everything and that reaches the server from inside its own
 // namespace, independent of anything the proxy under test does.
 func (s *APIServer) Client() (kubernetes.Interface, error) {
-	config, err := s.config()
+	config, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,8 @@ func (s *APIServer) Client() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-func (s *APIServer) config() (*rest.Config, error) {
+// Config returns what such a client is made from.
+func (s *APIServer) Config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin.kubeconfig"))
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)

@@ -107,7 +107,7 @@ func Of[T any](all Manifests, kind string) (*T, error) {
 // Apply applies the objects as `kubectl apply --server-side` does. The server rejects unknown and
 // repeated fields. It returns what the server has stored.
 func (s *APIServer) Apply(ctx context.Context, all Manifests) (Manifests, error) {
-	config, err := s.config()
+	config, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
