@@ -31,19 +31,12 @@ var (
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	prefix := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
-	n := &node{manifests: t.TempDir(), Network: netnstest.Build(t, netns.Plan{
-		Cables: []netns.Cable{
-			{Router: "node", Leaf: "pod", Port: "pod0", AtRouter: prefix("10.244.1.1/24"), AtLeaf: prefix("10.244.1.2/24")},
-			{Router: "node", Leaf: "client", Port: "out0", AtRouter: prefix("192.168.0.2/24"), AtLeaf: prefix("192.168.0.9/24")},
-		},
-		Servers: []netns.Server{{Name: "pod", Host: "pod", At: pod}},
-	})}
+	n := &node{manifests: t.TempDir(), Network: netnstest.Build(t, netnstest.NodePlan(netns.Server{Name: "pod", At: pod}))}
 	n.write(t, "node", `apiVersion: v1
 kind: Node
 metadata: {name: demo}
 spec: {podCIDRs: [10.244.1.0/24]}
-status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
+status: {addresses: [{type: InternalIP, address: 203.0.113.1}]}
 `)
 	return n
 }

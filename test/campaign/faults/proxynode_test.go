@@ -261,39 +261,22 @@ func (x *process) end(t *testing.T) {
 	}
 }
 
-// network is one node between a client and the pods behind the live Services:
-//
-//	client .10 ── 203.0.113.0/24 ── node ── 10.244.1.0/24 ── pods .10 to .49
+// network is that of netnstest.NodePlan, with the pods of the live Services.
 type network struct {
 	client, node *netns.Namespace
 }
 
-// The node's addresses on the client's link, for node ports.
-var nodeAddrs = service.PerFamily[netip.Addr]{
-	service.IPv4: netip.MustParseAddr("203.0.113.1"),
-	service.IPv6: netip.MustParseAddr("2001:db8:ffff::1"),
-}
-
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	toClient := netns.Cable{
-		Router: "node", Leaf: "client", Port: "to-client",
-		AtRouter: prefixes("203.0.113.1/24", "2001:db8:ffff::1/64"), AtLeaf: prefixes("203.0.113.10/24", "2001:db8:ffff::10/64"),
-	}
-	toPods := netns.Cable{Router: "node", Leaf: "pods", Port: "to-pods", AtRouter: prefixes("10.244.1.1/24", "fd00:10:244:1::1/64")}
-	plan := netns.Plan{}
+	var servers []netns.Server
 	for _, s := range liveServices {
 		for i := range s.pods() {
 			for _, family := range service.Families {
-				addr := s.pod(family, i)
-				bits := service.PerFamily[int]{service.IPv4: 24, service.IPv6: 64}[family]
-				toPods.AtLeaf = append(toPods.AtLeaf, netip.PrefixFrom(addr, bits))
-				plan.Servers = append(plan.Servers, netns.Server{Name: s.podName(i), Host: "pods", At: netip.AddrPortFrom(addr, podPort)})
+				servers = append(servers, netns.Server{Name: s.podName(i), At: netip.AddrPortFrom(s.pod(family, i), podPort)})
 			}
 		}
 	}
-	plan.Cables = []netns.Cable{toClient, toPods}
-	n := netnstest.Build(t, plan)
+	n := netnstest.Build(t, netnstest.NodePlan(servers...))
 	return &network{n.Hosts["client"], n.Hosts["node"]}
 }
 

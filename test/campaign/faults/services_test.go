@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // podPort is where every pod of a live Service listens, over TCP and UDP.
@@ -199,7 +200,7 @@ func (t target) String() string {
 func (t target) addr() netip.AddrPort {
 	switch {
 	case t.kind == nodePort:
-		return netip.AddrPortFrom(nodeAddrs[t.family], uint16(30000+t.service.number))
+		return netip.AddrPortFrom(netnstest.NodeAddresses[t.family], uint16(30000+t.service.number))
 	case t.kind == balancer:
 		return netip.AddrPortFrom(t.service.vip(t.family), 80)
 	case t.protocol == "udp":
