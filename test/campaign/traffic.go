@@ -114,19 +114,7 @@ type traffic struct {
 	// told, if any, is told of each loss that is judged. It does not block.
 	told func(sample string)
 	// outages are the times in which a rival's work stands.
-	outages []outage
-}
-
-// outage is a time in which exchanges with some targets may fail, because another program has
-// removed their rules. It is open until it has an end.
-type outage struct {
-	hits     func(target, netns.Exchange) bool
-	from, to time.Time
-}
-
-// covers reports whether an exchange that has ended overlaps with the outage.
-func (o *outage) covers(to target, e netns.Exchange) bool {
-	return o.hits(to, e) && e.Ended.After(o.from) && (o.to.IsZero() || e.Began.Before(o.to))
+	outages []netnstest.Outage[target]
 }
 
 type done struct {
@@ -146,17 +134,12 @@ func (t *traffic) breaks(hits func(target, netns.Exchange) bool) (ends func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := len(t.outages)
-	t.outages = append(t.outages, outage{hits: hits, from: time.Now()})
+	t.outages = append(t.outages, netnstest.Outage[target]{Hits: hits, From: time.Now()})
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.outages[i].to = time.Now()
+		t.outages[i].To = time.Now()
 	}
-}
-
-// isDestroyed reports whether an outage covers an exchange that has failed. The lock is held.
-func (t *traffic) isDestroyed(to target, e netns.Exchange) bool {
-	return slices.ContainsFunc(t.outages, func(o outage) bool { return o.covers(to, e) })
 }
 
 // tell sets whom losses are told to.
@@ -217,7 +200,8 @@ func (t *traffic) note(e netns.Exchange) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.lost+c.late > 0 && k != toTheRejected && t.isDestroyed(to, e) {
+	hit := func(o netnstest.Outage[target]) bool { return o.Covers(to, e) }
+	if c.lost+c.late > 0 && k != toTheRejected && slices.ContainsFunc(t.outages, hit) {
 		k = destroyed
 	}
 	t.counts[k].add(c)

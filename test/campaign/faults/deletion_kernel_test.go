@@ -60,14 +60,14 @@ func (p *proxyNode) heal(tr *traffic, family service.Family, d deletion) {
 		p.awaitContents(f, func() contents { return before[f] }, d.name)
 	}
 	for _, f := range hit {
-		p.awaitRepair(f, o.from, d.name)
+		p.awaitRepair(f, o.From, d.name)
 	}
-	o.to = p.lastWrite(o.from)
+	o.To = p.lastWrite(o.From)
 	tr.allow(o)
 	for _, f := range hit {
-		p.checkWork(f, o.from, 1, d.name)
+		p.checkWork(f, o.From, 1, d.name)
 	}
-	p.Logf("%s %s: healed after %.1f ms", family, d.name, ms(o.to.Sub(o.from)))
+	p.Logf("%s %s: healed after %.1f ms", family, d.name, ms(o.To.Sub(o.From)))
 }
 
 func inTable(commands string, family service.Family) string {
@@ -124,13 +124,13 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 				break
 			}
 			if time.Since(struck) > testenv.Patience {
-				p.Fatalf("%s %s: %s %x is still missing: %s", f, d.name, id.Container, id.Name, p.events.list(o.from))
+				p.Fatalf("%s %s: %s %x is still missing: %s", f, d.name, id.Container, id.Name, p.events.list(o.From))
 			}
 		}
 	}
-	o.to = time.Now()
+	o.To = time.Now()
 	tr.allow(o)
-	p.Logf("%s %s: healed %.1f ms after nft had returned", family, d.name, ms(o.to.Sub(struck)))
+	p.Logf("%s %s: healed %.1f ms after nft had returned", family, d.name, ms(o.To.Sub(struck)))
 }
 
 // TestADeletionDuringAnAuditIsHealed: the next audit follows at once, and finds what was deleted

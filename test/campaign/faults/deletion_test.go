@@ -8,6 +8,7 @@ import (
 	"time"
 
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -43,8 +44,10 @@ type deletion struct {
 // outage begins the outage that a deletion in a family causes. Its end is not known yet.
 func (d deletion) outage(family service.Family) *outage {
 	return &outage{
-		what: fmt.Sprintf("%s %s", family, d.name), sessions: d.ruleset, from: time.Now(),
-		hits: func(to target) bool { return (d.both || to.family == family) && d.hits(to) },
+		What: fmt.Sprintf("%s %s", family, d.name), From: time.Now(),
+		Hits: func(to target, e netns.Exchange) bool {
+			return (d.both || to.family == family) && d.hits(to) && (d.ruleset || !e.Session)
+		},
 	}
 }
 

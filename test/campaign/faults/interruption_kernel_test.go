@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -62,8 +63,8 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	healed := time.Now()
 	if what.deletesTable {
 		tr.allow(&outage{
-			what: what.name, from: i.at, to: healed,
-			hits: func(to target) bool { return to.family == family },
+			What: what.name, From: i.at, To: healed,
+			Hits: func(to target, e netns.Exchange) bool { return to.family == family && !e.Session },
 		})
 	}
 	d.sockets.set(nil)

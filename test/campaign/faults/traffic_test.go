@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -135,8 +136,8 @@ func (tr *traffic) end(t *testing.T) {
 	lost := map[string]int{}
 	for _, e := range tr.failed {
 		to := tr.targets[e.Target]
-		if o := tr.outageOf(to, e); o != nil {
-			lost[o.what]++
+		if i := slices.IndexFunc(tr.outages, func(o *outage) bool { return o.Covers(to, e) }); i >= 0 {
+			lost[tr.outages[i].What]++
 		} else {
 			t.Errorf("%v (established: %t) failed from %s to %s: %v",
 				to, e.Session, e.Began.Format("05.000"), e.Ended.Format("05.000"), e.Err)
@@ -152,25 +153,5 @@ func (tr *traffic) end(t *testing.T) {
 	t.Logf("%d exchanges with %d targets; destroyed by faults: %v", total, len(tr.counts), lost)
 }
 
-func (tr *traffic) outageOf(to target, e netns.Exchange) *outage {
-	for _, o := range tr.outages {
-		if o.covers(to, e) {
-			return o
-		}
-	}
-	return nil
-}
-
-// outage says what a fault destroys by its nature: exchanges with the hit frontends that overlap
-// with the outage in time.
-type outage struct {
-	what     string
-	hits     func(target) bool
-	sessions bool // hits established connections as well, if they were talking
-	from, to time.Time
-}
-
-// covers reports whether the outage is why an exchange failed.
-func (o *outage) covers(to target, e netns.Exchange) bool {
-	return o.hits(to) && (o.sessions || !e.Session) && e.Began.Before(o.to) && e.Ended.After(o.from)
-}
+// outage is what a fault destroys.
+type outage = netnstest.Outage[target]
