@@ -106,21 +106,20 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 	}
 	defer func() { err = errors.Join(err, api.Stop()) }()
 	c.fill(api)
-	cmd := exec.Command(v.program, v.flags(backend, api.Address(), dir)...)
+	proxy := process.Program{Namespace: r.node, Binary: v.program, Dir: dir, Name: v.name}
 	if _, variant, iptables := strings.Cut(backend, "-"); iptables {
 		path, err := rig.IPTables(filepath.Join(dir, "programs"), variant)
 		if err != nil {
 			return err
 		}
-		cmd.Env = append(os.Environ(), "PATH="+path)
+		proxy.Environment = []string{"PATH=" + path}
 	}
-	process, err := process.StartDaemon(r.node, filepath.Join(dir, v.name+".log"), cmd)
-	if err != nil {
+	if err := proxy.Start(v.flags(backend, api.Address(), dir)...); err != nil {
 		return err
 	}
-	err = v.awaitApplied(ctx, r, c, process)
+	err = v.awaitApplied(ctx, r, c, proxy.Process())
 	// kube-proxy leaves its rules however it ends, and does not handle SIGTERM.
-	return errors.Join(err, process.Kill())
+	return errors.Join(err, proxy.Kill())
 }
 
 // awaitApplied returns when every address of the cluster has answered to the client, the proxy says
