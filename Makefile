@@ -56,6 +56,7 @@ lint: ## run go vet, gofmt and staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { printf 'gofmt -w %s\n' $$files; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags ipvs $$(git grep -l '^//go:build ipvs' -- '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+	for m in bench test/ui; do (cd $$m && $(GO) vet ./...) || exit 1; done
 	$(GO) tool -modfile=hack/tools/go.mod staticcheck ./...
 
 check: lint test ## run lint and tests; required before every push

@@ -102,8 +102,7 @@ func (c *Cluster) awaitOwnService() {
 	})
 }
 
-// shownMax is how many lines of each log a failed test shows. Together they leave room for what the
-// test itself said in the 8,000 characters that hack/summary.py shows.
+// shownMax is how many lines of each log a failed test shows.
 const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.

@@ -11,7 +11,7 @@ import (
 
 // TestOnlyThisPackageSkips: in make test, a skip elsewhere would hide a missing tool.
 func TestOnlyThisPackageSkips(t *testing.T) {
-	skip := regexp.MustCompile(`\bt\.(Skip|Skipf|SkipNow)\(`)
+	skip := regexp.MustCompile(`\b[a-z]+\.Skip(f|Now)?\(`)
 	files := 0
 	err := filepath.WalkDir(Root(), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -21,8 +21,8 @@ func TestOnlyThisPackageSkips(t *testing.T) {
 		switch {
 		case d.IsDir() && (name == ".git" || name == "bin" || name == "test/testenv"):
 			return filepath.SkipDir
-		// Userspace mode cannot pass some end-to-end tests, by design.
-		case !strings.HasSuffix(name, "_test.go") || name == "test/e2e/e2e_test.go":
+		// Userspace mode cannot pass some end-to-end tests, by design. An aggregator skips Services.
+		case !strings.HasSuffix(name, ".go") || name == "test/e2e/e2e_test.go" || name == "proxy/proxy.go":
 			return nil
 		}
 		text, err := os.ReadFile(path)
