@@ -276,7 +276,7 @@ func parseOpening(name string, words []string) (statement, error) {
 			if err != nil {
 				return err
 			}
-			q := fixture.Question{Family: family, From: words[0], To: at, Protocol: service.UDP, Patience: answerPatience}
+			q := fixture.Question{Family: family, From: words[0], To: at, Protocol: service.UDP, Patience: askPatience}
 			one, err := openFlow(ctx, w, q, want)
 			if err != nil {
 				return err
