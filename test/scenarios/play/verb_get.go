@@ -141,7 +141,7 @@ func (g get) run(ctx context.Context, s *Stage, w *network.World) error {
 
 // once sends one request and compares the response.
 func (g get) once(ctx context.Context, host *netns.Namespace, at netip.AddrPort) error {
-	patience := answerPatience
+	patience := askPatience
 	if g.want.status == 0 && g.want.fate == fixture.Silent {
 		patience = silencePatience
 	}
