@@ -14,7 +14,7 @@
 //
 // A client makes new TCP connections and asks UDP questions at a steady rate, at ClusterIPs and
 // node ports in both families, and holds long-lived sessions. Every exchange that does not succeed
-// is lost; the exit status is 1 if any is. Exchanges with the rejected Service itself are counted
+// is lost; the exit status is 1 if any is, and if those of one Service alone are late by seconds. Exchanges with the rejected Service itself are counted
 // apart.
 //
 // With -former, none is rejected, and one of the two builds that take turns is that of another commit.
@@ -70,6 +70,9 @@ type options struct {
 
 // errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
 var errLost = errors.New("connections to Services other than the rejected one were lost")
+
+// errAlone is one, too: TCP sent again what was lost meanwhile.
+var errAlone = errors.New("single Services were out of reach for seconds, and others were not")
 
 func main() {
 	o := options{}
@@ -243,11 +246,17 @@ func (o *options) campaign(ctx context.Context, net *network, c *cluster, p *pro
 		return err
 	}
 	_, judged := t.snapshot()
+	alone := t.slow.Alone() // no traffic any more
+	for _, what := range alone {
+		fmt.Println("service", what)
+	}
 	switch {
 	case o.fault == "" && p.quarantined == 0 && !o.control:
 		return errors.New("the kernel has rejected nothing: that proves nothing")
 	case judged.lost > 0:
 		return errLost
+	case len(alone) > 0:
+		return errAlone
 	}
 	return nil
 }

@@ -115,6 +115,8 @@ type traffic struct {
 	told func(sample string)
 	// outages are the times in which a rival's work stands.
 	outages []netnstest.Outage[target]
+	// slow finds Services that alone were out of reach.
+	slow netnstest.Slow[int]
 }
 
 type done struct {
@@ -205,6 +207,9 @@ func (t *traffic) note(e netns.Exchange) {
 		k = destroyed
 	}
 	t.counts[k].add(c)
+	if k.judged() && c.lost == 0 {
+		t.slow.Note(to.service, e)
+	}
 	act := t.acts[0].act
 	for _, a := range slices.Backward(t.acts) {
 		if a.at.Before(e.Began) {

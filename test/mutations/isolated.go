@@ -68,6 +68,12 @@ var isolated = []mutation{
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{
+		name:      "stopping cancels the write",
+		sentence:  "A stopping proxy completes its batch.",
+		edits:     edit("aggregator/aggregator.go", "work(context.WithoutCancel(ctx), a.config.Writer", "work(ctx, a.config.Writer"),
+		campaigns: []campaign{unitTest("aggregator", "TestStoppingAmidAWrite")}, short: true,
+	},
+	{
 		name:     "one sweep after a repair",
 		sentence: "After a repair, the cleaner of flows sweeps four more times within a second.",
 		edits: edit("dataplane/conntrack/doubts.go", "{ *d = doubts{at: now.Add(doubtPauses[0])} }",

@@ -30,7 +30,7 @@ var whole = []mutation{
 		sentence: "Connections that need it are masqueraded.",
 		edits: edit("dataplane/iptables/render/scaffold.go", `"-j MARK --set-xmark " + bit + "/0x0",`+"\n\t\tmasquerade,",
 			`"-j MARK --set-xmark " + bit + "/0x0" + masquerade[:0],`),
-		campaigns: []campaign{inMode("iptables", "S-CIP-01", "S-CIP-03", "S-NP-01", "S-LB-01")},
+		campaigns: []campaign{inMode("iptables", "S-CIP-01", "S-CIP-03", "S-NP-01", "S-LB-01")}, short: true,
 	},
 	{
 		name:      "local policy ignored",
@@ -48,7 +48,7 @@ var whole = []mutation{
 		name:      "stale flows kept",
 		sentence:  "UDP flows to endpoints that are gone are deleted.",
 		edits:     edit("dataplane/conntrack/sweep.go", "return by, stale && !s.expected.lead(f)", "return by, stale && !s.expected.lead(f) && f == nil"),
-		campaigns: inBoth("S-CIP-08", "S-CT-01"),
+		campaigns: inBoth("S-CIP-08", "S-CT-01"), short: true,
 	},
 	{
 		name:     "the kernel rejects one Service",

@@ -27,6 +27,7 @@ type traffic struct {
 	mu     sync.Mutex
 	counts map[target]int
 	failed []netns.Exchange
+	slow   netnstest.Slow[string]
 	// seen is when the last new connection that a pod answered was begun.
 	seen map[pod]time.Time
 
@@ -67,7 +68,7 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 }
 
 // patience bounds one exchange. It is longer than it takes to send a lost SYN again three times, on a
-// machine that does many other things.
+// machine that does many other things. What is that slow with one Service alone fails nevertheless.
 const patience = 15 * time.Second
 
 func (tr *traffic) note(e netns.Exchange) {
@@ -78,6 +79,9 @@ func (tr *traffic) note(e netns.Exchange) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.counts[to]++
+	if e.Err == nil {
+		tr.slow.Note(to.service.name, e)
+	}
 	switch {
 	case e.Err != nil:
 		tr.failed = append(tr.failed, e)
@@ -141,6 +145,11 @@ func (tr *traffic) end(t *testing.T) {
 		} else {
 			t.Errorf("%v (established: %t) failed from %s to %s: %v",
 				to, e.Session, e.Began.Format("05.000"), e.Ended.Format("05.000"), e.Err)
+		}
+	}
+	for _, e := range tr.slow.Alone() {
+		if !slices.ContainsFunc(tr.outages, func(o *outage) bool { return o.Covers(tr.targets[e.Target], e.Exchange) }) {
+			t.Errorf("%v (established: %t) from %s", e, e.Session, e.Began.Format("05.000"))
 		}
 	}
 	total := 0

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,9 +50,8 @@ type checkingWriter struct {
 
 // Write implements dataplane.Writer.
 func (w *checkingWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	// A try of a bisection has 5 s. On a busy machine the comparisons alone take longer, and the
-	// outcome would be unknown.
-	ctx = context.WithoutCancel(ctx)
+	ctx, end := withoutDeadline(ctx)
+	defer end()
 	var found before
 	if w.writes++; w.writes%w.each == 0 {
 		found = w.find(ctx)
@@ -74,6 +74,19 @@ func (w *checkingWriter) Write(ctx context.Context, batch *dataplane.Batch) data
 		w.errs = append(w.errs, wrongIn(batch, receipt, objects)...)
 	}
 	return receipt
+}
+
+// withoutDeadline returns a context that ends when another one is canceled, but not at its deadline. A
+// try of a bisection has 5 s. On a busy machine the comparisons alone take longer, and the outcome would
+// be unknown. A stopping proxy cancels no write, and that stays visible.
+func withoutDeadline(ctx context.Context) (context.Context, func()) {
+	free, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	leave := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel(context.Cause(ctx))
+		}
+	})
+	return free, func() { leave(); cancel(nil) }
 }
 
 // onceRead calls a function between the next reading of the kernel and its report.

@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	// rightMax bounds the time from a repair until no packet leaves the node untranslated any more: about
-	// half a second, as the table tells. A flow that the proxy overlooks stays untranslated for as long as
-	// its socket sends, so the bound is generous.
-	rightMax = time.Minute
+	// rightMax bounds the time from a repair until no packet leaves the node untranslated any more. It is
+	// ten times the half second that an idle machine needs at most; the table tells how long it took.
+	rightMax = 5 * time.Second
 	// right is how long a socket has had nothing but answers then.
 	right = 500 * time.Millisecond
 	// observed is how long the sockets go on after a repair. The proxy repairs the next damage immediately
