@@ -151,7 +151,7 @@ func give(conn *net.UnixConn, sockets []*os.File) error {
 // its listening sockets. That proxy serves until done is closed. Without an offer, there are no
 // sockets and done is nil. Only the goroutine of Acquire may call it.
 func (l *Lock) Receive() (sockets []*os.File, done io.Closer, err error) {
-	conn, from, err := dialOffer()
+	conn, from, err := dialOffer(l.offerPatience)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil, nil // it has none, or is of a release that passes none on
 	}
@@ -176,9 +176,9 @@ func (l *Lock) Receive() (sockets []*os.File, done io.Closer, err error) {
 
 // dialOffer connects to the offer of a proxy, and returns that one's process ID. ForeignProcesses may have
 // filled its queue, which empties quickly, or have made it cut the connection.
-func dialOffer() (conn *net.UnixConn, from int, err error) {
+func dialOffer(patience time.Duration) (conn *net.UnixConn, from int, err error) {
 	cut := error(nil)
-	for deadline := time.Now().Add(passPatience); ; time.Sleep(againMin) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(againMin) {
 		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: passName, Net: "unixpacket"})
 		if err == nil {
 			from, err = offering(conn)

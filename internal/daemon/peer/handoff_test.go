@@ -75,6 +75,7 @@ func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, recei
 	}
 	defer file.Close()
 	former, successor := newLock(name), newLock(name)
+	successor.offerPatience = testenv.Patience
 	inside := func(f func() error) {
 		t.Helper()
 		if err := n.Do(f); err != nil {
@@ -114,6 +115,7 @@ func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, recei
 	}()
 	await(t, func() bool { return former.Waited() })
 	inside(func() (err error) { offer, err = NewOffer(); return err })
+	offer.patience = testenv.Patience
 	given := make(chan error, 1)
 	go func() { given <- offer.Give([]*os.File{file}, time.Minute) }()
 	time.Sleep(50 * time.Millisecond) // strangers connect now

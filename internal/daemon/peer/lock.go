@@ -64,6 +64,8 @@ type Lock struct {
 	name string
 	// patience bounds the wait for the first message of the other process.
 	patience time.Duration
+	// offerPatience bounds the tries to connect to the offer of the previous holder.
+	offerPatience time.Duration
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -100,7 +102,7 @@ func Turn(ctx context.Context, patience time.Duration) (end func()) {
 }
 
 func newLock(name string) *Lock {
-	return &Lock{name: name, patience: answerPatience, asking: map[*net.UnixConn]struct{}{}}
+	return &Lock{name: name, patience: answerPatience, offerPatience: passPatience, asking: map[*net.UnixConn]struct{}{}}
 }
 
 // Try takes the lock and returns nil if it is free. Otherwise it returns the holder, which
