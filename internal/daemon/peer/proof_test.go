@@ -69,6 +69,7 @@ func playProof(words []string) error {
 	case "succeed":
 		go func() {
 			l := newLock(words[1])
+			l.offerPatience = testenv.Patience
 			err := l.Acquire(context.Background(), func(Holder) {})
 			var sockets []*os.File
 			if err == nil {
@@ -104,6 +105,7 @@ func passOn(l *Lock) {
 	}
 	offer, err := NewOffer()
 	if err == nil {
+		offer.patience = testenv.Patience
 		go func() { _ = offer.Give([]*os.File{os.Stdin}, time.Minute) }()
 	}
 	time.Sleep(50 * time.Millisecond) // strangers connect now
