@@ -74,8 +74,8 @@ type Config struct {
 	ApplyObservers []ApplyObserver
 	// Listeners receive every event.
 	Listeners []observe.Listener
-	// KeepMemory leaves memory that only peaks needed to the runtime. It is for the simulation, in whose virtual time
-	// returning it to the system, which costs a collection, would be frequent.
+	// KeepMemory disables the return of unused memory to the system after a peak, which costs a garbage collection. Only
+	// the simulation sets it: in virtual time, the returns would be frequent.
 	KeepMemory bool
 	// Intercept is for the demo and the simulation; see actors.Config.
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)

@@ -86,7 +86,7 @@ contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {ser
 	testenv.Eventually(t, "the last server runs", func() bool { return s.running.Load() == often+1 })
 	var after census
 	for deadline := time.Now().Add(testenv.Patience); ; time.Sleep(50 * time.Millisecond) {
-		// What the last hand-over is still closing is no leak: a leak stays.
+		// The previous server may still close descriptors. A leak stays.
 		after = s.census(t)
 		settled := after.servers <= 1 && after.goroutines <= before.goroutines+5 && after.descriptors <= before.descriptors+2
 		if settled || time.Now().After(deadline) {

@@ -21,7 +21,7 @@ const e2eModule = "test/e2e"
 // is skipped.
 func APIServerProgram(t testing.TB) string { return given(t, "SLUICE_E2E_APISERVER", "e2e-apiserver") }
 
-// kubeProxyProgram returns the program of test/e2e/kubeproxy likewise.
+// kubeProxyProgram returns the program of test/e2e/kubeproxy. A test without it is skipped.
 func kubeProxyProgram(t testing.TB) string { return given(t, "SLUICE_E2E_KUBEPROXY", "e2e-kubeproxy") }
 
 func given(t testing.TB, variable, name string) string {

@@ -36,7 +36,7 @@ const (
 )
 
 // packetsPerSecond and packetsBurst are the limit of each selecting rule.
-var packetsPerSecond uint64 = 10 // a test does not wait for so few
+var packetsPerSecond uint64 = 10 // only a test changes it
 
 const packetsBurst = 5
 
