@@ -54,7 +54,7 @@ type server struct {
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
 	handover *handover
-	rollout  *rollout
+	pending  pending
 	answers  *inspection.Inspection
 	http     []*web.Server
 	// protection is of the metrics address.
@@ -134,10 +134,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.rollout, err = s.newRollout(ctx); err != nil {
-		return err
-	}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.pendingFindings, s.pendingState); err != nil {
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, &s.pending); err != nil {
 		return err
 	}
 	s.flows = s.newFlows()

@@ -71,7 +71,6 @@ func configure(t *testing.T, server *harness.APIServer, v variant, data map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	config += "waves: {settle: 1s, window: 1s}\n" // the second document is the last one
 	if v.programs != "" {
 		config += fmt.Sprintf("iptables: {variant: %s}\n", v.programs)
 	}

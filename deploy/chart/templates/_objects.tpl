@@ -15,11 +15,6 @@ app.kubernetes.io/name: sluice
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* sluice.lease is the name of the Lease of the release, as deploy/base and deploy/canary have it. */}}
-{{- define "sluice.lease" -}}
-sluice-configuration{{ with trimPrefix "sluice" .Release.Name | trimPrefix "-" }}-{{ . }}{{ end }}
-{{- end -}}
-
 {{- define "sluice.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ else }}:{{ $.Chart.AppVersion }}
