@@ -281,7 +281,9 @@ func (s *server) work(ctx, process context.Context) error {
 	}
 	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
 	group.Go(func() error {
-		s.afterFirstSync(ctx, func(ctx context.Context) { s.life.readiness.run(ctx, s.proxy.Keys(), s.held) })
+		s.afterFirstSync(ctx, func(ctx context.Context) {
+			s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
+		})
 		return nil
 	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
