@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// envNodes is the number of nodes of TestReleaseThatNeverWrites.
+// envNodes is the number of nodes of TestReleaseThatNeverWrites and TestConfigurationRollsOut.
 const envNodes = "SLUICE_E2E_NODES"
 
 // pool is a number of nodes with an API server, each with its own kernel rules and Sluice.
@@ -102,22 +102,40 @@ func (p *pool) shows(ctx context.Context, name, url, text string) error {
 	return nil
 }
 
+// podAddress is that of the pod, on the cable to the API server.
+var podAddress = netip.MustParseAddrPort("10.30.0.2:8080")
+
 // createService makes a Service with one pod, which all nodes reach, and returns its address.
 func (p *pool) createService(t *testing.T) netip.AddrPort {
 	t.Helper()
-	pod := netip.MustParseAddrPort("10.30.0.2:8080") // on the cable to the API server
-	if err := p.network.Serve("web", "api", pod); err != nil {
+	if err := p.network.Serve("web", "api", podAddress); err != nil {
 		t.Fatal(err)
 	}
+	return p.createServiceAs(t, "web")
+}
+
+// createLargeService makes such a Service with 20 external IPs.
+func (p *pool) createLargeService(t *testing.T) netip.AddrPort {
+	t.Helper()
+	var external []string
+	for i := range 20 {
+		external = append(external, fmt.Sprintf("198.18.0.%d", i+1))
+	}
+	return p.createServiceAs(t, "large", external...)
+}
+
+func (p *pool) createServiceAs(t *testing.T, name string, external ...string) netip.AddrPort {
+	t.Helper()
+	pod := podAddress
 	service, err := p.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(int32(pod.Port()))}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(int32(pod.Port()))}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{pod.Addr().String()}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(pod.Port()))}},
