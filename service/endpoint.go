@@ -69,6 +69,8 @@ type Snapshot struct {
 	Spec *Spec
 	// Slices are sorted by name.
 	Slices []*Slice
+	// Changed is when the source last stored one of these values.
+	Changed time.Time
 }
 
 // SlicePort is one port of a slice; ports without a name field or a number have

@@ -28,8 +28,11 @@ type place struct {
 	frontend service.Frontend
 }
 
-// filed is a Service as the cache has it; spec says what it is denied.
-type filed struct{ spec *service.Spec }
+// filed is a Service as the cache has it; spec says what it is denied. Received is when it was stored, in seconds.
+type filed struct {
+	spec     *service.Spec
+	received int64
+}
 
 // bid is one Service's claim for a frontend that several claim.
 type bid struct {

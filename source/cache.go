@@ -240,6 +240,7 @@ func (c *Cache) storeSpec(n *news, spec *service.Spec) {
 		f = &filed{}
 		c.specs[spec.Key] = f
 	}
+	f.received = time.Now().Unix()
 	n.note(f)
 	n.affected = append(n.affected, c.admitted.replace(f, spec)...)
 }
@@ -386,7 +387,16 @@ func (c *Cache) Snapshot(key service.Key) service.Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 
-	return service.Snapshot{Spec: c.spec(key), Slices: slices.Clone(c.slices[key])}
+	known := service.Snapshot{Slices: slices.Clone(c.slices[key])}
+	if f := c.specs[key]; f != nil {
+		known.Spec, known.Changed = f.spec, time.Unix(f.received, 0)
+	}
+	for _, s := range known.Slices {
+		if s.Received.After(known.Changed) && s.Observed == nil {
+			known.Changed = s.Received
+		}
+	}
+	return known
 }
 
 // Keys lists the Services that have a spec, sorted. It walks all of them: use it at

@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -28,8 +27,6 @@ type portConflicts struct {
 
 	mu    sync.Mutex
 	taken map[string]health.Finding // by the field of the configuration
-	// failed has why nothing listens, by the field.
-	failed map[string]string
 }
 
 // listening returns a function that a server at an address calls with the outcome of each
@@ -38,7 +35,6 @@ func (c *portConflicts) listening(field, address string) func(error) {
 	var saidAt time.Time
 	handing := false
 	return func(err error) {
-		c.note(field, address, err)
 		switch now := time.Now(); {
 		case err == nil:
 			if c.free(field) {
@@ -68,27 +64,6 @@ func holderIn(err error) string {
 		return taken.Holder
 	}
 	return "a process that cannot be found"
-}
-
-// note records the outcome of an attempt to listen.
-func (c *portConflicts) note(field, address string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		delete(c.failed, field)
-		return
-	}
-	if c.failed == nil {
-		c.failed = map[string]string{}
-	}
-	c.failed[field] = fmt.Sprintf("cannot listen on %s %s: %v", field, address, err)
-}
-
-// failing lists why servers do not listen.
-func (c *portConflicts) failing() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Sorted(maps.Values(c.failed))
 }
 
 // free forgets a finding, and reports whether there was one.

@@ -19,106 +19,156 @@ import (
 )
 
 const (
-	// settling is how long after the first sync a rejected Service counts against this process.
+	// settling is how long after the first sync a Service counts that this process does not follow, and how long the
+	// objects of a Service stay unchanged until it is known whether a process follows them.
 	settling = time.Minute
-	// readyAgain is the interval between two looks at the quarantine.
+	// readyAgain is the interval between two looks at the Services that are not followed.
 	readyAgain = time.Second
-	// quarantineFile has the names of the Services in quarantine, for the next process.
-	quarantineFile = "quarantine.json"
+	// heldFile has the names of the Services that are not followed, and followedFile the digests of the objects of
+	// all others. Both are for the next process.
+	heldFile, followedFile = "held.json", "followed.json"
 )
 
-// readiness knows whether this process serves at least what the one before it served: a rollout goes on by it. It
-// outlives servers.
+// readiness knows whether this process follows at least the Services that the one before it followed: a rollout goes
+// on by it. It outlives servers.
 //
-// Invariant: what was in quarantine before, and what comes into quarantine later than settling, does not count. So a
-// tenant can neither stop a rollout with a Service that was rejected before it, nor make a ready node unready.
+// Invariant: a Service counts only while its objects are exactly those that the process before followed, and only if it
+// was not followed within settling after the first sync. So a tenant can neither stop a rollout with a Service that is
+// not followed because of its objects, nor make a ready node unready.
 type readiness struct {
-	file string
-	log  *zap.Logger
+	dir string
+	log *zap.Logger
+
+	// The first fields belong to run; servers run one after another.
+
+	// followed has the digests of what the server before followed, by the name of the Service.
+	followed map[string]uint64
+	// before are the Services that the server before did not follow. From settling on, they are those of this server.
+	before map[string]bool
+	// quiet is when the first sync was complete, or the last time that a Service counted.
+	quiet time.Time
 
 	mu sync.Mutex
-	// before are the Services that were in quarantine before this server; nil without a record.
-	before map[string]bool
 	// synced is when the first sync was complete; zero before.
 	synced time.Time
-	// known are the Services of the first sync.
-	known map[string]bool
-	// fresh are the Services that count against this process.
-	fresh map[string]health.Affected
+	// counting are the Services that count against this server.
+	counting map[string]health.Affected
+}
+
+// followedServices is what a readiness knows of the Services of a server. Its functions may be called at any time.
+type followedServices struct {
+	// keys lists the Services. It walks all of them.
+	keys func() []service.Key
+	// known returns what the API says about a Service.
+	known func(service.Key) service.Snapshot
+	// held returns the Services that the server does not follow, and service.Node for rules of the node itself.
+	held func() map[service.Key]health.Affected
 }
 
 // newReadiness reads what the process before recorded.
 func newReadiness(dir string, log *zap.Logger) *readiness {
-	r := &readiness{file: filepath.Join(dir, quarantineFile), log: log}
-	text, err := os.ReadFile(r.file)
+	r := &readiness{dir: dir, log: log, before: map[string]bool{}}
 	var names []string
-	if err == nil {
-		err = json.Unmarshal(text, &names)
+	for file, into := range map[string]any{heldFile: &names, followedFile: &r.followed} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err == nil {
+			err = json.Unmarshal(text, into)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Info("cannot read which Services the previous process followed; readiness depends on the first sync only", zap.Error(err))
+			r.followed = nil
+		}
 	}
-	switch {
-	case err == nil:
-		r.before = set(names)
-	case !errors.Is(err, fs.ErrNotExist):
-		log.Info("cannot read the record of quarantined Services; readiness does not depend on them", zap.Error(err))
+	for _, name := range names {
+		r.before[name] = true
 	}
 	return r
 }
 
-func set(names []string) map[string]bool {
-	all := make(map[string]bool, len(names))
-	for _, name := range names {
-		all[name] = true
-	}
-	return all
-}
-
 // run follows a server after its first sync until the context ends.
-func (r *readiness) run(ctx context.Context, keys []service.Key, held func() map[string]health.Affected) {
-	known := map[string]bool{service.Node.String(): true} // rules of the node itself
-	for _, key := range keys {
-		known[key.String()] = true
-	}
-	r.mu.Lock()
-	r.synced, r.known, r.fresh = time.Now(), known, map[string]health.Affected{}
-	r.mu.Unlock()
+func (r *readiness) run(ctx context.Context, s *followedServices) {
+	now := time.Now()
+	r.quiet = now
+	r.count(now, nil)
+	recorded := false
+	held := map[service.Key]health.Affected{}
 	for ctx.Err() == nil {
-		if names, changed := r.look(time.Now(), held()); changed {
-			if err := r.record(names); err != nil {
-				r.log.Info("cannot record quarantined Services for the readiness of the next process", zap.Error(err))
-			}
+		held = s.held()
+		counting, names, settled := r.look(time.Now(), held, s.known)
+		r.count(now, counting)
+		if settled && !recorded {
+			recorded = true
+			r.remember(now, held, s)
+		} else if settled && names != nil {
+			r.write(heldFile, names)
 		}
 		wait(ctx, readyAgain)
 	}
+	maps.Copy(held, s.held()) // the actors that stop forget that they failed
+	r.remember(now, held, s)
 }
 
-// look judges the Services in quarantine now. Those that do not count against this process are recorded: it returns
-// them if the record changes.
-func (r *readiness) look(now time.Time, held map[string]health.Affected) (names []string, changed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	settled := now.Sub(r.synced) >= settling
-	for name, a := range held {
-		if !settled && r.before != nil && !r.before[name] && r.known[name] {
-			r.fresh[name] = a
+// look judges the Services that are not followed now. It returns those that count. Settled reports whether none counts,
+// and none will. Then names are all of them if they have changed, and otherwise nil.
+func (r *readiness) look(now time.Time, held map[service.Key]health.Affected, known func(service.Key) service.Snapshot) (counting map[string]health.Affected, names []string, settled bool) {
+	if len(r.counting) > 0 {
+		r.quiet = now
+	}
+	if now.Sub(r.quiet) < settling {
+		counting = map[string]health.Affected{}
+		for key, a := range held {
+			digest, was := r.followed[key.String()]
+			if was && !r.before[key.String()] && digest == digestOf(known(key)) {
+				counting[key.String()] = a
+			}
+		}
+		return counting, nil, false
+	}
+	before := map[string]bool{}
+	for key := range held {
+		before[key.String()] = true
+	}
+	if maps.Equal(r.before, before) {
+		return nil, nil, true
+	}
+	r.before = before
+	return nil, slices.Sorted(maps.Keys(before)), true
+}
+
+// remember records what this server follows for the next one. What counts against this server counts against the next
+// one. What changed a moment ago is not known to be followed.
+func (r *readiness) remember(synced time.Time, held map[service.Key]health.Affected, s *followedServices) {
+	now := time.Now()
+	followed, before := map[string]uint64{}, map[string]bool{}
+	for _, key := range append(s.keys(), service.Node) {
+		name, known := key.String(), s.known(key)
+		_, isHeld := held[key]
+		digest, was := r.followed[name]
+		_, counts := r.counting[name]
+		switch recent := known.Changed.After(synced) && now.Sub(known.Changed) < settling; {
+		case isHeld && !counts:
+			before[name] = true
+		case !counts && !recent:
+			followed[name] = digestOf(known)
+		case was:
+			followed[name] = digest
 		}
 	}
-	maps.DeleteFunc(r.fresh, func(name string, _ health.Affected) bool { _, still := held[name]; return !still })
-	if !settled || len(r.fresh) > 0 {
-		return nil, false
-	}
-	names, r.known = slices.Sorted(maps.Keys(held)), nil
-	if r.before != nil && maps.Equal(r.before, set(names)) {
-		return nil, false
-	}
-	r.before = set(names)
-	return names, true
+	r.followed, r.before = followed, before
+	r.write(heldFile, slices.Sorted(maps.Keys(before)))
+	r.write(followedFile, followed)
+}
+
+// count publishes what counts.
+func (r *readiness) count(synced time.Time, counting map[string]health.Affected) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.synced, r.counting = synced, counting
 }
 
 // next makes the server that follows wait for its own first sync.
 func (r *readiness) next() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.synced, r.fresh = time.Time{}, nil
+	r.count(time.Time{}, nil)
 }
 
 // now returns what is missing.
@@ -128,22 +178,25 @@ func (r *readiness) now() health.Readiness {
 	if r.synced.IsZero() {
 		return health.Readiness{Missing: "the first sync is not complete: the rules of this process are not all in the kernel (see sluice status)"}
 	}
-	return health.Readiness{Services: slices.Collect(maps.Values(r.fresh))}
+	return health.Readiness{Services: slices.Collect(maps.Values(r.counting))}
 }
 
-// record writes the names for the next process. A crash leaves the old record or the new one.
-func (r *readiness) record(names []string) error {
-	text, err := json.Marshal(names)
+// write writes a file for the next process. A crash leaves the old content or the new one.
+func (r *readiness) write(file string, content any) {
+	text, err := json.Marshal(content)
+	path := filepath.Join(r.dir, file)
+	if err == nil {
+		err = os.MkdirAll(r.dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
 	if err != nil {
-		return err
+		r.log.Info("cannot record which Services this process follows, for the readiness of the next one", zap.Error(err))
 	}
-	if err := os.MkdirAll(filepath.Dir(r.file), 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(r.file+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(r.file+".new", r.file)
 }
 
 // ready returns what /readyz answers. A process on standby is ready: in a rollout with maxSurge, the previous process ends
@@ -155,12 +208,12 @@ func (s *server) ready() health.Readiness {
 	return s.life.readiness.now()
 }
 
-// held returns the Services in quarantine.
-func (s *server) held() map[string]health.Affected {
-	all := map[string]health.Affected{}
+// held returns the Services that this server does not follow: in quarantine, parked, stuck or too large.
+func (s *server) held() map[service.Key]health.Affected {
+	all := s.reports.monitor.Unfollowed()
 	for _, status := range s.proxy.Status() {
 		for _, q := range status.Quarantined {
-			all[q.Key.String()] = health.Affected{Service: q.Key.String(), Since: q.Since, Reason: q.Reason}
+			all[q.Key] = health.Affected{Service: q.Key.String(), Since: q.Since, Reason: q.Reason}
 		}
 	}
 	return all

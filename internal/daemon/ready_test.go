@@ -1,80 +1,179 @@
 package daemon
 
 import (
+	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// quarantine returns Services in quarantine.
-func quarantine(names ...string) map[string]health.Affected {
-	all := map[string]health.Affected{}
-	for _, name := range names {
-		all[name] = health.Affected{Service: name, Reason: "no room"}
+// followedLab has Services, and processes that follow them or not.
+type followedLab struct {
+	t    *testing.T
+	dir  string
+	port map[string]uint16    // the objects of each Service, by name
+	at   map[string]time.Time // when they changed
+	held map[string]bool
+	r    *readiness
+	stop func()
+}
+
+// start starts a process, after its first sync. It does not follow some Services.
+func (l *followedLab) start(held ...string) {
+	l.r = newReadiness(l.dir, zap.NewNop())
+	l.ready(false) // without the first sync
+	l.serve(held...)
+}
+
+// serve starts a server of the process.
+func (l *followedLab) serve(held ...string) {
+	l.held = map[string]bool{}
+	for _, name := range held {
+		l.held[name] = true
 	}
-	return all
+	ctx, cancel := context.WithCancel(l.t.Context())
+	ended := make(chan struct{})
+	s := &followedServices{
+		keys: func() (all []service.Key) {
+			for name := range l.port {
+				all = append(all, service.ParseKey(name))
+			}
+			return all
+		},
+		known: func(key service.Key) service.Snapshot {
+			spec := &service.Spec{Key: key, Ports: []service.Port{{Port: l.port[key.String()]}}}
+			return service.Snapshot{Spec: spec, Changed: l.at[key.String()]}
+		},
+		held: func() map[service.Key]health.Affected {
+			all := map[service.Key]health.Affected{}
+			for name := range l.held {
+				all[service.ParseKey(name)] = health.Affected{Service: name, Reason: "no room"}
+			}
+			return all
+		},
+	}
+	go func() { l.r.run(ctx, s); close(ended) }()
+	l.stop = func() { cancel(); <-ended }
+	l.pass(2 * readyAgain)
 }
 
-// synced begins a server after its first sync, at which there were the Services.
-func synced(r *readiness, names ...string) time.Time {
-	r.next()
-	r.synced, r.known, r.fresh = time.Now(), set(names), map[string]health.Affected{}
-	return r.synced
+func (l *followedLab) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
-// TestReadiness: only a Service that comes into quarantine because of the start of a process counts, and it counts until
-// it is accepted.
+func (l *followedLab) change(name string) {
+	l.port[name]++
+	l.at[name] = time.Now()
+	l.pass(2 * readyAgain)
+}
+
+// ready expects the process to be ready, or not because of some Services.
+func (l *followedLab) ready(want bool, because ...string) {
+	l.t.Helper()
+	now := l.r.now()
+	var names []string
+	for _, a := range now.Services {
+		names = append(names, a.Service)
+	}
+	slices.Sort(names)
+	if now.Ready() != want || !slices.Equal(names, because) {
+		l.t.Errorf("ready: %v because of %v, want %v because of %v: %s", now.Ready(), names, want, because, now.Text(true))
+	}
+}
+
+func readinessTest(t *testing.T, test func(l *followedLab)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &followedLab{t: t, dir: filepath.Join(t.TempDir(), "run"), at: map[string]time.Time{},
+			port: map[string]uint16{"a/one": 1, "a/two": 1, "b/three": 1}}
+		for name := range l.port {
+			l.at[name] = time.Now()
+		}
+		test(l)
+	})
+}
+
+// TestReadiness: a Service that the process before followed counts, as long as it is not followed and its objects are
+// the same. It does so in the process after that, too.
 func TestReadiness(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	look := func(r *readiness, now time.Time, held map[string]health.Affected) {
-		t.Helper()
-		if names, changed := r.look(now, held); changed {
-			check(t, r.record(names))
+	readinessTest(t, func(l *followedLab) {
+		l.start("a/one")
+		l.ready(true) // a new node has no record
+		l.stop()
+
+		l.start("a/one", "a/two", "node")
+		l.ready(false, "a/two", "node")
+		if now := l.r.now(); !strings.Contains(now.Text(true), "a/two (no room)") || strings.Contains(now.Text(false), "two") {
+			t.Errorf("%q to this host, %q to others", now.Text(true), now.Text(false))
 		}
-	}
-	ready := func(r *readiness, want bool) {
-		t.Helper()
-		if now := r.now(); now.Ready() != want {
-			t.Errorf("ready: %v, want %v: %s", !want, want, now.Text(true))
-		}
-	}
+		l.pass(time.Hour)
+		l.ready(false, "a/two", "node") // a rollout does not go on by waiting
+		l.stop()
 
-	first := newReadiness(dir, zap.NewNop())
-	if text := newReadiness(dir, zap.NewNop()).now(); text.Ready() || !strings.Contains(text.Text(false), "first sync") {
-		t.Errorf("before the first sync: %q", text.Text(false))
-	}
-	began := synced(first, "a/old", "a/new")
-	look(first, began, quarantine("a/old"))
-	ready(first, true) // a new node has no record
-	look(first, began.Add(settling), quarantine("a/old"))
+		l.start("a/two")
+		l.ready(false, "a/two") // a restart does not excuse it
+		delete(l.held, "a/two")
+		l.pass(2 * readyAgain)
+		l.ready(true)
+		l.held["a/two"] = true // such as a parked actor that is tried again
+		l.pass(2 * readyAgain)
+		l.ready(false, "a/two")
+		delete(l.held, "a/two")
+		l.pass(2 * settling)
+		l.held["a/two"] = true
+		l.pass(2 * readyAgain)
+		l.ready(true) // nothing makes a ready node unready
+		l.stop()
+		l.r.next()
+		l.ready(false)
+		l.serve("a/two", "b/three") // of a changed configuration
+		l.ready(false, "b/three")
+		l.stop()
+	})
+}
 
-	second := newReadiness(dir, zap.NewNop()) // after a crash
-	ready(second, false)
-	began = synced(second, "a/old", "a/new")
-	look(second, began, quarantine("a/old", "a/created-later"))
-	ready(second, true)
-	look(second, began.Add(settling/2), quarantine("a/old", "a/new"))
-	ready(second, false)
-	now := second.now()
-	if local, remote := now.Text(true), now.Text(false); !strings.Contains(local, "a/new (no room)") || strings.Contains(remote, "no room") {
-		t.Errorf("%q to this host, %q to others", local, remote)
-	}
-	look(second, began.Add(2*settling), quarantine("a/old", "a/new"))
-	ready(second, false) // a rollout does not go on by waiting
+// TestNoTenantHoldsARollout: a Service does not count if its objects are not those that the process before followed,
+// whenever they changed.
+func TestNoTenantHoldsARollout(t *testing.T) {
+	readinessTest(t, func(l *followedLab) {
+		l.start()
+		l.pass(2 * settling)
+		l.change("a/one") // and the process stops before it is known whether it follows this
+		l.stop()
+		l.port["a/two"]++ // while no process runs
+		l.port["a/new"] = 1
+		l.start("a/one", "a/two", "a/new", "b/three")
+		l.ready(false, "b/three")
+		l.change("b/three") // the remedy
+		l.ready(true)
+		l.change("b/three")
+		l.ready(true)
+		l.pass(2 * settling)
+		l.ready(true)
+		l.stop()
+	})
+}
 
-	third := newReadiness(dir, zap.NewNop())
-	began = synced(third, "a/old", "a/new")
-	look(third, began, quarantine("a/old", "a/new"))
-	ready(third, false) // a restart does not excuse it
-	look(third, began.Add(settling), quarantine("a/old"))
-	ready(third, true)
-	look(third, began.Add(settling), quarantine("a/old", "a/new"))
-	ready(third, true) // a tenant cannot make a ready node unready
-	third.next()
-	ready(third, false) // the server that follows has its own first sync
+// TestReadinessAfterACrash: what a process does not follow is recorded when it is noticed, and what it follows once it
+// has settled.
+func TestReadinessAfterACrash(t *testing.T) {
+	readinessTest(t, func(l *followedLab) {
+		l.start()
+		l.pass(2 * settling)
+		l.held["a/one"] = true
+		l.pass(2 * readyAgain)
+		crashed := l.stop
+		l.start("a/one", "a/two")
+		l.ready(false, "a/two")
+		l.stop()
+		crashed()
+	})
 }

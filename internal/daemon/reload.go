@@ -12,20 +12,20 @@ import (
 
 // update makes the successor for a changed configuration file. After an error, or if only comments
 // changed, this server goes on as before. The context is that of the process.
-func (s *server) update(ctx context.Context, u config.Update) error {
+func (s *server) update(ctx context.Context, u config.Update) {
 	setup.Warn(s.log, u.Warnings)
 	err := u.Err
 	if err == nil && len(u.Changes) > 0 {
 		s.successor, err = s.prepareSuccessor(ctx, u.Config, u.Changes)
 	}
 	if ctx.Err() != nil {
-		return nil // the process is stopping, which may be the reason of the error
+		return // the process is stopping, which may be the reason of the error
 	}
 	if err != nil {
 		s.log.Error("rejected invalid configuration file; keeping the previous configuration", zap.Error(err))
 		s.reports.recorder.ConfigurationRejected(err)
 		s.reports.configured(s.options.Hash(), true)
-		return err
+		return
 	}
 	s.reports.configured(s.options.Hash(), false)
 	for _, c := range u.Changes {
@@ -34,7 +34,6 @@ func (s *server) update(ctx context.Context, u config.Update) error {
 	if s.successor != nil {
 		s.log.Info("reloading configuration; rules remain in the kernel")
 	}
-	return nil
 }
 
 // prepareSuccessor makes the server that takes over while this one serves. After an error

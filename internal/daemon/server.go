@@ -54,7 +54,7 @@ type server struct {
 	offload  *backend.Offload
 	proxy    *proxy.Proxy
 	handover *handover
-	rollout  *rollout
+	pending  pending
 	answers  *inspection.Inspection
 	http     []*web.Server
 	// protection is of the metrics address.
@@ -134,10 +134,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.rollout, err = s.newRollout(ctx); err != nil {
-		return err
-	}
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.pendingFindings, s.pendingState); err != nil {
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, &s.pending); err != nil {
 		return err
 	}
 	s.flows = s.newFlows()
@@ -284,7 +281,9 @@ func (s *server) work(ctx, process context.Context) error {
 	}
 	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
 	group.Go(func() error {
-		s.afterFirstSync(ctx, func(ctx context.Context) { s.life.readiness.run(ctx, s.proxy.Keys(), s.held) })
+		s.afterFirstSync(ctx, func(ctx context.Context) {
+			s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
+		})
 		return nil
 	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })

@@ -40,7 +40,7 @@ var Reasons = []Reason{
 	{reasonMetricsServerFailed, "Node", "the metrics server cannot listen, and `bindAddressHardFail` is set"},
 	{reasonReloaded, "Node", "a changed configuration file was applied; the note lists the changed fields"},
 	{reasonConfigurationRejected, "Node", "a changed file is invalid or cannot be applied; the previous configuration remains"},
-	{reasonConfigurationHeld, "Node", "a changed configuration file is not applied, because a node had a problem with it, or because of `reload: off`; the note contains the reason and the command that approves it"},
+	{reasonConfigurationHeld, "Node", "a changed configuration file is not applied, because of `reload: off`; a restart of the proxy applies it"},
 	{reasonAddressTaken, "Node", "another process is bound to the health or metrics address; the note names it, and Sluice retries"},
 	{reasonRulesRejected, "Node", "the kernel rejected node-wide rules (rules that belong to no Service)"},
 	{reasonRulesChanged, "Node", "another process changed rules; Sluice restores them. The note names the process if the kernel reports it"},

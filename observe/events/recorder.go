@@ -181,7 +181,7 @@ func (r *Recorder) MetricsFailed(err error) {
 	r.recordLast(reasonMetricsServerFailed, actionStart, err)
 }
 
-// ConfigurationHeld records that a changed configuration file is not applied, why, and how to go on.
+// ConfigurationHeld records that a changed configuration file is not applied, and why.
 func (r *Recorder) ConfigurationHeld(problem string) {
 	r.warn(service.Node, reasonConfigurationHeld, actionConfigure, "%s", problem)
 }

@@ -119,18 +119,16 @@ const (
 	Dataplane        Kind = "dataplane"     // packets do not arrive although the rules are right
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
-	Quarantined      Kind = "quarantined"
-	ConntrackFull    Kind = "conntrack-full"    // the connection table is nearly full
-	ConntrackDrops   Kind = "conntrack-drops"   // packets were dropped because they got no entry in the connection table
-	ConntrackFilling Kind = "conntrack-filling" // the connection table is filling
-	// ConfigurationPending: the changed configuration file is held, because another node had a problem with it, or
-	// because of reload: off.
-	ConfigurationPending Kind = "configuration-pending"
-	NotOffloaded         Kind = "not-offloaded" // connections are not offloaded although the configuration asks for it
-	TooLarge             Kind = "too-large"     // these Services ask for too many objects
-	Shadowed             Kind = "shadowed"      // other Services serve addresses that these Services want
-	Parked               Kind = "parked"        // the actors of these Services keep failing
-	Stuck                Kind = "stuck"         // the actors of these Services hung and have been replaced
+	Quarantined          Kind = "quarantined"
+	ConntrackFull        Kind = "conntrack-full"        // the connection table is nearly full
+	ConntrackDrops       Kind = "conntrack-drops"       // packets were dropped because they got no entry in the connection table
+	ConntrackFilling     Kind = "conntrack-filling"     // the connection table is filling
+	ConfigurationPending Kind = "configuration-pending" // the changed configuration file is not applied (reload: off)
+	NotOffloaded         Kind = "not-offloaded"         // connections are not offloaded although the configuration asks for it
+	TooLarge             Kind = "too-large"             // these Services ask for too many objects
+	Shadowed             Kind = "shadowed"              // other Services serve addresses that these Services want
+	Parked               Kind = "parked"                // the actors of these Services keep failing
+	Stuck                Kind = "stuck"                 // the actors of these Services hung and have been replaced
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, what they
@@ -199,8 +197,7 @@ var guide = []struct {
 		"Find out why the named Services and clients hold so many entries, or raise conntrack.maxPerCore before the " +
 			"table is full."},
 	{ConfigurationPending, false, "the configuration file has changed and is not applied",
-		"This node keeps its configuration. Correct the ConfigMap according to the reason, or approve the change with " +
-			"the command in the finding. A restart of the proxy applies the file."},
+		"This node keeps its configuration, because reload is off. A restart of the proxy applies the file."},
 	{NotOffloaded, false, "connections to Services are not offloaded on this node (nftables.offload)",
 		"Services work, at the usual cost per packet. Read the reason: use nftables mode and a kernel with " +
 			"flowtables, or set nftables.offload to off."},

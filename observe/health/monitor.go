@@ -16,6 +16,7 @@ package health
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -193,6 +194,19 @@ func (m *Monitor) Source(e source.Shadowed) {
 		return
 	}
 	m.board.shadowed(time.Now(), shadow{e.Key, e.By}, len(e.Frontends))
+}
+
+// Unfollowed returns the Services whose changes are not applied because of their actors: parked, stuck or too large.
+func (m *Monitor) Unfollowed() map[service.Key]Affected {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[service.Key]Affected, len(m.board.parked)+len(m.board.large))
+	for at, a := range m.board.stuck {
+		all[at.key] = a
+	}
+	maps.Copy(all, m.board.parked)
+	maps.Copy(all, m.board.large)
+	return all
 }
 
 // Shadowed returns the Services that want addresses and ports which others serve; a bounded

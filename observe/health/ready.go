@@ -11,7 +11,7 @@ import (
 type Readiness struct {
 	// Missing is one line; it is empty if nothing is missing.
 	Missing string
-	// Services are in quarantine, and were not before this process.
+	// Services are not followed by this process, and were by the one before.
 	Services []Affected
 }
 
@@ -25,10 +25,10 @@ func (r *Readiness) Text(details bool) string {
 		return r.Missing
 	}
 	if !details {
-		return fmt.Sprintf("newly quarantined Services: %d; their names are shown to clients on the node only", len(r.Services))
+		return fmt.Sprintf("Services that this process does not follow: %d; their names are shown to clients on the node only", len(r.Services))
 	}
 	named, more := bounded(r.Services)
-	line := "these Services were accepted before this process started, or are new, and are now in quarantine:"
+	line := "this process does not follow these Services, which the previous process followed:"
 	for i := range named {
 		line += " " + named[i].Service + " (" + named[i].Reason + ")"
 	}

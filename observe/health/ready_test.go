@@ -32,7 +32,7 @@ func TestReadyHandler(t *testing.T) {
 	if code, body := get(here); code != http.StatusServiceUnavailable || !strings.Contains(body, "shop/cart (no room)") || !strings.HasSuffix(body, " and 1 more\n") {
 		t.Errorf("%d %q", code, body)
 	}
-	if code, body := get(elsewhere); code != http.StatusServiceUnavailable || !strings.Contains(body, "Services: 11;") || strings.Contains(body, "shop") || strings.Contains(body, "room") {
+	if code, body := get(elsewhere); code != http.StatusServiceUnavailable || !strings.Contains(body, "does not follow: 11;") || strings.Contains(body, "shop") || strings.Contains(body, "room") {
 		t.Errorf("%d %q", code, body)
 	}
 }

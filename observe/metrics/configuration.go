@@ -13,19 +13,9 @@ type Configuration struct {
 	// Loaded is when the file last was valid, or was applied. Failed says that it has changed since, and was rejected.
 	Loaded time.Time
 	Failed bool
-	// Pending is the state of a change that is not applied.
-	Pending Pending
+	// Pending says that it has changed, and that the change is not applied (reload: off).
+	Pending bool
 }
-
-// Pending is the state of a change of the configuration that is not applied.
-type Pending string
-
-// The states. A change that waits for its turn is applied by itself; one that is held needs a person.
-const (
-	PendingNone    Pending = ""
-	PendingWaiting Pending = "waiting"
-	PendingHeld    Pending = "held"
-)
 
 var (
 	configHashDesc = prometheus.NewDesc("sluice_config_hash",
@@ -35,7 +25,7 @@ var (
 	configTimeDesc = prometheus.NewDesc("sluice_config_last_reload_success_timestamp_seconds",
 		"Unix time at which a configuration file was last accepted.", nil, nil)
 	configPendingDesc = prometheus.NewDesc("sluice_config_pending",
-		"1 if a changed configuration file is not applied, otherwise 0, by state: waiting (for this node's turn), held (until the file changes or a person approves it).", []string{"state"}, nil)
+		"1 if a changed configuration file is not applied because of reload: off, otherwise 0.", nil, nil)
 )
 
 func (m *Metrics) collectConfiguration(to chan<- prometheus.Metric) {
@@ -43,7 +33,5 @@ func (m *Metrics) collectConfiguration(to chan<- prometheus.Metric) {
 	send(to, configHashDesc, prometheus.GaugeValue, 1, c.Hash)
 	send(to, configSuccessDesc, prometheus.GaugeValue, flag(!c.Failed))
 	send(to, configTimeDesc, prometheus.GaugeValue, float64(c.Loaded.UnixMilli())/1000)
-	for _, state := range []Pending{PendingWaiting, PendingHeld} {
-		send(to, configPendingDesc, prometheus.GaugeValue, flag(c.Pending == state), string(state))
-	}
+	send(to, configPendingDesc, prometheus.GaugeValue, flag(c.Pending))
 }

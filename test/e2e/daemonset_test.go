@@ -25,7 +25,7 @@ const (
 	rolledMax = 10 * time.Minute
 )
 
-// TestReleaseThatNeverWrites: the DaemonSet controller of Kubernetes replaces the pods of one wave by a
+// TestReleaseThatNeverWrites: the DaemonSet controller of Kubernetes replaces the pods of the first nodes by a
 // release that never writes, and no others. The rules of the previous release still work on these nodes.
 func TestReleaseThatNeverWrites(t *testing.T) {
 	p := newPool(t, 10)
@@ -57,7 +57,7 @@ func TestReleaseThatNeverWrites(t *testing.T) {
 		t.Run(bad.name, func(t *testing.T) {
 			before := r.running(t)
 			r.change(t, bad.change)
-			reached := r.awaitWave(t, before, bad.probe)
+			reached := r.awaitStep(t, before, bad.probe)
 			for _, node := range reached {
 				r.mustAnswer(t, node, web)
 			}
@@ -133,12 +133,12 @@ func (r *update) replaced(before map[string]types.UID) (nodes []string) {
 	return nodes
 }
 
-// awaitWave waits until the readiness probe fails in the new pods of one wave, and checks that the controller replaces
-// no other pod. It returns the nodes of the wave.
-func (r *update) awaitWave(t *testing.T, before map[string]types.UID, probe string) (reached []string) {
+// awaitStep waits until the readiness probe fails in the new pods of the first nodes, and checks that the controller replaces
+// no other pod. It returns these nodes.
+func (r *update) awaitStep(t *testing.T, before map[string]types.UID, probe string) (reached []string) {
 	t.Helper()
-	wave := (len(r.nodes) + 9) / 10 // maxUnavailable: 10%
-	harness.Within(t, rolledMax, "one wave has the release", func(ctx context.Context) error {
+	first := (len(r.nodes) + 9) / 10 // maxUnavailable: 10%
+	harness.Within(t, rolledMax, "the first nodes have the release", func(ctx context.Context) error {
 		pause(ctx, 100*time.Millisecond)
 		failing := 0
 		for _, pod := range r.list() {
@@ -149,8 +149,8 @@ func (r *update) awaitWave(t *testing.T, before map[string]types.UID, probe stri
 				failing++
 			}
 		}
-		if failing != wave {
-			return fmt.Errorf("%d new pods are not ready because of %q, want %d", failing, probe, wave)
+		if failing != first {
+			return fmt.Errorf("%d new pods are not ready because of %q, want %d", failing, probe, first)
 		}
 		return nil
 	})
@@ -158,8 +158,8 @@ func (r *update) awaitWave(t *testing.T, before map[string]types.UID, probe stri
 	for limit := range int32(3) {
 		r.change(t, func(set *appsv1.DaemonSet) { set.Spec.RevisionHistoryLimit = new(5 + limit) })
 		r.awaitObserved(t)
-		if reached = r.replaced(before); len(reached) != wave {
-			t.Fatalf("%d of %d nodes lost their pod, want %d: %v", len(reached), len(r.nodes), wave, reached)
+		if reached = r.replaced(before); len(reached) != first {
+			t.Fatalf("%d of %d nodes lost their pod, want %d: %v", len(reached), len(r.nodes), first, reached)
 		}
 	}
 	return reached

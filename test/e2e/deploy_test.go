@@ -71,7 +71,6 @@ func configure(t *testing.T, server *harness.APIServer, v variant, data map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	config += "waves: {settle: 1s, window: 1s}\n" // the second document is the last one
 	if v.programs != "" {
 		config += fmt.Sprintf("iptables: {variant: %s}\n", v.programs)
 	}
@@ -226,10 +225,9 @@ func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.P
 	return spec
 }
 
-// The running proxy applies what it can with its few privileges. It rejects a change of kernel
-// settings; a new pod, whose init container has all privileges, applies it. A privileged container
-// cleans up what is left.
-func TestInstalledPodAppliesChanges(t *testing.T) {
+// The running proxy reports a changed configuration. A new pod, whose init container has all privileges,
+// applies it. A privileged container cleans up what is left.
+func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
 	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
 	c := harness.NewCluster(t)
 	before, err := c.N1.ReadSysctl(sysctl)
@@ -247,17 +245,17 @@ func TestInstalledPodAppliesChanges(t *testing.T) {
 	}
 	const elsewhere = "10.10.0.1:10249"
 	change("metricsBindAddress: "+harness.MetricsAddress, "metricsBindAddress: "+elsewhere)
-	harness.Eventually(t, "the metrics move", func(ctx context.Context) error {
-		_, err := c.N1.Get(ctx, "http://"+elsewhere+"/metrics")
-		return err
-	})
 	change("maxPerCore: 0", "maxPerCore: 0\n  tcpEstablishedTimeout: 1h")
-	awaitEvent(t, c, "ConfigurationRejected")
+	awaitEvent(t, c, "ConfigurationHeld")
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	proxy = startPod(t, pod, spec.Containers[0])
 	expectSysctl(t, c, sysctl, "3600")
+	harness.Eventually(t, "the metrics move", func(ctx context.Context) error {
+		_, err := c.N1.Get(ctx, "http://"+elsewhere+"/metrics")
+		return err
+	})
 
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)

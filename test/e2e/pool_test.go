@@ -10,12 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
@@ -23,30 +20,23 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/harness"
 	"github.com/sluice-proxy/sluice/test/netnstest"
-	"github.com/sluice-proxy/sluice/test/process"
 )
 
-// envNodes is the number of nodes of TestRollout and TestReleaseThatNeverWrites.
+// envNodes is the number of nodes of TestReleaseThatNeverWrites and TestConfigurationRollsOut.
 const envNodes = "SLUICE_E2E_NODES"
 
-// pool is a number of nodes with one ConfigMap, each with its own kernel rules and Sluice.
+// pool is a number of nodes with an API server, each with its own kernel rules and Sluice.
 type pool struct {
 	network *netns.Network
 	client  kubernetes.Interface
-	config  *process.ConfigMap
 	server  *harness.APIServer
 	logs    string
 	nodes   []string
-	// settle and window are those of the configuration.
-	settle, window time.Duration
-	// reload is that of the configuration; empty means waves.
-	reload string
 }
 
 // newPool makes the network, the API server and its objects, with count nodes unless envNodes is set.
 func newPool(t *testing.T, count int) *pool {
 	t.Helper()
-	settle := 3 * time.Second
 	if text := os.Getenv(envNodes); text != "" {
 		number, err := strconv.Atoi(text)
 		if err != nil {
@@ -54,10 +44,7 @@ func newPool(t *testing.T, count int) *pool {
 		}
 		count = number
 	}
-	if count > 50 {
-		settle = 20 * time.Second // the pauses between requests follow it
-	}
-	p := &pool{config: process.NewConfigMap(t.TempDir(), "config.conf"), logs: t.ArtifactDir(), settle: settle, window: 2 * settle}
+	p := &pool{logs: t.ArtifactDir()}
 	const hub, api = "hub", "api"
 	plan := netns.Plan{Cables: []netns.Cable{
 		{Router: hub, Leaf: api, Port: api, AtRouter: netns.Prefixes("10.30.0.1/24"), AtLeaf: netns.Prefixes("10.30.0.2/24")},
@@ -93,18 +80,8 @@ func newPool(t *testing.T, count int) *pool {
 	return p
 }
 
-// create makes the Nodes, and what deploy/base has for the Lease.
-func (p *pool) create(ctx context.Context) error {
-	meta := metav1.ObjectMeta{Name: rolloutLease, Namespace: metav1.NamespaceSystem}
-	_, err := p.client.CoordinationV1().Leases(meta.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
-	_, err1 := p.client.RbacV1().Roles(meta.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{rolloutLease}, Verbs: []string{"get", "update"},
-	}}}, metav1.CreateOptions{})
-	_, err2 := p.client.RbacV1().RoleBindings(meta.Namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rolloutLease},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-proxy"}},
-	}, metav1.CreateOptions{})
-	err = errors.Join(err, err1, err2)
+// create makes the Nodes.
+func (p *pool) create(ctx context.Context) (err error) {
 	for _, name := range p.nodes {
 		_, err1 := p.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}, metav1.CreateOptions{})
@@ -125,22 +102,40 @@ func (p *pool) shows(ctx context.Context, name, url, text string) error {
 	return nil
 }
 
+// podAddress is that of the pod, on the cable to the API server.
+var podAddress = netip.MustParseAddrPort("10.30.0.2:8080")
+
 // createService makes a Service with one pod, which all nodes reach, and returns its address.
 func (p *pool) createService(t *testing.T) netip.AddrPort {
 	t.Helper()
-	pod := netip.MustParseAddrPort("10.30.0.2:8080") // on the cable to the API server
-	if err := p.network.Serve("web", "api", pod); err != nil {
+	if err := p.network.Serve("web", "api", podAddress); err != nil {
 		t.Fatal(err)
 	}
+	return p.createServiceAs(t, "web")
+}
+
+// createLargeService makes such a Service with 20 external IPs.
+func (p *pool) createLargeService(t *testing.T) netip.AddrPort {
+	t.Helper()
+	var external []string
+	for i := range 20 {
+		external = append(external, fmt.Sprintf("198.18.0.%d", i+1))
+	}
+	return p.createServiceAs(t, "large", external...)
+}
+
+func (p *pool) createServiceAs(t *testing.T, name string, external ...string) netip.AddrPort {
+	t.Helper()
+	pod := podAddress
 	service, err := p.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(int32(pod.Port()))}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(int32(pod.Port()))}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{pod.Addr().String()}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(pod.Port()))}},

@@ -87,6 +87,18 @@ var isolated = []mutation{
 			"m.cause = m.cause.or(Cause{})"),
 		campaigns: []campaign{unitTests("actors"), unitTest("proxy", "TestEachTriggerIsMeasured")},
 	},
+	{
+		name:      "readiness knows rejections only",
+		sentence:  "A node is not ready if actors of Services panic or hang that the previous process followed.",
+		edits:     edit("observe/health/monitor.go", "maps.Copy(all, m.board.parked)", ""),
+		campaigns: []campaign{unitTest("proxy", "TestAReleaseThatFailsForSomeServices")}, short: true,
+	},
+	{
+		name:      "a tenant holds a rollout",
+		sentence:  "A Service does not count for readiness if its objects are not those that the previous process followed.",
+		edits:     edit("internal/daemon/ready.go", " && digest == digestOf(known(key))", " && digest != 0"),
+		campaigns: []campaign{unitTest("internal/daemon", "TestNoTenantHoldsARollout")}, short: true,
+	},
 }
 
 // unlanded is the story of a Service whose writes fail without a rejection.

@@ -15,15 +15,34 @@ app.kubernetes.io/name: sluice
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* sluice.lease is the name of the Lease of the release, as deploy/base and deploy/canary have it. */}}
-{{- define "sluice.lease" -}}
-sluice-configuration{{ with trimPrefix "sluice" .Release.Name | trimPrefix "-" }}-{{ . }}{{ end }}
-{{- end -}}
-
 {{- define "sluice.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else if .tag }}:{{ .tag }}{{ else }}:{{ $.Chart.AppVersion }}
 {{- /* A release for a registry has the digest of its image. */}}
 {{- with index (default dict $.Chart.Annotations) "sluice.dev/image-digest" }}@{{ . }}{{ end }}{{ end }}
 {{- end -}}
+{{- end -}}
+
+{{/* sluice.config is the data of the ConfigMap. Its kubeconfig is that of deploy/base. */}}
+{{- define "sluice.config" -}}
+{{- $documents := splitList "---\n" (.Files.Get "files/config.yaml") }}
+{{- $config := mergeOverwrite (index $documents 0 | fromYaml) .Values.config | toYaml }}
+{{- $config = printf "%s\n---\n%s" $config (mergeOverwrite (index $documents 1 | fromYaml) .Values.sluiceConfig | toYaml) }}
+config.conf: {{ toJson $config }}
+kubeconfig.conf: |
+  apiVersion: v1
+  kind: Config
+  clusters:
+    - name: default
+      cluster:
+        server: {{ .Values.apiServer }}
+        certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+  users:
+    - name: default
+      user:
+        tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+  contexts:
+    - name: default
+      context: {cluster: default, user: default}
+  current-context: default
 {{- end -}}

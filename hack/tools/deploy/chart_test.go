@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +88,28 @@ func documents(t *testing.T, text string) (all []any) {
 	return all
 }
 
+// hashed is the name of the ConfigMap that kustomize generates.
+var hashed = regexp.MustCompile(`name: sluice-[a-z0-9]{10}\n`)
+
+// A changed configuration changes the pods, so that a rolling update applies it.
+func TestChartConfigurationReplacesPods(t *testing.T) {
+	checksum := func(args ...string) string {
+		return regexp.MustCompile(`checksum/config: [0-9a-f]{64}\n`).FindString(render(t, "sluice", args...))
+	}
+	before := checksum()
+	if before == "" || checksum("--set", "podLabels.team=net") != before {
+		t.Errorf("%q with other labels: %q", before, checksum("--set", "podLabels.team=net"))
+	}
+	for _, set := range []string{"config.clusterCIDR=10.0.0.0/8", "sluiceConfig.log.format=json", "apiServer=https://192.0.2.10:6443", "config.mode=ipvs"} {
+		if after := checksum("--set", set); after == before || after == "" {
+			t.Errorf("--set %s: %q, before %q", set, after, before)
+		}
+	}
+	if after := checksum("--set", "existingConfigMap=mine"); after != "" {
+		t.Errorf("a ConfigMap that the chart does not make: %q", after)
+	}
+}
+
 // The chart renders the objects of every directory that kustomize builds.
 func TestChartEqualsKustomize(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
@@ -108,7 +131,11 @@ func TestChartEqualsKustomize(t *testing.T) {
 			got, want := objects(t, render(t, c.release, sets(c.set)...)), map[string]map[string]any{}
 			for _, folder := range c.folders {
 				built := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy", folder))
+				built = hashed.ReplaceAllString(built, "name: sluice\n")
 				maps.Copy(want, objects(t, strings.ReplaceAll(built, c.edit[0], c.edit[1])))
+			}
+			if template := got["DaemonSet "+c.release]["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any); template["annotations"] != nil {
+				delete(template, "annotations") // the checksum, in place of the hash in the name
 			}
 			compare(t, got, want)
 		})
@@ -161,7 +188,7 @@ func TestChartValues(t *testing.T) {
 		"nodeSelector.pool=edge":                    "pool: edge\n",
 		"priorityClassName=system-cluster-critical": "priorityClassName: system-cluster-critical\n",
 		"resources.requests.memory=128Mi":           "memory: 128Mi\n",
-		"podAnnotations.team=net":                   "annotations:\n        team: net\n",
+		"podAnnotations.team=net":                   "        team: net\n",
 		"podLabels.team=net":                        "team: net\n",
 		"rollout.maxUnavailable=3":                  "maxUnavailable: 3\n",
 		"rollout.minReadySeconds=75":                "minReadySeconds: 75\n",

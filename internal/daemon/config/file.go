@@ -212,6 +212,8 @@ func (f *file) decode() (warnings []Warning) {
 // findingOf says what is wrong in a document that was decoded into a struct.
 func findingOf(m document.Mistake, into reflect.Value) finding {
 	switch leaves := leavesOf(into.Type()); {
+	case m.Kind == document.Unknown && m.Path == "waves": // which earlier versions had
+		return finding{m.Path, "must be removed; change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)"}
 	case m.Kind == document.Unknown:
 		return finding{m.Path, m.Message + likely(m.Path, leaves)}
 	case m.Kind == document.Mistyped && slices.Contains(leaves, m.Path):

@@ -132,6 +132,8 @@ func TestFileStrict(t *testing.T) {
 		"pace:\n  maxwriteshare: 0.5":                 ":7: SluiceConfiguration.pace.maxwriteshare: unknown field; did you mean maxWriteShare?",
 		"minInterval: 1s":                             ":6: SluiceConfiguration.minInterval: unknown field; did you mean pace.minInterval?",
 		"log: {level: info}\nlog: {level: debug}":     ":7: SluiceConfiguration.log: already set on line 6",
+		"waves: {settle: 1s}":                         ":6: SluiceConfiguration.waves: must be removed; change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)",
+		"reload: waves":                               ":6: SluiceConfiguration.reload: \"waves\": must be immediately or off; remove the field, and change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)",
 		"pace:\n  minInterval: 1s\n  minInterval: 2s": ":8: SluiceConfiguration.pace.minInterval: already set on line 7",
 	} {
 		file := write(t, kubeProxyHead+"---\n"+sluiceHead+text+"\n")

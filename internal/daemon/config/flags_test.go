@@ -226,13 +226,7 @@ var flagCases = []flagCase{
 	{name: "sluice-healthz-probe-address", set: "127.0.0.1:10256", field: "SluiceConfiguration.healthz.probeAddress", want: "127.0.0.1:10256", precedence: wins,
 		wrong: map[string]string{"10256": `--sluice-healthz-probe-address "10256": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "sluice-reload", def: "immediately", set: "off", field: "SluiceConfiguration.reload", want: "off", precedence: wins,
-		wrong: map[string]string{"later": `--sluice-reload "later": must be immediately, waves or off`}},
-	{name: "sluice-waves-lease", def: "kube-system/sluice-configuration", set: "ns/name", field: "SluiceConfiguration.waves.lease", want: "ns/name", precedence: wins,
-		wrong: map[string]string{"name": `--sluice-waves-lease "name": must be the namespace and the name of a Lease, like kube-system/sluice-configuration`}},
-	{name: "sluice-waves-settle", def: "30s", set: "1s", field: "SluiceConfiguration.waves.settle", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-waves-settle 0s: must be more than 0`}},
-	{name: "sluice-waves-window", def: "3m0s", set: "1s", field: "SluiceConfiguration.waves.window", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-waves-window 0s: must be more than 0`}},
+		wrong: map[string]string{"later": `--sluice-reload "later": must be immediately or off`}},
 	{name: "sluice-security-inspection", def: "false", set: "true", field: "SluiceConfiguration.security.inspection", want: "true", precedence: wins},
 	{name: "sluice-inspection-bind-address", set: "0.0.0.0:10253", field: "SluiceConfiguration.inspection.bindAddress", want: "0.0.0.0:10253", precedence: wins,
 		wrong: map[string]string{"10253": `--sluice-inspection-bind-address "10253": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},

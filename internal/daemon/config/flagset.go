@@ -257,10 +257,7 @@ func (f *Flags) bindSluice() {
 		"address at which the proxy answers kubectl sluice (without authentication unless security.inspection is set); empty disables it")
 	f.text(&s.Healthz.ProbeAddress, "sluice-healthz-probe-address", p+"healthz.probeAddress",
 		"address at which the health server answers in addition to healthzBindAddress, for probes of the kubelet; empty disables it")
-	f.text(&s.Reload, "sluice-reload", p+"reload", "when a changed configuration file is applied: immediately, waves (first on one node) or off")
-	f.text(&s.Waves.Lease, "sluice-waves-lease", p+"waves.lease", "namespace and name of the Lease by which nodes coordinate waves")
-	f.duration(&s.Waves.Settle.Duration, "sluice-waves-settle", p+"waves.settle", "how long a node observes itself under a changed configuration")
-	f.duration(&s.Waves.Window.Duration, "sluice-waves-window", p+"waves.window", "time over which the nodes apply a good configuration")
+	f.text(&s.Reload, "sluice-reload", p+"reload", "when a changed configuration file is applied: immediately or off")
 	f.bindSecurity()
 	f.bindTracing()
 	f.bindState()

@@ -45,8 +45,7 @@ var headings = []heading{
 		"sluice-security-authorization", "sluice-security-inspection", "sluice-inspection-bind-address", "sluice-tracing-endpoint",
 		"sluice-tracing-sampling-rate-per-million", "sluice-tracing-slow-threshold", "socket", "sluice-socket"}},
 	{"Logs", []string{"v", "log-level", "log-format", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},
-	{"Process", []string{"feature-gates", "oom-score-adj", "sluice-state-dir", "sluice-reload", "sluice-waves-lease", "sluice-waves-settle",
-		"sluice-waves-window"}},
+	{"Process", []string{"feature-gates", "oom-score-adj", "sluice-state-dir", "sluice-reload"}},
 	{"Accepted for compatibility (no effect)", []string{"config-sync-period", "log-flush-frequency", "log-text-info-buffer-size",
 		"log-json-info-buffer-size", "machine-id-file", "boot-id-file"}},
 }

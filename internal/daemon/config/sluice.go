@@ -47,29 +47,16 @@ type SluiceConfiguration struct {
 	Tracing    TracingConfiguration    `json:"tracing"`
 	Inspection InspectionConfiguration `json:"inspection"`
 	State      StateConfiguration      `json:"state"`
-	// Reload says when a running proxy applies a changed file: ReloadImmediately, ReloadWaves (first on one node, see
-	// Waves), or ReloadOff, which only reports the change. Default: ReloadImmediately.
-	Reload string             `json:"reload"`
-	Waves  WavesConfiguration `json:"waves"`
+	// Reload says when a running proxy applies a changed file: ReloadImmediately, or ReloadOff, which only reports the
+	// change. Default: ReloadImmediately.
+	Reload string `json:"reload"`
 }
 
 // Values of SluiceConfiguration.Reload.
 const (
 	ReloadImmediately = "immediately"
-	ReloadWaves       = "waves"
 	ReloadOff         = "off"
 )
-
-// WavesConfiguration is for reload: waves; see docs/upgrade.md.
-type WavesConfiguration struct {
-	// Lease is the namespace and the name of the Lease by which the nodes coordinate. Nodes with different files need
-	// different ones. Default: kube-system/sluice-configuration.
-	Lease string `json:"lease"`
-	// Settle is how long a node observes itself under a changed configuration. Default: 30 s.
-	Settle metav1.Duration `json:"settle"`
-	// Window is the time over which the nodes apply a configuration that the first node has found good. Default: 3 min.
-	Window metav1.Duration `json:"window"`
-}
 
 // LogConfiguration says what is logged, and how.
 type LogConfiguration struct {
@@ -305,8 +292,6 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Actors.MessageDeadline, 10 * time.Second},
 		{&s.Conntrack.BatchWindow, 20 * time.Millisecond},
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
-		{&s.Waves.Settle, 30 * time.Second},
-		{&s.Waves.Window, 3 * time.Minute},
 		{&s.Tracing.SlowThreshold, time.Second},
 	} {
 		setDuration(d.field, d.value)
@@ -334,7 +319,6 @@ func (s *SluiceConfiguration) setDefaults() {
 	setText(&s.Security.Authorization, AuthorizationDelegated)
 	setText(&s.State.Dir, "/run/sluice")
 	setText(&s.Reload, ReloadImmediately)
-	setText(&s.Waves.Lease, "kube-system/sluice-configuration")
 }
 
 // setModeDefaults fills in what depends on the mode, flags included.
@@ -376,12 +360,11 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "nftables.offload", s.NFTables.Offload, OffloadOff+" or "+OffloadTCP, OffloadOff, OffloadTCP)
 	oneOf(found, "traffic.flowLog", s.Traffic.FlowLog, "off, annotated or all", FlowLogOff, FlowLogAnnotated, FlowLogAll)
 	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
-	oneOf(found, "reload", s.Reload, "immediately, waves or off", ReloadImmediately, ReloadWaves, ReloadOff)
-	if namespace, name, _ := strings.Cut(s.Waves.Lease, "/"); namespace == "" || name == "" || strings.Contains(name, "/") {
-		found.wrong(sluicePrefix+"waves.lease", s.Waves.Lease, "the namespace and the name of a Lease, like kube-system/sluice-configuration")
+	reload := "immediately or off"
+	if s.Reload == "waves" { // which earlier versions had
+		reload += "; remove the field, and change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)"
 	}
-	found.positive(sluicePrefix+"waves.settle", s.Waves.Settle.Duration)
-	found.positive(sluicePrefix+"waves.window", s.Waves.Window.Duration)
+	oneOf(found, "reload", s.Reload, reload, ReloadImmediately, ReloadOff)
 	if s.Healthz.ProbeAddress != "" {
 		checkHostPort(sluicePrefix+"healthz.probeAddress", s.Healthz.ProbeAddress, found)
 	}

@@ -222,7 +222,7 @@ func printed(t *testing.T, f Found) string {
 			}
 		}
 	}
-	if kinds != "ServiceAccount Role ClusterRole RoleBinding ClusterRoleBinding ConfigMap DaemonSet Lease " {
+	if kinds != "ServiceAccount ClusterRole ClusterRoleBinding ConfigMap DaemonSet " {
 		t.Errorf("objects %s", kinds)
 	}
 	if n := strings.Count(text, "image: registry.example/sluice:v1\n"); n != 3 {
