@@ -37,6 +37,9 @@ type Config struct {
 	// service.NodeFacts. Several goroutines call it, at the start of each sweep. It must
 	// not block.
 	NodePorts func(service.Family) service.NodePortAddresses
+	// Owner returns the Service that has a frontend by the newest API objects; nil if nobody knows. Both families call it
+	// during sweeps. It must not block.
+	Owner func(service.Family, service.Frontend) (service.Key, bool)
 	// Gather is how long a change waits for others that share its sweep. Default 20 ms;
 	// a negative value does not wait.
 	Gather time.Duration

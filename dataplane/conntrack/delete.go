@@ -25,9 +25,8 @@ func DeleteUDP(
 	defer func() { err = errors.Join(err, n.close()) }()
 	for range listings {
 		var found [][]byte
-		_, err = n.flows(ctx, filter{protocol: protocolUDP}, func(f *flow) error {
-			from := parseTuple(netlink.Find(f.identity, attrOriginal).Data).source
-			if f.protocol == protocolUDP && stale(Direction{from, f.destination, f.translated()}) {
+		_, err = n.flows(ctx, filter{destination: destination{protocol: protocolUDP}}, func(f *flow) error {
+			if f.protocol == protocolUDP && stale(Direction{f.source, f.destination, f.translated()}) {
 				found = append(found, append([]byte(nil), f.identity...))
 			}
 			return nil

@@ -189,16 +189,16 @@ func (d *drains) schedule(s *draining) {
 }
 
 // judge returns the leaver to which a flow leads if the flow is to be cut, and its Service. The deadline of an
-// endpoint that no view had begins.
+// endpoint that no view had begins. nodePort reports whether a flow to a destination asks for a node port.
 //
 // A TCP connection that has ended is in the kernel's table for a while. It is left to the kernel.
-func (d *drains) judge(f *flow, onNode func(netip.Addr) bool, now time.Time) (look, *leaver) {
+func (d *drains) judge(f *flow, nodePort func(destination) bool, now time.Time) (look, *leaver) {
 	if len(d.looks) == 0 || !f.translated() {
 		return look{}, nil
 	}
 	to := f.to()
 	l, found := d.looks[to]
-	if !found && onNode(to.addr) {
+	if !found && nodePort(to) {
 		l, found = d.looks[destination{port: to.port, protocol: to.protocol}]
 	}
 	if !found {

@@ -249,3 +249,39 @@ func TestEndedConnectionsStay(t *testing.T) {
 		}
 	}
 }
+
+// TestADrainOfANodePortCutsNoOtherService: another Service has the number of the node port at an address of the node, which
+// takes precedence in the kernel's rules, whether or not its view has arrived.
+func TestADrainOfANodePortCutsNoOtherService(t *testing.T) {
+	for name, known := range map[string]bool{"its view is known": true, "only the API knows it": false} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, func(h *house) {
+				other := service.View{Key: named("victim")}
+				port := service.PortView{Port: 30080, ExternalIPs: []netip.Addr{at(shopNode).Addr()}}
+				port.Cluster = []service.Endpoint{{AddrPort: at("10.1.0.9:8080")}}
+				other.Ports[service.IPv4] = []service.PortView{port}
+				h.families[service.IPv4].config.Owner = func(_ service.Family, f service.Frontend) (service.Key, bool) {
+					if f.Addr.IsValid() {
+						return other.Key, !known
+					}
+					return named("web"), !known
+				}
+				if known {
+					h.Programmed(context.Background(), service.IPv4, other)
+					h.settle()
+				}
+				f := h.kernels[service.IPv4]
+				f.host = []netip.Addr{at(shopNode).Addr()}
+				f.connect("of the other", shopNode, "10.1.0.9:8080")
+				h.web(0, "10.1.0.1:8080")
+				h.settle()
+				f.connect("own", shopIP, "10.1.0.1:8080")
+				h.web(0, "10.1.0.2:8080")
+				h.settle()
+				if got := f.names(); !slices.Equal(got, []string{"of the other"}) {
+					t.Errorf("left are %v", got)
+				}
+			})
+		})
+	}
+}

@@ -70,7 +70,7 @@ func (f *fake) flows(ctx context.Context, only filter, each func(*flow) error) (
 		f.mu.Lock()
 		shown := f.held[name]
 		f.mu.Unlock()
-		if !only.covers(shown.to()) {
+		if !only.lets(&shown) {
 			if !f.old {
 				continue
 			}

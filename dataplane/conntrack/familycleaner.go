@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/sluice-proxy/sluice/mailbox"
@@ -24,6 +25,9 @@ type familyCleaner struct {
 	table    *table
 	pace     pace
 	doubts   doubts
+	again    again
+	// quiet is set while nothing waits but another look, which is not worth a report if it finds nothing.
+	quiet bool
 }
 
 func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
@@ -34,6 +38,7 @@ func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 		expected: newExpectations(),
 		table:    newTable(),
 		pace:     pace{gather: config.Gather},
+		again:    again{of: map[destination]*revisit{}},
 	}
 }
 
@@ -56,6 +61,7 @@ func (k *familyCleaner) run(ctx context.Context) {
 
 // note takes the waiting pictures.
 func (k *familyCleaner) note(now time.Time) {
+	k.quiet = false
 	entries, _ := k.inbox.Take()
 	for _, e := range entries {
 		if e.Message.repaired {
@@ -69,6 +75,7 @@ func (k *familyCleaner) note(now time.Time) {
 
 // doubt makes the next sweep judge the flows of all frontends, without a pause before it.
 func (k *familyCleaner) doubt() {
+	k.quiet = false
 	k.table.doubt()
 	k.pace.hurry()
 }
@@ -79,15 +86,24 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	if k.doubts.due(now) {
 		k.doubt()
 	}
+	if due := k.again.due(now); len(due) > 0 {
+		k.quiet = k.table.waiting() == 0
+		for _, d := range due {
+			k.table.recheck(d, k.again.of[d].by)
+		}
+	}
 	k.table.drains.due(now)
-	if k.table.waiting() > 0 {
+	switch {
+	case k.quiet:
+		k.pace.waiting(now.Add(-k.config.Gather))
+	case k.table.waiting() > 0:
 		k.pace.waiting(now)
 	}
 	if at := k.pace.next(); !at.IsZero() && !now.Before(at) {
 		k.sweep(ctx)
 	}
 	wait := time.Duration(math.MaxInt64)
-	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.table.drains.next()} {
+	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.again.at, k.table.drains.next()} {
 		if !at.IsZero() {
 			wait = min(wait, max(0, time.Until(at)))
 		}
@@ -97,21 +113,22 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 
 // sweep makes one attempt to clean what is pending, and reports it.
 func (k *familyCleaner) sweep(ctx context.Context) {
-	begin := time.Now()
 	result, err := k.attempt(ctx)
 	if ctx.Err() != nil {
 		return // stopping is not a failure
 	}
 	end := time.Now()
-	result.Took = end.Sub(begin)
 	if err == nil {
 		k.pace.swept(end, result.Took)
 		k.doubts.swept(end, result.Deleted)
+		k.again.swept(end, k.table.astray)
 	} else {
 		k.pace.failed(end, result.Took, rand.Float64())
 	}
-	result.Err, result.Failures = err, k.pace.failures
-	k.config.Listen(result)
+	if result.Err, result.Failures = err, k.pace.failures; err != nil || result.Deleted > 0 || !k.quiet {
+		k.config.Listen(result)
+	}
+	k.quiet = k.quiet && err != nil
 }
 
 func (k *familyCleaner) attempt(ctx context.Context) (result Swept, err error) {
@@ -121,8 +138,18 @@ func (k *familyCleaner) attempt(ctx context.Context) (result Swept, err error) {
 	if err != nil {
 		return Swept{Family: k.family, Frontends: k.table.waiting()}, err
 	}
+	if owner := k.config.Owner; owner != nil {
+		s.owned = func(d destination) bool {
+			f, ok := Tuple{Protocol: d.protocol, To: netip.AddrPortFrom(d.addr, d.port)}.Frontend()
+			whose, owned := owner(k.family, f)
+			f.Addr = netip.Addr{}
+			nodePort, taken := owner(k.family, f)
+			return ok && owned && (!taken || whose != nodePort)
+		}
+	}
 	err = s.run(ctx)
-	return s.result, err
+	s.result.Took = time.Since(s.began)
+	return s.result, errors.Join(err, s.press(ctx))
 }
 
 // pace decides when to sweep. It is pure: its owner passes in what happened and the time.

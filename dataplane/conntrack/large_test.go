@@ -29,7 +29,7 @@ func largeView(addresses, ports int) *service.View {
 // of YAML, and every actor and both families of the node would wait for a walk over their pairs.
 func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 	const addresses, ports = 200, 160
-	const destinations = addresses*ports + 1
+	const destinations = addresses*ports + ports + 1
 	small, large := largeView(addresses, ports/2), largeView(addresses, ports)
 	// Each VIP is an external IP as well, so twice as many are sorted.
 	bound := 4 * destinations * bits.Len(2*destinations)

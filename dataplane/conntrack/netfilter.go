@@ -41,12 +41,17 @@ const (
 // must match (net/netfilter/nf_internals.h).
 const (
 	attrFilterOriginal    = 1
+	filterSource          = 1 << 0 // CTA_IP_SRC
 	filterDestination     = 1 << 1 // CTA_IP_DST
 	filterProtocol        = 1 << 3 // CTA_PROTO_NUM
+	filterSourcePort      = 1 << 4 // CTA_PROTO_SRC_PORT
 	filterDestinationPort = 1 << 5 // CTA_PROTO_DST_PORT
 )
 
 const protocolUDP = unix.IPPROTO_UDP
+
+// ipvsDevice has the addresses of Services in IPVS mode. They are not the host's own.
+const ipvsDevice = "kube-ipvs0"
 
 // Bits of the status of an entry: IPS_SEEN_REPLY and IPS_OFFLOAD.
 const (
@@ -99,7 +104,7 @@ func (n *netfilter) close() error {
 
 func (n *netfilter) addresses() (all []netip.Addr, err error) {
 	err = n.inside(func() error {
-		all, err = hostaddress.List()
+		all, err = hostaddress.ListWithout(ipvsDevice)
 		return err
 	})
 	return all, err
@@ -139,7 +144,7 @@ func (n *netfilter) list(
 		if f, ok = parseFlow(entry.Attrs); !ok {
 			return nil
 		}
-		honoured = honoured && only.covers(f.to())
+		honoured = honoured && only.lets(&f)
 		return each(&f)
 	})
 	if err != nil {
@@ -190,13 +195,18 @@ func appendFilter(b []byte, family service.Family, only filter) []byte {
 	if (only == filter{}) {
 		return b
 	}
+	address, port := layouts[family].destination, uint16(attrDestinationPort)
+	addressFlag, portFlag := uint32(filterDestination), uint32(filterDestinationPort)
+	if only.source {
+		address, port, addressFlag, portFlag = layouts[family].source, attrSourcePort, filterSource, filterSourcePort
+	}
 	var flags uint32
 	b, tuple := netlink.Nest(b, attrOriginal|nested)
 	if only.addr.IsValid() {
-		flags |= filterDestination
+		flags |= addressFlag
 		var ip int
 		b, ip = netlink.Nest(b, attrTupleIP|nested)
-		b = netlink.AppendBytes(b, layouts[family].destination, only.addr.AsSlice())
+		b = netlink.AppendBytes(b, address, only.addr.AsSlice())
 		b = netlink.End(b, ip)
 	}
 	if only.protocol != 0 {
@@ -205,8 +215,8 @@ func appendFilter(b []byte, family service.Family, only filter) []byte {
 		b, protocol = netlink.Nest(b, attrTupleProtocol|nested)
 		b = netlink.AppendUint8(b, attrProtocol, only.protocol)
 		if only.port != 0 {
-			flags |= filterDestinationPort
-			b = netlink.AppendUint16(b, attrDestinationPort, only.port)
+			flags |= portFlag
+			b = netlink.AppendUint16(b, port, only.port)
 		}
 		b = netlink.End(b, protocol)
 	}
@@ -237,7 +247,7 @@ func parseFlow(attrs []byte) (flow, bool) {
 		switch attr.Type {
 		case attrOriginal:
 			t := parseTuple(attr.Data)
-			f.protocol, f.source, f.destination = t.protocol, t.source.Addr(), t.destination
+			f.protocol, f.source, f.destination = t.protocol, t.source, t.destination
 		case attrStatus:
 			f.replied = attr.Uint32()&statusReplied != 0
 		case attrReply:

@@ -108,7 +108,7 @@ func TestKernelFilters(t *testing.T) {
 func TestKernelRemove(t *testing.T) {
 	for _, family := range service.Families {
 		n := newSmall(t, family)
-		s, _ := n.all(t, filter{protocol: protocolUDP})
+		s, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
 		outcomes, err := n.remove(s.identities[:1])
 		if err != nil || outcomes[0] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
@@ -118,7 +118,7 @@ func TestKernelRemove(t *testing.T) {
 		if err != nil || !errors.Is(outcomes[0], errGone) || outcomes[1] != nil || outcomes[2] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
 		}
-		left, _ := n.all(t, filter{protocol: protocolUDP})
+		left, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
 		if len(left.destinations) != 1 || left.destinations[0] != s.destinations[3] {
 			t.Errorf("%v: left are %v", family, left.destinations)
 		}
@@ -129,7 +129,7 @@ func TestKernelRemove(t *testing.T) {
 // another flow.
 func TestKernelRemovesNothingElse(t *testing.T) {
 	n := newSmall(t, service.IPv4)
-	s, _ := n.all(t, filter{protocol: protocolUDP})
+	s, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
 	other := netlink.AppendBytes(nil, attrOriginal, netlink.Find(s.identities[0], attrOriginal).Data)
 	number := slices.Clone(netlink.Find(s.identities[0], attrID).Data)
 	number[0] ^= 1
@@ -139,7 +139,7 @@ func TestKernelRemovesNothingElse(t *testing.T) {
 	if err != nil || !errors.Is(outcomes[0], errGone) || !errors.Is(outcomes[1], errGone) {
 		t.Errorf("%v, %v", outcomes, err)
 	}
-	if left, _ := n.all(t, filter{protocol: protocolUDP}); len(left.destinations) != 4 {
+	if left, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}}); len(left.destinations) != 4 {
 		t.Errorf("left are %v", left.destinations)
 	}
 }

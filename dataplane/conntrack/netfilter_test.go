@@ -30,7 +30,7 @@ func TestParseFlow(t *testing.T) {
 		if !ok || f.destination != at(tt.destination) || f.answerer != at(tt.answerer) || !f.translated() {
 			t.Errorf("%v: got %+v, %v", tt.family, f, ok)
 		}
-		if f.protocol != protocolUDP || f.source != at(tt.client).Addr() || f.replied {
+		if f.protocol != protocolUDP || f.source != at(tt.client) || f.replied {
 			t.Errorf("%v: got %+v, want UDP from %s, unanswered", tt.family, f, tt.client)
 		}
 		answered := netlink.AppendUint32(described(tt.family, unix.IPPROTO_TCP, tt.client, tt.destination, tt.answerer), attrStatus, statusReplied|1)

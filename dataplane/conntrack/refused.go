@@ -37,8 +37,12 @@ type check struct {
 // opening is a destination of a Service.
 type opening struct {
 	destination
-	// guarded is set if the Service's source ranges are about it.
-	guarded bool
+	// guarded is set if the Service's source ranges are about it, and internal if its address is a ClusterIP. Those are
+	// openings without a port as well.
+	guarded, internal bool
+	// lent is set if others may answer there: packets are left to them for want of an endpoint, and the rules do not see
+	// these connections again, or an endpoint has the same address and port.
+	lent bool
 }
 
 // openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
@@ -50,17 +54,24 @@ func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) 
 		}
 		view := &ports[i]
 		number := view.Protocol.Number()
+		passes := view.Unserved() == service.NoEndpointsPass
 		if view.ClusterIP.IsValid() {
-			all = append(all, opening{destination{addr: view.ClusterIP}, false})
+			all = append(all, opening{destination: destination{addr: view.ClusterIP}, internal: true}, opening{
+				destination: destination{view.ClusterIP, view.Port, number}, internal: true, lent: passes && !view.ServesInternal(),
+			})
 		}
+		passes = passes && !view.ServesExternal()
+		own := endpointsAtFrontends(view)
 		for _, a := range view.LoadBalancerVIPs {
-			all = append(all, opening{destination{a, view.Port, number}, len(view.SourceRanges) > 0})
+			all = append(all, opening{
+				destination: destination{a, view.Port, number}, guarded: len(view.SourceRanges) > 0, lent: passes || own[a],
+			})
 		}
 		for _, a := range view.ExternalIPs {
-			all = append(all, opening{destination{a, view.Port, number}, false})
+			all = append(all, opening{destination: destination{a, view.Port, number}, lent: passes || own[a]})
 		}
 		if view.NodePort != 0 {
-			all = append(all, opening{destination{port: view.NodePort, protocol: number}, false})
+			all = append(all, opening{destination: destination{port: view.NodePort, protocol: number}, lent: passes})
 		}
 	}
 	slices.SortFunc(all, func(a, b opening) int {
@@ -68,6 +79,20 @@ func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) 
 		return cmp.Or(a.compare(b.destination), guardedFirst(a, b))
 	})
 	return slices.Clip(slices.CompactFunc(all, func(a, b opening) bool { return a.destination == b.destination }))
+}
+
+// endpointsAtFrontends returns the addresses at which an endpoint has the number of the port itself.
+func endpointsAtFrontends(view *service.PortView) map[netip.Addr]bool {
+	if len(view.LoadBalancerVIPs)+len(view.ExternalIPs) == 0 {
+		return nil
+	}
+	own := map[netip.Addr]bool{}
+	for _, e := range view.Serving {
+		if at := e.AddrPort; at.Port() == view.Port {
+			own[at.Addr()] = true
+		}
+	}
+	return own
 }
 
 func guardedFirst(a, b opening) int {
@@ -90,13 +115,15 @@ func (d destination) compare(other destination) int {
 // others now, subject to checks.
 func (t *table) putOpenings(key service.Key, p *flowPicture) {
 	old, had := t.openings[key]
+	t.claim(old.openings, -1)
+	t.claim(p.openings, +1)
 	if len(p.openings) == 0 {
 		delete(t.openings, key)
 		return
 	}
-	now := destinations{p.openings, p.allowed, p.denied, p.passing}
+	now := destinations{p.openings, p.allowed, p.denied}
 	ranges, denied := !slices.Equal(old.allowed, p.allowed), !slices.Equal(old.denied, p.denied)
-	all := p.reopened || !had || old.passing != p.passing
+	all := p.reopened || !had
 	left := old.openings // both are sorted
 	for _, o := range p.openings {
 		for len(left) > 0 && left[0].compare(o.destination) < 0 {
@@ -105,7 +132,7 @@ func (t *table) putOpenings(key service.Key, p *flowPicture) {
 		}
 		t.steps++
 		known := len(left) > 0 && left[0] == o
-		if all || !known || o.guarded && ranges || o.external() && denied {
+		if all || !known || o.guarded && ranges || !o.internal && denied {
 			t.check(key, o, &now)
 		}
 	}
@@ -118,28 +145,42 @@ type destinations struct {
 	// allowed are the sources that may reach those that are guarded, denied those that may not reach
 	// external ones.
 	allowed, denied []netip.Prefix
-	// passing is how many ports leave packets to others for want of an endpoint. These packets begin connections
-	// that the rules do not see again.
-	passing int
 }
 
-// external reports whether it is no ClusterIP.
-func (d destination) external() bool { return d.port != 0 }
+// at returns the opening at a destination.
+func (of *destinations) at(d destination) (o opening, has bool) {
+	i, has := slices.BinarySearchFunc(of.openings, d, func(o opening, d destination) int { return o.compare(d) })
+	if has {
+		o = of.openings[i]
+	}
+	return o, has
+}
+
+// claim counts the Services that have a destination.
+func (t *table) claim(all []opening, change int) {
+	for _, o := range all {
+		if t.claims[o.destination] += change; t.claims[o.destination] == 0 {
+			delete(t.claims, o.destination)
+		}
+	}
+}
 
 func (t *table) check(by service.Key, o opening, of *destinations) {
 	c := check{by: by}
 	if o.guarded {
 		c.allowed = of.allowed
 	}
-	if o.external() {
+	if !o.internal {
 		c.denied = of.denied
+	} else {
+		o.destination = destination{addr: o.addr} // all ports of a ClusterIP have one check
 	}
 	t.checks[o.destination] = c
 }
 
 // subject returns the check that applies to a connection, if it is unanswered and its destination
-// has a check.
-func (t *table) subject(f *flow, onNode func(netip.Addr) bool) (c check, subject bool) {
+// has a check. nodePort reports whether a flow to a destination asks for a node port.
+func (t *table) subject(f *flow, nodePort func(destination) bool) (c check, subject bool) {
 	if f.replied || len(t.checks) == 0 {
 		return check{}, false
 	}
@@ -147,7 +188,7 @@ func (t *table) subject(f *flow, onNode func(netip.Addr) bool) (c check, subject
 	if c, subject = t.checks[to]; !subject {
 		c, subject = t.checks[destination{addr: to.addr}]
 	}
-	if !subject && !to.addr.IsLoopback() && onNode(to.addr) {
+	if !subject && !to.addr.IsLoopback() && nodePort(to) {
 		c, subject = t.checks[destination{port: to.port, protocol: to.protocol}]
 	}
 	return c, subject

@@ -30,7 +30,7 @@ const vip = "198.51.100.9:53"
 // unanswered is a flow of a client whom the source ranges of these tests allow.
 func unanswered(protocol uint8, destination, answerer string) flow {
 	return flow{
-		protocol: protocol, source: netip.MustParseAddr("192.0.2.2"), destination: at(destination), answerer: at(answerer),
+		protocol: protocol, source: netip.MustParseAddrPort("192.0.2.2:40000"), destination: at(destination), answerer: at(answerer),
 		identity: []byte(destination),
 	}
 }

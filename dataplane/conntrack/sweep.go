@@ -17,7 +17,7 @@ const (
 	// filtersMax is the number of pending frontends up to which the sweep lists the flows
 	// of each by itself. Each such list makes the kernel walk its whole table, which costs
 	// about a sixth of listing every flow (60 and 380 ms at 200,000 flows, Linux 6.18).
-	filtersMax = 4
+	filtersMax = 5
 	// removeBatch is the number of flows that one request deletes.
 	removeBatch = 128
 	// listings bounds the attempts at a list that is interrupted.
@@ -31,6 +31,10 @@ type sweep struct {
 	expected *expectations
 	kernel   kernel
 	onNode   func(netip.Addr) bool
+	// owned reports whether a Service has a destination, as far as the API says; nil if that is not known.
+	owned func(destination) bool
+	// host are the addresses of the host. It is nil until they matter.
+	host map[netip.Addr]bool
 	// began is the time of the sweep.
 	began time.Time
 	// stale are identities of flows to delete, and blame says whose change made each stale.
@@ -38,6 +42,8 @@ type sweep struct {
 	blame []blame
 	// space is what stale points into.
 	space []byte
+	// pressed are the identities of flows of answers; see again.
+	pressed [][]byte
 	// refused counts the flows that the kernel did not delete, and refusal is the reason
 	// for the last one.
 	refused int
@@ -84,6 +90,9 @@ func (s *sweep) run(ctx context.Context) error {
 		if !honoured { // the kernel listed every flow
 			only = filter{}
 		}
+		if honoured && only.source {
+			continue // the same destinations follow
+		}
 		maps.DeleteFunc(s.table.pending, func(f frontend, _ service.Key) bool { return only.covers(udpTo(f)) })
 		maps.DeleteFunc(s.table.checks, func(d destination, _ check) bool { return only.covers(d) })
 		maps.DeleteFunc(s.table.drains.looks, func(d destination, _ look) bool { return only.covers(d) })
@@ -94,16 +103,16 @@ func (s *sweep) run(ctx context.Context) error {
 	return nil
 }
 
-// questions returns filters that together let all flows through that are to be judged. It stops as soon
-// as there are too many.
+// questions returns filters that together let all flows through that are to be judged, those by source first. It stops
+// as soon as there are too many.
 func (s *sweep) questions() []filter {
-	var all []filter
+	var sources, all []filter
 	add := func(d destination) (few bool) {
 		s.table.steps++
 		if !slices.ContainsFunc(all, func(f filter) bool { return f.covers(d) }) {
 			all = append(all, filterFor(d))
 		}
-		return len(all) <= filtersMax
+		return len(sources)+len(all) <= filtersMax
 	}
 	for d := range s.table.drains.looks {
 		if !add(d) {
@@ -111,7 +120,12 @@ func (s *sweep) questions() []filter {
 		}
 	}
 	for d := range s.table.checks {
-		if !add(d) {
+		if few := add(d); d.addr.IsValid() && !slices.ContainsFunc(sources, func(f filter) bool { return f.covers(d) }) {
+			sources = append(sources, filterFor(d).bySource())
+		} else if few {
+			continue
+		}
+		if len(sources)+len(all) > filtersMax {
 			return []filter{{}}
 		}
 	}
@@ -121,10 +135,10 @@ func (s *sweep) questions() []filter {
 		case len(s.table.checks)+len(s.table.drains.looks) > 0:
 			return []filter{{}}
 		default:
-			return []filter{{protocol: protocolUDP}}
+			return []filter{{destination: destination{protocol: protocolUDP}}}
 		}
 	}
-	return all
+	return append(sources, all...)
 }
 
 // list examines the flows that a filter lets through and reports whether the kernel
@@ -148,12 +162,25 @@ func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
 	var why blame
 	by, stale := s.judge(f)
-	if why.by = by; !stale {
-		look, leaver := s.table.drains.judge(f, s.onNode, s.began)
+	reversed := false
+	if !stale {
+		var err error
+		if by, reversed, err = s.answers(f); err != nil {
+			return err
+		}
+	}
+	if why.by = by; !stale && !reversed {
+		look, leaver := s.table.drains.judge(f, s.nodePort, s.began)
 		if leaver == nil || s.expected.wants(look.of.key, look.port, f.answerer) {
 			return nil
 		}
 		why = blame{look.of.key, leaver}
+	}
+	if !f.translated() {
+		s.table.stray(f, why.by)
+		if identity := f.answers(reversed); identity != nil && len(s.pressed) < pressMax {
+			s.pressed = append(s.pressed, identity)
+		}
 	}
 	at := len(s.space)
 	s.space = append(s.space, f.identity...)
@@ -167,8 +194,8 @@ func (s *sweep) examine(f *flow) error {
 
 // judge reports whether a flow is stale, and because of which Service.
 func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
-	c, subject := s.table.subject(f, s.onNode)
-	if subject && !c.admits(f.source) {
+	c, subject := s.table.subject(f, s.nodePort)
+	if subject && !c.admits(f.source.Addr()) {
 		return c.by, true
 	}
 	if f.protocol == protocolUDP {
@@ -178,6 +205,46 @@ func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
 		by, stale = c.by, true
 	}
 	return by, stale && !s.expected.lead(f)
+}
+
+// answers reports whether a flow consists of answers to packets that met no rule, and which Service has their frontend.
+// Nobody sends first from there, except for the host itself: a node port, or an external IP that is an address of the
+// host, may be a process's own port. Address translation would never see the client's next packets, because they belong
+// to the flow.
+func (s *sweep) answers(f *flow) (by service.Key, is bool, err error) {
+	from := f.from()
+	c, found := s.table.checks[from]
+	if !found {
+		c, found = s.table.checks[destination{addr: from.addr}]
+	}
+	if !found || f.translated() {
+		return by, false, nil
+	}
+	of := s.table.openings[c.by]
+	if o, has := of.at(from); !has || o.lent {
+		return by, false, nil
+	} else if !o.internal {
+		if s.host == nil {
+			addresses, err := s.kernel.addresses()
+			if err != nil {
+				return by, false, err
+			}
+			s.host = map[netip.Addr]bool{}
+			for _, a := range addresses {
+				s.host[a] = true
+			}
+		}
+		if s.host[from.addr] || from.addr.IsLoopback() {
+			return by, false, nil
+		}
+	}
+	return c.by, true, nil
+}
+
+// nodePort reports whether a flow to a destination asks for a node port: the address has node ports, and no Service has
+// the destination itself, which takes precedence in the kernel's rules. A Service whose view has not arrived yet counts.
+func (s *sweep) nodePort(to destination) bool {
+	return s.onNode(to.addr) && s.table.claims[to] == 0 && (s.owned == nil || !s.owned(to))
 }
 
 // flush deletes the stale flows.
@@ -225,9 +292,11 @@ type kernel interface {
 // errGone means that a flow ended by itself.
 var errGone = errors.New("conntrack: the flow no longer exists")
 
-// filter selects flows by protocol, address and port of their destination. What is zero
-// selects all.
-type filter destination
+// filter selects flows by protocol, address and port of their destination, or of their source. What is zero selects all.
+type filter struct {
+	destination
+	source bool
+}
 
 // filterFor returns the narrowest filter for the flows to a destination. It omits IPv6
 // addresses: the kernel lists the flows to every address except that one
@@ -236,10 +305,24 @@ func filterFor(d destination) filter {
 	if d.addr.Is6() {
 		d.addr = netip.Addr{}
 	}
-	return filter(d)
+	return filter{destination: d}
 }
 
-// covers reports whether the filter lets all flows to a destination through.
+// bySource returns the filter for the flows that come from there.
+func (f filter) bySource() filter {
+	f.source = f.destination != destination{}
+	return f
+}
+
+// lets reports whether the filter lets a flow through.
+func (f filter) lets(one *flow) bool {
+	if f.source {
+		return f.covers(one.from())
+	}
+	return f.covers(one.to())
+}
+
+// covers reports whether the filter lets all flows to a destination through, or those from there.
 func (f filter) covers(d destination) bool {
 	return (f.protocol == 0 || f.protocol == d.protocol) && (f.port == 0 || f.port == d.port) &&
 		(!f.addr.IsValid() || f.addr == d.addr)
@@ -252,8 +335,8 @@ func udpTo(f frontend) destination { return destination{f.Addr(), f.Port(), prot
 // come from does not matter.
 type flow struct {
 	protocol uint8
-	// source is the client's address.
-	source netip.Addr
+	// source is where the client sends from.
+	source netip.AddrPort
 	// destination is where the client sends to.
 	destination netip.AddrPort
 	// answerer is where answers come from: the endpoint if the destination was translated,
@@ -270,6 +353,9 @@ type flow struct {
 func (f *flow) to() destination {
 	return destination{f.destination.Addr(), f.destination.Port(), f.protocol}
 }
+
+// from returns where the client sends from.
+func (f *flow) from() destination { return destination{f.source.Addr(), f.source.Port(), f.protocol} }
 
 // translated reports whether the flow leads elsewhere than its client sends to.
 func (f *flow) translated() bool { return f.answerer != f.destination }

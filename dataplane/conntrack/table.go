@@ -23,7 +23,12 @@ type table struct {
 	// are new or open to others since they were last looked at.
 	openings map[service.Key]destinations
 	checks   map[destination]check
-	drains   *drains
+	// claims counts the Services that have a destination.
+	claims map[destination]int
+	// astray are the destinations at which flows of clients that met no rule were found since the last complete sweep, each
+	// with its Service. See again.
+	astray map[destination]service.Key
+	drains *drains
 	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
 	steps int
 }
@@ -41,6 +46,8 @@ func newTable() *table {
 		pending:   map[frontend]service.Key{},
 		openings:  map[service.Key]destinations{},
 		checks:    map[destination]check{},
+		claims:    map[destination]int{},
+		astray:    map[destination]service.Key{},
 		drains:    newDrains(),
 	}
 }
@@ -96,6 +103,28 @@ func (t *table) doubt() {
 		for _, o := range of.openings {
 			t.check(key, o, &of)
 		}
+	}
+}
+
+// stray notes a flow of a client that met no rule, or of answers to one.
+func (t *table) stray(f *flow, by service.Key) {
+	for _, d := range [...]destination{f.to(), f.from()} {
+		if t.claims[d] > 0 && d.port != 0 {
+			t.astray[d] = by
+		}
+	}
+}
+
+// recheck makes a destination pending once more, unless the Service has given it up.
+func (t *table) recheck(d destination, by service.Key) {
+	of := t.openings[by]
+	o, has := of.at(d)
+	if !has {
+		return
+	}
+	t.check(by, o, &of)
+	if f := netip.AddrPortFrom(d.addr, d.port); d.protocol == protocolUDP && len(t.frontends[f]) > 0 {
+		t.pending[f] = by
 	}
 }
 
@@ -173,9 +202,8 @@ type flowPicture struct {
 	// had others.
 	// openings are sorted.
 	openings []opening
-	// denied and passing are those of destinations.
+	// denied are those of destinations.
 	allowed, denied []netip.Prefix
-	passing         int
 	reopened        bool
 	// drain is nil without a drain deadline.
 	drain *drainPicture
@@ -194,9 +222,6 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 			return p
 		}
 		from := &view.Ports[family][i]
-		if from.Unserved() == service.NoEndpointsPass && !(from.ServesInternal() && from.ServesExternal()) {
-			p.passing++
-		}
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
 				frontends: p.frontendsOf(from), serving: sorted(from.Serving),
@@ -251,7 +276,7 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired
-	merged.reopened = older.reopened || older.passing != newer.passing || !slices.Equal(older.openings, newer.openings)
+	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
 	merged.drain = newer.drain.overtaking(older.drain)
 	merged.overtaken = slices.Clone(older.overtaken)
 	for _, p := range older.ports {

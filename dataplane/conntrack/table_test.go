@@ -255,9 +255,12 @@ func TestNewPicture(t *testing.T) {
 		},
 		{frontends: ats("10.96.0.10:54")},
 	}, openings: []opening{
-		{destination{port: 30001, protocol: unix.IPPROTO_TCP}, false}, {udpTo(at(":30053")), false},
-		{destination{addr: at(clusterIP).Addr()}, false}, {udpTo(at("192.0.2.1:53")), false},
-		{udpTo(at("198.51.100.7:53")), true}, {udpTo(at("198.51.100.8:53")), true},
+		{destination: destination{port: 30001, protocol: unix.IPPROTO_TCP}}, {destination: udpTo(at(":30053"))},
+		{destination: destination{addr: at(clusterIP).Addr()}, internal: true},
+		{destination: destination{at(clusterIP).Addr(), 53, unix.IPPROTO_TCP}, internal: true},
+		{destination: udpTo(at(clusterIP)), internal: true}, {destination: udpTo(at("10.96.0.10:54")), internal: true},
+		{destination: udpTo(at("192.0.2.1:53"))},
+		{destination: udpTo(at("198.51.100.7:53")), guarded: true}, {destination: udpTo(at("198.51.100.8:53")), guarded: true},
 	}, allowed: ranges}
 	got := newPicture(context.Background(), service.IPv4, &view)
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
@@ -268,7 +271,7 @@ func TestNewPicture(t *testing.T) {
 	}
 	want.ports[0].frontends = slices.Delete(want.ports[0].frontends, 1, 2)
 	want.ports[1].frontends = nil
-	want.openings = slices.Delete(want.openings, 2, 3)
+	want.openings = slices.Delete(want.openings, 2, 6)
 	got = newPicture(context.Background(), service.IPv4, &view)
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("without ClusterIPs: got %+v\nwant %+v", got, want)

@@ -260,6 +260,14 @@ func (v *view) nodePorts(family service.Family) (at service.NodePortAddresses) {
 	return at
 }
 
+// owner returns the Service that has a frontend, by the newest API objects.
+func (v *view) owner(family service.Family, f service.Frontend) (key service.Key, ok bool) {
+	if p := v.proxy.Load(); p != nil {
+		key, ok = p.Owner(family, f)
+	}
+	return key, ok
+}
+
 // ports returns the Service port of each frontend.
 func (v *view) ports() traffic.Ports {
 	if p := v.proxy.Load(); p != nil {

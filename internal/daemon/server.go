@@ -144,7 +144,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}, {Programmed: s.balance.Programmed}}
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
-			NodePorts: seen.nodePorts, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
+			NodePorts: seen.nodePorts, Owner: seen.owner, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
 			Drains: s.backend.Mode != config.ModeIPVS, // there, the actors drain
 		})
 		if err != nil {
