@@ -93,18 +93,21 @@ func TestEveryPageIsReachable(t *testing.T) {
 }
 
 // markdown returns the pages that the repository holds, relative to this folder.
-func markdown(t *testing.T) (pages []string) {
+func markdown(t *testing.T) []string { return tracked(t, ".md") }
+
+// tracked returns the paths of all files of the repository with an ending, also those that are new.
+func tracked(t *testing.T, ending string) (files []string) {
 	t.Helper()
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--full-name", "..").Output()
 	if err != nil {
 		t.Fatalf("git ls-files: %v", err)
 	}
 	for name := range strings.Lines(string(out)) {
-		if name = strings.TrimSpace(name); strings.HasSuffix(name, ".md") {
-			pages = append(pages, filepath.Join("..", name))
+		if name = strings.TrimSpace(name); strings.HasSuffix(name, ending) {
+			files = append(files, filepath.Join("..", name))
 		}
 	}
-	return pages
+	return files
 }
 
 func read(t *testing.T, page string) string {

@@ -1,6 +1,9 @@
 package docs
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,22 +23,70 @@ var avoided = map[string]string{
 // outsideProse are fences, code spans and the targets of links.
 var outsideProse = regexp.MustCompile("(?s)```.*?```|`[^`]*`|\\]\\([^)]*\\)|<!--.*?-->")
 
-// TestWords checks the pages for words to avoid. The changelog is not checked: it quotes names of the past.
+// spoken are functions and fields whose texts a user reads.
+var spoken = regexp.MustCompile(`^(Debug|Info|Warn|Error|Log|New|Errorf|F?[pP]rint(f|ln)|say|warn|counter|(String|Bool)Var|flag|text|value|number|duration|Short|Long|Problem)$`)
+
+// noProduct is code that is no part of the product.
+var noProduct = regexp.MustCompile(`^\.\./(test|bench|hack)/`)
+
+// TestWords checks the pages, and the texts that a user of the program reads, for words to avoid. The changelog is not
+// checked: it quotes names of the past.
 func TestWords(t *testing.T) {
 	var words []string
 	for word := range avoided {
 		words = append(words, word)
 	}
 	found := regexp.MustCompile(`(?i)\b(?:` + strings.Join(words, "|") + `)\b`)
+	check := func(where, text string) {
+		for _, hit := range found.FindAllString(text, -1) {
+			t.Errorf("%s: %q: write %s", where, hit, instead(hit))
+		}
+	}
 	for _, page := range markdown(t) {
 		if page == "../CHANGELOG.md" {
 			continue
 		}
-		prose := strings.Join(strings.Fields(outsideProse.ReplaceAllString(read(t, page), " ")), " ")
-		for _, hit := range found.FindAllString(prose, -1) {
-			t.Errorf("%s: %q: write %s", page, hit, instead(hit))
-		}
+		check(page, strings.Join(strings.Fields(outsideProse.ReplaceAllString(read(t, page), " ")), " "))
 	}
+	if texts := eachText(t, check); texts < 500 {
+		t.Errorf("only %d texts in the source", texts)
+	}
+}
+
+// eachText calls check with the literals in arguments and fields that are spoken, and returns their number.
+func eachText(t *testing.T, check func(where, text string)) (texts int) {
+	t.Helper()
+	files := token.NewFileSet()
+	literals := func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			texts++
+			check(files.Position(l.Pos()).String(), l.Value)
+		}
+		return true
+	}
+	for _, path := range tracked(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || noProduct.MatchString(path) {
+			continue
+		}
+		file, err := parser.ParseFile(files, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if f, ok := n.Fun.(*ast.SelectorExpr); ok && spoken.MatchString(f.Sel.Name) {
+					ast.Inspect(n, literals)
+				}
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok && spoken.MatchString(key.Name) {
+					ast.Inspect(n.Value, literals)
+				}
+			}
+			return true
+		})
+	}
+	return texts
 }
 
 // instead returns what to write for a word to avoid.

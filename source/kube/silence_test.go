@@ -38,10 +38,7 @@ func TestChangeIsSeenAfterASilentOutage(t *testing.T) {
 			t.Parallel()
 			n := netnstest.New(t, "silence")
 			var dials atomic.Int64
-			r := newSecureRigAt(t, n.Listen, func(ctx context.Context, network, address string) (net.Conn, error) {
-				dials.Add(1)
-				return n.DialContext(ctx, network, address)
-			})
+			r := newSecureRigAt(t, n.Listen, counted(n, &dials))
 			r.populate()
 			r.run(t)
 			r.complete(t)
@@ -58,6 +55,43 @@ func TestChangeIsSeenAfterASilentOutage(t *testing.T) {
 			nft(t, n, "delete table inet loss")
 			testenv.Eventually(t, "the change is seen", func() bool { return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 })
 		})
+	}
+}
+
+// counted dials in a namespace, and counts the attempts.
+func counted(n *netns.Namespace, dials *atomic.Int64) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return n.DialContext(ctx, network, address)
+	}
+}
+
+// TestAnOutageEndsSoon has the limits and pauses of production, and an outage in which both have grown to their longest.
+// An idle machine sees the change within 5 s (see TestAnOutageEndsWithinFiveSeconds), a busy one gets twice that.
+func TestAnOutageEndsSoon(t *testing.T) {
+	testenv.OnlyInAll(t)
+	t.Parallel()
+	n := netnstest.New(t, "silence")
+	var dials atomic.Int64
+	r := newSecureRigAt(t, n.Listen, counted(n, &dials))
+	made, err := newForREST(Config{NodeName: "n"}, r.client, r.cache, r.source.log, connectionLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.source = made
+	r.populate()
+	r.run(t)
+	r.complete(t)
+	nft(t, n, lossRules)
+	r.Set(services, apiService("a", 81))
+	testenv.Eventually(t, "the outage is noticed", func() bool { return len(r.failing()) > 0 })
+	before := dials.Load()
+	testenv.Eventually(t, "attempts with the longest pauses", func() bool { return dials.Load() >= before+16 })
+	nft(t, n, "delete table inet loss")
+	ended := time.Now()
+	testenv.Eventually(t, "the change is seen", func() bool { return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 })
+	if lag := time.Since(ended); lag > 10*time.Second {
+		t.Errorf("the change was seen %v after the outage", lag)
 	}
 }
 

@@ -36,6 +36,7 @@ type rig struct {
 	cache  *source.Cache
 	source *Source
 	logs   *observer.ObservedLogs
+	client *rest.Config
 }
 
 func newServer(t *testing.T, listen apitest.Listen) *apitest.Server {
@@ -99,7 +100,7 @@ func rigOf(t *testing.T, server *apitest.Server, client *rest.Config) *rig {
 	}
 	made.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Cap: 50 * time.Millisecond, Steps: 4, Factor: 2}
 	made.overload = *made.backoff
-	return &rig{server, posts, cache, made, logs}
+	return &rig{server, posts, cache, made, logs, client}
 }
 
 // run starts the source, and at the end of the test checks that it stops.

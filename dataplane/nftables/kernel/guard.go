@@ -183,7 +183,6 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 	chain := render.GuardChain(g.d.Family)
 	read := func() error {
 		found = nil
-		seen, twice := map[service.Frontend]bool{}, false
 		switch body, err := r.chainOf(ctx, guardTable, chain.Name); {
 		case errors.Is(err, unix.ENOENT):
 			return nil
@@ -197,15 +196,13 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 				key := netlink.Find(netlink.Find(attrs, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data
 				if f, ok := render.ParseGuardElement(s.ID.Name, key); ok {
 					found = append(found, f)
-					twice = twice || seen[f]
-					seen[f] = true
 				}
 			})
 			if err != nil {
 				return goneMeanwhile(err)
 			}
 		}
-		if twice { // the kernel was making room for more elements, so that others were left out
+		if repeats(found, func(f service.Frontend) service.Frontend { return f }) {
 			return netlink.ErrInterrupted
 		}
 		g.intact = true

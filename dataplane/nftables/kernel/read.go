@@ -124,12 +124,15 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		if !render.HasElements(name) {
 			continue
 		}
-		container := render.ContainerOf(name)
+		container, before := render.ContainerOf(name), len(objects)
 		err := r.elementLists(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, name), func(list []byte) {
 			objects = found.Append(objects, container, list)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list the elements of %s: %w", name, goneMeanwhile(err))
+		}
+		if repeats(objects[before:], func(o dataplane.Object) string { return o.ID.Name }) {
+			return nil, fmt.Errorf("list the elements of %s: %w", name, netlink.ErrInterrupted)
 		}
 	}
 	return objects, nil
@@ -149,6 +152,16 @@ func (r *reader) elementLists(ctx context.Context, all bool, request []byte, eac
 	return r.ask(ctx, unix.NFT_MSG_GETSETELEM, all, request, func(b []byte) {
 		each(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data)
 	})
+}
+
+// repeats reports whether a list of elements has one twice. The kernel was making room for more elements then, which
+// changes their order, and others may be missing from the list.
+func repeats[E any, K comparable](list []E, key func(E) K) bool {
+	seen := make(map[K]struct{}, len(list))
+	for _, e := range list {
+		seen[key(e)] = struct{}{}
+	}
+	return len(seen) < len(list)
 }
 
 // goneMeanwhile turns ENOENT, for something that existed a moment ago, into ErrInterrupted.
@@ -258,7 +271,7 @@ func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte,
 
 // Reading the table takes many requests, and a set with many elements many datagrams. Each
 // shows the tables of that moment. The kernel reports that a list of chains or rules was
-// interrupted (NLM_F_DUMP_INTR), but never a list of elements.
+// interrupted (NLM_F_DUMP_INTR), but never a list of elements; see also repeats.
 //
 // Invariant: the result is the table as it was at one moment, or an error that matches
 // netlink.ErrInterrupted.
@@ -283,7 +296,7 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 		select { // the kernel may be making room for elements
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Duration(attempt) * time.Millisecond):
+		case <-time.After(time.Millisecond << (2*attempt - 1)): // 2, 8, 32, 128 ms
 		}
 	}
 }

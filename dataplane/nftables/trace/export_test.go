@@ -1,7 +1,10 @@
 package trace
 
-// SetPacketsPerSecond changes the limit, and returns the one before.
-func SetPacketsPerSecond(limit uint64) (before uint64) {
-	before, packetsPerSecond = packetsPerSecond, limit
-	return before
+import "context"
+
+// RunAt is Run with another limit of selected packets per second and rule.
+func RunAt(perSecond uint64) func(context.Context, Flow, func()) (*Record, error) {
+	return func(ctx context.Context, flow Flow, ready func()) (*Record, error) {
+		return run(ctx, flow, perSecond, ready)
+	}
 }

@@ -36,22 +36,22 @@ const (
 )
 
 // packetsPerSecond and packetsBurst are the limit of each selecting rule.
-var packetsPerSecond uint64 = 10 // only a test changes it
-
-const packetsBurst = 5
+const packetsPerSecond, packetsBurst = 10, 5
 
 // table is the temporary table.
 type table struct {
 	*owned.Table
 	family  service.Family
 	replies bool
+	// perSecond is the limit of each selecting rule.
+	perSecond uint64
 	// bases are the chains by name.
 	bases map[string]rules.Base
 }
 
 // addTable adds the table in one transaction.
-func addTable(flow Flow, withReplies bool) (_ *table, err error) {
-	t := &table{family: service.FamilyOf(flow.To.Addr()), replies: withReplies, bases: map[string]rules.Base{}}
+func addTable(flow Flow, withReplies bool, perSecond uint64) (_ *table, err error) {
+	t := &table{family: service.FamilyOf(flow.To.Addr()), replies: withReplies, perSecond: perSecond, bases: map[string]rules.Base{}}
 	t.Table, err = owned.Add(t.family, tablePrefix, "temporary table of sluice trace", func(added *owned.Table, tx *wire.Transaction) {
 		for _, c := range t.chains(flow) {
 			t.bases[c.Name] = *c.Base
@@ -74,11 +74,11 @@ func (t *table) chains(flow Flow) []rules.Chain {
 		var selected []rules.Rule
 		begins := hook == unix.NF_INET_PRE_ROUTING || hook == unix.NF_INET_LOCAL_OUT
 		if begins {
-			selected = []rules.Rule{{Exprs: append(t.original(flow), mark()...)}}
+			selected = []rules.Rule{{Exprs: append(t.original(flow), t.mark()...)}}
 		}
 		add(hook, first, math.MinInt32, selected)
 		if begins && t.replies {
-			add(hook, replies, repliesPriority, []rules.Rule{{Exprs: append(t.reply(flow), mark()...)}})
+			add(hook, replies, repliesPriority, []rules.Rule{{Exprs: append(t.reply(flow), t.mark()...)}})
 			add(hook, begun, begunPriority, []rules.Rule{{Exprs: append(t.original(flow), newConnection()...)}})
 		}
 		add(hook, last, lastPriority, nil)
@@ -130,8 +130,8 @@ func port(of netip.AddrPort) []byte { return []byte{byte(of.Port() >> 8), byte(o
 
 // mark makes the kernel trace a packet, within the limit. No rule of the proxy has these expressions, so
 // package rules does not describe them.
-func mark() []rules.Expr {
-	limit := netlink.AppendUint64(nil, unix.NFTA_LIMIT_RATE, packetsPerSecond)
+func (t *table) mark() []rules.Expr {
+	limit := netlink.AppendUint64(nil, unix.NFTA_LIMIT_RATE, t.perSecond)
 	limit = netlink.AppendUint64(limit, unix.NFTA_LIMIT_UNIT, 1)
 	limit = netlink.AppendUint32(limit, unix.NFTA_LIMIT_BURST, packetsBurst)
 	one := netlink.AppendUint32(nil, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1)

@@ -55,7 +55,12 @@ type Record struct {
 
 // Run traces a flow until the context ends, which is no error, in the network namespace of the calling
 // thread. It calls ready when the selection begins. It needs CAP_NET_ADMIN and Linux 5.12.
-func Run(ctx context.Context, flow Flow, ready func()) (_ *Record, err error) {
+func Run(ctx context.Context, flow Flow, ready func()) (*Record, error) {
+	return run(ctx, flow, packetsPerSecond, ready)
+}
+
+// run is Run with another limit of selected packets per second and rule.
+func run(ctx context.Context, flow Flow, perSecond uint64, ready func()) (_ *Record, err error) {
 	listener, err := netlink.Listen(unix.NETLINK_NETFILTER, nil, groupTrace)
 	if err != nil {
 		return nil, err
@@ -72,7 +77,7 @@ func Run(ctx context.Context, flow Flow, ready func()) (_ *Record, err error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := addTable(flow, flow.Tracked || chains.translate())
+	own, err := addTable(flow, flow.Tracked || chains.translate(), perSecond)
 	if err != nil {
 		return nil, err
 	}

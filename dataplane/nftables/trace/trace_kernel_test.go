@@ -27,14 +27,22 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// record traces a flow while send runs.
-func record(t *testing.T, node *netns.Namespace, flow trace.Flow, send func()) (r *trace.Record) {
+// record traces the flow while send runs.
+func record(t *testing.T, node *netns.Namespace, send func()) *trace.Record {
+	t.Helper()
+	return recordBy(t, trace.Run, node, send)
+}
+
+type tracer func(ctx context.Context, flow trace.Flow, ready func()) (*trace.Record, error)
+
+// recordBy traces the flow with run while send runs.
+func recordBy(t *testing.T, run tracer, node *netns.Namespace, send func()) (r *trace.Record) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), testenv.Patience)
 	defer stop()
 	var sending sync.WaitGroup
 	check(t, node.Do(func() (err error) {
-		r, err = trace.Run(ctx, flow, func() {
+		r, err = run(ctx, flow, func() {
 			sending.Go(func() {
 				send()
 				stop()
@@ -75,7 +83,7 @@ func listen(t *testing.T, node *netns.Namespace) net.PacketConn {
 func TestKernelLoopback(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
-	r := record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	r := record(t, node, func() { datagrams(t, node, 1, 0) })
 	if len(r.Packets) != 2 || r.Lost || r.Full || r.Replies {
 		t.Fatalf("record %+v", r)
 	}
@@ -106,7 +114,7 @@ func TestKernelTranslatedLoopback(t *testing.T) {
 	if out, err := node.Output(load); err != nil {
 		t.Fatalf("%v: %s (Debian package nftables)", err, out)
 	}
-	r := record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	r := record(t, node, func() { datagrams(t, node, 1, 0) })
 	if len(r.Packets) != 2 || !r.Replies || !r.Packets[0].New {
 		t.Fatalf("record %+v", r)
 	}
@@ -122,13 +130,11 @@ func TestKernelTranslatedLoopback(t *testing.T) {
 func TestKernelLimits(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
-	r := record(t, node, flow, func() { datagrams(t, node, 500, 0) })
+	r := record(t, node, func() { datagrams(t, node, 500, 0) })
 	if most := 2 * (6 + 10*int(r.Duration/time.Second+1)); len(r.Packets) < 8 || len(r.Packets) > most {
 		t.Errorf("%d packets in %v, want at most %d", len(r.Packets), r.Duration, most)
 	}
-	before := trace.SetPacketsPerSecond(200)
-	t.Cleanup(func() { trace.SetPacketsPerSecond(before) })
-	r = record(t, node, flow, func() { datagrams(t, node, 240, 3*time.Millisecond) })
+	r = recordBy(t, trace.RunAt(200), node, func() { datagrams(t, node, 240, 3*time.Millisecond) })
 	if !r.Full || len(r.Packets) < 95 || len(r.Packets) > 130 {
 		t.Errorf("%d packets in %v, full %v", len(r.Packets), r.Duration, r.Full)
 	}
@@ -139,8 +145,8 @@ func TestKernelSeveralTraces(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
 	var inner *trace.Record
-	outer := record(t, node, flow, func() {
-		inner = record(t, node, flow, func() { datagrams(t, node, 1, 0) })
+	outer := record(t, node, func() {
+		inner = record(t, node, func() { datagrams(t, node, 1, 0) })
 	})
 	for _, r := range []*trace.Record{outer, inner} {
 		if len(r.Packets) != 2 || len(r.Packets[0].Steps) != 0 {
