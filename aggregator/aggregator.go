@@ -96,7 +96,9 @@ type Aggregator struct {
 	submitted atomic.Int64
 	// machine belongs to Run.
 	machine *machine
-	jobs    chan job
+	jobs    chan order
+	// cut ends the context of the job in flight.
+	cut     context.CancelCauseFunc
 	results chan result
 }
 
@@ -113,7 +115,7 @@ func New(config Config) (*Aggregator, error) {
 		machine:   newMachine(&config),
 		questions: make(chan func()),
 		ended:     make(chan struct{}),
-		jobs:      make(chan job, 1),
+		jobs:      make(chan order, 1),
 		results:   make(chan result, 1),
 	}
 	a.machine.jitter = rand.Float64
@@ -178,9 +180,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	// The writer's goroutine outlives ctx by one job, which jobTimeout bounds,
 	// so that stopping does not interrupt a write.
 	go func() {
-		work(context.WithoutCancel(ctx), a.config.Writer, a.jobs, a.results)
+		work(a.config.Writer, a.jobs, a.results)
 		close(a.results)
 	}()
+	beyond := context.WithoutCancel(ctx)
+	a.cut = func(error) {}
+	defer func() { a.cut(nil) }()
 	defer func() {
 		close(a.jobs)
 		for range a.results { // let the last job end
@@ -191,7 +196,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	defer alarm.Stop()
 	mayWrite := a.config.MayWrite
 	for inputs := []input(nil); ; {
-		alarm.Reset(a.step(time.Now(), inputs))
+		alarm.Reset(a.step(beyond, time.Now(), inputs))
 		a.publish()
 		inputs = nil
 		select {
@@ -223,7 +228,7 @@ func (a *Aggregator) called() (inputs []input) {
 
 // step passes what happened to the machine, and does what it returns. It returns the time until the
 // next step, if nothing happens before.
-func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
+func (a *Aggregator) step(ctx context.Context, now time.Time, inputs []input) time.Duration {
 	for {
 		r := a.machine.step(now, inputs...)
 		for i := range r.told {
@@ -235,7 +240,11 @@ func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
 		}
 		switch {
 		case r.begin != nil:
-			a.jobs <- *r.begin // does not block: there is never a second job
+			a.start(ctx, r.begin)
+		case r.cut:
+			a.cut(errAwaited)
+		}
+		switch {
 		case r.take:
 			inputs = []input{a.taken()}
 			continue
@@ -244,6 +253,13 @@ func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
 		}
 		return time.Hour
 	}
+}
+
+// start gives a job to the writer's goroutine.
+func (a *Aggregator) start(ctx context.Context, j *job) {
+	a.cut(nil) // the former job is done
+	ctx, a.cut = context.WithCancelCause(ctx)
+	a.jobs <- order{*j, ctx} // does not block: there is never a second job
 }
 
 // taken empties the mailbox.

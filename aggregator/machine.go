@@ -24,7 +24,7 @@ type machine struct {
 	start      start
 	health     health
 	// flight is the job that the writer carries out; nil if there is none.
-	flight *job
+	flight *flight
 	// resume continues a step once the driver has delivered the waiting fragments.
 	resume func(now time.Time)
 	out    effects
@@ -44,8 +44,11 @@ type tries struct {
 	bisection bisection
 	// next is when the next group may be tried.
 	next time.Time
-	// usual is the duration of the longest of the last writes that landed or were rejected.
-	usual time.Duration
+	// usual is the duration of the longest of the last writes that landed or were rejected, for usualSize changes;
+	// unlanded counts those in a row that did not end in time. slow is the last Service whose own write took longer than usual.
+	usual    time.Duration
+	unlanded int
+	slow     service.Key
 	// turn is set if a try may go before the next ordinary write.
 	turn bool
 	// recheck is set once the bisection has found a new culprit, until an audit is requested.
@@ -55,6 +58,10 @@ type tries struct {
 // pending has what is wanted and not in the kernel.
 type pending struct {
 	waits waits
+	// sought are those among them that a bisection tries; progress is when its last try began or ended. Before
+	// the bisection, they are in waits.
+	sought   waits
+	progress time.Time
 	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
 	// a damaged object; zero for none.
 	arrived, drifted time.Time
@@ -80,6 +87,8 @@ type effects struct {
 	told []told
 	// begin is the job to begin; nil for none.
 	begin *job
+	// cut tells the job in flight to end.
+	cut bool
 	// take requests another step immediately, with the fragments of the mailbox as taken. The
 	// other fields but told are not set then.
 	take bool
@@ -147,7 +156,7 @@ func newMachine(config *Config) *machine {
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
 		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
-		pending:    pending{waits: newWaits()},
+		pending:    pending{waits: newWaits(), sought: newWaits()},
 		repairs:    newRepairs(),
 	}
 	m.origin, _ = config.Writer.(dataplane.Origin)
@@ -162,8 +171,13 @@ func (m *machine) step(now time.Time, inputs ...input) effects {
 	for _, in := range inputs {
 		in.apply(m, now)
 	}
-	if !m.out.take && m.flight == nil && m.out.wake.IsZero() {
+	switch {
+	case m.out.take || !m.out.wake.IsZero():
+	case m.flight == nil:
 		m.out.wake = m.act(now)
+	}
+	if m.flight != nil && !m.out.take {
+		m.out.wake = m.cutIfAwaited(now)
 	}
 	out := m.out
 	m.out = effects{}
@@ -193,7 +207,7 @@ func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 			continue
 		}
 		// A quarantined key is tried separately.
-		if !m.quarantine.ask(f.Key) {
+		if !m.quarantine.ask(f.Key) && !m.pending.sought.has(f.Key) {
 			m.pending.waits.begin(f.Key, since)
 		}
 	}

@@ -151,7 +151,7 @@ func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dat
 // try.
 func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
 	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
-	m.pending.waits.end(key)
+	m.pending.end(key)
 	if m.ledger.Withhold(key) {
 		m.pacer.Waiting(now)
 	}
