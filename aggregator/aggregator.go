@@ -38,6 +38,9 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
+	// Unlanded, if set, returns the keys whose writes did not land in the process before. It is called once, by Run,
+	// when this process may write, and must return soon. Their first writes come last, each alone.
+	Unlanded func() []service.Key
 	// Owner says which Service has a frontend. Optional.
 	Owner ledger.Owner
 	// Acks receives the acknowledgements; it must not block.
@@ -51,6 +54,9 @@ func (c Config) withDefaults() Config {
 	defaulted(&c.GateWait, 10*time.Second)
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
+	}
+	if c.Unlanded == nil {
+		c.Unlanded = func() []service.Key { return nil }
 	}
 	if c.Acks == nil {
 		c.Acks = func(dataplane.Ack) {}
@@ -195,7 +201,11 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	mayWrite := a.config.MayWrite
-	for inputs := []input(nil); ; {
+	var inputs []input
+	if mayWrite == nil {
+		inputs = []input{released(a.config.Unlanded())}
+	}
+	for {
 		alarm.Reset(a.step(beyond, time.Now(), inputs))
 		a.publish()
 		inputs = nil
@@ -203,7 +213,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-mayWrite:
-			mayWrite, inputs = nil, []input{released{}}
+			mayWrite, inputs = nil, []input{released(a.config.Unlanded())}
 		case <-a.calls.Wake():
 			inputs = a.called()
 		case <-a.inbox.Wake():

@@ -232,3 +232,44 @@ func TestWritesLandOnceALockIsGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// A process ends while a Service hangs. The next one knows the Service: it writes what all others want at once, keeps the
+// rules of the Service, and tries it last and alone. So it lands once it can.
+func TestWhatDidNotLandIsTriedLastByTheNextProcess(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
+			s.model = &model{objects: map[dataplane.ID]string{{Name: "base"}: "", {Name: "bad/0"}: "served", {Name: "good00/0"}: "0", {Name: "same/0"}: "same"}}
+			a := openWriter(t, s.model, ownersStumbler{s}, Config{Unlanded: func() []service.Key {
+				return []service.Key{keyOf("bad"), keyOf("gone"), keyOf("same")}
+			}})
+			a.Submit(scaffold())
+			a.submit("bad", 1, 1, "stumble")
+			a.submit("same", 1, 1, "same")
+			for i := range 20 {
+				a.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+			}
+			a.Prime(nil)
+			took := a.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "=1") == 20 })
+			if took > time.Second {
+				t.Errorf("the others are served after %v", took)
+			}
+			time.Sleep(time.Minute)
+			is(t, "quarantined", quarantined(a), "[bad]")
+			is(t, "rules of the Service", strings.Contains(a.text(), "bad/0=served"), true)
+			if changed {
+				a.submit("bad", 1, 2, "fine")
+				a.submit("same", 1, 2, "fine")
+				a.await(10*time.Minute, func(kernel string) bool { return strings.Count(kernel, "=fine") == 2 })
+				time.Sleep(time.Second)
+				is(t, "quarantined once it lands", quarantined(a), "[]")
+			}
+		})
+	}
+}
+
+// ownersStumbler says whose an object is, as ownersModel does.
+type ownersStumbler struct{ *stumbler }
+
+func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
+func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }

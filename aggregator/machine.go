@@ -72,6 +72,8 @@ type start struct {
 	// readAhead is set once the read ahead has begun, and adopted once the kernel has been
 	// read. Nothing is written before. synced is set once Synced was emitted.
 	readAhead, adopted, synced bool
+	// unlanded are the keys whose writes did not land in the process before, until each is set aside.
+	unlanded map[service.Key]bool
 }
 
 // health has the fields of Status that describe the last writes.
@@ -111,8 +113,9 @@ type (
 	skipped service.Key
 	forgone service.Key
 	alarmed struct{ by dataplane.ForeignProcess }
-	// released: this process may read and write the kernel's rules from now on.
-	released struct{}
+	// released: this process may read and write the kernel's rules from now on. The writes of the keys did not land
+	// in the process before.
+	released []service.Key
 	// arrived: fragments wait in the mailbox. taken has them; see effects.take.
 	arrived struct{}
 	taken   []*dataplane.Fragment
@@ -121,7 +124,13 @@ type (
 func (keys primed) apply(m *machine, now time.Time) { m.gate.prime(now, keys) }
 func (key skipped) apply(m *machine, now time.Time) { m.gate.skip(now, service.Key(key)) }
 func (key forgone) apply(m *machine, now time.Time) { m.gate.forgo(now, service.Key(key)) }
-func (released) apply(m *machine, _ time.Time)      { m.gate.held = false }
+
+func (keys released) apply(m *machine, _ time.Time) {
+	m.gate.held = false
+	for _, key := range keys {
+		m.start.unlanded[key] = true
+	}
+}
 
 func (a alarmed) apply(m *machine, now time.Time) {
 	m.pacer.AuditSoon(now)
@@ -158,6 +167,7 @@ func newMachine(config *Config) *machine {
 		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
 		pending:    pending{waits: newWaits(), sought: newWaits()},
 		repairs:    newRepairs(),
+		start:      start{unlanded: map[service.Key]bool{}},
 	}
 	m.origin, _ = config.Writer.(dataplane.Origin)
 	_, m.canAhead = config.Writer.(dataplane.ReaderAhead)
@@ -206,6 +216,7 @@ func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 			m.tell(LateRejected{Domain: m.domain, Key: f.Key, Revision: f.Revision})
 			continue
 		}
+		m.setAside(now, f.Key)
 		// A quarantined key is tried separately.
 		if !m.quarantine.ask(f.Key) && !m.pending.sought.has(f.Key) {
 			m.pending.waits.begin(f.Key, since)

@@ -1,9 +1,12 @@
 package aggregator
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // foldAndWrite folds what waits and writes, unless a control write comes first.
@@ -170,6 +173,11 @@ func (m *machine) audited(now time.Time, r *result) {
 	case !m.start.adopted:
 		m.start.adopted = true
 		m.settled(now, m.ledger.Adopt(m.gate.absent(), m.origin), &result{})
+		for _, key := range slices.SortedFunc(maps.Keys(m.start.unlanded), service.Key.Compare) {
+			if m.ledger.Pending(key) {
+				m.setAside(now, key)
+			}
+		}
 	case m.pending.drifted.IsZero() && done.Drift.Undone != nil:
 		m.pending.drifted = now
 	}

@@ -79,7 +79,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	noteSync := p.firstSync(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
-		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite, Unlanded: p.config.Unlanded,
 		Acks:  func(ack dataplane.Ack) { p.directory.PostAck(ack) },
 		Owner: func(f service.Frontend) (service.Key, bool) { return p.cache.Owner(domain.Family, f) },
 		Listen: func(e aggregator.Event) {

@@ -184,7 +184,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 	o, r := s.options, s.reports
 	return proxy.New(proxy.Config{
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
-		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite,
+		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
 		Listeners: r.listeners(), ApplyObservers: observers,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
@@ -285,6 +285,14 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
 	group.Go(func() error {
 		s.afterFirstSync(ctx, func(ctx context.Context) { s.life.readiness.run(ctx, s.proxy.Keys(), s.held) })
+		return nil
+	})
+	group.Go(func() error {
+		select {
+		case <-s.life.owner.mayWrite:
+			s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Status)
+		case <-ctx.Done():
+		}
 		return nil
 	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })
