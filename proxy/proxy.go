@@ -293,6 +293,18 @@ func (p *Proxy) Status() []aggregator.Status {
 	return all
 }
 
+// Unlanded returns the Services whose writes do not land, in any domain.
+func (p *Proxy) Unlanded() (keys []service.Key) {
+	for _, s := range p.Status() {
+		for _, q := range s.Quarantined {
+			if q.Cause == aggregator.DoesNotLand && q.Key != service.Node {
+				keys = append(keys, q.Key)
+			}
+		}
+	}
+	return keys
+}
+
 // Node returns the last Node object seen, nil before the first.
 func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
 

@@ -290,7 +290,7 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error {
 		select {
 		case <-s.life.owner.mayWrite:
-			s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Status)
+			s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Unlanded)
 		case <-ctx.Done():
 		}
 		return nil

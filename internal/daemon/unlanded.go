@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,7 +50,7 @@ func (u unlanded) read() (keys []service.Key) {
 }
 
 // run records until the context ends. Before the first sync, what was recorded stays: it may not have been tried yet.
-func (u unlanded) run(ctx context.Context, synced <-chan struct{}, status func() []aggregator.Status) {
+func (u unlanded) run(ctx context.Context, synced <-chan struct{}, unlanded func() []service.Key) {
 	former := map[service.Key]bool{}
 	for _, key := range u.read() {
 		former[key] = true
@@ -64,12 +63,8 @@ func (u unlanded) run(ctx context.Context, synced <-chan struct{}, status func()
 		default:
 			maps.Copy(now, former)
 		}
-		for _, s := range status() {
-			for _, q := range s.Quarantined {
-				if q.Cause == aggregator.DoesNotLand && q.Key != service.Node {
-					now[q.Key] = true
-				}
-			}
+		for _, key := range unlanded() {
+			now[key] = true
 		}
 		if !maps.Equal(now, recorded) {
 			if err := u.write(now); err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,18 +31,16 @@ func TestWhatDoesNotLandIsRecordedForTheNextProcess(t *testing.T) {
 		if err := u.write(map[service.Key]bool{{Namespace: "ns", Name: "former"}: true}); err != nil {
 			t.Fatal(err)
 		}
-		var status atomic.Pointer[aggregator.Status]
-		status.Store(&aggregator.Status{})
+		var now atomic.Pointer[[]service.Key]
+		now.Store(&[]service.Key{})
 		synced := make(chan struct{})
 		ctx, stop := context.WithCancel(t.Context())
-		go u.run(ctx, synced, func() []aggregator.Status { return []aggregator.Status{*status.Load()} })
-		status.Store(&aggregator.Status{Quarantined: []aggregator.QuarantinedKey{
-			{Key: service.Key{Namespace: "ns", Name: "hangs"}, Cause: aggregator.DoesNotLand},
-			{Key: service.Key{Namespace: "ns", Name: "rejected"}}, {Key: service.Node, Cause: aggregator.DoesNotLand}}})
+		go u.run(ctx, synced, func() []service.Key { return *now.Load() })
+		now.Store(&[]service.Key{{Namespace: "ns", Name: "hangs"}})
 		is("[ns/former ns/hangs]")
 		close(synced)
 		is("[ns/hangs]")
-		status.Store(&aggregator.Status{})
+		now.Store(&[]service.Key{})
 		is("[]")
 		stop()
 		if err := os.WriteFile(u.file, []byte(`["half`), 0o600); err != nil {
