@@ -10,7 +10,7 @@ import (
 // after the next event.
 func (m *machine) act(now time.Time) time.Time {
 	if open, again := m.openGate(now); !open {
-		m.readAhead()
+		m.readAhead(now)
 		return again
 	}
 	soon := m.announce(now)
@@ -20,7 +20,7 @@ func (m *machine) act(now time.Time) time.Time {
 	case action == Audit, action == Write && !m.start.adopted:
 		m.pacer.Auditing()
 		m.repairs.auditing()
-		m.begin(job{purpose: audit})
+		m.begin(now, job{purpose: audit})
 		return time.Time{}
 	case action == Write && !m.triesFirst(now):
 		m.foldAndWrite(now)
@@ -100,9 +100,9 @@ func (m *machine) announce(now time.Time) time.Time {
 
 // readAhead reads the kernel once while the gate is closed, if the writer can. So after a restart,
 // reading does not add to the time that it takes to list the API and to render.
-func (m *machine) readAhead() {
+func (m *machine) readAhead(now time.Time) {
 	if m.canAhead && !m.start.readAhead && !m.gate.held {
 		m.start.readAhead = true
-		m.begin(job{purpose: ahead})
+		m.begin(now, job{purpose: ahead})
 	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
+	// Unlanded, if set, returns the keys whose writes did not land in the process before. It is called once, by Run,
+	// when this process may write, and must return soon. Their first writes come last, each alone.
+	Unlanded func() []service.Key
 	// Owner says which Service has a frontend. Optional.
 	Owner ledger.Owner
 	// Acks receives the acknowledgements; it must not block.
@@ -51,6 +54,9 @@ func (c Config) withDefaults() Config {
 	defaulted(&c.GateWait, 10*time.Second)
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
+	}
+	if c.Unlanded == nil {
+		c.Unlanded = func() []service.Key { return nil }
 	}
 	if c.Acks == nil {
 		c.Acks = func(dataplane.Ack) {}
@@ -96,7 +102,9 @@ type Aggregator struct {
 	submitted atomic.Int64
 	// machine belongs to Run.
 	machine *machine
-	jobs    chan job
+	jobs    chan order
+	// cut ends the context of the job in flight.
+	cut     context.CancelCauseFunc
 	results chan result
 }
 
@@ -113,7 +121,7 @@ func New(config Config) (*Aggregator, error) {
 		machine:   newMachine(&config),
 		questions: make(chan func()),
 		ended:     make(chan struct{}),
-		jobs:      make(chan job, 1),
+		jobs:      make(chan order, 1),
 		results:   make(chan result, 1),
 	}
 	a.machine.jitter = rand.Float64
@@ -178,9 +186,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	// The writer's goroutine outlives ctx by one job, which jobTimeout bounds,
 	// so that stopping does not interrupt a write.
 	go func() {
-		work(context.WithoutCancel(ctx), a.config.Writer, a.jobs, a.results)
+		work(a.config.Writer, a.jobs, a.results)
 		close(a.results)
 	}()
+	beyond := context.WithoutCancel(ctx)
+	a.cut = func(error) {}
+	defer func() { a.cut(nil) }()
 	defer func() {
 		close(a.jobs)
 		for range a.results { // let the last job end
@@ -190,15 +201,19 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	mayWrite := a.config.MayWrite
-	for inputs := []input(nil); ; {
-		alarm.Reset(a.step(time.Now(), inputs))
+	var inputs []input
+	if mayWrite == nil {
+		inputs = []input{released(a.config.Unlanded())}
+	}
+	for {
+		alarm.Reset(a.step(beyond, time.Now(), inputs))
 		a.publish()
 		inputs = nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-mayWrite:
-			mayWrite, inputs = nil, []input{released{}}
+			mayWrite, inputs = nil, []input{released(a.config.Unlanded())}
 		case <-a.calls.Wake():
 			inputs = a.called()
 		case <-a.inbox.Wake():
@@ -223,7 +238,7 @@ func (a *Aggregator) called() (inputs []input) {
 
 // step passes what happened to the machine, and does what it returns. It returns the time until the
 // next step, if nothing happens before.
-func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
+func (a *Aggregator) step(ctx context.Context, now time.Time, inputs []input) time.Duration {
 	for {
 		r := a.machine.step(now, inputs...)
 		for i := range r.told {
@@ -235,7 +250,11 @@ func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
 		}
 		switch {
 		case r.begin != nil:
-			a.jobs <- *r.begin // does not block: there is never a second job
+			a.start(ctx, r.begin)
+		case r.cut:
+			a.cut(errAwaited)
+		}
+		switch {
 		case r.take:
 			inputs = []input{a.taken()}
 			continue
@@ -244,6 +263,13 @@ func (a *Aggregator) step(now time.Time, inputs []input) time.Duration {
 		}
 		return time.Hour
 	}
+}
+
+// start gives a job to the writer's goroutine.
+func (a *Aggregator) start(ctx context.Context, j *job) {
+	a.cut(nil) // the former job is done
+	ctx, a.cut = context.WithCancelCause(ctx)
+	a.jobs <- order{*j, ctx} // does not block: there is never a second job
 }
 
 // taken empties the mailbox.

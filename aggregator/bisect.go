@@ -42,7 +42,7 @@ type group struct {
 	// tried, not its newest fragment.
 	restore bool
 	// misses counts the tries that neither landed nor were rejected; unanswered is the receipt
-	// of the last one.
+	// of the last one..
 	misses     int
 	unanswered *dataplane.Receipt
 }
@@ -62,6 +62,9 @@ func (b *bisection) doubt(keys []service.Key) {
 	b.begin()
 	b.groups = slices.Insert(b.groups, 0, group{keys: keys})
 }
+
+// last reports whether nothing waits but what is being tried.
+func (b *bisection) last() bool { return len(b.groups) == 0 }
 
 // suspect adds keys that were rejected together. Those that the error named are tried
 // separately.
@@ -164,14 +167,15 @@ func (b *bisection) rejected(rest, named []service.Key) (culprit service.Key, fo
 }
 
 // unlanded reports that the current group neither landed nor was rejected, and that the rest of
-// it is not applied. Several keys are halved: that proves nothing about any of them. A key
+// it is not applied. Several keys are halved: that proves nothing about any of them. They come last: each try may
+// have lasted long, and nearly always the other half lands at once. A key
 // alone is tried again, last, unless it failed often enough or is known to do so.
 func (b *bisection) unlanded(rest []service.Key, known bool) (culprit service.Key, found bool) {
 	g := b.current
 	b.current = group{}
 	switch {
 	case len(g.keys) > 1:
-		b.groups = append(b.groups, group{keys: rest, hasCulprit: true})
+		b.groups = slices.Insert(b.groups, 0, group{keys: rest, hasCulprit: true})
 	case known || g.misses+1 >= failuresMax:
 		return rest[0], true
 	default:
@@ -179,6 +183,21 @@ func (b *bisection) unlanded(rest []service.Key, known bool) (culprit service.Ke
 		b.groups = slices.Insert(b.groups, 0, g)
 	}
 	return service.Key{}, false
+}
+
+// absolve notes that writes take longer than earlier tries lasted: those prove nothing, and what they divided becomes one
+// group again.
+func (b *bisection) absolve() {
+	var all group
+	b.groups = slices.DeleteFunc(b.groups, func(g group) bool {
+		if len(g.keys) > 1 {
+			all.keys = append(all.keys, g.keys...)
+		}
+		return len(g.keys) > 1
+	})
+	if b.current.first = false; len(all.keys) > 0 {
+		b.groups = append(b.groups, all)
+	}
 }
 
 // putBack reports that the try had no result.

@@ -22,10 +22,11 @@ import (
 
 // failing describes ordinary writes that failed one after the other without a rejection.
 type failing struct {
-	// batch is the last one; times counts them.
+	// batch is the last one; times counts them, and spent is what they took.
 	batch   *dataplane.Batch
 	receipt dataplane.Receipt
 	times   int
+	spent   time.Duration
 	// unread is set if what the last one has left in the kernel is not known.
 	unread bool
 	// freeze is set if the control write failed too. It restored what was missing of the
@@ -34,7 +35,7 @@ type failing struct {
 }
 
 // failuresMax is how many ordinary writes, and tries of one Service, fail in a row before the
-// host counts as the reason no longer.
+// host counts as the reason no longer. If writes fail slowly, fewer are enough.
 const failuresMax = 4
 
 // Cause is why a Service is quarantined.

@@ -273,7 +273,7 @@ func TestALongFirstWriteDoesNotDelayBisection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := stumbling(t, &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(b *dataplane.Batch) time.Duration {
 					if writes(b, "first") {
-						return 40 * time.Second
+						return 25 * time.Second
 					}
 					return 10 * ms
 				}})

@@ -2,14 +2,12 @@ package aggregator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 )
-
-// jobTimeout bounds one write and one read. A try of a bisection has less time; see tryLimit.
-const jobTimeout = 2 * time.Minute
 
 // purpose is why a job was begun. It decides who handles the result.
 type purpose uint8
@@ -35,8 +33,8 @@ type job struct {
 	batch *dataplane.Batch
 	// rejection is what a control write is for; nil for other jobs.
 	rejection *rejection
-	// limit bounds the job.
-	limit time.Duration
+	// limit bounds the job, and shared a write while others wait for its end.
+	limit, shared time.Duration
 }
 
 // result is the result of a job, and an input of the machine.
@@ -53,11 +51,20 @@ type result struct {
 
 // work carries out jobs one at a time until the channel is closed. No other goroutine
 // uses the writer.
-func work(ctx context.Context, writer dataplane.Writer, jobs <-chan job, results chan<- result) {
-	for j := range jobs {
-		results <- carryOut(ctx, writer, j)
+func work(writer dataplane.Writer, jobs <-chan order, results chan<- result) {
+	for s := range jobs {
+		results <- carryOut(s.ctx, writer, s.job)
 	}
 }
+
+// order is a job on its way to the writer's goroutine. Its context ends early if the job is cut.
+type order struct {
+	job
+	ctx context.Context
+}
+
+// errAwaited is why a write was cut.
+var errAwaited = errors.New("not done in the time that other Services wait")
 
 func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
 	ctx, cancel := context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("not done within %v", j.limit))

@@ -24,7 +24,7 @@ type machine struct {
 	start      start
 	health     health
 	// flight is the job that the writer carries out; nil if there is none.
-	flight *job
+	flight *flight
 	// resume continues a step once the driver has delivered the waiting fragments.
 	resume func(now time.Time)
 	out    effects
@@ -44,8 +44,11 @@ type tries struct {
 	bisection bisection
 	// next is when the next group may be tried.
 	next time.Time
-	// usual is the duration of the longest of the last writes that landed or were rejected.
-	usual time.Duration
+	// usual is the duration of the longest of the last writes that landed or were rejected, for usualSize changes;
+	// unlanded counts those in a row that did not end in time. slow is the last Service whose own write took longer than usual.
+	usual    time.Duration
+	unlanded int
+	slow     service.Key
 	// turn is set if a try may go before the next ordinary write.
 	turn bool
 	// recheck is set once the bisection has found a new culprit, until an audit is requested.
@@ -55,6 +58,10 @@ type tries struct {
 // pending has what is wanted and not in the kernel.
 type pending struct {
 	waits waits
+	// sought are those among them that a bisection tries; progress is when its last try began or ended. Before
+	// the bisection, they are in waits.
+	sought   waits
+	progress time.Time
 	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
 	// a damaged object; zero for none.
 	arrived, drifted time.Time
@@ -65,6 +72,8 @@ type start struct {
 	// readAhead is set once the read ahead has begun, and adopted once the kernel has been
 	// read. Nothing is written before. synced is set once Synced was emitted.
 	readAhead, adopted, synced bool
+	// unlanded are the keys whose writes did not land in the process before, until each is set aside.
+	unlanded map[service.Key]bool
 }
 
 // health has the fields of Status that describe the last writes.
@@ -80,6 +89,8 @@ type effects struct {
 	told []told
 	// begin is the job to begin; nil for none.
 	begin *job
+	// cut tells the job in flight to end.
+	cut bool
 	// take requests another step immediately, with the fragments of the mailbox as taken. The
 	// other fields but told are not set then.
 	take bool
@@ -102,8 +113,9 @@ type (
 	skipped service.Key
 	forgone service.Key
 	alarmed struct{ by dataplane.ForeignProcess }
-	// released: this process may read and write the kernel's rules from now on.
-	released struct{}
+	// released: this process may read and write the kernel's rules from now on. The writes of the keys did not land
+	// in the process before.
+	released []service.Key
 	// arrived: fragments wait in the mailbox. taken has them; see effects.take.
 	arrived struct{}
 	taken   []*dataplane.Fragment
@@ -112,7 +124,13 @@ type (
 func (keys primed) apply(m *machine, now time.Time) { m.gate.prime(now, keys) }
 func (key skipped) apply(m *machine, now time.Time) { m.gate.skip(now, service.Key(key)) }
 func (key forgone) apply(m *machine, now time.Time) { m.gate.forgo(now, service.Key(key)) }
-func (released) apply(m *machine, _ time.Time)      { m.gate.held = false }
+
+func (keys released) apply(m *machine, _ time.Time) {
+	m.gate.held = false
+	for _, key := range keys {
+		m.start.unlanded[key] = true
+	}
+}
 
 func (a alarmed) apply(m *machine, now time.Time) {
 	m.pacer.AuditSoon(now)
@@ -147,8 +165,9 @@ func newMachine(config *Config) *machine {
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
 		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
-		pending:    pending{waits: newWaits()},
+		pending:    pending{waits: newWaits(), sought: newWaits()},
 		repairs:    newRepairs(),
+		start:      start{unlanded: map[service.Key]bool{}},
 	}
 	m.origin, _ = config.Writer.(dataplane.Origin)
 	_, m.canAhead = config.Writer.(dataplane.ReaderAhead)
@@ -162,8 +181,13 @@ func (m *machine) step(now time.Time, inputs ...input) effects {
 	for _, in := range inputs {
 		in.apply(m, now)
 	}
-	if !m.out.take && m.flight == nil && m.out.wake.IsZero() {
+	switch {
+	case m.out.take || !m.out.wake.IsZero():
+	case m.flight == nil:
 		m.out.wake = m.act(now)
+	}
+	if m.flight != nil && !m.out.take {
+		m.out.wake = m.cutIfAwaited(now)
 	}
 	out := m.out
 	m.out = effects{}
@@ -192,8 +216,9 @@ func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 			m.tell(LateRejected{Domain: m.domain, Key: f.Key, Revision: f.Revision})
 			continue
 		}
+		m.setAside(now, f.Key)
 		// A quarantined key is tried separately.
-		if !m.quarantine.ask(f.Key) {
+		if !m.quarantine.ask(f.Key) && !m.pending.sought.has(f.Key) {
 			m.pending.waits.begin(f.Key, since)
 		}
 	}

@@ -23,6 +23,8 @@ type player struct {
 	// running is the job in flight, from began to ends; nil for none.
 	running     *job
 	began, ends time.Time
+	// cut is set if the job in flight was told to end.
+	cut bool
 }
 
 func newPlayer(m *model, w dataplane.Writer, config Config) *player {
@@ -48,10 +50,15 @@ func (p *player) step(inputs ...input) {
 				p.ack(t.ack)
 			}
 		}
-		p.wake = r.wake
-		switch {
-		case r.begin != nil:
+		if r.begin != nil {
 			p.begin(r.begin)
+		}
+		p.wake = r.wake
+		if r.cut {
+			p.cut = true
+			p.ends = p.now
+		}
+		switch {
 		case r.take:
 			var fragments taken
 			entries, _ := p.inbox.Take()
@@ -69,7 +76,7 @@ func (p *player) begin(j *job) {
 	if p.running != nil {
 		panic("two jobs in flight")
 	}
-	p.running, p.began, p.ends, p.wake = j, p.now, p.now, time.Time{}
+	p.running, p.began, p.ends, p.cut = j, p.now, p.now, false
 	switch j.purpose {
 	case ahead:
 		p.note("reading ahead")
@@ -91,6 +98,9 @@ func (p *player) finish() {
 	default:
 		took := p.took
 		p.took = 0 // it has passed
+		if p.cut {
+			p.fail = append([]failure{{outcome: dataplane.Busy}}, p.fail...)
+		}
 		r.receipt = p.writer.Write(context.Background(), r.batch)
 		p.took = took
 		r.receipt.Took = p.now.Sub(p.began)
@@ -103,10 +113,10 @@ func (p *player) finish() {
 func (p *player) run(until time.Time) {
 	for {
 		switch {
-		case p.running != nil && !p.ends.After(until):
+		case p.running != nil && !p.ends.After(until) && (p.wake.IsZero() || !p.wake.Before(p.ends)):
 			p.now = p.ends
 			p.finish()
-		case p.running == nil && !p.wake.IsZero() && !p.wake.After(until):
+		case !p.wake.IsZero() && !p.wake.After(until):
 			p.now = laterOf(p.now, p.wake)
 			p.step()
 		default:

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -138,6 +139,24 @@ func (q *quarantine) list() []QuarantinedKey {
 	return q.listed
 }
 
+// setAside quarantines a key that did not land in the process before, once it is known what the kernel has of it, and
+// unless that is what the key wants. It is tried soon, after what others want.
+func (m *machine) setAside(now time.Time, key service.Key) {
+	if !m.start.adopted || !m.start.unlanded[key] {
+		return
+	}
+	delete(m.start.unlanded, key)
+	if !m.ledger.Pending(key) {
+		return
+	}
+	m.ledger.Hold(key)
+	m.quarantineKey(now, key, &dataplane.Receipt{Outcome: dataplane.Unknown, Err: errNotTried})
+	m.quarantine.ask(key)
+}
+
+// errNotTried is the reason for a key that did not land in the process before, until it is tried.
+var errNotTried = errors.New("the process before could not write it, and this one tries it after all others")
+
 // quarantineCulprit quarantines a key that failed alone. What was last applied of it is tried next if it
 // is missing.
 func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dataplane.Receipt) {
@@ -151,7 +170,7 @@ func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dat
 // try.
 func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
 	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
-	m.pending.waits.end(key)
+	m.pending.end(key)
 	if m.ledger.Withhold(key) {
 		m.pacer.Waiting(now)
 	}

@@ -43,7 +43,7 @@ func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int)
 // Pending returns up to limit keys that are not applied, the ones that have waited longest first. The
 // answer takes one turn, in proportion to the limit: 1,000 keys take less than 100 µs.
 func (a *Aggregator) Pending(ctx context.Context, limit int) (keys []service.Key, err error) {
-	err = a.ask(ctx, func() { keys = a.machine.pending.waits.first(limit) })
+	err = a.ask(ctx, func() { keys = a.machine.pending.first(limit) })
 	return keys, err
 }
 
@@ -128,6 +128,12 @@ func (a *Aggregator) ask(ctx context.Context, question func()) error {
 	}
 	<-done // Run has taken it, and answers immediately
 	return nil
+}
+
+// first returns up to limit keys that wait, the oldest first. Those that a bisection tries are older than all others.
+func (p *pending) first(limit int) []service.Key {
+	keys := p.sought.first(limit)
+	return append(keys, p.waits.first(limit-len(keys))...)
 }
 
 // first returns up to limit keys, the oldest first.

@@ -87,7 +87,7 @@ func (m *machine) writeWithoutSuspects(now time.Time, r *rejection) {
 		m.controlLanded(now, r)
 		return
 	}
-	m.begin(job{purpose: control, batch: batch, rejection: r})
+	m.begin(now, job{purpose: control, batch: batch, rejection: r})
 }
 
 // controlLanded handles the end of a control write that landed.
@@ -153,9 +153,10 @@ func (m *machine) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 
 // startBisection adds the suspects to the bisection.
 func (m *machine) startBisection(now time.Time, r *rejection) {
-	m.pacer.Recovered() // the bisection retries what failed
+	m.pacer.Recovered()  // the bisection retries what failed
+	m.tries.turn = false // what others have changed meanwhile goes first
 	for _, key := range r.suspects {
-		m.pending.waits.begin(key, now)
+		m.pending.seek(key, now)
 	}
 	if r.unlanded != nil || r.node != nil {
 		m.tries.bisection.doubt(r.suspects)

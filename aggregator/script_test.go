@@ -42,7 +42,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData) string {
 	s.T = t
 	commands := map[string]func(*datadriven.TestData){
 		"new": s.open, "prime": s.prime, "skip": s.skip, "submit": s.submit, "kernel": s.change,
-		"wait": s.wait, "owner": s.owner, "audit": s.audit, "may-write": func(*datadriven.TestData) { s.h.step(released{}) },
+		"wait": s.wait, "owner": s.owner, "audit": s.audit, "may-write": func(*datadriven.TestData) { s.h.step(released(nil)) },
 	}
 	command := commands[d.Cmd]
 	if command == nil {

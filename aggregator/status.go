@@ -18,8 +18,12 @@ type Status struct {
 	Open    bool
 	Missing int
 	// OldestPending is the time since which the oldest change waits to be applied;
-	// zero if nothing is pending. Health judges by its age.
+	// zero if nothing is pending. Health judges by its age. So what a bisection tries counts
+	// from its last try: the others do not wait for it.
 	OldestPending time.Time
+	// Excused is until when the write in flight excuses OldestPending: it is within its limit, and follows no failure.
+	// A restart before that would only begin the write again. It is zero if nothing is excused.
+	Excused time.Time
 	// Waiting is the number of submitted fragments that are in no batch yet.
 	// Submitted is the time of the newest fragment, zero before the first.
 	Waiting   int
@@ -52,7 +56,7 @@ type QuarantinedKey struct {
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
-		OldestPending: m.pending.oldest(), LastWrite: m.health.lastWrite,
+		OldestPending: m.pending.oldest(), Excused: m.excused(), LastWrite: m.health.lastWrite,
 		Failures: m.pacer.Failures(), LastError: m.health.lastError, NodeAtFault: m.health.nodeAtFault,
 		Quarantined: m.quarantine.list(), Ledger: m.ledger.Stats(), Batches: m.ledger.Batches(),
 	}
@@ -61,7 +65,29 @@ func (m *machine) status() Status {
 // oldest returns the start of the longest wait for a write, for any reason: fragments, suspects
 // and damaged objects. Quarantined keys do not count.
 func (p *pending) oldest() time.Time {
-	return dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
+	oldest := dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
+	if sought := p.sought.oldest(); !sought.IsZero() {
+		oldest = dataplane.Earliest(oldest, laterOf(sought, p.progress))
+	}
+	return oldest
+}
+
+// seek notes that a bisection tries a key from now on.
+func (p *pending) seek(key service.Key, now time.Time) {
+	p.waits.end(key)
+	p.sought.begin(key, now)
+}
+
+// end notes that a key waits no longer.
+func (p *pending) end(key service.Key) {
+	p.waits.end(key)
+	p.sought.end(key)
+}
+
+// clear notes that no key waits any longer.
+func (p *pending) clear() {
+	p.waits.clear()
+	p.sought.clear()
 }
 
 // waits has the keys that are not applied, with the time since which. It is pure. Time
@@ -86,6 +112,9 @@ func (w *waits) begin(key service.Key, now time.Time) {
 		w.of[key] = w.order.PushBack(wait{key, now})
 	}
 }
+
+// has reports whether a key waits.
+func (w *waits) has(key service.Key) bool { return w.of[key] != nil }
 
 // end notes that a key waits no longer.
 func (w *waits) end(key service.Key) {

@@ -115,42 +115,6 @@ func (m *machine) restoreDone(now time.Time, receipt dataplane.Receipt) {
 // keep the spacing of ordinary writes.
 const tryBurst = 64
 
-// A try may last as long as four usual writes, 5 s at least. From 20 s on, two usual writes are enough.
-// Without a limit, a write that hangs would make each try last as long as an ordinary write may, and the
-// bisection tens of minutes.
-const (
-	tryMin  = 5 * time.Second
-	tryLong = 20 * time.Second
-	// heldMax limits most tries of a Service that is known not to land. One in heldFull may last as long
-	// as any write.
-	heldMax  = 40 * time.Second
-	heldFull = 8
-)
-
-// tryLimit returns how long the current try may last. One that lasts longer did not land. Each
-// further try of the same Service may last twice as long: it may have very many objects.
-func (m *machine) tryLimit() time.Duration {
-	first := max(tryMin, min(4*m.tries.usual, max(tryLong, 2*m.tries.usual), jobTimeout))
-	misses, most := m.tries.bisection.current.misses, jobTimeout
-	if m.knownNotToLand(m.tries.bisection.current.keys[0]) && misses%heldFull != 0 {
-		most = max(first, heldMax)
-	}
-	for ; misses > 0 && first < most; misses-- {
-		first *= 2
-	}
-	return min(first, most)
-}
-
-// learnUsual updates the duration of usual writes. One that was rejected shows that writes take no less.
-func (m *machine) learnUsual(receipt *dataplane.Receipt) {
-	switch {
-	case receipt.Outcome == dataplane.Landed:
-		m.tries.usual = max(receipt.Took, m.tries.usual/2)
-	case isRejection(receipt.Outcome):
-		m.tries.usual = max(receipt.Took, m.tries.usual)
-	}
-}
-
 // knownNotToLand reports whether a key is quarantined because it does not land.
 func (m *machine) knownNotToLand(key service.Key) bool {
 	q := m.quarantine.held[key]

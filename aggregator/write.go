@@ -1,9 +1,12 @@
 package aggregator
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // foldAndWrite folds what waits and writes, unless a control write comes first.
@@ -27,7 +30,7 @@ func (m *machine) write(now time.Time, why purpose) bool {
 		m.settleUnwritten(now, batch)
 		return false
 	}
-	m.begin(job{purpose: why, batch: batch})
+	m.begin(now, job{purpose: why, batch: batch})
 	return true
 }
 
@@ -43,15 +46,6 @@ func (m *machine) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 	}
 	m.settled(now, settled, &result{})
 	m.repairDone(now)
-}
-
-// begin begins a job. There is never a second one in flight.
-func (m *machine) begin(j job) {
-	j.limit = jobTimeout
-	if j.purpose == try || j.purpose == restore {
-		j.limit = m.tryLimit()
-	}
-	m.flight, m.out.begin = &j, &j
 }
 
 // apply handles the result of a job.
@@ -86,7 +80,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	if landed || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
 	}
-	m.learnUsual(&r.receipt)
+	m.learn(r)
 	if landed {
 		m.health = health{lastWrite: now}
 	}
@@ -99,9 +93,11 @@ func (m *machine) receive(now time.Time, r *result) {
 		m.noteError(r.receipt)
 		m.controlDone(now, r.rejection, r.receipt)
 	case try:
+		m.pending.progress = now
 		m.rest(now, r.receipt.Took)
 		m.tryDone(now, r.receipt)
 	case restore:
+		m.pending.progress = now
 		m.rest(now, r.receipt.Took)
 		m.restoreDone(now, r.receipt)
 	default:
@@ -128,9 +124,10 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 		}
 		return
 	}
-	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, unread: m.failing.unread || r.receipt.Outcome == dataplane.Unknown}
-	if r.receipt.Took >= jobTimeout {
-		m.failing.times = failuresMax // three more would take too long
+	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, spent: m.failing.spent + r.receipt.Took,
+		unread: m.failing.unread || r.receipt.Outcome == dataplane.Unknown}
+	if m.failing.spent >= r.shared {
+		m.failing.times = max(failuresMax, m.failing.times) // more would take too long
 	}
 	if r.receipt.Outcome == dataplane.Busy && m.isolateFew(now) {
 		m.pacer.Ended(now, r.receipt.Took)
@@ -176,6 +173,11 @@ func (m *machine) audited(now time.Time, r *result) {
 	case !m.start.adopted:
 		m.start.adopted = true
 		m.settled(now, m.ledger.Adopt(m.gate.absent(), m.origin), &result{})
+		for _, key := range slices.SortedFunc(maps.Keys(m.start.unlanded), service.Key.Compare) {
+			if m.ledger.Pending(key) {
+				m.setAside(now, key)
+			}
+		}
 	case m.pending.drifted.IsZero() && done.Drift.Undone != nil:
 		m.pending.drifted = now
 	}
@@ -197,7 +199,7 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 		batch = write.batch.Number
 	}
 	for _, c := range contributions {
-		m.pending.waits.end(c.Key)
+		m.pending.end(c.Key)
 		if m.quarantine.release(c.Key) {
 			m.quarantine.askOldest() // what blocked it may block others no longer
 			m.tell(Freed{Domain: m.domain, Key: c.Key})
@@ -221,7 +223,7 @@ func (m *machine) restored() bool {
 	}
 	m.pending.drifted = time.Time{}
 	if left.Pending == 0 {
-		m.pending.waits.clear() // of suspects whose objects were only repaired
+		m.pending.clear() // of suspects whose objects were only repaired
 	}
 	return true
 }

@@ -67,6 +67,9 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then it prepares everything up to the first read.
 	MayWrite <-chan struct{}
+	// Unlanded, if set, returns the Services whose writes did not land in the process before. It is called once per
+	// domain, when this process may write. Their rules stay as they are at first, and are tried last, each alone. Optional.
+	Unlanded func() []service.Key
 	// NodeWait is how long the actors wait for the Node object once everything else
 	// is known, so that the first rules use its zone and pod CIDRs. 0 does not wait.
 	NodeWait time.Duration

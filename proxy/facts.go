@@ -134,15 +134,19 @@ func (f *facts) update(change func(*facts)) bool {
 }
 
 // setNode stores the Node object. A re-created Node has no addresses and no pod CIDRs until
-// controllers set them, so the last known ones stay applied. The lock is held.
+// controllers set them, maybe one family after the other. So the last known ones of each family stay applied: node
+// ports that were limited to an address never answer on all. The lock is held.
 func (f *facts) setNode(node *service.NodeObject) {
 	if f.node != nil && node != nil {
 		merged := *node
-		if len(merged.Addresses) == 0 {
-			merged.Addresses = f.node.Addresses
-		}
-		if merged.PodCIDRs == (service.PerFamily[netip.Prefix]{}) {
-			merged.PodCIDRs = f.node.PodCIDRs
+		for _, family := range service.Families {
+			other := func(a netip.Addr) bool { return service.FamilyOf(a) != family }
+			if !slices.ContainsFunc(node.Addresses, func(a netip.Addr) bool { return !other(a) }) {
+				merged.Addresses = slices.Concat(merged.Addresses, slices.DeleteFunc(slices.Clone(f.node.Addresses), other))
+			}
+			if !merged.PodCIDRs[family].IsValid() {
+				merged.PodCIDRs[family] = f.node.PodCIDRs[family]
+			}
 		}
 		node = &merged
 	}

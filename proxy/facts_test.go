@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -68,6 +69,38 @@ func TestARecreatedNodeKeepsItsAddresses(t *testing.T) {
 	f.update(func(f *facts) { f.setNode(&service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.3")}) })
 	if got := f.current.Load().NodePorts[service.IPv4].Addresses; fmt.Sprint(got) != "[192.168.0.3]" {
 		t.Errorf("node ports answer on %v, want the new address", got)
+	}
+}
+
+// TestANodeThatComesBackInStepsKeepsEachFamily: controllers set the addresses and pod CIDRs of one family after the other, in
+// any order. Rules change once for each family that changes, and node ports of the other never answer on all addresses.
+func TestANodeThatComesBackInStepsKeepsEachFamily(t *testing.T) {
+	was := &service.NodeObject{Name: "n1", Addresses: addrs("2001:db8::2", "192.168.0.2"), PodCIDRs: service.PerFamily[netip.Prefix]{
+		netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00::/64")}}
+	for _, first := range service.Families {
+		f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true, DetectLocal: DetectNodeCIDR})
+		f.update(func(f *facts) { f.setNode(was) })
+		settled := f.current.Load()
+		deleted := *was
+		deleted.Deleted = true
+		half := &service.NodeObject{Name: "n1", Addresses: slices.DeleteFunc(slices.Clone(was.Addresses), func(a netip.Addr) bool {
+			return service.FamilyOf(a) != first
+		})}
+		half.PodCIDRs[first] = was.PodCIDRs[first]
+		for _, now := range []*service.NodeObject{&deleted, {Name: "n1"}, half, was} {
+			if f.update(func(f *facts) { f.setNode(now) }) {
+				t.Errorf("%v first: rules change with %+v: %+v, were %+v", first, now, f.current.Load(), settled)
+			}
+		}
+		other := &service.NodeObject{Name: "n1", Addresses: addrs(map[service.Family]string{service.IPv4: "192.168.0.3", service.IPv6: "2001:db8::3"}[first])}
+		f.update(func(f *facts) { f.setNode(other) })
+		for _, family := range service.Families {
+			got := f.current.Load()
+			if ports := got.NodePorts[family]; ports.All || len(ports.Addresses) != 1 || (ports.Addresses[0] == settled.NodePorts[family].Addresses[0]) == (family == first) ||
+				got.Detect[family] != settled.Detect[family] {
+				t.Errorf("%v has another address: %v ports at %+v, pods in %+v", first, family, ports, got.Detect[family])
+			}
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	noteSync := p.firstSync(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
-		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite, Unlanded: p.config.Unlanded,
 		Acks:  func(ack dataplane.Ack) { p.directory.PostAck(ack) },
 		Owner: func(f service.Frontend) (service.Key, bool) { return p.cache.Owner(domain.Family, f) },
 		Listen: func(e aggregator.Event) {
@@ -291,6 +291,18 @@ func (p *Proxy) Status() []aggregator.Status {
 		all = append(all, a.Status())
 	}
 	return all
+}
+
+// Unlanded returns the Services whose writes do not land, in any domain.
+func (p *Proxy) Unlanded() (keys []service.Key) {
+	for _, s := range p.Status() {
+		for _, q := range s.Quarantined {
+			if q.Cause == aggregator.DoesNotLand && q.Key != service.Node {
+				keys = append(keys, q.Key)
+			}
+		}
+	}
+	return keys
 }
 
 // Node returns the last Node object seen, nil before the first.

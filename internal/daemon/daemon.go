@@ -21,6 +21,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"go.uber.org/zap"
 
@@ -51,6 +52,7 @@ type lifetime struct {
 	// sockets wait for the next server, in any mode.
 	sockets   *relay.Sockets
 	readiness *readiness
+	unlanded  unlanded
 }
 
 // newLifetime claims the rules of this network namespace.
@@ -59,7 +61,7 @@ func newLifetime(log *logging.Logger, open feed.Opener, stateDir string) *lifeti
 	return &lifetime{
 		log: log, owner: claim(log.Logger), open: open, socket: inspection.NewSocket(log.Logger),
 		forwarders: &backend.Forwarders{Sockets: sockets}, tallies: backend.NewTallies(), events: &events.Memory{}, sockets: sockets,
-		readiness: newReadiness(stateDir, log.Logger),
+		readiness: newReadiness(stateDir, log.Logger), unlanded: unlanded{filepath.Join(stateDir, unlandedFile), log.Logger},
 	}
 }
 

@@ -181,7 +181,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 	o, r := s.options, s.reports
 	return proxy.New(proxy.Config{
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
-		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite,
+		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
 		Listeners: r.listeners(), ApplyObservers: observers,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
@@ -284,6 +284,14 @@ func (s *server) work(ctx, process context.Context) error {
 		s.afterFirstSync(ctx, func(ctx context.Context) {
 			s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
 		})
+		return nil
+	})
+	group.Go(func() error {
+		select {
+		case <-s.life.owner.mayWrite:
+			s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Unlanded)
+		case <-ctx.Done():
+		}
 		return nil
 	})
 	group.Go(func() error { s.reports.warnings.Run(ctx); return nil })

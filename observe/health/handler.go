@@ -72,7 +72,7 @@ func (h *handler) reply(w http.ResponseWriter, s *State, mediaType string, body 
 // code returns the status of an answer. Only /healthz considers the node, and whether this process
 // serves it: restarting a process that waits would not help.
 func code(s *State, considerNode bool) int {
-	if s.Healthy() && (s.NodeEligible && !s.Standby || !considerNode) {
+	if considerNode && s.Healthy() && s.NodeEligible && !s.Standby || !considerNode && s.Live() {
 		return http.StatusOK
 	}
 	return http.StatusServiceUnavailable
@@ -102,7 +102,7 @@ type instanceAnswer struct {
 func newAnswer(s *State, considerNode bool) answer {
 	a := answer{
 		LastUpdated: s.Updated(), CurrentTime: s.At,
-		Healthy: s.Healthy() && !(considerNode && s.Standby),
+		Healthy: considerNode && s.Healthy() && !s.Standby || !considerNode && s.Live(),
 		Status:  make(map[string]instanceAnswer, len(s.Instances)),
 	}
 	if code(s, considerNode) == http.StatusOK {
@@ -112,7 +112,7 @@ func newAnswer(s *State, considerNode bool) answer {
 		a.NodeEligible = &s.NodeEligible
 	}
 	for _, i := range s.Instances {
-		a.Status[i.Family.String()] = instanceAnswer{LastUpdated: i.Updated, Healthy: i.Healthy}
+		a.Status[i.Family.String()] = instanceAnswer{LastUpdated: i.Updated, Healthy: i.Healthy || !considerNode && i.Live}
 	}
 	return a
 }

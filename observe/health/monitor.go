@@ -93,8 +93,8 @@ func (m *Monitor) State() State {
 	return in.state()
 }
 
-// Healthy reports whether every family is healthy. /livez answers this, and the health-check node
-// ports include it.
+// Healthy reports whether every family is healthy. /healthz answers this with the node, and the health-check node
+// ports include it. /livez is more patient; see Instance.Live.
 func (m *Monitor) Healthy() bool {
 	state := m.State()
 	return state.Healthy()

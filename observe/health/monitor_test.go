@@ -464,3 +464,46 @@ func TestMonitorConcurrently(t *testing.T) {
 	}
 	running.Wait()
 }
+
+// TestLivezExcusesAWriteWithinItsLimit: a restart would begin it again. Balancers learn that changes are late.
+func TestLivezExcusesAWriteWithinItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.status(service.IPv4)
+		s.OldestPending, s.Excused = time.Now(), time.Now().Add(100*time.Second)
+		at := func(after time.Duration, livez, healthz int) {
+			t.Helper()
+			time.Sleep(after)
+			if l, h := f.get(t, "/livez").Code, f.get(t, "/healthz").Code; l != livez || h != healthz {
+				t.Errorf("/livez %d, /healthz %d, want %d, %d", l, h, livez, healthz)
+			}
+		}
+		at(59*time.Second, 200, 200)
+		at(2*time.Second, 200, 503)
+		at(98*time.Second, 200, 503) // the limit has passed 59 s ago
+		at(2*time.Second, 503, 503)
+		s.OldestPending, s.Excused = time.Time{}, time.Now().Add(time.Minute)
+		at(time.Second, 200, 200)
+	})
+}
+
+// TestLivezWaitsForTheSearchWhateverTheSyncPeriod: a shorter period makes a family unhealthy earlier, and kills nothing.
+func TestLivezWaitsForTheSearchWhateverTheSyncPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
+		for period, killed := range map[time.Duration]time.Duration{
+			time.Second: aggregator.Liveness, 30 * time.Second: aggregator.Liveness, time.Minute: 2 * aggregator.Liveness,
+		} {
+			m := NewMonitor(Config{Domains: func() []DomainStatus { return domains },
+				Node: func() *service.NodeObject { return fine }, SyncPeriod: period})
+			domains[0].Status.OldestPending = time.Now()
+			time.Sleep(killed - 1)
+			early := m.State()
+			time.Sleep(1)
+			late := m.State()
+			if !early.Live() || late.Live() {
+				t.Errorf("sync period %v: live %t just before %v and %t then", period, early.Live(), killed, late.Live())
+			}
+		}
+	})
+}

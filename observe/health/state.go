@@ -34,19 +34,18 @@ type Instance struct {
 	Pending time.Time
 	// Healthy means that nothing is pending, or not for long.
 	Healthy bool
+	// Live is Healthy, or that a restart would only begin the write in flight again.
+	Live bool
+}
+
+// Live reports whether every family is live, and the proxy does not hang while it stops.
+func (s *State) Live() bool {
+	return !s.Hangs && !slices.ContainsFunc(s.Instances, func(i Instance) bool { return !i.Live })
 }
 
 // Healthy reports whether every family is healthy, and the proxy does not hang while it stops.
 func (s *State) Healthy() bool {
-	if s.Hangs {
-		return false
-	}
-	for i := range s.Instances {
-		if !s.Instances[i].Healthy {
-			return false
-		}
-	}
-	return true
+	return !s.Hangs && !slices.ContainsFunc(s.Instances, func(i Instance) bool { return !i.Healthy })
 }
 
 // Updated returns the latest success of any family, zero without one.
@@ -142,6 +141,7 @@ func (in *inputs) state() State {
 // instance judges a family by its domains. It reports false if there are none.
 func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 	i = Instance{Family: family, Updated: in.started}
+	var late time.Time // since when a change is pending, without what is excused
 	for n := range in.domains {
 		d := &in.domains[n]
 		if d.Auxiliary || d.Family != family {
@@ -149,9 +149,16 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 		}
 		served = true
 		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.board.domains[d.Status.Domain].right)
-		i.Pending = dataplane.Earliest(i.Pending, in.pending(d))
+		since := in.pending(d)
+		i.Pending = dataplane.Earliest(i.Pending, since)
+		if excused := d.Status.Excused; !since.IsZero() && !excused.IsZero() {
+			since = later(since, dataplane.Earliest(in.now, excused))
+		}
+		late = dataplane.Earliest(late, since)
 	}
 	i.Healthy = !in.tooOld(i.Pending)
+	// However short the sync period is, the search for a Service that hangs ends before a restart.
+	i.Live = late.IsZero() || in.now.Sub(late) < max(in.bound, aggregator.Liveness)
 	return i, served
 }
 

@@ -70,7 +70,7 @@ var isolated = []mutation{
 	{
 		name:      "stopping cancels the write",
 		sentence:  "A stopping proxy completes its batch.",
-		edits:     edit("aggregator/aggregator.go", "work(context.WithoutCancel(ctx), a.config.Writer", "work(ctx, a.config.Writer"),
+		edits:     edit("aggregator/aggregator.go", "beyond := context.WithoutCancel(ctx)", "beyond := ctx"),
 		campaigns: []campaign{unitTest("aggregator", "TestStoppingAmidAWrite")}, short: true,
 	},
 	{

@@ -30,6 +30,9 @@ func unitTest(folder, tests string) campaign {
 var isolation = campaign{sim, "stories of isolation", "./test/sim",
 	"^(TestNobodyWaitsForASearch|TestARestartBesideARejectedServiceConcernsNobodyElse|TestANodeThatRejectsEverythingConvictsNobody)$"}
 
+// hangs has Services whose writes hang.
+var hangs = unitTest("aggregator", "TestChangesDoNotWaitForAServiceThatHangs")
+
 // edit is a mutation in one place.
 func edit(file, old, new string) []defects.Edit {
 	return []defects.Edit{{File: file, Old: old, New: new}}
@@ -106,7 +109,7 @@ var correctness = []mutation{
 	{
 		name:      "silent health",
 		sentence:  "Health knows since when anything wanted is not applied, whatever holds it back.",
-		edits:     edit("aggregator/rejection.go", "m.pending.waits.begin(key, now)", "m.pending.waits.end(key)"),
+		edits:     edit("aggregator/rejection.go", "m.pending.seek(key, now)", "m.pending.end(key)"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{

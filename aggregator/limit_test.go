@@ -1,0 +1,275 @@
+package aggregator
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
+)
+
+// The longest write that others wait for, the control write after it and a try end before /livez fails, and the
+// kubelet kills the process later still.
+func TestAServiceThatHangsIsFoundBeforeTheProcessIsKilled(t *testing.T) {
+	if longest := max(writeLong, writeAlone) + writeLong + tryLong; longest >= Liveness {
+		t.Errorf("a write, its control write and a try may take %v; /livez fails after %v", longest, Liveness)
+	}
+	manifest, err := os.ReadFile("../deploy/base/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, probe, _ := strings.Cut(string(manifest), "livenessProbe:")
+	number := func(name string) time.Duration {
+		found := regexp.MustCompile(name + `: (\d+)`).FindStringSubmatch(probe)
+		if found == nil {
+			t.Fatalf("no %s in %s", name, probe)
+		}
+		seconds, _ := strconv.Atoi(found[1])
+		return time.Duration(seconds)
+	}
+	// The first failing answer comes up to a period after the bound, the last one so many periods later.
+	if killed := Liveness + (number("failureThreshold")-1)*number("periodSeconds")*time.Second; killed < Liveness+tryLong || killed > jobTimeout {
+		t.Errorf("deploy/base kills after %v, want between %v and %v", killed, Liveness+tryLong, jobTimeout)
+	}
+	if number("timeoutSeconds") >= number("periodSeconds") {
+		t.Error("probes of deploy/base overlap")
+	}
+}
+
+// kubelet asks for liveness, as deploy/base has it.
+type kubelet struct {
+	row, kills int
+	oldest     time.Duration
+}
+
+func (k *kubelet) probe(s Status) {
+	age := time.Duration(0)
+	if !s.OldestPending.IsZero() {
+		age = time.Since(s.OldestPending)
+	}
+	k.oldest = max(k.oldest, age)
+	if k.row++; age < Liveness {
+		k.row = 0
+	}
+	if k.row == 6 {
+		k.kills++
+	}
+}
+
+// hanging is a Service whose writes hang, or fail slowly.
+type hanging struct {
+	outcome dataplane.Outcome
+	// takes is how long a write lasts; it ends earlier if it is cut and deaf is not set. A write that is not cut lands
+	// if lands is set.
+	takes       time.Duration
+	lands, deaf bool
+}
+
+func (h hanging) stumbler() *stumbler {
+	s := &stumbler{outcome: h.outcome, slow: 50 * ms}
+	switch {
+	case h.deaf:
+		s.takes = h.takes
+	default:
+		s.takes, s.hangs = 0, true
+	}
+	if h.lands {
+		s.hangs = false
+		s.needs = func(b *dataplane.Batch) time.Duration {
+			if writes(b, "slow") {
+				return h.takes
+			}
+			return 0
+		}
+	}
+	return s
+}
+
+// A Service changes, and its writes hang from then on. Each change of the others is in the kernel within 10 s, for hours, and
+// no kubelet kills the process.
+func TestChangesDoNotWaitForAServiceThatHangs(t *testing.T) {
+	for _, h := range []hanging{
+		{outcome: dataplane.Busy, takes: time.Hour}, {outcome: dataplane.Unknown, takes: time.Hour},
+		{outcome: dataplane.Busy, takes: 15 * time.Second, lands: true}, {outcome: dataplane.Unknown, takes: 30 * time.Second, lands: true},
+		{outcome: dataplane.Busy, takes: 2 * time.Minute, lands: true},
+	} {
+		for _, churn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v after %v, lands %t, changes %t", h.outcome, h.takes, h.lands, churn), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := stumbling(t, h.stumbler())
+					word := map[bool]string{true: "slow", false: "stumble"}[h.lands]
+					for i := range 20 {
+						a.submit(fmt.Sprintf("good%02d", i), 1, 1, "0")
+					}
+					a.submit("bad", 1, 1, "served")
+					time.Sleep(2 * time.Second)
+					var k kubelet
+					var longest time.Duration
+					hours := 1
+					if testenv.All() {
+						hours = 6
+					}
+					for round := uint64(2); round < uint64(hours*360); round++ {
+						if churn || round == 2 {
+							a.submit("bad", 1, round, fmt.Sprint(word, round))
+						}
+						// Most change with the bad one; some while it is tried.
+						for i := range round % 3 {
+							a.submit(fmt.Sprintf("good%02d", (round+i)%20), 1, round, fmt.Sprint("v", round))
+						}
+						time.Sleep(time.Duration(round%40) * 100 * ms)
+						a.submit("good00", 1, 1<<20+round, fmt.Sprint("w", round))
+						longest = max(longest, a.await(time.Minute, func(kernel string) bool {
+							return strings.Contains(kernel, fmt.Sprintf("good00/0=w%d ", round))
+						}))
+						for until := time.Now().Truncate(10 * time.Second).Add(10 * time.Second); time.Now().Before(until); {
+							time.Sleep(time.Second)
+						}
+						k.probe(a.Status())
+					}
+					t.Logf("a change of another Service takes up to %v, the oldest is %v old", longest, k.oldest)
+					if longest > 10*time.Second || k.kills > 0 {
+						t.Errorf("a change of another Service takes up to %v; %d kills", longest, k.kills)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Writes fail slowly and cannot be cut. The process is not killed, although it begins anew each time it is.
+func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
+	for _, takes := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {
+		for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+			t.Run(fmt.Sprint(outcome, takes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := stumbling(t, hanging{outcome: outcome, takes: takes, deaf: true}.stumbler())
+					a.submit("bad", 1, 1, "served")
+					time.Sleep(2 * time.Second)
+					var k kubelet
+					a.submit("bad", 1, 2, "stumble")
+					for round := uint64(1); round < 360; round++ {
+						a.submit("good00", 1, round, fmt.Sprint("w", round))
+						time.Sleep(10 * time.Second)
+						k.probe(a.Status())
+					}
+					is(t, "quarantined", quarantined(a), "[bad]")
+					if k.kills > 0 {
+						t.Errorf("%d kills; the oldest change was %v old", k.kills, k.oldest)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A node with many Services starts, and its first write takes long. It is not cut short, and a restart is not due
+// meanwhile.
+func TestALongFirstWriteIsNotCutShort(t *testing.T) {
+	for _, many := range []int{1000, 10_000} {
+		synctest.Test(t, func(t *testing.T) {
+			took := time.Duration(many) * 10 * ms
+			s := &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(*dataplane.Batch) time.Duration { return took }}
+			s.model = &model{}
+			a := openWriter(t, s.model, s, Config{})
+			a.Submit(scaffold())
+			keys := []service.Key{service.Node}
+			for i := range many {
+				name := fmt.Sprintf("s%05d", i)
+				keys = append(keys, keyOf(name))
+				a.submit(name, 1, 1, "1")
+			}
+			a.Prime(keys)
+			time.Sleep(took / 2)
+			if status := a.Status(); !status.Excused.After(time.Now().Add(took / 2)) {
+				t.Errorf("excused until %v, want longer than the write takes", status.Excused)
+			}
+			time.Sleep(took/2 + time.Second)
+			is(t, "writes", a.written(), 1)
+			is(t, "what is pending", a.Status().OldestPending.IsZero(), true)
+		})
+	}
+}
+
+// Another program holds a lock that every write needs, at the start or later. Everything lands soon after it is given back.
+func TestWritesLandOnceALockIsGivenBack(t *testing.T) {
+	for _, held := range []time.Duration{8 * time.Second, 30 * time.Second, 3 * time.Minute} {
+		for _, later := range []time.Duration{0, time.Minute} {
+			t.Run(fmt.Sprint(held, later), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var free time.Time
+					s := &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(*dataplane.Batch) time.Duration {
+						return 100*ms + max(0, time.Until(free))
+					}}
+					if later == 0 {
+						free = time.Now().Add(held)
+					}
+					a := stumbling(t, s)
+					time.Sleep(later)
+					a.questions <- func() {
+						if later > 0 {
+							free = time.Now().Add(held)
+						}
+						for i := range 99 {
+							a.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+						}
+					}
+					began := time.Now()
+					a.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+					if late := time.Since(laterOf(began, free)); late > 20*time.Second {
+						t.Errorf("everything lands %v after the lock is given back", late)
+					}
+					is(t, "quarantined", quarantined(a), "[]")
+				})
+			})
+		}
+	}
+}
+
+// A process ends while a Service hangs. The next one knows the Service: it writes what all others want at once, keeps the
+// rules of the Service, and tries it last and alone. So it lands once it can.
+func TestWhatDidNotLandIsTriedLastByTheNextProcess(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
+			s.model = &model{objects: map[dataplane.ID]string{{Name: "base"}: "", {Name: "bad/0"}: "served", {Name: "good00/0"}: "0", {Name: "same/0"}: "same"}}
+			a := openWriter(t, s.model, ownersStumbler{s}, Config{Unlanded: func() []service.Key {
+				return []service.Key{keyOf("bad"), keyOf("gone"), keyOf("same")}
+			}})
+			a.Submit(scaffold())
+			a.submit("bad", 1, 1, "stumble")
+			a.submit("same", 1, 1, "same")
+			for i := range 20 {
+				a.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+			}
+			a.Prime(nil)
+			took := a.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "=1") == 20 })
+			if took > time.Second {
+				t.Errorf("the others are served after %v", took)
+			}
+			time.Sleep(time.Minute)
+			is(t, "quarantined", quarantined(a), "[bad]")
+			is(t, "rules of the Service", strings.Contains(a.text(), "bad/0=served"), true)
+			if changed {
+				a.submit("bad", 1, 2, "fine")
+				a.submit("same", 1, 2, "fine")
+				a.await(10*time.Minute, func(kernel string) bool { return strings.Count(kernel, "=fine") == 2 })
+				time.Sleep(time.Second)
+				is(t, "quarantined once it lands", quarantined(a), "[]")
+			}
+		})
+	}
+}
+
+// ownersStumbler says whose an object is, as ownersModel does.
+type ownersStumbler struct{ *stumbler }
+
+func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
+func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }
