@@ -39,6 +39,9 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 			Denied:   len(spec.DenyRanges[family]),
 			NodePort: port.NodePort != 0,
 		}
+		if port.NotOutside {
+			size.Addresses, size.VIPs = 1, 0
+		}
 		g.each(family, port, from, func(slice int32, _ uint16) { size.Endpoints += len(from[slice].Endpoints) })
 		yield(size)
 	}
