@@ -5,16 +5,6 @@ import "github.com/sluice-proxy/sluice/service"
 // objectsMax is the default of Config.ObjectsMax.
 const objectsMax = 50_000
 
-// allocatedShare is how many objects of allocated frontends count as one: a Service of thousands of
-// endpoints with a few load balancer VIPs is legitimate, and must not stop following them in a rollout.
-const allocatedShare = 10
-
-// weigh counts the objects of one service port in a domain.
-func weigh(output *Output, port service.PortSize, facts *service.NodeFacts) int {
-	allocated := output.Renderer.Size(port.Allocated(), facts)
-	return output.Renderer.Size(port, facts) - allocated + (allocated+allocatedShare-1)/allocatedShare
-}
-
 // Measure reports whether a Service asks for more than most objects in some domain, and returns the
 // first one. It counts, and neither resolves nor renders.
 func Measure(outputs []Output, spec *service.Spec, from []*service.Slice, facts *service.NodeFacts, most int) (excess TooLarge, found bool) {
@@ -24,7 +14,7 @@ func Measure(outputs []Output, spec *service.Spec, from []*service.Slice, facts 
 	for i := range outputs {
 		output, objects := &outputs[i], 0
 		service.Sizes(spec, from, output.Family, func(port service.PortSize) {
-			objects += weigh(output, port, facts)
+			objects += output.Renderer.Size(port, facts)
 		})
 		if objects > most {
 			return TooLarge{Key: spec.Key, Domain: output.Name, Objects: objects, Max: most}, true

@@ -109,3 +109,32 @@ func TestAServiceThatIsTooLargeFromTheStart(t *testing.T) {
 		}
 	})
 }
+
+// TestAllAddressesCount: the number of objects is limited alike for ClusterIPs, node ports, load balancer IPs and
+// external IPs. All of them are written in the same transactions.
+func TestAllAddressesCount(t *testing.T) {
+	addresses := sized(4).ExternalIPs
+	for name, set := range map[string]func(s *service.Spec){
+		"external IPs":      func(s *service.Spec) { s.ExternalIPs = addresses },
+		"load balancer IPs": func(s *service.Spec) { s.LoadBalancerVIPs = addresses },
+		"ports": func(s *service.Spec) {
+			for i := range 3 {
+				port := s.Ports[0]
+				port.Port = uint16(1000 + i)
+				s.Ports = append(s.Ports, port)
+			}
+		},
+	} {
+		s := spec()
+		set(s)
+		measure := func(most int) (TooLarge, bool) {
+			return Measure([]Output{{Name: "one", Renderer: renderer{}}}, s, []*service.Slice{slice("a", "10.0.0.1")}, &service.NodeFacts{}, most)
+		}
+		if excess, found := measure(3); !found || excess.Objects != 4 {
+			t.Errorf("%s: %+v", name, excess)
+		}
+		if _, found := measure(4); found {
+			t.Errorf("%s: too large at the limit", name)
+		}
+	}
+}

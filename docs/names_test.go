@@ -11,7 +11,7 @@ import (
 )
 
 // foreign are objects that kubeadm makes, or that a page makes by a command.
-var foreign = map[string]bool{"kube-proxy": true, "kubeadm-config": true, "sluice-canary": true}
+var foreign = map[string]bool{"kube-proxy": true, "kubeadm-config": true, "sluice-canary": true, "sluice-metrics-ca": true}
 
 var (
 	target   = regexp.MustCompile(`(?m)(?:^|&& |` + "`" + `)make ([a-z][a-z0-9-]*)`)

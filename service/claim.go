@@ -35,6 +35,9 @@ func (s *Spec) Claims(yield func(Family, Frontend, ClaimKind)) {
 			if port := s.Ports[i].NodePort; port != 0 {
 				yield(family, Frontend{Port: port, Protocol: s.Ports[i].Protocol}, Allocated)
 			}
+			if s.Ports[i].NotOutside {
+				continue
+			}
 			for _, addr := range vips {
 				if addr != ip {
 					yield(family, at(addr), Assigned)

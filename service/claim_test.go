@@ -55,6 +55,11 @@ IPv4 node port 30080/tcp 0
 	if got := claims(without); got != six {
 		t.Errorf("without a ClusterIP in IPv4: got\n%s\nwant\n%s", got, six)
 	}
+	inside := claimant()
+	inside.Ports[1].NotOutside = true
+	if got, want := claims(inside), strings.ReplaceAll(strings.ReplaceAll(both, "IPv4 192.0.2.1:53/udp 2\n", ""), "IPv4 203.0.113.1:53/udp 1\n", ""); got != want {
+		t.Errorf("with a port that is not served outside: got\n%s\nwant\n%s", got, want)
+	}
 	if got := claims(nil); got != "" {
 		t.Errorf("no Service claims %s", got)
 	}

@@ -72,6 +72,9 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs [
 		ExternalLocal:   spec.ExternalLocal,
 		AffinitySeconds: spec.AffinitySeconds,
 	}
+	if port.NotOutside {
+		view.ExternalIPs, view.LoadBalancerVIPs = nil, nil
+	}
 	view.deny(spec.Denied[family])
 	return view
 }

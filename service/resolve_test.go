@@ -66,7 +66,7 @@ func TestFrontends(t *testing.T) {
 		}
 		for i, want := range spec.Ports {
 			port := &view.Ports[family][i]
-			if got := (Port{port.Name, port.Protocol, port.Port, port.NodePort}); got != want {
+			if got := (Port{Name: port.Name, Protocol: port.Protocol, Port: port.Port, NodePort: port.NodePort}); got != want {
 				t.Errorf("port %+v, want %+v, in API order", got, want)
 			}
 			if port.ClusterIP != spec.ClusterIPs[family] ||
@@ -217,5 +217,22 @@ func TestExternalIPsInServiceCIDRsAreIgnored(t *testing.T) {
 	}
 	if (&NodeFacts{}).Equal(&NodeFacts{ExternalIPsInServiceCIDR: true}) {
 		t.Error("facts that lead to other rules are equal")
+	}
+}
+
+// TestPortsThatAreNotServedOutside have no frontend and no object at external IPs and load balancer IPs.
+func TestPortsThatAreNotServedOutside(t *testing.T) {
+	spec := claimant()
+	spec.Ports[0].NotOutside = true
+	view := Resolve(spec.Key, spec, nil, &NodeFacts{})
+	for i, want := range []int{0, 5} {
+		if p := &view.Ports[IPv4][i]; len(p.ExternalIPs)+len(p.LoadBalancerVIPs) != want || !p.ClusterIP.IsValid() || (p.NodePort != 0) != (i == 0) {
+			t.Errorf("port %d: %+v", i, p)
+		}
+	}
+	var addresses []int
+	Sizes(spec, nil, IPv4, func(s PortSize) { addresses = append(addresses, s.Addresses) })
+	if !slices.Equal(addresses, []int{1, 6}) {
+		t.Errorf("sizes %v", addresses)
 	}
 }

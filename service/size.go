@@ -5,9 +5,8 @@ import "slices"
 // PortSize is how much one service port asks for in one family. It is counted without
 // resolving anything, so that the count costs little however much is asked for.
 type PortSize struct {
-	// Addresses counts the ClusterIP, external IPs and load balancer VIPs. External counts the
-	// external IPs alone.
-	Addresses, External int
+	// Addresses counts the ClusterIP, external IPs and load balancer VIPs.
+	Addresses int
 	// VIPs counts the load balancer VIPs, Ranges the source ranges that limit them.
 	VIPs, Ranges int
 	// Denied counts the ranges of sources that may not reach the frontends outside of the cluster.
@@ -36,22 +35,16 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 		size := PortSize{
 			FullTable: fullTable,
 			Addresses: 1 + len(spec.ExternalIPs[family]) + len(spec.LoadBalancerVIPs[family]),
-			External:  len(spec.ExternalIPs[family]),
 			VIPs:      len(spec.LoadBalancerVIPs[family]), Ranges: len(spec.SourceRanges[family]),
 			Denied:   len(spec.DenyRanges[family]),
 			NodePort: port.NodePort != 0,
 		}
+		if port.NotOutside {
+			size.Addresses, size.VIPs = 1, 0
+		}
 		g.each(family, port, from, func(slice int32, _ uint16) { size.Endpoints += len(from[slice].Endpoints) })
 		yield(size)
 	}
-}
-
-// Allocated returns the size without external IPs: with the frontends that the API server and load
-// balancer controllers allocate, which a user cannot multiply at will.
-func (s PortSize) Allocated() PortSize {
-	s.Addresses -= s.External
-	s.External = 0
-	return s
 }
 
 // Frontends returns the number of frontends, with a node port answering on some addresses

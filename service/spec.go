@@ -96,6 +96,9 @@ type Port struct {
 	Port     uint16
 	// NodePort is 0 when the Service opens none.
 	NodePort uint16
+	// NotOutside is set if the port is not served at external IPs and load balancer IPs: they may be addresses of
+	// nodes, which listen at the same port.
+	NotOutside bool
 }
 
 // Key names one Service. It is the address of an actor, the key of its mailbox

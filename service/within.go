@@ -36,6 +36,9 @@ func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 			}
 			port.ExternalIPs = common(port.ExternalIPs, externalIPs)
 			port.LoadBalancerVIPs = common(port.LoadBalancerVIPs, spec.LoadBalancerVIPs[family])
+			if now.NotOutside {
+				port.ExternalIPs, port.LoadBalancerVIPs = nil, nil
+			}
 			port.deny(spec.Denied[family])
 			kept.Ports[family] = append(kept.Ports[family], port)
 		}

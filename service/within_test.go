@@ -57,6 +57,7 @@ func TestWithin(t *testing.T) {
 		gone   int
 	}{
 		"nothing":            {func(*Spec) {}, NodeFacts{}, 0},
+		"a denied port":      {func(s *Spec) { s.Ports[1].NotOutside = true }, NodeFacts{}, 5},
 		"a port's name":      {func(s *Spec) { s.Ports[0].Name = "x" }, NodeFacts{}, 0},
 		"more is wanted":     {func(s *Spec) { s.ExternalIPs[IPv4] = append(s.ExternalIPs[IPv4], addrs("192.0.2.9")...) }, NodeFacts{}, 0},
 		"an external IP":     {func(s *Spec) { s.ExternalIPs[IPv4] = addrs("192.0.2.9", "192.0.2.2") }, NodeFacts{}, 3},

@@ -51,7 +51,7 @@ func (s *server) protect(ctx context.Context) (p protection, err error) {
 	}
 	if c.Authorization == config.AuthorizationDelegated {
 		if p.reviews, err = s.newReviews(ctx, "authorization: delegated needs an API server; without one, set none", metrics.AddressMetrics,
-			security.Address{Header: "Authorization"}); err != nil {
+			security.Address{Header: "Authorization", Audience: inspect.TokenAudience, APIServer: true}); err != nil {
 			return p, err
 		}
 	}

@@ -55,6 +55,11 @@ func (w *why) nobody(ways []way) {
 		switch {
 		case spec.ClusterIPs[w.family] == to:
 			w.say("%s is the ClusterIP of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
+		case slices.ContainsFunc(spec.Ports, func(p service.Port) bool {
+			return p.NotOutside && p.Port == w.To.Port() && p.Protocol == w.Protocol
+		}):
+			w.say("%s is an address of %s, whose port %d/%s is not served there: it is a port of nodes (addresses.deniedPorts, or an address of Sluice)",
+				to, c.view.Key, w.To.Port(), w.Protocol)
 		case slices.Contains(spec.ExternalIPs[w.family], to), slices.Contains(spec.LoadBalancerVIPs[w.family], to):
 			w.say("%s is an address of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
 		case hasNodePort(spec, w.Protocol, w.To.Port()) && to.IsLoopback() && w.Mode == IPVS:

@@ -15,8 +15,17 @@ import (
 func Digest(known service.Snapshot) string {
 	sum := sha256.New()
 	if s := known.Spec; s != nil {
-		ports := slices.Clone(s.Ports)
-		slices.SortFunc(ports, func(a, b service.Port) int { return int(a.Port) - int(b.Port) })
+		type port struct {
+			Name     string
+			Protocol service.Protocol
+			Port     uint16
+			NodePort uint16
+		}
+		ports := make([]port, 0, len(s.Ports))
+		for i := range s.Ports {
+			ports = append(ports, port{s.Ports[i].Name, s.Ports[i].Protocol, s.Ports[i].Port, s.Ports[i].NodePort})
+		}
+		slices.SortFunc(ports, func(a, b port) int { return int(a.Port) - int(b.Port) })
 		_, _ = fmt.Fprintln(sum, s.ClusterIPs, s.InternalLocal, s.ExternalLocal, s.AffinitySeconds, ports) // a hash takes all
 	}
 	all := slices.Clone(known.Slices)

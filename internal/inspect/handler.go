@@ -72,30 +72,33 @@ const parameterBrief = "brief"
 // local socket.
 const remoteFlowsMax = 4
 
-// Remote returns a handler for other hosts: it answers what a view of all nodes asks, and neither archives nor
-// connections, which have the addresses of clients. Flows adds the records of connections, for an address with
-// authorization. It has separate places, so other hosts do not take those of the local socket.
-func Remote(version string, source Source, flows bool) http.Handler {
+// Remote returns a handler for other hosts: it answers what Exposures allows them. Authorized is set if each caller is
+// checked. It has separate places, so other hosts do not take those of the local socket.
+func Remote(version string, source Source, authorized bool) http.Handler {
 	mux, all := http.NewServeMux(), Handler(version, source)
-	for _, path := range []string{PathStatus, PathServices, PathService, PathTop, PathExplain, PathGone} {
-		mux.Handle("GET "+path, all)
-	}
 	streams := make(chan struct{}, remoteFlowsMax)
-	mux.HandleFunc("GET "+PathFlows, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(headerVersion, version)
-		w.Header().Set(headerAPI, Version)
-		if !flows {
-			fail(w, http.StatusForbidden, "records of connections contain addresses of clients and require security.inspection (--sluice-security-inspection)")
-			return
-		}
+	limited := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case streams <- struct{}{}:
 			defer func() { <-streams }()
 			all.ServeHTTP(w, r)
 		default:
+			w.Header().Set(headerVersion, version)
+			w.Header().Set(headerAPI, Version)
 			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d streams of records are open already; end one", remoteFlowsMax))
 		}
 	})
+	paths := map[string]bool{}
+	for _, e := range Exposures {
+		next := all
+		if e.Path == PathFlows {
+			next = limited
+		}
+		if e.Reach != Local && !paths[e.Path] {
+			paths[e.Path] = true
+			mux.Handle("GET "+e.Path, exposed(e.Path, version, authorized, next))
+		}
+	}
 	return mux
 }
 
@@ -152,6 +155,9 @@ func (h *handler) ready(answer answerFunc) answerFunc {
 
 // handle adds a path.
 func (h *handler) handle(path string, answer answerFunc) {
+	if _, known := reach(path, ""); !known {
+		panic("inspect: " + path + " is not in Exposures")
+	}
 	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		made, err := answer(w, r)
 		var failed failure

@@ -12,6 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// sliceIgnored is the effect of a warning about a slice that cannot be used.
+const sliceIgnored = "the slice is ignored"
+
 // EndpointSlice reduces an EndpointSlice. The result is nil when it belongs to no
 // Service or holds no IP addresses. Who manages the slice does not matter.
 func (p Policy) EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service.Warning) {
@@ -20,14 +23,23 @@ func (p Policy) EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice
 	family, ok := familyOf(object.AddressType)
 	switch {
 	case object.Namespace == "" || object.Name == "":
-		n.add(field("metadata"), "the slice is ignored", "namespace and name are required")
+		n.add(field("metadata"), sliceIgnored, "namespace and name are required")
+		return nil, n.warnings
+	case !isName(object.Namespace):
+		n.add(field("metadata.namespace"), sliceIgnored, notAName, object.Namespace)
+		return nil, n.warnings
+	case !isText(object.Name, longNameMax):
+		n.add(field("metadata.name"), sliceIgnored, notALongName, object.Name, longNameMax)
 		return nil, n.warnings
 	case owner == "":
 		n.add(field("metadata.labels["+discoveryv1.LabelServiceName+"]"),
-			"the slice is ignored", "is required: it names the Service that the endpoints belong to")
+			sliceIgnored, "is required: it names the Service that the endpoints belong to")
+		return nil, n.warnings
+	case !isName(owner):
+		n.add(field("metadata.labels["+discoveryv1.LabelServiceName+"]"), sliceIgnored, notAName, owner)
 		return nil, n.warnings
 	case !ok:
-		n.add(field("addressType"), "the slice is ignored", "%q addresses cannot be served", object.AddressType)
+		n.add(field("addressType"), sliceIgnored, "%q addresses cannot be served", object.AddressType)
 		return nil, n.warnings
 	}
 	weight, drains := weight(n, object.Annotations)
@@ -105,6 +117,10 @@ func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.Sl
 		n.add(where.dot("port"), "the port is ignored", "missing, and all ports cannot be served")
 		return service.SlicePort{}, false
 	}
+	if *port.Name != "" && !isName(*port.Name) {
+		n.add(where.dot("name"), "the port is ignored", notAName, *port.Name)
+		return service.SlicePort{}, false
+	}
 	number, ok := portNumber(*port.Port)
 	if !ok {
 		n.add(where.dot("port"), "the port is ignored", "%d is not a port number (1 to 65535)", *port.Port)
@@ -134,7 +150,7 @@ func (p *Policy) sliceEndpoints(n *notes, family service.Family, endpoints []dis
 		}
 		reduced = append(reduced, service.SliceEndpoint{
 			Addr:        addr,
-			Location:    placeOf(e),
+			Location:    placeOf(n, at("endpoints", i), e),
 			Ready:       valueOr(e.Conditions.Ready, true),
 			Serving:     valueOr(e.Conditions.Serving, true),
 			Terminating: valueOr(e.Conditions.Terminating, false),

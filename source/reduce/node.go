@@ -20,7 +20,7 @@ func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
 	n := &notes{kind: "Node", name: object.Name}
 	return &service.NodeObject{
 		Name:      strings.Clone(object.Name),
-		Zone:      strings.Clone(object.Labels[corev1.LabelTopologyZone]),
+		Zone:      strings.Clone(nameOr(n, field("metadata.labels["+corev1.LabelTopologyZone+"]"), object.Labels[corev1.LabelTopologyZone], nameMax)),
 		Addresses: nodeAddresses(n, object.Status.Addresses),
 		PodCIDRs:  podCIDRs(n, object.Spec.PodCIDRs),
 		Deleting:  object.DeletionTimestamp != nil,

@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -58,9 +59,46 @@ func TestPlacesThatDifferAreToldApart(t *testing.T) {
 	}
 	for i := range endpoints {
 		for j := range endpoints {
-			if placeOf(&endpoints[i]).Equal(placeOf(&endpoints[j])) != (i == j) {
-				t.Errorf("endpoints %d and %d: %+v, %+v", i, j, placeOf(&endpoints[i]), placeOf(&endpoints[j]))
+			if placeOf(&notes{}, path{}, &endpoints[i]).Equal(placeOf(&notes{}, path{}, &endpoints[j])) != (i == j) {
+				t.Errorf("endpoints %d and %d: %+v, %+v", i, j, placeOf(&notes{}, path{}, &endpoints[i]), placeOf(&notes{}, path{}, &endpoints[j]))
 			}
+		}
+	}
+}
+
+// TestPlacesAreNames: what cannot be the name of a zone or of a node is left out with a warning, and the rest stays.
+func TestPlacesAreNames(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("a", n) }
+	for _, c := range []struct {
+		node, zone, forZone, forNode string
+		warnings                     int
+	}{
+		{long(253), long(63), long(63), long(253), 0},
+		{long(254), long(64), long(64), long(254), 4},
+		{"a\x1b[2K", "b\a", "c\r\n", "d\u202e", 4},
+		{"a b", "é", "\"", "a/b", 4},
+	} {
+		o := newSlice(func(o *discoveryv1.EndpointSlice) {
+			o.Endpoints = []discoveryv1.Endpoint{{
+				Addresses: []string{"10.244.0.1"}, NodeName: &c.node, Zone: &c.zone,
+				Hints: &discoveryv1.EndpointHints{
+					ForZones: []discoveryv1.ForZone{{Name: c.forZone}, {Name: "z"}}, ForNodes: []discoveryv1.ForNode{{Name: c.forNode}, {Name: "n"}},
+				},
+			}}
+		})
+		slice, warnings := lenient.EndpointSlice(o)
+		if len(warnings) != c.warnings {
+			t.Errorf("%.20q: %d warnings, want %d: %v", c.zone, len(warnings), c.warnings, warnings)
+		}
+		want := service.Location{ForZones: []string{"z"}, ForNodes: []string{"n"}}
+		if c.warnings == 0 {
+			want = service.Location{NodeName: c.node, Zone: c.zone, ForZones: []string{c.forZone, "z"}, ForNodes: []string{c.forNode, "n"}}
+		}
+		if got := slice.Endpoints[0].Where(); !got.Equal(&want) {
+			t.Errorf("%.20q: got %.200v", c.zone, got)
+		}
+		if len(o.Endpoints[0].Hints.ForZones) != 2 || o.Endpoints[0].Hints.ForZones[0].Name != c.forZone {
+			t.Error("the API object was changed")
 		}
 	}
 }

@@ -13,6 +13,8 @@ type Policy struct {
 	// Addresses are checked for endpoints, external IPs and load balancer IPs. ClusterIPs are not: the
 	// API server allocates them.
 	Addresses service.AddressPolicy
+	// DeniedPorts are the TCP ports that no Service gets at an external IP or a load balancer IP.
+	DeniedPorts []uint16
 	// Schedulers are the IPVS schedulers that a Service may choose.
 	Schedulers []string
 	// NoBalancing has the algorithms that the node cannot do, with the reason.

@@ -66,3 +66,36 @@ func TestOnlyAllowedSchedulers(t *testing.T) {
 		}
 	}
 }
+
+// TestPortsOfNodes: a Service does not get a denied TCP port at external IPs and load balancer IPs. Everything else stays.
+func TestPortsOfNodes(t *testing.T) {
+	p := Policy{DeniedPorts: []uint16{10249, 10250}}
+	with := func(changes ...func(*corev1.Service)) string {
+		spec, warnings := p.Service(newService(append([]func(*corev1.Service){func(o *corev1.Service) {
+			o.Spec.Ports = []corev1.ServicePort{
+				{Name: "a", Port: 80}, {Name: "b", Port: 10249}, {Name: "c", Port: 10250, Protocol: corev1.ProtocolUDP}, {Name: "d", Port: 10250},
+			}
+		}}, changes...)...))
+		var inside []string
+		for i := range spec.Ports {
+			if spec.Ports[i].NotOutside {
+				inside = append(inside, spec.Ports[i].Name)
+			}
+		}
+		if len(warnings) != len(inside) {
+			t.Errorf("%d warnings: %v", len(warnings), warnings)
+		}
+		return strings.Join(inside, " ")
+	}
+	if got := with(); got != "" {
+		t.Errorf("with a ClusterIP alone: %s", got)
+	}
+	if got := with(func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1"} }); got != "b d" {
+		t.Errorf("with an external IP: %s", got)
+	}
+	if got := with(loadBalancer, func(o *corev1.Service) {
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	}); got != "b d" {
+		t.Errorf("with a load balancer IP: %s", got)
+	}
+}

@@ -32,7 +32,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		n.add(field("metadata.name"), "the Service is ignored", notAName, object.Name)
 		return nil, n.warnings
 	}
-	return &service.Spec{
+	made := &service.Spec{
 		Key: service.Key{
 			Namespace: intern(object.Namespace),
 			Name:      strings.Clone(object.Name),
@@ -56,7 +56,25 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 		FlowLog:             flowLog(n, object.Annotations),
 		Drain:               p.drain(n, object.Annotations),
-	}, n.warnings
+	}
+	p.denyPorts(n, made)
+	return made, n.warnings
+}
+
+// denyPorts marks the ports that the Service does not get at the addresses that it chose or was assigned.
+func (p *Policy) denyPorts(n *notes, made *service.Spec) {
+	outside := 0
+	for _, family := range service.Families {
+		outside += len(made.ExternalIPs[family]) + len(made.LoadBalancerVIPs[family])
+	}
+	for i := range made.Ports {
+		port := &made.Ports[i]
+		if outside > 0 && port.Protocol == service.TCP && slices.Contains(p.DeniedPorts, port.Port) {
+			port.NotOutside = true
+			n.add(field("spec.ports"), "not served at external IPs and load balancer IPs",
+				"%d/tcp is a port of nodes (addresses.deniedPorts, or an address of Sluice)", port.Port)
+		}
+	}
 }
 
 // isAddress reports whether the Service has a ClusterIP: it is neither empty nor None.

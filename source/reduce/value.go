@@ -65,23 +65,45 @@ func withoutOctetZeros(text string) string {
 	return text[:start] + strings.Join(octets, ".")
 }
 
-// nameMax is the longest name that the API accepts for a namespace, a Service or a port.
-const nameMax = 63
+// nameMax is the longest name that the API accepts for a namespace, a Service, a port or a label value, and
+// longNameMax for other objects.
+const (
+	nameMax     = 63
+	longNameMax = 253
+)
 
 // isName reports whether a name can be part of a rule. API servers admit less. Behind this
 // check, no code needs to quote: a name has no blank, quote or control character.
-func isName(text string) bool {
+func isName(text string) bool { return isText(text, nameMax) }
+
+// isText is isName for a name of up to most bytes.
+func isText(text string, most int) bool {
+	if text == "" || len(text) > most {
+		return false
+	}
 	for i := range len(text) {
 		c := text[i]
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_' {
 			return false
 		}
 	}
-	return text != "" && len(text) <= nameMax
+	return true
 }
 
-// notAName is the problem of a name for which isName is false.
-const notAName = "%q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
+// nameOr returns an optional name, and an empty one with a warning if it is none.
+func nameOr(n *notes, where path, text string, most int) string {
+	if text == "" || isText(text, most) {
+		return text
+	}
+	n.add(where, "it is ignored", notALongName, text, most)
+	return ""
+}
+
+// notAName is the problem of a name for which isName is false, and notALongName of one for which isText is.
+const (
+	notAName     = "%q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
+	notALongName = "%q is not a name: 1 to %d letters, digits, \"-\", \".\" or \"_\""
+)
 
 // each keeps values by their family, each once, in the order of their arrival.
 type each[T comparable] struct {
@@ -148,8 +170,7 @@ func familyOf[T ~string](name T) (service.Family, bool) {
 
 // internSlots bounds what intern remembers: one string per slot, 8 bytes for
 // the slot itself. Names that fall into the same slot displace each other, which
-// costs a copy and nothing else. It is enough for a few thousand nodes with
-// their zones and port names.
+// costs a copy and nothing else.
 const internSlots = 1 << 14
 
 // interned remembers the last string of each slot. Package unique forgets a
@@ -159,11 +180,11 @@ var interned [internSlots]atomic.Pointer[string]
 var internSeed = maphash.MakeSeed()
 
 // intern returns a string equal to s that is shared with earlier results and not
-// with the API object. For strings that repeat: node, zone, port and namespace
-// names. Safe for concurrent use.
+// with the API object. For strings that repeat: port and namespace names. A long string is
+// copied only: what is remembered outlives the object. Safe for concurrent use.
 func intern(s string) string {
-	if s == "" {
-		return ""
+	if s == "" || len(s) > longNameMax {
+		return strings.Clone(s)
 	}
 	slot := &interned[maphash.String(internSeed, s)%internSlots]
 	if known := slot.Load(); known != nil && *known == s {

@@ -126,7 +126,7 @@ func TestSecuredOverlay(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/secured"))
 	endpoints := strings.Count(overlay, "port: metrics\n")
-	for _, line := range []string{"scheme: https", "bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token", "insecureSkipVerify: true"} {
+	for _, line := range []string{"scheme: https", "bearerTokenFile: /var/run/secrets/sluice.dev/token", "serverName: sluice-metrics", "name: sluice-metrics-ca"} {
 		if n := strings.Count(overlay, line+"\n"); n != endpoints || n == 0 {
 			t.Errorf("%q is given %d times, for %d endpoints", line, n, endpoints)
 		}

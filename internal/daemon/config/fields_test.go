@@ -158,6 +158,8 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.addresses.denied",
 		def: `["168.63.129.16/32","192.0.0.192/32","fd00:ec2::254/128","fd20:ce::254/128"]`, set: "[10.0.0.0/8, fd00::/8]",
 		want: `["10.0.0.0/8","fd00::/8"]`, wrong: map[string]string{`[10.0.0.0/8, "10.0.0.1"]`: `[1]: "10.0.0.1": must be a range like 192.168.0.0/24`}},
+	{field: "SluiceConfiguration.addresses.deniedPorts", def: "[10250]", set: "[22, 10250]", want: "[22,10250]", wrong: map[string]string{
+		"[22, 0]": "[1]: 0: must be a port number (1 to 65535)", "[65536]": "[0]: 65536: must be a port number (1 to 65535)"}},
 	{field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ipvs.serviceSchedulers", def: `["lc","rr","sh","wlc","wrr"]`, set: "[]", want: "[]", wrong: map[string]string{
 		"[rr, fastest]": `[1]: "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},

@@ -205,6 +205,11 @@ func (f *Flags) number(to *int32, name, field, usage string) {
 	f.fields[name] = field
 }
 
+func (f *Flags) numbers(to *[]int32, name, field, usage string) {
+	f.set.Int32SliceVar(to, name, *to, usage)
+	f.fields[name] = field
+}
+
 func (f *Flags) duration(to *time.Duration, name, field, usage string) {
 	f.set.DurationVar(to, name, *to, usage)
 	f.fields[name] = field

@@ -192,6 +192,8 @@ var flagCases = []flagCase{
 	{name: "sluice-denied-addresses", def: "[168.63.129.16/32,192.0.0.192/32,fd00:ec2::254/128,fd20:ce::254/128]",
 		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, precedence: wins,
 		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": must be a range like 192.168.0.0/24`}},
+	{name: "sluice-denied-ports", def: "[10250]", set: "10250,22", field: "SluiceConfiguration.addresses.deniedPorts", want: `[10250,22]`, precedence: wins,
+		wrong: map[string]string{"65536": `--sluice-denied-ports 65536: must be a port number (1 to 65535)`}},
 	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", precedence: wins},
 	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, precedence: wins,
 		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
@@ -367,8 +369,8 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 42, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"render":  {BindRender, 17, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 43, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"render":  {BindRender, 18, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

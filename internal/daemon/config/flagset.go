@@ -298,6 +298,8 @@ func (f *Flags) bindAddressPolicy() {
 	a, p := &f.sluice.Addresses, sluicePrefix+"addresses."
 	f.texts(&a.Denied, "sluice-denied-addresses", p+"denied",
 		"forbidden ranges for endpoints, external IPs and load balancer IPs, in addition to loopback, link-local, multicast and unspecified addresses")
+	f.numbers(&a.DeniedPorts, "sluice-denied-ports", p+"deniedPorts",
+		"TCP ports of nodes that no Service gets at external IPs and load balancer IPs, in addition to the ports of Sluice's own addresses")
 	f.flag(&a.ExternalIPsInServiceCIDR, "sluice-external-ips-in-service-cidr", p+"externalIPsInServiceCIDR",
 		"handle external IPs inside the ranges of ServiceCIDR objects")
 }

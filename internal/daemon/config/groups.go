@@ -26,7 +26,7 @@ var headings = []heading{
 		"kube-api-content-type", "sluice-node-wait", "sluice-gate-wait"}},
 	{"Rules, in all modes", []string{"proxy-mode", "cluster-cidr", "detect-local-mode", "pod-bridge-interface",
 		"pod-interface-name-prefix", "nodeport-addresses", "masquerade-all", "sluice-objects-max",
-		"sluice-denied-addresses", "sluice-external-ips-in-service-cidr", "sluice-balancing-seed", "sluice-balancing-drain-deadline", "sluice-balancing-observe-connections"}},
+		"sluice-denied-addresses", "sluice-denied-ports", "sluice-external-ips-in-service-cidr", "sluice-balancing-seed", "sluice-balancing-drain-deadline", "sluice-balancing-observe-connections"}},
 	{"nftables and iptables modes", []string{"sluice-nftables-localhost-nodeports", "sluice-nftables-offload", "sluice-traffic-endpoints", "iptables-localhost-nodeports",
 		"iptables-masquerade-bit", "sluice-iptables-variant"}},
 	{"IPVS mode", []string{"ipvs-scheduler", "ipvs-exclude-cidrs", "ipvs-strict-arp", "ipvs-tcp-timeout", "ipvs-tcpfin-timeout",

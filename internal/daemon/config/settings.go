@@ -188,6 +188,24 @@ func (c *Config) HealthPort() uint16 {
 // DeniedAddresses returns the configured ranges that Services may not use.
 func (c *Config) DeniedAddresses() []netip.Prefix { return parseRanges(c.Sluice.Addresses.Denied) }
 
+// DeniedPorts returns the TCP ports that no Service gets at an external IP or a load balancer IP: the configured ones, and
+// those of Sluice's own addresses, which all nodes have alike.
+func (c *Config) DeniedPorts() (ports []uint16) {
+	for _, port := range c.Sluice.Addresses.DeniedPorts {
+		ports = append(ports, uint16(port)) // checked
+	}
+	for _, address := range []string{
+		c.KubeProxy.MetricsBindAddress, c.KubeProxy.HealthzBindAddress, c.Sluice.Healthz.ProbeAddress, c.Sluice.Inspection.BindAddress,
+	} {
+		if _, text, err := net.SplitHostPort(address); err == nil {
+			if number, err := strconv.ParseUint(text, 10, 16); err == nil && number > 0 {
+				ports = append(ports, uint16(number))
+			}
+		}
+	}
+	return ports
+}
+
 // parseRanges parses checked ranges.
 func parseRanges(texts []string) (ranges []netip.Prefix) {
 	for _, text := range texts {

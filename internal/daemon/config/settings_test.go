@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/proxy"
@@ -155,5 +156,20 @@ func TestLocalhostNodePorts(t *testing.T) {
 		if s, err := loaded.NodeSettings(ModeNFTables); err != nil || s.LocalhostNodePorts {
 			t.Errorf("%v: in nftables mode %v, %v", c.words, s.LocalhostNodePorts, err)
 		}
+	}
+}
+
+// TestPortsOfOwnAddressesAreDenied: the ports of all addresses that Sluice may listen at are denied, with any address, and
+// whatever is configured besides.
+func TestPortsOfOwnAddressesAreDenied(t *testing.T) {
+	var c Config
+	c.KubeProxy.MetricsBindAddress, c.KubeProxy.HealthzBindAddress = "127.0.0.1:1", "[::]:2"
+	c.Sluice.Healthz.ProbeAddress, c.Sluice.Inspection.BindAddress = "192.0.2.1:3", "0.0.0.0:4"
+	c.Sluice.Addresses.DeniedPorts = []int32{22}
+	if got := c.DeniedPorts(); !slices.Equal(got, []uint16{22, 1, 2, 3, 4}) {
+		t.Errorf("denied ports %v", got)
+	}
+	if got := (&Config{}).DeniedPorts(); len(got) != 0 {
+		t.Errorf("denied ports %v", got)
 	}
 }

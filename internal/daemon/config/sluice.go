@@ -116,6 +116,9 @@ type AddressesConfiguration struct {
 	// loopback, link-local, multicast and unspecified addresses, which never may. Default: the
 	// metadata and platform servers of cloud providers.
 	Denied []string `json:"denied"`
+	// DeniedPorts are TCP ports of nodes. No Service gets them at an external IP or a load balancer IP, which may be
+	// an address of a node. The ports of Sluice's own addresses are denied, too. Default: 10250, the kubelet.
+	DeniedPorts []int32 `json:"deniedPorts"`
 	// ExternalIPsInServiceCIDR serves external IPs inside ServiceCIDRs, from which the API server
 	// allocates ClusterIPs. Default: false.
 	ExternalIPsInServiceCIDR bool `json:"externalIPsInServiceCIDR"`
@@ -306,6 +309,9 @@ func (s *SluiceConfiguration) setDefaults() {
 	if s.Addresses.Denied == nil {
 		s.Addresses.Denied = slices.Clone(deniedAddresses)
 	}
+	if s.Addresses.DeniedPorts == nil {
+		s.Addresses.DeniedPorts = []int32{10250}
+	}
 	if s.IPVS.ServiceSchedulers == nil {
 		s.IPVS.ServiceSchedulers = []string{"lc", "rr", "sh", "wlc", "wrr"}
 	}
@@ -339,6 +345,7 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.Healthz.Endpoints = clone(s.Healthz.Endpoints)
 	c.Balancing.ObserveConnections = clone(s.Balancing.ObserveConnections)
 	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
+	c.Addresses.DeniedPorts = slices.Clone(s.Addresses.DeniedPorts)
 	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)
 	c.Metrics.Hosts = slices.Clone(s.Metrics.Hosts)
 	return c
@@ -378,6 +385,11 @@ func (c *Config) checkSluice(found *findings) {
 	found.positive(sluicePrefix+"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration)
 	for i, text := range s.Addresses.Denied {
 		checkRange(document.Index(sluicePrefix+"addresses.denied", i), text, found)
+	}
+	for i, port := range s.Addresses.DeniedPorts {
+		if port < 1 || port > 1<<16-1 {
+			found.wrong(document.Index(sluicePrefix+"addresses.deniedPorts", i), port, "a port number (1 to 65535)")
+		}
 	}
 	for i, name := range s.IPVS.ServiceSchedulers {
 		oneOf(found, document.Index("ipvs.serviceSchedulers", i), name, "one of "+strings.Join(serviceSchedulers, ", "), serviceSchedulers...)

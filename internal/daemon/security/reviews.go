@@ -3,6 +3,8 @@ package security
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,7 +18,6 @@ import (
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 )
 
@@ -25,20 +26,18 @@ const (
 	remembered = 1000
 	// allowedFor and deniedFor are how long an answer of the API server is valid.
 	allowedFor, deniedFor = time.Minute, 10 * time.Second
-	// knownFor is how long a caller that was allowed goes before strangers.
-	knownFor = time.Hour
-	// reviewMax bounds the questions about one request, inFlight those of all requests.
+	// reviewMax bounds the questions about one request, inFlight those of all requests: half of them of strangers.
 	reviewMax, inFlight = 5 * time.Second, 16
-	// strangersRate and strangersBurst bound the requests of unknown callers that ask the API server, per second.
-	strangersRate, strangersBurst = 5, 20
 	// tokenMax bounds a token, and pathMax a path that is asked about, in bytes.
 	tokenMax, pathMax = 16 << 10, 1 << 10
 )
 
 // Address describes the address that is guarded.
 type Address struct {
-	// Header has the token. Audience is that of the token; empty means the API server.
+	// Header has the token. Audience is that of the token; empty means the API server. With APIServer, tokens for the
+	// API server are accepted as well.
 	Header, Audience string
+	APIServer        bool
 	// Failed receives errors of questions, Refused the status of each refused request. They must not block.
 	Failed  func(error)
 	Refused func(status int)
@@ -50,11 +49,9 @@ type Reviews struct {
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
 
-	places    chan struct{}
-	strangers flowcontrol.RateLimiter
-	// users are by the digest of their token. allowed and denied are by question, known by the digest of the caller.
-	// Strangers can only fill denied.
-	users, allowed, denied, known *cache.LRUExpireCache
+	turns turns
+	// users are by the digest of their token. allowed and denied are by question. Strangers can only fill denied.
+	users, allowed, denied *cache.LRUExpireCache
 }
 
 // NewReviews makes reviews by a client of the API server, whose connections it uses.
@@ -64,7 +61,7 @@ func NewReviews(client *rest.Config, at Address) (*Reviews, error) {
 
 func newReviews(client *rest.Config, at Address, now cache.Clock) (*Reviews, error) {
 	client = rest.CopyConfig(client)
-	client.QPS, client.RateLimiter = -1, nil // strangers and places bound the requests
+	client.QPS, client.RateLimiter = -1, nil // turns bound the requests
 	transport, err := rest.HTTPClientFor(client)
 	if err != nil {
 		return nil, fmt.Errorf("make the client for reviews: %w", err)
@@ -80,8 +77,7 @@ func newReviews(client *rest.Config, at Address, now cache.Clock) (*Reviews, err
 	newCache := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(remembered, now) }
 	return &Reviews{
 		at: at, tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(),
-		places: make(chan struct{}, inFlight), strangers: flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst),
-		users: newCache(), allowed: newCache(), denied: newCache(), known: newCache(),
+		turns: newTurns(newCache), users: newCache(), allowed: newCache(), denied: newCache(),
 	}, nil
 }
 
@@ -139,19 +135,19 @@ func (r *Reviews) judge(request *http.Request) *refusal {
 	if known, done := r.recall(c, q); done {
 		return known
 	}
-	if _, known := r.known.Get(c.who); !known && !r.strangers.TryAccept() {
-		return refuse(http.StatusServiceUnavailable, "busy: too many unknown callers; try again later")
+	from := sourceOf(request)
+	done, busy := r.turns.take(c.who, from)
+	if busy != "" {
+		return refuse(http.StatusServiceUnavailable, "busy: %s; try again later", busy)
 	}
-	select {
-	case r.places <- struct{}{}:
-		defer func() { <-r.places }()
-	default:
-		return refuse(http.StatusServiceUnavailable, "busy: too many callers are being checked; try again later")
-	}
+	defer done()
 	ctx, cancel := context.WithTimeout(request.Context(), reviewMax)
 	defer cancel()
 	refused, err := r.ask(ctx, c, q)
 	if err == nil {
+		if refused == nil {
+			r.turns.allowed(c.who, from)
+		}
 		return refused
 	}
 	if request.Context().Err() == nil {
@@ -182,19 +178,14 @@ func (r *Reviews) recall(c *caller, q question) (*refusal, bool) {
 // ask asks the API server, and remembers what it answers.
 func (r *Reviews) ask(ctx context.Context, c *caller, q question) (*refusal, error) {
 	if c.user == nil {
-		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token}}
-		if r.at.Audience != "" {
-			review.Spec.Audiences = []string{r.at.Audience}
-		}
-		answer, err := r.tokens.Create(ctx, review, metav1.CreateOptions{})
+		user, err := r.userOf(ctx, c.token)
 		if err != nil {
-			return nil, fmt.Errorf("TokenReview: %w", err)
+			return nil, err
 		}
-		// A server that knows no audiences names none, and must not be trusted with them.
-		if !answer.Status.Authenticated || r.at.Audience != "" && !slices.Contains(answer.Status.Audiences, r.at.Audience) {
+		if user == nil {
 			return r.deny(question{who: c.who}, refuse(http.StatusUnauthorized, "unauthorized: the API server does not accept the token")), nil
 		}
-		c.user = &answer.Status.User
+		c.user = user
 		r.users.Add(c.who, c.user, allowedFor)
 	}
 	answer, err := r.access.Create(ctx, accessReview(c.user, q), metav1.CreateOptions{})
@@ -205,8 +196,48 @@ func (r *Reviews) ask(ctx context.Context, c *caller, q question) (*refusal, err
 		return r.deny(q, refuse(http.StatusForbidden, "forbidden: user %.200q has no permission for verb %s of nonResourceURL %s", c.user.Username, q.verb, q.path)), nil
 	}
 	r.allowed.Add(q, true, allowedFor)
-	r.known.Add(q.who, true, knownFor)
 	return nil, nil
+}
+
+// userOf returns the user of a token; nil if the API server does not accept it.
+func (r *Reviews) userOf(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
+	for _, audience := range r.at.audiences(token) {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+		if audience != "" {
+			review.Spec.Audiences = []string{audience}
+		}
+		answer, err := r.tokens.Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("TokenReview: %w", err)
+		}
+		// A server that knows no audiences names none, and must not be trusted with them.
+		if answer.Status.Authenticated && (audience == "" || slices.Contains(answer.Status.Audiences, audience)) {
+			return &answer.Status.User, nil
+		}
+	}
+	return nil, nil
+}
+
+// audiences returns those for which a token may be; an empty one is the API server. What a token claims saves a
+// question. The API server verifies it.
+func (a *Address) audiences(token string) []string {
+	if a.Audience == "" || !a.APIServer {
+		return []string{a.Audience}
+	}
+	var claims struct {
+		Audience any `json:"aud"` // a text or a list
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) == 3 {
+		if text, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil && json.Unmarshal(text, &claims) == nil {
+			many, _ := claims.Audience.([]any)
+			if claims.Audience == a.Audience || slices.Contains(many, any(a.Audience)) {
+				return []string{a.Audience}
+			}
+			return []string{""}
+		}
+	}
+	return []string{a.Audience, ""}
 }
 
 func (r *Reviews) deny(q question, refused *refusal) *refusal {

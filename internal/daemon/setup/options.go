@@ -100,7 +100,7 @@ func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options
 		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
-			Addresses: o.Addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(o),
+			Addresses: o.Addresses(), DeniedPorts: o.DeniedPorts(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(o),
 			Unobserved:  !*o.Sluice.Balancing.ObserveConnections && b.Mode != config.ModeUserspace,
 			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
 			NoEndpoints: impossibleWithoutEndpoints(b.Mode), NoDenyRanges: map[config.Mode]string{
