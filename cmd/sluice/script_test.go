@@ -94,6 +94,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			"start":       positive(cmdStart),
 			"await":       positive(cmdAwait),
 			"end":         positive(cmdEnd),
+			"signal":      positive(cmdSignal),
 			"enter":       positive(cmdEnter),
 			"edit":        positive(cmdEdit),
 			"remove":      positive(cmdRemove),

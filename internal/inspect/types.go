@@ -22,23 +22,25 @@ const (
 	TokenAudience = "sluice.dev"
 )
 
-// The paths. All take GET only. Services, Names and Events take the parameter namespace; Services also
-// takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
-// continue.
+// The paths. All take GET only. Services, AllDetails, AllEndpoints, Names and Events take the parameter namespace;
+// Services also takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and
+// Connections those of ConnectionQuery, limit and continue.
 const (
-	PathStatus      = "/" + Version + "/status"                                // Status
-	PathServices    = "/" + Version + "/services"                              // ServiceList
-	PathService     = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
-	PathEndpoints   = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
-	PathConnections = "/" + Version + "/connections"                           // ConnectionList
-	PathTop         = "/" + Version + "/top/{kind}"                            // TopList
-	PathFlows       = "/" + Version + "/flows"                                 // lines of FlowEvent
-	PathHistory     = "/" + Version + "/history"                               // History
-	PathNames       = "/" + Version + "/names"                                 // Names
-	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
-	PathGone        = "/" + Version + "/gone/{endpoint}"                       // Gone
-	PathEvents      = "/" + Version + "/events"                                // EventList
-	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz
+	PathStatus       = "/" + Version + "/status"                                // Status
+	PathServices     = "/" + Version + "/services"                              // ServiceList
+	PathService      = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
+	PathAllDetails   = "/" + Version + "/details"                               // a list of ServiceDetail
+	PathAllEndpoints = "/" + Version + "/endpoints"                             // a list of EndpointList
+	PathEndpoints    = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
+	PathConnections  = "/" + Version + "/connections"                           // ConnectionList
+	PathTop          = "/" + Version + "/top/{kind}"                            // TopList
+	PathFlows        = "/" + Version + "/flows"                                 // lines of FlowEvent
+	PathHistory      = "/" + Version + "/history"                               // History
+	PathNames        = "/" + Version + "/names"                                 // Names
+	PathExplain      = "/" + Version + "/explain"                               // explain.Answer
+	PathGone         = "/" + Version + "/gone/{endpoint}"                       // Gone
+	PathEvents       = "/" + Version + "/events"                                // EventList
+	PathDump         = "/" + Version + "/dump"                                  // a .tar.gz
 )
 
 // Failure is the body of every answer that is not 200.
