@@ -72,6 +72,8 @@ type Status struct {
 	SelfTest []SelfTest `json:"selfTest,omitempty"`
 	// Conntrack is nil in userspace mode, and before the connection table was read.
 	Conntrack *Conntrack `json:"conntrack,omitempty"`
+	// OtherChains are base chains of other programs that Service traffic passes. They are no problem by themselves.
+	OtherChains []OtherChain `json:"otherChains,omitempty"`
 	// Services is the number of Services with an actor.
 	Services int      `json:"services"`
 	Actors   Actors   `json:"actors"`
@@ -80,6 +82,16 @@ type Status struct {
 	// Healthy is what /healthz answers by: no change has waited too long in any family.
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
+}
+
+// OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.
+type OtherChain struct {
+	Table    string `json:"table"`
+	Name     string `json:"name,omitempty"`
+	Hook     string `json:"hook,omitempty"`
+	Priority int32  `json:"priority"`
+	// Text describes it in one phrase.
+	Text string `json:"text"`
 }
 
 // Offload says whether established TCP connections to Services bypass netfilter.
