@@ -16,7 +16,7 @@ const (
 	indexOfRecords = "adr/README.md"
 	recordWordsMax = 800
 	indexHead      = "# Decision records\n\n" +
-		"Each record states one decision, the reasons, and the alternatives. Newer records can supersede parts of older ones.\n\n" +
+		"Each record states one decision, the reasons, and the alternatives. Newer records can supersede parts of older ones.\nNumbers that are missing were reserved and not used.\n\n" +
 		"| | Decision | Status |\n| --: | --- | --- |\n"
 )
 

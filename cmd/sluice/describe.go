@@ -28,7 +28,7 @@ rendered, batched, applied). Without a name, it shows all Services of the namesp
 		Example: "  sluice describe service shop/web\n  sluice describe service -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, flags.client().Service, func(all []*inspect.ServiceDetail, to io.Writer) error {
+				return each(cmd, &flags, args, (*inspect.Client).Service, (*inspect.Client).AllDetails, func(all []*inspect.ServiceDetail, to io.Writer) error {
 					for i, found := range all {
 						if i > 0 {
 							_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error

@@ -17,6 +17,11 @@ import (
 func pageBench(t *testing.T) (doctest.Bench, *netns.Namespace) {
 	t.Helper()
 	namespace := netnstest.New(t, "page")
+	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} { // as on a node
+		if err := namespace.Sysctl(name, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(filepath.Join("..", "..", "examples"))); err != nil {
 		t.Fatal(err)

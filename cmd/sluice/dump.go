@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func dumpCommand() *cobra.Command {
@@ -24,12 +26,15 @@ func dumpCommand() *cobra.Command {
 configuration, metrics, goroutines, the kernel's rules and the versions of everything.
 The bundle contains no secrets: it includes the path of the kubeconfig, but not its
 contents. It does include Service names, addresses and endpoints. Review the printed
-list of files before you share it.`,
+list of files before you share it.
+
+If the proxy does not answer, the bundle contains the state of its process and what
+the kernel has.`,
 		Example: "  sluice dump\n  sluice dump --file - | ssh HOST 'cat > node1.tar.gz'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "-" {
-				return flags.client().Dump(cmd.Context(), cmd.OutOrStdout())
+				return flags.dump(cmd, cmd.OutOrStdout())
 			}
 			if file == "" {
 				host, err := os.Hostname()
@@ -38,7 +43,7 @@ list of files before you share it.`,
 				}
 				file = fmt.Sprintf("sluice-dump-%s-%s.tar.gz", host, time.Now().UTC().Format("20060102T150405Z"))
 			}
-			if err := flags.save(cmd.Context(), file); err != nil {
+			if err := flags.save(cmd, file); err != nil {
 				return err
 			}
 			return listArchive(cmd.OutOrStdout(), file)
@@ -49,13 +54,24 @@ list of files before you share it.`,
 	return cmd
 }
 
+// dump writes the archive of the proxy, or what can be known without one that does not answer.
+func (flags *clientFlags) dump(cmd *cobra.Command, to io.Writer) error {
+	_, err := flags.client().Status(cmd.Context()) // before anything is written
+	silent, is := errors.AsType[*inspect.Silent](err)
+	if !is {
+		return flags.client().Dump(cmd.Context(), to)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%v. The bundle contains the state of the process and of the kernel only.\n", silent)
+	return inspection.DumpSilent(cmd.Context(), silent, version, to)
+}
+
 // save saves the archive in a new file, which only its owner may read.
-func (flags *clientFlags) save(ctx context.Context, file string) error {
+func (flags *clientFlags) save(cmd *cobra.Command, file string) error {
 	to, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(flags.client().Dump(ctx, to), to.Close()); err != nil {
+	if err := errors.Join(flags.dump(cmd, to), to.Close()); err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -86,12 +87,12 @@ For several Services, or with --output wide, --no-headers or --sort-by, it print
 without the rules for each port.`,
 		Example: "  sluice get endpoints shop/web\n  sluice get endpoints -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.show(cmd, watch, false, func(ctx context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, flags.client().Endpoints, func(all inspect.Endpoints, to io.Writer) error {
+			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
+				return each(cmd, &flags, args, (*inspect.Client).Endpoints, (*inspect.Client).AllEndpoints, func(all []*inspect.EndpointList, to io.Writer) error {
 					if len(all) == 1 && len(args) == 1 && !flags.Wide() && !flags.NoHeaders && flags.SortBy == "" {
 						return all[0].Print(to)
 					}
-					return all.Print(to)
+					return inspect.Endpoints(all).Print(to)
 				})
 			})
 		},
@@ -103,17 +104,26 @@ without the rules for each port.`,
 	return cmd
 }
 
-// each asks about the Services that arguments name, or about all. The answer about one that is named is not a list.
-func each[T any, L ~[]*T](cmd *cobra.Command, flags *clientFlags, args []string, ask func(ctx context.Context, namespace, name string) (*T, error), print func(L, io.Writer) error) (answer inspect.Answer, err error) {
-	keys, err := flags.namedOrAll(cmd, args)
-	if err != nil {
+// each asks about the Services that arguments name one by one, or about all at once. The answer about one that is named
+// is not a list.
+func each[T any](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (*T, error),
+	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]*T, error), print func([]*T, io.Writer) error) (answer inspect.Answer, err error) {
+	var all []*T
+	if len(args) == 0 {
+		if all, err = askAll(flags.client(), cmd.Context(), flags.namespace); err == nil && len(all) == 0 && flags.namespace != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
+		}
+	}
+	keys, namedErr := flags.named(cmd, args)
+	if err = errors.Join(err, namedErr); err != nil {
 		return answer, err
 	}
-	all := make(L, len(keys))
-	for i, key := range keys {
-		if all[i], err = ask(cmd.Context(), key.Namespace, key.Name); err != nil {
+	for _, key := range keys {
+		found, err := ask(flags.client(), cmd.Context(), key.Namespace, key.Name)
+		if err != nil {
 			return answer, err
 		}
+		all = append(all, found)
 	}
 	answer = inspect.Answer{Object: all, Table: func(to io.Writer) error { return print(all, to) }}
 	if len(args) == 1 {

@@ -108,25 +108,3 @@ func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspec
 	}
 	return all, nil
 }
-
-// namedOrAll returns the Services that arguments name, or all of the namespace.
-func (flags *clientFlags) namedOrAll(cmd *cobra.Command, args []string) (all []inspect.ServiceName, err error) {
-	if len(args) > 0 {
-		return flags.named(cmd, args)
-	}
-	found, err := flags.client().Names(cmd.Context(), flags.namespace)
-	if err != nil {
-		return nil, err
-	}
-	for _, text := range found.Services {
-		namespace, name := flags.namespace, text
-		if namespace == "" {
-			namespace, name, _ = strings.Cut(text, "/")
-		}
-		all = append(all, inspect.ServiceName{Namespace: namespace, Name: name})
-	}
-	if len(all) == 0 && flags.namespace != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
-	}
-	return all, nil
-}

@@ -131,6 +131,17 @@ func cmdEnd(b *bench, args []string) {
 	}
 }
 
+// signal NAME STOP|CONT
+//
+// Stops a program in the background, or lets it continue.
+func cmdSignal(b *bench, args []string) {
+	signals := map[string]syscall.Signal{"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
+	if len(args) != 2 || signals[args[1]] == 0 {
+		b.Fatalf("usage: signal NAME STOP|CONT")
+	}
+	b.Check(b.process(args[0]).cmd.Process.Signal(signals[args[1]]))
+}
+
 // enter NAME
 //
 // From now on, rules are listed inside the sandbox of a program in the background, with the

@@ -94,6 +94,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			"start":       positive(cmdStart),
 			"await":       positive(cmdAwait),
 			"end":         positive(cmdEnd),
+			"signal":      positive(cmdSignal),
 			"enter":       positive(cmdEnter),
 			"edit":        positive(cmdEdit),
 			"remove":      positive(cmdRemove),
@@ -125,6 +126,11 @@ func newBench(e *testscript.Env) error {
 			e.T().Log(err)
 		}
 	})
+	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} { // as on a node
+		if err := namespace.Sysctl(name, "1"); err != nil {
+			return err
+		}
+	}
 	e.Values[benchKey{}] = &bench{namespace: namespace, running: make(map[string]*process)}
 	return nil
 }

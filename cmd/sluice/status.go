@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -62,6 +63,10 @@ type clientFlags struct {
 	nameFlags
 	socket      string
 	socketGiven func() bool
+	// patience is how long the proxy may be silent; 0 means no bound.
+	patience time.Duration
+	// asked is the client once there is one.
+	asked *inspect.Client
 }
 
 // bind adds the flags of all commands.
@@ -88,20 +93,36 @@ func bindWatch(cmd *cobra.Command, watch *bool) {
 
 func (flags *clientFlags) bindSocket(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&flags.socket, "socket", inspect.DefaultSocket, "path of the proxy's Unix socket")
+	cmd.Flags().DurationVar(&flags.patience, "request-timeout", inspect.RequestTimeout, "how long the proxy may be silent before the command fails; 0 means forever")
 	flags.socketGiven = func() bool { return cmd.Flags().Changed("socket") }
 }
 
 // client returns a client of the proxy at the given socket, on this node, or in the only sandbox.
 func (flags *clientFlags) client() *inspect.Client {
-	if flags.socketGiven() {
-		return inspect.NewClient(flags.socket)
+	if flags.asked == nil {
+		socket := flags.socket
+		if !flags.socketGiven() {
+			socket = sandboxSocket()
+		}
+		flags.asked = flags.clientAt(socket)
 	}
-	return inspect.NewClient(sandboxSocket())
+	return flags.asked
+}
+
+// clientAt returns a client of the proxy at a socket.
+func (flags *clientFlags) clientAt(socket string) *inspect.Client {
+	c := inspect.NewClient(socket)
+	c.Patience = flags.patience
+	return c
 }
 
 // check rejects an unknown output before any query.
 func (flags *clientFlags) check() error {
-	if err := flags.Check(); err != nil {
+	err := flags.Check()
+	if err == nil && flags.patience < 0 {
+		err = fmt.Errorf("request-timeout %v: must not be negative", flags.patience)
+	}
+	if err != nil {
 		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
-	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/trace"
 )
 
@@ -53,7 +52,7 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 			}
 			ctx, stop := context.WithTimeout(cmd.Context(), lasts)
 			defer stop()
-			answer, err := trace.Run(ctx, q, inspect.NewClient(flags.socket).Explain, func() {
+			answer, err := trace.Run(ctx, q, flags.clientAt(flags.socket).Explain, func() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "Tracing for %v. Send traffic from %s to %s now.\n", lasts, from, to)
 			})
 			if err != nil {

@@ -151,7 +151,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
 	cmd.SetContext(ctx)
-	for {
+	for reason := ""; ; {
 		waiting, err := flags.unapplied(cmd, args)
 		switch {
 		case err == nil && waiting == "":
@@ -159,12 +159,14 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 			return err
 		case errors.As(err, new(setup.UsageError)):
 			return err
-		case err != nil && ctx.Err() == nil:
-			waiting = err.Error()
+		case err != nil && (ctx.Err() == nil || errors.As(err, new(*inspect.Silent)) || reason == ""):
+			reason = err.Error()
+		case waiting != "":
+			reason = waiting
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not applied after %v: %s", flags.timeout, waiting)
+			return fmt.Errorf("not applied after %v: %s", flags.timeout, reason)
 		case <-time.After(appliedRetry):
 		}
 	}

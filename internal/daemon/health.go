@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
@@ -84,13 +83,6 @@ func healthAddress(o *Options, from *feed.Feed) string {
 		return ""
 	}
 	return o.KubeProxy.HealthzBindAddress
-}
-
-// covers reports whether a server that listens at one address answers at the other one, too.
-func covers(address, other string) bool {
-	a, errA := netip.ParseAddrPort(address)
-	b, errB := netip.ParseAddrPort(other)
-	return errA == nil && errB == nil && a.Port() == b.Port() && (a.Addr().IsUnspecified() || a.Addr() == b.Addr())
 }
 
 // healthServer makes the server of /healthz, /livez, /readyz and /endpoints at an address, which is named by its field

@@ -22,6 +22,8 @@ type Options struct {
 	WithoutCluster bool
 	// SelfTestInterval is the time between two self-tests; 0 for the default.
 	SelfTestInterval time.Duration
+	// LookInterval is the time between two looks at settings and chains of other programs; 0 for the default.
+	LookInterval time.Duration
 	// SuspectPause is how long an endpoint that fails gets no connection at first; 0 for the default.
 	SuspectPause time.Duration
 }

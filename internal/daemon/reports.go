@@ -54,7 +54,7 @@ type reports struct {
 
 // newReports makes the reports about a proxy that the view shows. Connections for events close when
 // the context ends.
-func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic, used *usage.Recorder, seen *view, held *pending) (*reports, error) {
+func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed, b *setup.Backend, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic, used *usage.Recorder, seen *view, around *surroundings, held *pending) (*reports, error) {
 	r := &reports{log: life.log.Logger, lines: newLines(life.log.Logger, b.Domains), warnings: observe.NewWarnings(life.log.Logger)}
 	var err error
 	client := from.Client
@@ -71,7 +71,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
 		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
 		Others: func() []health.Finding {
-			return append(otherFindings(life.owner, r.conflicts, from, offload, test, t), held.findings()...)
+			return slices.Concat(otherFindings(life.owner, r.conflicts, from, offload, test, t), around.findings(), held.findings())
 		},
 	})
 	ports := health.PortsConfig{NodePorts: seen.nodePorts, Failed: r.recorder.HealthPortFailed, Log: r.log}
@@ -91,6 +91,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	if t != nil {
 		config.Pressure, config.Flows = t.Pressure, t.Last
 	}
+	config.ForeignChains = around.byHook
 	config.Suspects = func() (int, uint64) { return r.balance.Tally() }
 	if test != nil {
 		config.SelfTest = func() (all service.PerFamily[metrics.SelfTest]) {

@@ -52,7 +52,7 @@ func serveTested(t *testing.T, manifests string, flags ...string) (*inspect.Clie
 	t.Helper()
 	dir := t.TempDir()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, SuspectPause: time.Second}
+	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, LookInterval: 50 * time.Millisecond, SuspectPause: time.Second}
 	check(t, set.Parse(append(flags, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", dir)))
 	check(t, o.Load())
 	applied := make(chan struct{})

@@ -57,6 +57,8 @@ type server struct {
 	pending  pending
 	answers  *inspection.Inspection
 	http     []*web.Server
+	// around watches what Services need of the node.
+	around *surroundings
 	// protection is of the metrics address.
 	protection protection
 	log        *zap.Logger
@@ -134,7 +136,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		})
 	}
 	recorder := usage.New(func(ctx context.Context) (usage.Amounts, error) { return s.answers.Totals(ctx) })
-	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, &s.pending); err != nil {
+	s.around = &surroundings{options: &s.options.Options, backend: s.backend, seen: seen, sysctls: s.sysctls, log: s.log,
+		every: cmp.Or(s.options.LookInterval, surroundingsEvery)}
+	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.around, &s.pending); err != nil {
 		return err
 	}
 	s.flows = s.newFlows()
@@ -168,6 +172,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		Forwarders: s.life.forwarders, Offload: s.offload, SelfTest: s.selfTest, Traffic: s.traffic, Started: started,
 	}
 	s.answers.Memory, s.answers.Hash = s.life.events, s.reports.loaded.Load().Hash
+	s.answers.Chains = s.around.chains
 	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy)
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err
@@ -273,6 +278,7 @@ func (s *server) work(ctx, process context.Context) error {
 	}
 	group.Go(func() error { return s.recordFlows(ctx) })
 	group.Go(func() error { s.adapt(ctx); return nil })
+	group.Go(func() error { s.lookAround(ctx); return nil })
 	if s.selfTest != nil {
 		group.Go(func() error { s.afterFirstSync(ctx, s.selfTest.Run); return nil })
 	}
@@ -338,6 +344,15 @@ func (s *server) watchTraffic(ctx context.Context) error {
 		return s.traffic.Run(ctx)
 	case <-ctx.Done():
 		return nil
+	}
+}
+
+// lookAround watches the node once the rules belong to this process.
+func (s *server) lookAround(ctx context.Context) {
+	select {
+	case <-s.life.owner.mayWrite:
+		s.around.run(ctx, s.proxy.FirstSync())
+	case <-ctx.Done():
 	}
 }
 

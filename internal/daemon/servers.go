@@ -36,7 +36,7 @@ func (s *server) servers() (all []*web.Server) {
 	if address != "" {
 		all = append(all, s.healthServer("healthzBindAddress", address))
 	}
-	if probe := s.options.Sluice.Healthz.ProbeAddress; probe != "" && !covers(address, probe) {
+	if probe := s.options.Sluice.Healthz.ProbeAddress; probe != "" && !setup.Covers(address, probe) {
 		all = append(all, s.healthServer("healthz.probeAddress", probe))
 	}
 	all = append(all, s.metricsServer())

@@ -30,6 +30,8 @@ type Answer struct {
 	// Connections are those that the kernel tracks already between client and destination.
 	// Rules do not decide about them. Nil if the kernel was not asked.
 	Connections *Connections `json:"connections,omitempty"`
+	// NotEvaluated are the chains of other programs that packets pass too, as phrases. They may decide otherwise.
+	NotEvaluated []string `json:"notEvaluated,omitempty"`
 }
 
 // Pending is a Service whose newest rules are not applied.

@@ -31,6 +31,12 @@ func (a *Answer) Print(out io.Writer) error {
 	a.printRules(t)
 	a.printOutcomes(t)
 	a.Connections.print(t)
+	if len(a.NotEvaluated) > 0 {
+		fmt.Fprintf(t, "\nNot evaluated: chains of other programs, which may decide otherwise (sluice trace shows their effect):\n")
+		for _, chain := range a.NotEvaluated {
+			fmt.Fprintf(t, "  %s\n", chain)
+		}
+	}
 	return t.Flush()
 }
 

@@ -2,17 +2,20 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,8 +24,14 @@ import (
 
 // Client asks the proxy that listens at a socket, or that a transport reaches.
 type Client struct {
+	// Patience is how long a proxy on this host may be silent, before and during an answer; 0 means no bound. A context
+	// bounds questions to other hosts. Change it before the first question.
+	Patience time.Duration
+
 	socket string
-	http   http.Client
+	// peer is the process that listens at the socket, as of the last connection; 0 if it is not known.
+	peer atomic.Int32
+	http http.Client
 	// base is what the paths follow.
 	base url.URL
 	// most bounds an answer, in bytes; 0 means no bound.
@@ -30,8 +39,6 @@ type Client struct {
 }
 
 const (
-	// dialTime bounds the connection: a proxy that has too many to answer lets others wait.
-	dialTime = 5 * time.Second
 	// retryPause is the pause before a question is repeated that the proxy cannot answer yet.
 	retryPause = time.Second
 	// failureMax bounds the text of a failure, in bytes.
@@ -42,13 +49,18 @@ const (
 	remoteMax = 64 << 20
 )
 
-// NewClient makes a client; it does not connect.
+// NewClient makes a client with a patience of RequestTimeout; it does not connect.
 func NewClient(socket string) *Client {
+	c := &Client{Patience: RequestTimeout, socket: socket, base: url.URL{Scheme: "http", Host: localHost}}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err == nil {
+			c.peer.Store(peerOf(conn))
+		}
+		return conn, err
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
-		base: url.URL{Scheme: "http", Host: localHost}}
+	c.http.Transport = &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	return c
 }
 
 // NewRemoteClient makes a client of a proxy on another host. The paths follow a URL, and errors name the proxy.
@@ -83,6 +95,24 @@ func (c *Client) Brief(ctx context.Context, namespace, name string) (*ServiceDet
 // Endpoints asks for the endpoints of a Service.
 func (c *Client) Endpoints(ctx context.Context, namespace, name string) (*EndpointList, error) {
 	return get[EndpointList](ctx, c, place(PathEndpoints, namespace, name), nil)
+}
+
+// AllDetails asks for everything about the Services of a namespace; empty means all.
+func (c *Client) AllDetails(ctx context.Context, namespace string) ([]*ServiceDetail, error) {
+	return items[ServiceDetail](ctx, c, PathAllDetails, namespace)
+}
+
+// AllEndpoints asks for the endpoints of the Services of a namespace; empty means all.
+func (c *Client) AllEndpoints(ctx context.Context, namespace string) ([]*EndpointList, error) {
+	return items[EndpointList](ctx, c, PathAllEndpoints, namespace)
+}
+
+func items[T any](ctx context.Context, c *Client, path, namespace string) ([]*T, error) {
+	list, err := get[struct{ Items []*T }](ctx, c, path, url.Values{"namespace": {namespace}})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
 }
 
 // Connections asks for all open connections that a query selects, page by page.
@@ -142,7 +172,9 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	if c.most > 0 {
 		body = io.LimitReader(body, c.most)
 	}
-	if err := json.NewDecoder(body).Decode(made); err != nil {
+	if err := json.NewDecoder(body).Decode(made); errors.As(err, new(*Silent)) {
+		return nil, err
+	} else if err != nil {
 		return nil, fmt.Errorf("incomplete response from the proxy at %s: %w", c.socket, err)
 	}
 	_, _ = io.CopyN(io.Discard, answer.Body, 2) // the newline and the end, so that the connection can be used again
@@ -172,14 +204,23 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	if address.Path, err = url.PathUnescape(address.RawPath); err != nil {
 		return nil, false, err
 	}
+	first, further := c.pauses(path, query)
+	ctx, end := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(cmp.Or(first, math.MaxInt64), func() { end(errSilence) })
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
 		return nil, false, err
 	}
 	answer, err := c.http.Do(request)
+	timer.Stop()
 	if err != nil {
+		defer end(nil)
+		if silent := c.silent(ctx, err, first); silent != nil {
+			return nil, false, silent
+		}
 		return nil, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), c.explain(err)
 	}
+	answer.Body = &patientBody{answer.Body, c, ctx, end, timer, further}
 	if answer.StatusCode == http.StatusOK && answer.Header.Get(headerAPI) == Version {
 		return answer, false, nil
 	}

@@ -60,7 +60,7 @@ const (
 const (
 	// requestsMax bounds the concurrent requests; further ones get status 429.
 	requestsMax = 8
-	// answerTime bounds one answer, and dumpTime an archive: a client that does not read is cut.
+	// answerTime bounds one answer, and dumpTime an archive or everything about all Services: a client that does not read is cut.
 	answerTime = 20 * time.Second
 	dumpTime   = 2 * time.Minute
 )
@@ -110,6 +110,8 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathServices, h.ready(h.services))
 	h.handle(PathService, h.ready(h.service))
 	h.handle(PathEndpoints, h.ready(h.endpoints))
+	h.handle(PathAllDetails, h.ready(ofAll(h, h.detail)))
+	h.handle(PathAllEndpoints, h.ready(ofAll(h, h.endpointsOf)))
 	h.handle(PathConnections, h.connections)
 	h.handle(PathTop, h.ready(h.top))
 	h.handle(PathHistory, h.ready(h.history))
@@ -204,7 +206,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit := answerTime
-	if pattern == "GET "+PathDump {
+	switch pattern {
+	case "GET " + PathDump, "GET " + PathAllDetails, "GET " + PathAllEndpoints:
 		limit = dumpTime
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
@@ -219,14 +222,13 @@ func (h *handler) status(http.ResponseWriter, *http.Request) (any, error) {
 	return &s, nil
 }
 
-// services writes the list Service by Service, so that a long one is never in memory as a whole.
 func (h *handler) services(w http.ResponseWriter, r *http.Request) (any, error) {
 	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
 	wanted := func(key service.Key) bool {
 		return (namespace == "" || key.Namespace == namespace) && (name == "" || key.Name == name)
 	}
 	list := listWriter{to: w}
-	list.begin(ServiceList{APIVersion: Version, Now: time.Now().UTC()})
+	list.begin()
 	h.source.Services(r.Context(), wanted, func(s *Service) bool { return list.item(s) })
 	list.end()
 	return nil, nil
@@ -234,14 +236,23 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request) (any, error) 
 
 func (h *handler) service(_ http.ResponseWriter, r *http.Request) (any, error) {
 	key := keyOf(r)
-	if found := h.source.Service(r.Context(), key); found != nil {
-		found.APIVersion, found.Now = Version, time.Now().UTC()
-		if r.URL.Query().Has(parameterBrief) {
-			found.brief()
-		}
-		return found, nil
+	found := h.detail(r.Context(), key)
+	if found == nil {
+		return nil, unknown(key)
 	}
-	return nil, unknown(key)
+	if r.URL.Query().Has(parameterBrief) {
+		found.brief()
+	}
+	return found, nil
+}
+
+// detail returns everything about a Service, or nil.
+func (h *handler) detail(ctx context.Context, key service.Key) *ServiceDetail {
+	found := h.source.Service(ctx, key)
+	if found != nil {
+		found.APIVersion, found.Now = Version, time.Now().UTC()
+	}
+	return found
 }
 
 // brief leaves out the objects, which are most of a large Service.
@@ -254,11 +265,19 @@ func (d *ServiceDetail) brief() {
 
 func (h *handler) endpoints(_ http.ResponseWriter, r *http.Request) (any, error) {
 	key := keyOf(r)
-	if found := h.source.Endpoints(r.Context(), key); found != nil {
-		found.APIVersion, found.Now = Version, time.Now().UTC()
+	if found := h.endpointsOf(r.Context(), key); found != nil {
 		return found, nil
 	}
 	return nil, unknown(key)
+}
+
+// endpointsOf returns the endpoints of a Service, or nil.
+func (h *handler) endpointsOf(ctx context.Context, key service.Key) *EndpointList {
+	found := h.source.Endpoints(ctx, key)
+	if found != nil {
+		found.APIVersion, found.Now = Version, time.Now().UTC()
+	}
+	return found
 }
 
 func (h *handler) explain(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -302,6 +321,8 @@ func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, failure{http.StatusTooManyRequests, "another archive is being made; try again"}
 	}
 	w.Header().Set("Content-Type", "application/gzip")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush() // the client knows that an answer comes; a recorder of tests has no buffer
 	if err := h.source.Dump(r.Context(), w); err != nil {
 		// The status is sent already: a cut connection is how the client learns of it.
 		panic(http.ErrAbortHandler)

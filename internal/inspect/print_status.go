@@ -23,7 +23,10 @@ func (s *Status) Print(to io.Writer) error {
 		t.row("Offload:", s.Offload.text())
 	}
 	if len(s.SelfTest) > 0 {
-		t.row("Self-test:", s.selfTest())
+		t.row("Self-test:", "loopback of this node: "+s.selfTest())
+	}
+	if len(s.OtherChains) > 0 {
+		t.row("Other chains:", s.otherChains())
 	}
 	if s.Conntrack != nil {
 		t.row("Conntrack:", s.Conntrack.text(s.Now))
@@ -74,6 +77,19 @@ func (s *Status) selfTest() string {
 		all = append(all, fmt.Sprintf("%s %s %s ago", t.Family, what, age(s.Now, t.At)))
 	}
 	return strings.Join(all, ", ")
+}
+
+// otherChains names the first chains of other programs.
+func (s *Status) otherChains() string {
+	const most = 5
+	var all []string
+	for _, c := range s.OtherChains[:min(most, len(s.OtherChains))] {
+		all = append(all, c.Text)
+	}
+	if more := len(s.OtherChains) - most; more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (c *Conntrack) text(now time.Time) string {

@@ -22,23 +22,25 @@ const (
 	TokenAudience = "sluice.dev"
 )
 
-// The paths. All take GET only. Services, Names and Events take the parameter namespace; Services also
-// takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and Connections those of ConnectionQuery, limit and
-// continue.
+// The paths. All take GET only. Services, AllDetails, AllEndpoints, Names and Events take the parameter namespace;
+// Services also takes name. Service takes brief, which leaves out the objects. Explain takes those of explain.Flow, and
+// Connections those of ConnectionQuery, limit and continue.
 const (
-	PathStatus      = "/" + Version + "/status"                                // Status
-	PathServices    = "/" + Version + "/services"                              // ServiceList
-	PathService     = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
-	PathEndpoints   = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
-	PathConnections = "/" + Version + "/connections"                           // ConnectionList
-	PathTop         = "/" + Version + "/top/{kind}"                            // TopList
-	PathFlows       = "/" + Version + "/flows"                                 // lines of FlowEvent
-	PathHistory     = "/" + Version + "/history"                               // History
-	PathNames       = "/" + Version + "/names"                                 // Names
-	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
-	PathGone        = "/" + Version + "/gone/{endpoint}"                       // Gone
-	PathEvents      = "/" + Version + "/events"                                // EventList
-	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz
+	PathStatus       = "/" + Version + "/status"                                // Status
+	PathServices     = "/" + Version + "/services"                              // ServiceList
+	PathService      = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
+	PathAllDetails   = "/" + Version + "/details"                               // a list of ServiceDetail
+	PathAllEndpoints = "/" + Version + "/endpoints"                             // a list of EndpointList
+	PathEndpoints    = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
+	PathConnections  = "/" + Version + "/connections"                           // ConnectionList
+	PathTop          = "/" + Version + "/top/{kind}"                            // TopList
+	PathFlows        = "/" + Version + "/flows"                                 // lines of FlowEvent
+	PathHistory      = "/" + Version + "/history"                               // History
+	PathNames        = "/" + Version + "/names"                                 // Names
+	PathExplain      = "/" + Version + "/explain"                               // explain.Answer
+	PathGone         = "/" + Version + "/gone/{endpoint}"                       // Gone
+	PathEvents       = "/" + Version + "/events"                                // EventList
+	PathDump         = "/" + Version + "/dump"                                  // a .tar.gz
 )
 
 // Failure is the body of every answer that is not 200.
@@ -70,6 +72,8 @@ type Status struct {
 	SelfTest []SelfTest `json:"selfTest,omitempty"`
 	// Conntrack is nil in userspace mode, and before the connection table was read.
 	Conntrack *Conntrack `json:"conntrack,omitempty"`
+	// OtherChains are base chains of other programs that Service traffic passes. They are no problem by themselves.
+	OtherChains []OtherChain `json:"otherChains,omitempty"`
 	// Services is the number of Services with an actor.
 	Services int      `json:"services"`
 	Actors   Actors   `json:"actors"`
@@ -78,6 +82,16 @@ type Status struct {
 	// Healthy is what /healthz answers by: no change has waited too long in any family.
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
+}
+
+// OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.
+type OtherChain struct {
+	Table    string `json:"table"`
+	Name     string `json:"name,omitempty"`
+	Hook     string `json:"hook,omitempty"`
+	Priority int32  `json:"priority"`
+	// Text describes it in one phrase.
+	Text string `json:"text"`
 }
 
 // Offload says whether established TCP connections to Services bypass netfilter.

@@ -116,7 +116,9 @@ const (
 	AddressTaken     Kind = "address-taken" // another program has an address of this one
 	AuditFailing     Kind = "audit-failing" // the kernel's rules cannot be read back
 	Drift            Kind = "drift"         // another program has changed our rules
-	Dataplane        Kind = "dataplane"     // packets do not arrive although the rules are right
+	// NodeSettings: the node does not forward, or chains of other programs drop what it forwards.
+	NodeSettings Kind = "node-settings"
+	Dataplane    Kind = "dataplane" // packets do not arrive although the rules are right
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
 	Quarantined          Kind = "quarantined"
@@ -179,6 +181,9 @@ var guide = []struct {
 	{Drift, true, "another process changed this proxy's rules",
 		"Find the process and configure it to leave Sluice's tables alone: a firewall manager, " +
 			"nft flush ruleset, or kube-proxy. Sluice restored the rules."},
+	{NodeSettings, false, "kernel settings or another program's chains keep packets from endpoints",
+		"Correct the setting as the finding says, also in what sets it at boot. Sluice looks every 10 s. It restores only the " +
+			"settings that its mode needs (route_localnet, those of IPVS), and only in the running kernel."},
 	{Dataplane, false, "packets do not arrive where the rules send them",
 		"Services may be unreachable from this node. Find the rule that drops or redirects the packets with sluice " +
 			"trace and the addresses in the finding: it is usually in a table of another process. If the node cannot " +

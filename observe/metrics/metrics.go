@@ -87,6 +87,8 @@ type Config struct {
 	Flows func() *traffic.Flows
 	// Suspects returns how many endpoints are avoided because they do not answer, and how often that began.
 	Suspects func() (now int, ever uint64)
+	// ForeignChains counts the base chains of other programs by hook.
+	ForeignChains func() map[string]int
 	// SelfTest returns the results of the last self-tests. Nil if there are none in this mode.
 	SelfTest func() service.PerFamily[SelfTest]
 	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
@@ -205,6 +207,9 @@ func New(config Config) (*Metrics, error) {
 	}
 	if config.Suspects != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{suspectsDesc, ejectionsDesc}, m.collectSuspects})
+	}
+	if config.ForeignChains != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{foreignChainsDesc}, m.collectForeignChains})
 	}
 	if config.SelfTest != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{selfTestPassedDesc, selfTestTookDesc}, m.collectSelfTest})

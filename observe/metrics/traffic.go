@@ -23,12 +23,14 @@ type counted struct {
 }
 
 // owners knows which Service owns each frontend applied. A contested frontend belongs to the
-// Service that was programmed first, until it lets go. A nil owners, where the kernel does not
-// count, remembers nothing.
+// Service that was programmed first, until it lets go, and then to the next one: two actors
+// report in any order that a frontend moved. A nil owners, where the kernel does not count,
+// remembers nothing.
 type owners struct {
 	mu sync.Mutex
-	// of has node ports without addresses, in a map for each family.
-	of service.PerFamily[map[service.Frontend]service.Key]
+	// of has the Services that want each frontend, the owner first. Node ports are without
+	// addresses. There is a map for each family.
+	of service.PerFamily[map[service.Frontend][]service.Key]
 	// by has the frontends of each Service.
 	by service.PerFamily[map[service.Key][]service.Frontend]
 }
@@ -36,7 +38,7 @@ type owners struct {
 func newOwners() *owners {
 	o := &owners{}
 	for _, family := range service.Families {
-		o.of[family] = map[service.Frontend]service.Key{}
+		o.of[family] = map[service.Frontend][]service.Key{}
 		o.by[family] = map[service.Key][]service.Frontend{}
 	}
 	return o
@@ -49,19 +51,27 @@ func (o *owners) put(family service.Family, key service.Key, ports []service.Por
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, f := range o.by[family][key] {
-		delete(o.of[family], f)
+	wanted, former := frontendsOf(ports), o.by[family][key]
+	stays := make(map[service.Frontend]bool, len(wanted))
+	for _, f := range wanted {
+		stays[f] = true
 	}
-	delete(o.by[family], key)
-	var all []service.Frontend
-	for _, f := range frontendsOf(ports) {
-		if _, taken := o.of[family][f]; !taken {
-			o.of[family][f] = key
-			all = append(all, f)
+	for _, f := range former {
+		if stays[f] {
+			continue
+		}
+		rest := slices.DeleteFunc(o.of[family][f], func(k service.Key) bool { return k == key })
+		if o.of[family][f] = rest; len(rest) == 0 {
+			delete(o.of[family], f)
 		}
 	}
-	if all != nil {
-		o.by[family][key] = all
+	for _, f := range wanted {
+		if !slices.Contains(o.of[family][f], key) {
+			o.of[family][f] = append(o.of[family][f], key)
+		}
+	}
+	if o.by[family][key] = wanted; wanted == nil {
+		delete(o.by[family], key)
 	}
 }
 
@@ -105,13 +115,14 @@ func (o *owners) sum(readings service.PerFamily[*traffic.Reading]) (sums service
 		}
 		sums[family] = map[service.Key]*counted{}
 		of := func(f service.Frontend) *counted {
-			key, known := o.of[family][f]
-			if !known {
-				key, known = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
+			keys := o.of[family][f]
+			if keys == nil {
+				keys = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
 			}
-			if !known {
+			if keys == nil {
 				return nil
 			}
+			key := keys[0]
 			sum := sums[family][key]
 			if sum == nil {
 				sum = &counted{bytes: r.Bytes}

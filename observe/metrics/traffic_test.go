@@ -63,10 +63,13 @@ func TestTrafficIsTheOwners(t *testing.T) {
 	}
 	expect("both", 15, 16, 32)
 	o.put(service.IPv4, one, served("10.0.0.1", "", 30080))
+	expect("the first has let go, after the second was programmed", 13, 18, 32)
+	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
+	expect("the first wants it again", 13, 18, 32)
 	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
-	expect("the first has let go", 13, 18, 32)
+	expect("the second is programmed again", 13, 18, 32)
 	o.end(two)
-	expect("the second has gone", 13, 0, 0)
+	expect("the second has gone", 15, 0, 0)
 	o.end(one)
 	for _, family := range service.Families {
 		if len(o.of[family])+len(o.by[family]) != 0 {

@@ -102,7 +102,7 @@ func (k *kernelTest) accounts() map[string]uint64 {
 func (k *kernelTest) connect() {
 	k.Helper()
 	k.run("ip", "link", "set", "lo", "up")
-	if err := os.WriteFile("/proc/sys/"+routeLocalnet, []byte("1"), 0o600); err != nil {
+	if err := os.WriteFile("/proc/sys/"+RouteLocalnet, []byte("1"), 0o600); err != nil {
 		k.Fatal(err)
 	}
 	to := "127.0.0.1:30080"

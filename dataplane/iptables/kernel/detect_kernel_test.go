@@ -102,7 +102,7 @@ func TestKernelSysctls(t *testing.T) {
 				t.Errorf("call %d: changed = %v, %v; want %v", i, changed, err, want)
 			}
 		}
-		if value, err := s.Read(routeLocalnet); err != nil || value != "1" {
+		if value, err := s.Read(RouteLocalnet); err != nil || value != "1" {
 			t.Errorf("route_localnet is %q, %v", value, err)
 		}
 		if liberal, err := TCPBeLiberal(s); err != nil || liberal {

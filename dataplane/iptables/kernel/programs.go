@@ -226,9 +226,14 @@ func parseKernel(release string) version {
 
 // Kernel parameters, below /proc/sys, which shows each thread its own network namespace.
 const (
-	routeLocalnet = "net/ipv4/conf/all/route_localnet"
+	// RouteLocalnet lets packets for 127.0.0.0/8 leave through other interfaces; see EnsureRouteLocalnet.
+	RouteLocalnet = "net/ipv4/conf/all/route_localnet"
 	tcpBeLiberal  = "net/netfilter/nf_conntrack_tcp_be_liberal"
 )
+
+// AdviceRouteLocalnet says what to do if it cannot be set.
+const AdviceRouteLocalnet = "set it yourself, run privileged, or do without node ports on localhost " +
+	"(iptables.localhostNodePorts: false, or nodePortAddresses without loopback addresses)"
 
 // Sysctls are the kernel parameters of the process's network namespace, named by their paths below
 // /proc/sys. The implementation decides whether to record the previous values.
@@ -244,14 +249,12 @@ type Sysctls interface {
 // on localhost need (IPv4 only), and reports whether it changed the setting. Before a change it calls
 // protect, which keeps neighbors from 127.0.0.0/8 (see Firewall). It never resets the setting.
 func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err error) {
-	if value, err := s.Read(routeLocalnet); err != nil || value != "1" {
+	if value, err := s.Read(RouteLocalnet); err != nil || value != "1" {
 		if err := protect(); err != nil {
 			return false, err
 		}
 	}
-	return s.Ensure(routeLocalnet, "1",
-		"set it yourself, run privileged, or do without node ports on localhost "+
-			"(iptables.localhostNodePorts: false, or nodePortAddresses without loopback addresses)")
+	return s.Ensure(RouteLocalnet, "1", AdviceRouteLocalnet)
 }
 
 // TCPBeLiberal reports whether conntrack lets TCP packets pass that it finds invalid; then no rule

@@ -126,20 +126,20 @@ func (f fakeSysctls) Ensure(path, value, advice string) (bool, error) {
 }
 
 func TestEnsureRouteLocalnet(t *testing.T) {
-	s, protected := fakeSysctls{values: map[string]string{routeLocalnet: "0"}}, 0
+	s, protected := fakeSysctls{values: map[string]string{RouteLocalnet: "0"}}, 0
 	unprotected := errors.New("cannot protect")
-	if changed, err := EnsureRouteLocalnet(s, func() error { return unprotected }); changed || !errors.Is(err, unprotected) || s.values[routeLocalnet] != "0" {
-		t.Errorf("without protection: changed = %v, %v, value %s", changed, err, s.values[routeLocalnet])
+	if changed, err := EnsureRouteLocalnet(s, func() error { return unprotected }); changed || !errors.Is(err, unprotected) || s.values[RouteLocalnet] != "0" {
+		t.Errorf("without protection: changed = %v, %v, value %s", changed, err, s.values[RouteLocalnet])
 	}
 	protect := func() error {
-		if protected++; s.values[routeLocalnet] != "0" {
+		if protected++; s.values[RouteLocalnet] != "0" {
 			t.Error("protected too late")
 		}
 		return nil
 	}
 	for i, want := range []bool{true, false} {
-		if changed, err := EnsureRouteLocalnet(s, protect); err != nil || changed != want || s.values[routeLocalnet] != "1" || protected != 1 {
-			t.Errorf("call %d: changed = %v, %v, value %s, protected %d times; want %v", i, changed, err, s.values[routeLocalnet], protected, want)
+		if changed, err := EnsureRouteLocalnet(s, protect); err != nil || changed != want || s.values[RouteLocalnet] != "1" || protected != 1 {
+			t.Errorf("call %d: changed = %v, %v, value %s, protected %d times; want %v", i, changed, err, s.values[RouteLocalnet], protected, want)
 		}
 	}
 	s.broken = fs.ErrPermission

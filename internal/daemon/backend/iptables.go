@@ -139,14 +139,12 @@ func iptablesDomain(
 		return proxy.Domain{}, err
 	}
 	return proxy.Domain{
-		Name:   fmt.Sprintf("iptables-%s/%s", variant, family),
-		Family: family,
-		Renderer: iptrender.NewRenderer(family, iptrender.Options{
-			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal, Accounting: accounting,
-		}),
-		Layout: iptrender.NewLayout(family),
-		Writer: iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}),
-		Pace:   aggregator.Pace{MaxWriteShare: writeShare},
+		Name:     fmt.Sprintf("iptables-%s/%s", variant, family),
+		Family:   family,
+		Renderer: o.Renderer(family, Found{randomFully, liberal, accounting}),
+		Layout:   iptrender.NewLayout(family),
+		Writer:   iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}),
+		Pace:     aggregator.Pace{MaxWriteShare: writeShare},
 	}, nil
 }
 

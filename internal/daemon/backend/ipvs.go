@@ -100,9 +100,7 @@ func ipvsDomain(
 	if err != nil {
 		return proxy.Domain{}, fmt.Errorf("IPVS mode in %s: %w", family, err)
 	}
-	renderer := ipvsrender.NewRenderer(family, ipvsrender.Options{
-		Scheduler: o.Scheduler, MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully,
-	})
+	renderer := o.Renderer(family, Found{RandomFully: randomFully})
 	drainer := ipvskernel.NewDrainer(renderer, nil)
 	return proxy.Domain{
 		Name: name, Family: family, Renderer: drainer, Writer: &ipvsWriter{writer, drainer},

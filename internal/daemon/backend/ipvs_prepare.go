@@ -43,15 +43,16 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	return nil
 }
 
-// parameter is one that IPVS mode needs.
-type parameter struct{ path, value, advice string }
+// Parameter is a kernel parameter that a mode needs, by its path below /proc/sys. Advice says what to do if it cannot be
+// set.
+type Parameter struct{ Path, Value, Advice string }
 
 const adviceIPVS = "set it yourself, or run privileged"
 
-// parameters are those of IPVS mode. Each network namespace has them once the kernel has
+// Parameters are those of IPVS mode. Each network namespace has them once the kernel has
 // loaded IPVS.
-func (o *IPVSOptions) parameters() []parameter {
-	all := []parameter{
+func (o *IPVSOptions) Parameters() []Parameter {
+	all := []Parameter{
 		// Without it, masquerading and the rules about marks miss what IPVS forwards.
 		{"net/ipv4/vs/conntrack", "1", adviceIPVS},
 		// Connections end with their real server, instead of hanging.
@@ -66,29 +67,34 @@ func (o *IPVSOptions) parameters() []parameter {
 	return all
 }
 
+// StrictARP are the parameters of userspace mode.
+func StrictARP() []Parameter {
+	return strictARP("set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)")
+}
+
 // strictARP are the parameters that keep the host from answering ARP requests for addresses that the interface
 // does not have, and from sending some with such a source.
-func strictARP(advice string) []parameter {
-	return []parameter{{"net/ipv4/conf/all/arp_ignore", "1", advice}, {"net/ipv4/conf/all/arp_announce", "2", advice}}
+func strictARP(advice string) []Parameter {
+	return []Parameter{{"net/ipv4/conf/all/arp_ignore", "1", advice}, {"net/ipv4/conf/all/arp_announce", "2", advice}}
 }
 
 // ARP returns the sysctls that strictARP names, to restore for a configuration that does not set them.
 func ARP() (paths []string) {
 	for _, p := range strictARP("") {
-		paths = append(paths, p.path)
+		paths = append(paths, p.Path)
 	}
 	return paths
 }
 
 // ensure sets the parameters that differ, and calls changed for each.
-func ensure(files sysctl.Files, parameters []parameter, changed func(sysctl.Change)) error {
+func ensure(files sysctl.Files, parameters []Parameter, changed func(sysctl.Change)) error {
 	for _, p := range parameters {
-		set, err := files.Ensure(p.path, p.value, p.advice)
+		set, err := files.Ensure(p.Path, p.Value, p.Advice)
 		if err != nil {
 			return err
 		}
 		if set && !files.Planning() {
-			changed(sysctl.Change{Name: strings.ReplaceAll(p.path, "/", "."), To: p.value})
+			changed(sysctl.Change{Name: strings.ReplaceAll(p.Path, "/", "."), To: p.Value})
 		}
 	}
 	return nil
@@ -100,13 +106,13 @@ func setIPVS(o IPVSOptions) error {
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("find out the kernel's release: %w", err)
 	}
-	all := o.parameters()
+	all := o.Parameters()
 	release := unix.ByteSliceToString(name.Release[:])
 	switch choice := reuseChoice(release); choice {
 	case reuseOff:
 		o.Log.Info("connections that reuse a port keep their endpoint: this kernel delays them by a second otherwise "+
 			"(net.ipv4.vs.conn_reuse_mode=0, Linux 4.1 to 5.8)", zap.String("kernel", release))
-		all = append(all, parameter{"net/ipv4/vs/conn_reuse_mode", "0", adviceIPVS})
+		all = append(all, Parameter{"net/ipv4/vs/conn_reuse_mode", "0", adviceIPVS})
 	case reuseUnknown:
 		o.Log.Error("connections that reuse a source port may be delayed by one second", zap.String("kernel", release))
 	case reuseAsIs:

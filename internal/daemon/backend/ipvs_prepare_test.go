@@ -29,8 +29,8 @@ func kernelFiles(t *testing.T) sysctl.Files {
 	t.Helper()
 	files := sysctl.Files{Root: t.TempDir(), Record: sysctl.NewRecord(t.TempDir(), func(err error) { t.Errorf("warned: %v", err) })}
 	o := IPVSOptions{StrictARP: true}
-	for _, p := range append(o.parameters(), parameter{path: "net/ipv4/vs/conn_reuse_mode"}) {
-		at := filepath.Join(files.Root, "proc/sys", p.path)
+	for _, p := range append(o.Parameters(), Parameter{Path: "net/ipv4/vs/conn_reuse_mode"}) {
+		at := filepath.Join(files.Root, "proc/sys", p.Path)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -111,7 +110,7 @@ func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesO
 		Name:     name,
 		Family:   family,
 		Pace:     aggregator.Pace{Audit: auditPause},
-		Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: o.MasqueradeBit, CountEndpoints: o.CountEndpoints, Seed: o.HashSeed}),
+		Renderer: o.Renderer(family),
 		Writer: nftkernel.NewWriter(family, nftkernel.WriterConfig{
 			Starts: starts, Tally: o.Tallies[family],
 			Progress: func(landed, all int) {

@@ -220,8 +220,7 @@ func SetUserspace(o UserspaceOptions) error {
 	if o.AnswerARP {
 		return nil
 	}
-	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)"
-	return ensure(o.Sysctls.Optional(), strictARP(advice), func(c sysctl.Change) {
+	return ensure(o.Sysctls.Optional(), StrictARP(), func(c sysctl.Change) {
 		o.Log.Info("sysctl value changed", zap.String("name", c.Name), zap.String("to", c.To))
 	})
 }

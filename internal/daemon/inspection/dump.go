@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/state"
@@ -45,21 +47,14 @@ func (i *Inspection) Dump(ctx context.Context, to io.Writer) error {
 	a := &archive{ctx: ctx, tar: tar.NewWriter(packed), made: time.Now(),
 		folder: "sluice-dump-" + i.Node + "/"}
 	i.fill(a)
-	a.index()
-	if err := a.tar.Close(); a.err == nil {
-		a.err = err
-	}
-	if err := packed.Close(); a.err == nil {
-		a.err = err
-	}
-	return a.err
+	return a.end(packed)
 }
 
 func (i *Inspection) fill(a *archive) {
 	status := i.Status()
 	a.json("status.json", "sluice status -o json", &status)
 	a.add("status.txt", "sluice status", status.Print)
-	a.add("versions.txt", "versions of the program, the kernel and the tools", func(to io.Writer) error { return i.versions(a.ctx, to) })
+	a.versions(i.Options.Version)
 	a.json("health.json", "the findings of health", i.Monitor.Report())
 	a.json("configuration.json", "the configuration applied, without secrets", i.configuration())
 	a.add("metrics.txt", "all metrics", func(to io.Writer) error {
@@ -76,8 +71,7 @@ func (i *Inspection) fill(a *archive) {
 	for _, t := range i.tools() {
 		a.add("kernel/"+t.file, strings.Join(t.command, " "), func(to io.Writer) error { return t.run(a.ctx, to) })
 	}
-	for _, path := range []string{"sys/net/ipv4/ip_forward", "sys/net/ipv6/conf/all/forwarding", "sys/net/ipv4/conf/all/route_localnet",
-		"sys/net/netfilter/nf_conntrack_max", "sys/net/netfilter/nf_conntrack_count", "net/ip_tables_names", "modules"} {
+	for _, path := range kernelFiles {
 		a.file("kernel/proc/"+path, "/proc/"+path)
 	}
 	a.file("sysctls.json", filepath.Join(i.Options.Sluice.State.Dir, "sysctls.json"))
@@ -145,17 +139,20 @@ func withoutPassword(text string) string {
 	return strings.Join(words, " ")
 }
 
-func (i *Inspection) versions(ctx context.Context, to io.Writer) error {
-	var name unix.Utsname
-	_ = unix.Uname(&name) // it cannot fail
-	_, _ = fmt.Fprintf(to, "sluice %s (%s, %s/%s)\nkernel %s %s\n", i.Options.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH,
-		unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:]))
-	for _, command := range [][]string{{"nft", "--version"}, {"iptables", "--version"}, {"ipset", "--version"}, {"ipvsadm", "--version"}, {"conntrack", "--version"}} {
-		if err := (tool{command: command}).run(ctx, to); err != nil {
-			_, _ = fmt.Fprintf(to, "%s: %v\n", command[0], err)
+// versions adds the versions of the program, the kernel and the tools.
+func (a *archive) versions(program string) {
+	a.add("versions.txt", "versions of the program, the kernel and the tools", func(to io.Writer) error {
+		var name unix.Utsname
+		_ = unix.Uname(&name) // it cannot fail
+		_, _ = fmt.Fprintf(to, "sluice %s (%s, %s/%s)\nkernel %s %s\n", program, runtime.Version(), runtime.GOOS, runtime.GOARCH,
+			unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:]))
+		for _, command := range [][]string{{"nft", "--version"}, {"iptables", "--version"}, {"ipset", "--version"}, {"ipvsadm", "--version"}, {"conntrack", "--version"}} {
+			if err := (tool{command: command}).run(a.ctx, to); err != nil {
+				_, _ = fmt.Fprintf(to, "%s: %v\n", command[0], err)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // tool is a program that shows what the kernel has.
@@ -164,27 +161,48 @@ type tool struct {
 	command []string
 }
 
-// tools returns those of the mode; a tool that this node lacks gives a file that says so.
+// The tools of the modes. One that this node lacks gives a file that says so.
+var (
+	nftablesTools = []tool{
+		{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
+		{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
+	}
+	offloadTools = []tool{{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}}}
+	ipvsTools    = []tool{{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, {"ipset.txt", []string{"ipset", "list"}}}
+	// Userspace mode makes addresses of Services local by routes, and guards them with a table.
+	userspaceTools = []tool{
+		{"routes-ip.txt", []string{"ip", "-4", "route", "show", "table", "local"}},
+		{"routes-ip6.txt", []string{"ip", "-6", "route", "show", "table", "local"}},
+		{"sockets.txt", []string{"ss", "-tulnp"}},
+		{"nft-guard-ip.txt", []string{"nft", "list", "table", "ip", "sluice-guard"}},
+		{"nft-guard-ip6.txt", []string{"nft", "list", "table", "ip6", "sluice-guard"}},
+	}
+)
+
+// iptablesTools returns those of a variant of iptables.
+func iptablesTools(variant iptkernel.Variant) []tool {
+	of := string(cmp.Or(variant, iptkernel.NFT))
+	return []tool{
+		{"iptables-" + of + "-save.txt", []string{"iptables-" + of + "-save", "-c"}},
+		{"ip6tables-" + of + "-save.txt", []string{"ip6tables-" + of + "-save", "-c"}},
+	}
+}
+
+// tools returns those of the mode.
 func (i *Inspection) tools() (all []tool) {
-	if i.Backend.Mode == config.ModeNFTables {
-		all = []tool{
-			{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
-			{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
-		}
-		if i.Offload != nil {
-			all = append(all, tool{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}})
+	switch i.Backend.Mode {
+	case config.ModeNFTables:
+		if all = nftablesTools; i.Offload != nil {
+			all = slices.Concat(all, offloadTools)
 		}
 		return all
+	case config.ModeUserspace:
+		return userspaceTools
+	case config.ModeIPVS:
+		return slices.Concat(iptablesTools(i.Backend.Variant), ipvsTools)
+	default:
+		return iptablesTools(i.Backend.Variant)
 	}
-	variant := cmp.Or(string(i.Backend.Variant), "nft")
-	all = []tool{
-		{"iptables-save.txt", []string{"iptables-" + variant + "-save", "-c"}},
-		{"ip6tables-save.txt", []string{"ip6tables-" + variant + "-save", "-c"}},
-	}
-	if i.Backend.Mode == config.ModeIPVS {
-		all = append(all, tool{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, tool{"ipset.txt", []string{"ipset", "list"}})
-	}
-	return all
 }
 
 // run writes the output of a tool.
@@ -195,6 +213,10 @@ func (t tool) run(ctx context.Context, to io.Writer) error {
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = to, to, time.Second
 	return cmd.Run()
 }
+
+// kernelFiles are files below /proc about the kernel's state.
+var kernelFiles = []string{"sys/net/ipv4/ip_forward", "sys/net/ipv6/conf/all/forwarding", "sys/net/ipv4/conf/all/route_localnet",
+	"sys/net/netfilter/nf_conntrack_max", "sys/net/netfilter/nf_conntrack_count", "net/ip_tables_names", "modules"}
 
 // answerTo is an http.ResponseWriter on a writer.
 type answerTo struct {
@@ -261,6 +283,12 @@ func (a *archive) index() {
 	if a.err == nil {
 		a.put("INDEX.txt", []byte(strings.Join(a.about, "\n")+"\n"))
 	}
+}
+
+// end completes the archive.
+func (a *archive) end(packed io.Closer) error {
+	a.index()
+	return errors.Join(a.err, a.tar.Close(), packed.Close())
 }
 
 // bounded keeps what is written up to a bound, and drops the rest; left is negative then.

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -51,7 +52,22 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 	}
 	answer.Pending = i.pending(ctx, answer, q.To.Addr())
 	answer.Connections = connectionsOf(ctx, q)
+	answer.NotEvaluated = i.notEvaluated(ctx, service.FamilyOf(q.To.Addr()))
 	return answer, nil
+}
+
+// notEvaluated describes the chains of other programs that packets of a family pass, as of now.
+func (i *Inspection) notEvaluated(ctx context.Context, family service.Family) (all []string) {
+	chains, err := needs.Chains(ctx, i.Backend.Variant != iptkernel.Legacy)
+	if err != nil {
+		return []string{"unknown: " + err.Error()}
+	}
+	for n := range chains {
+		if chains[n].Sees(family) {
+			all = append(all, chains[n].Text())
+		}
+	}
+	return all
 }
 
 // domainOf returns the renderer that writes a family's rules, and an empty layout or nil.

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -64,6 +65,8 @@ type Inspection struct {
 	Offload *backend.Offload
 	// SelfTest tests the rules; nil if the configuration does not ask for it, and in modes without it.
 	SelfTest *selftest.Test
+	// Chains returns the base chains of other programs, as of a few seconds ago.
+	Chains func() []needs.Chain
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
 	// Flows has records of connections.
@@ -140,6 +143,9 @@ func (i *Inspection) Status() inspect.Status {
 	if i.Offload != nil {
 		now := i.Offload.State()
 		made.Offload = &inspect.Offload{Devices: now.Devices, Problem: now.Problem}
+	}
+	for _, c := range i.Chains() {
+		made.OtherChains = append(made.OtherChains, inspect.OtherChain{Table: c.Table, Name: c.Name, Hook: c.Hook, Priority: c.Priority, Text: c.Text()})
 	}
 	if i.Traffic != nil {
 		if p := i.Traffic.Pressure(); !p.At.IsZero() {

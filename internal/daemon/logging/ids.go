@@ -67,6 +67,8 @@ var ids = map[string]string{
 	"kernel rejected node-wide rules; retrying":                                                         "node-rules-rejected",
 	"no Node object matches this node; its zone and addresses are unknown":                              "node-unknown",
 	"ignored invalid field in API object":                                                               "object-invalid",
+	"kernel setting changed by another process; restored it":                                            "setting-restored",
+	"cannot read what other processes set on this node; retrying":                                       "surroundings-unreadable",
 	"rules changed by another process; restoring them":                                                  "rules-changed",
 	"rules changed repeatedly by another process; delaying repair":                                      "rules-fought",
 	"failed to start part of the sandbox network":                                                       "sandbox-incomplete",

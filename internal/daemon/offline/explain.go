@@ -5,15 +5,10 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
-	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
-	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,31 +46,16 @@ func (s *offlineState) explainState(mode config.Mode) (*explain.State, error) {
 			return nil, err
 		}
 	}
-	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
+	found, err := assumed()
 	if err != nil {
 		return nil, err
 	}
 	return &explain.State{
 		Mode: string(mode), Services: s.cache, Node: s.cache.Node(), Facts: s.facts, Addresses: addresses,
-		Domain:            explainDomain(mode, s.options, liberal),
+		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
+			renderer, layout, _ := s.options.Renderer(mode, family, found) // readState has checked the settings
+			return renderer, layout
+		},
 		ForwardsLocalhost: s.options.ForwardsLocalhost(),
 	}, nil
-}
-
-// explainDomain returns how a mode renders a family.
-func explainDomain(mode config.Mode, o *setup.Options, liberal bool) func(service.Family) (dataplane.Renderer, dataplane.Layout) {
-	bit := o.MasqueradeBit()
-	return func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
-		switch mode {
-		case config.ModeIPVS:
-			return ipvsrender.NewRenderer(family, ipvsrender.Options{
-				Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true,
-			}), nil
-		case config.ModeIPTables:
-			options := iptrender.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
-			return iptrender.NewRenderer(family, options), iptrender.NewLayout(family)
-		default:
-			return nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: bit}), nil
-		}
-	}
 }

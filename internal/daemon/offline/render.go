@@ -11,10 +11,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -133,8 +134,11 @@ func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Add
 // nftables returns one table for nft, after two lines that delete a table of that name. It
 // has to exist to be deleted.
 func (s *offlineState) nftables(family service.Family) (string, error) {
-	renderer := nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: s.options.MasqueradeBit()})
-	text, err := nftrender.Text(family, render.Objects(renderer, nil, render.Views(s.cache, s.facts), s.facts))
+	objects, err := s.objects(config.ModeNFTables, family)
+	if err != nil {
+		return "", err
+	}
+	text, err := nftrender.Text(family, objects)
 	if err != nil {
 		return "", err
 	}
@@ -142,15 +146,31 @@ func (s *offlineState) nftables(family service.Family) (string, error) {
 	return table + "\ndelete " + table + "\n" + text, nil
 }
 
-// iptables returns the tables of one family for iptables-restore. All programs since
-// iptables 1.6.2 and kernels since Linux 3.14 know --random-fully.
+// iptables returns the tables of one family for iptables-restore.
 func (s *offlineState) iptables(family service.Family) (string, error) {
-	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
+	objects, err := s.objects(config.ModeIPTables, family)
 	if err != nil {
 		return "", err
 	}
-	renderer := iptrender.NewRenderer(family, iptrender.Options{
-		MasqueradeBit: s.options.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
-	})
-	return iptkernel.Text(render.Objects(renderer, iptrender.NewLayout(family), render.Views(s.cache, s.facts), s.facts))
+	return iptkernel.Text(objects)
+}
+
+// objects renders the manifests.
+func (s *offlineState) objects(mode config.Mode, family service.Family) ([]dataplane.Object, error) {
+	found, err := assumed()
+	if err != nil {
+		return nil, err
+	}
+	renderer, layout, err := s.options.Renderer(mode, family, found)
+	if err != nil {
+		return nil, err
+	}
+	return render.Objects(renderer, layout, render.Views(s.cache, s.facts), s.facts), nil
+}
+
+// assumed is what rules depend on without a look at the programs: all of iptables since 1.6.2 and kernels since Linux
+// 3.14 know --random-fully.
+func assumed() (backend.Found, error) {
+	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
+	return backend.Found{RandomFully: true, Liberal: liberal}, err
 }

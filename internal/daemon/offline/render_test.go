@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,8 +9,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // TestLookingPageIsTrue: each line that docs/inspect-rules.md quotes is among the rules for the
@@ -54,5 +58,59 @@ func TestLookingPageIsTrue(t *testing.T) {
 	}
 	if quotes < 5 {
 		t.Errorf("only %d lines are quoted; the test proves little", quotes)
+	}
+}
+
+// TestTheProxysOwnOptionsCount: rules that are printed and explained are those that the proxy would load with the same
+// flags.
+func TestTheProxysOwnOptionsCount(t *testing.T) {
+	dir := t.TempDir()
+	const manifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {sluice.dev/balancing: sourceHash}}
+spec: {clusterIP: 172.30.0.9, clusterIPs: [172.30.0.9], ports: [{name: p, port: 80, protocol: TCP}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: p, port: 80, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
+`
+	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(words ...string) (rules, explained string) {
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		o := &setup.Options{Flags: config.BindServing(flags)}
+		if err := errors.Join(flags.Parse(append(words, "--hostname-override", "demo")), o.Load()); err != nil {
+			t.Fatal(err)
+		}
+		rules, err := Render(o, dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := readState(o, dir, config.ModeNFTables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := s.explainState(config.ModeNFTables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renderer, _ := state.Domain(service.IPv4)
+		text, err := nftrender.Text(service.IPv4, render.Objects(renderer, nil, render.Views(s.cache, s.facts), s.facts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules, text
+	}
+	plain, _ := with()
+	for flag, want := range map[string]string{"--sluice-balancing-seed=7": "seed 0x7", "--sluice-traffic-endpoints": "", "--iptables-masquerade-bit=5": ""} {
+		rules, explained := with(flag)
+		if rules == plain || !strings.Contains(rules, want) || !strings.Contains(rules, explained) {
+			t.Errorf("%s has no effect, or not the same one on both", flag)
+		}
 	}
 }

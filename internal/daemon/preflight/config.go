@@ -97,26 +97,24 @@ func (p *preflight) certificates() {
 // addresses checks who has the addresses on which the proxy listens.
 func (p *preflight) addresses() {
 	owner := peer.Peek()
-	for _, a := range []struct{ field, address string }{
-		{"healthzBindAddress", p.options.KubeProxy.HealthzBindAddress}, {"metricsBindAddress", p.options.KubeProxy.MetricsBindAddress},
-	} {
-		at, err := netip.ParseAddrPort(a.address)
+	for _, a := range p.options.Listens() {
+		at, err := netip.ParseAddrPort(a.Address)
 		if err != nil {
 			continue // switched off
 		}
 		who, taken := holder.Of("tcp", at)
 		switch {
 		case !taken:
-			p.add("address", OK, "", "%s %s is free", a.field, a.address)
+			p.add("address", OK, "", "%s %s is free", a.Field, a.Address)
 		case owner != nil && !owner.ForeignProcess:
 			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over",
-				a.field, a.address, who)
-		case p.options.KubeProxy.BindAddressHardFail:
-			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s",
-				a.field, a.address, who)
+				a.Field, a.Address, who)
+		case a.Hard:
+			p.add("address", Fail, "stop it, or choose another "+a.Field, "%s %s is held by %s",
+				a.Field, a.Address, who)
 		default:
-			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.field,
-				"%s %s is held by %s", a.field, a.address, who)
+			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.Field,
+				"%s %s is held by %s", a.Field, a.Address, who)
 		}
 	}
 }

@@ -70,6 +70,7 @@ func Run(ctx context.Context, o *setup.Options) (*Report, error) {
 	p.features(ctx)
 	end()
 	p.bridges()
+	p.surroundings(ctx)
 	p.others()
 	p.leftovers(ctx)
 	p.mounts()

@@ -101,7 +101,9 @@ func TestManyAddressesFillNoMemory(t *testing.T) {
 // TestAudiencesOfTheMetricsAddress: it accepts tokens of its own audience, and those for the API server.
 func TestAudiencesOfTheMetricsAddress(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Authorization", Audience: "sluice.dev", APIServer: true})
-	jwt := func(claims string) string { return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln" }
+	jwt := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
 	own, list, server, other := jwt(`{"aud":"sluice.dev"}`), jwt(`{"aud":["x","sluice.dev"]}`), jwt(`{"aud":"https://kubernetes"}`), jwt(`{"aud":["vault"]}`)
 	for token, audience := range map[string]string{own: "sluice.dev", list: "sluice.dev", server: "", other: "vault", "opaque": "", "opaque-own": "sluice.dev"} {
 		g.api.Grant(token, "prometheus", everything, audience)

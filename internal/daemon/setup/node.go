@@ -62,7 +62,10 @@ func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
 }
 
 // accounting is the sysctl of traffic.accounting.
-const accounting = "net/netfilter/nf_conntrack_acct"
+const (
+	accounting       = "net/netfilter/nf_conntrack_acct"
+	adviceAccounting = "set it yourself, run privileged, once is enough (--init-only), or do without (traffic.accounting: false)"
+)
 
 // PrepareAccounting makes the kernel count packets and bytes of connections if the configuration says so, and
 // otherwise restores the value from before a configuration that did. The proxy serves without.
@@ -71,8 +74,7 @@ func (o *Options) PrepareAccounting(mode config.Mode, files sysctl.Files, log *z
 		restored(log, files, accounting)
 		return
 	}
-	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (traffic.accounting: false)"
-	changed, err := files.Optional().Ensure(accounting, "1", advice)
+	changed, err := files.Optional().Ensure(accounting, "1", adviceAccounting)
 	switch {
 	case err != nil:
 		log.Warn("cannot count packets and bytes of connections", zap.Error(err))

@@ -29,7 +29,8 @@ export function prepare() {
     $("rows").style.height = `${list.rows.length * height}px`;
     // The headings are as wide as the rows, beside which there may be a scroll bar.
     $("columns").style.setProperty("--bar", `${$("list").offsetWidth - $("list").clientWidth}px`);
-    draw();
+    if (list.picked >= 0) pick(list.picked); // the panel of a Service makes rows higher, and must not push its row out of sight
+    else draw();
   }).observe($("list"));
   $("search").addEventListener("input", () => refresh(true));
   $("rows").addEventListener("click", (e) => {

@@ -68,7 +68,8 @@ function node(s) {
   const table = s.conntrack;
   return card("node", "Node", line(el("b", {}, s.node), s.zone ? `, zone ${s.zone}` : ""),
     line(`${s.mode} mode: ${s.modeReason}`), line(`Version ${s.version}, up ${age(s.started, s.now)}`),
-    table ? line(`Connection table: ${short(table.entries)}${table.limit ? ` of ${short(table.limit)}` : ""} entries`) : null);
+    table ? line(`Connection table: ${short(table.entries)}${table.limit ? ` of ${short(table.limit)}` : ""} entries`) : null,
+    s.otherChains?.length ? line(el("span", {class: "dim"}, `Other programs' chains: ${s.otherChains.map((c) => c.text).join("; ")}`)) : null);
 }
 
 const traffic = {at: 0, history: null, top: null, refused: null};

@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/needs"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// surroundingsEvery is the pause between two looks, and surroundingsShare the least ratio of a pause to a look.
+	surroundingsEvery, surroundingsShare = 10 * time.Second, 50
+	// surroundingsTime bounds a look.
+	surroundingsTime = 5 * time.Second
+)
+
+// surroundings watches what Services need of this node besides rules, and sets the kernel parameters again that this mode
+// needs. It runs beside the changes, and never waits for one.
+type surroundings struct {
+	options *setup.Options
+	backend *setup.Backend
+	seen    *view
+	sysctls sysctl.Files
+	log     *zap.Logger
+	// every is the pause between two looks.
+	every time.Duration
+	// repeated keeps failures that repeat from filling the log.
+	repeated observe.Incidents
+	// since is when each problem was first seen. Only run uses it.
+	since  map[string]time.Time
+	latest atomic.Pointer[look]
+}
+
+// look is what was found at one time.
+type look struct {
+	findings []health.Finding
+	chains   []needs.Chain
+}
+
+// run looks again and again until the context ends. It restores nothing before the first rules are applied: with them, it
+// is safe.
+func (s *surroundings) run(ctx context.Context, applied <-chan struct{}) {
+	for {
+		began, restore := time.Now(), false
+		select {
+		case <-applied:
+			restore = true
+		default:
+		}
+		s.look(ctx, restore)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(s.every, surroundingsShare*time.Since(began))):
+		}
+	}
+}
+
+func (s *surroundings) look(ctx context.Context, restore bool) {
+	ctx, cancel := context.WithTimeout(ctx, surroundingsTime)
+	defer cancel()
+	n, err := needs.Read(ctx, s.wants())
+	const what = "surroundings"
+	if err == nil {
+		s.repeated.Succeeded(what)
+	} else if tell, _ := s.repeated.Failed(what); tell && ctx.Err() == nil {
+		s.log.Warn("cannot read what other processes set on this node; retrying", zap.Error(err))
+	}
+	now := &look{chains: n.Chains}
+	for _, p := range n.Problems {
+		now.findings = append(now.findings, health.Finding{Kind: health.NodeSettings, About: p.About, Problem: p.Text + "; " + p.Do})
+	}
+	if restore {
+		now.findings = append(now.findings, s.restore()...)
+	}
+	since := map[string]time.Time{}
+	for i := range now.findings {
+		f := &now.findings[i]
+		if since[f.About] = s.since[f.About]; since[f.About].IsZero() {
+			since[f.About] = time.Now()
+		}
+		f.Since = since[f.About]
+	}
+	s.since = since
+	s.latest.Store(now)
+}
+
+// restore sets again what another process changed of what this mode needs.
+func (s *surroundings) restore() (all []health.Finding) {
+	restored, failed := s.options.KeepSysctls(s.backend.Mode, s.sysctls)
+	for _, c := range restored {
+		s.log.Warn("kernel setting changed by another process; restored it", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
+	}
+	for _, err := range failed {
+		all = append(all, health.Finding{Kind: health.NodeSettings, About: fmt.Sprintf("mode %s", s.backend.Mode), Problem: err.Error()})
+	}
+	return all
+}
+
+// wants says what to look for: in userspace mode, only what is information, because that mode forwards itself. Services
+// need a family if the Node has an address of it; without a Node, IPv4 counts.
+func (s *surroundings) wants() needs.Wants {
+	w := needs.Wants{Read: s.sysctls.Read, Pods: s.options.HasPods(s.backend.Mode), Legacy: s.backend.Variant != iptkernel.Legacy}
+	if s.backend.Mode == config.ModeUserspace {
+		return w
+	}
+	var addresses []netip.Addr
+	if node := s.seen.node(); node != nil {
+		addresses = node.Addresses
+	}
+	for _, family := range s.seen.families() {
+		w.Families[family] = len(addresses) == 0 && family == service.IPv4 ||
+			slices.ContainsFunc(addresses, func(a netip.Addr) bool { return service.FamilyOf(a) == family })
+	}
+	return w
+}
+
+// findings returns those of the latest look.
+func (s *surroundings) findings() []health.Finding {
+	if now := s.latest.Load(); now != nil {
+		return now.findings
+	}
+	return nil
+}
+
+// chains returns the chains of other programs of the latest look.
+func (s *surroundings) chains() []needs.Chain {
+	if now := s.latest.Load(); now != nil {
+		return now.chains
+	}
+	return nil
+}
+
+// byHook counts the chains of other programs by hook.
+func (s *surroundings) byHook() map[string]int {
+	counts := map[string]int{}
+	for _, c := range s.chains() {
+		if c.Hook != "" {
+			counts[c.Hook]++
+		}
+	}
+	return counts
+}

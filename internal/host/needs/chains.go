@@ -1,0 +1,200 @@
+package needs
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Chain is a base chain of another program at a hook that packets to Services pass, or a table of iptables-legacy, which
+// has no hook here.
+type Chain struct {
+	// Table has the family, as in "inet filter".
+	Table string
+	Name  string
+	Hook  string
+	// Priority orders the chains of a hook; lower ones come first.
+	Priority int32
+	// Drops says that the policy is to drop.
+	Drops bool
+	// Device is that of a chain of family netdev, and of hook ingress.
+	Device string
+
+	family uint8
+	// accepts says that a rule may accept new connections.
+	accepts bool
+}
+
+// Text describes the chain in one phrase.
+func (c *Chain) Text() string {
+	if c.Hook == "" {
+		return c.Table + " (all chains)"
+	}
+	text := fmt.Sprintf("%s %s (hook %s", c.Table, c.Name, c.Hook)
+	if c.Device != "" {
+		text += " of " + c.Device
+	}
+	text += fmt.Sprintf(", priority %d", c.Priority)
+	if c.Drops {
+		text += ", policy drop"
+	}
+	return text + ")"
+}
+
+// Sees reports whether packets of a family pass the chain.
+func (c *Chain) Sees(family service.Family) bool {
+	switch c.family {
+	case unix.NFPROTO_IPV4:
+		return family == service.IPv4
+	case unix.NFPROTO_IPV6:
+		return family == service.IPv6
+	default:
+		return true
+	}
+}
+
+// families names those of nf_tables whose chains see packets to Services.
+var families = map[uint8]string{
+	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+}
+
+// hookName returns nft's name of a hook.
+func hookName(family uint8, hook uint32) string {
+	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+	if family == unix.NFPROTO_NETDEV {
+		names = []string{"ingress", "egress"}
+	}
+	if int(hook) < len(names) {
+		return names[hook]
+	}
+	return fmt.Sprint(hook)
+}
+
+// isOwn reports whether a table is one of Sluice, or that of kube-proxy in nftables mode, which has the same name.
+func isOwn(table string) bool { return table == "kube-proxy" || strings.HasPrefix(table, "sluice-") }
+
+// readAttempts bounds how often chains are read that change meanwhile.
+const readAttempts = 3
+
+// Chains reads the base chains of other programs in the network namespace of the calling thread, by hook and priority.
+// Those without an effect are left out: without rules that are not the proxy's, and with policy accept. With legacy, the
+// tables of iptables-legacy count as another program's. It takes about a millisecond, and needs CAP_NET_ADMIN.
+func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
+	socket, err := wire.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close() //nolint:errcheck // nothing was written
+	var found []Chain
+	err = wire.ErrInterrupted
+	for attempt := 0; attempt < readAttempts && errors.Is(err, wire.ErrInterrupted); attempt++ {
+		found, err = readChains(ctx, socket)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list base chains: %w", err)
+	}
+	slices.SortStableFunc(found, func(a, b Chain) int {
+		return strings.Compare(fmt.Sprintf("%s %012d", a.Hook, int64(a.Priority)+1<<32), fmt.Sprintf("%s %012d", b.Hook, int64(b.Priority)+1<<32))
+	})
+	for _, family := range service.Families {
+		if !legacy {
+			break
+		}
+		protocol := map[service.Family]uint8{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
+		for _, table := range iptkernel.LegacyTables(family) {
+			found = append(found, Chain{Table: "iptables-legacy " + families[protocol] + " " + table, family: protocol})
+		}
+	}
+	return found, nil
+}
+
+func readChains(ctx context.Context, socket *wire.Socket) (found []Chain, err error) {
+	var all []Chain
+	err = socket.Ask(ctx, unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, true, nil, func(m wire.Message) {
+		table, hook := netlink.Find(m.Attrs, unix.NFTA_CHAIN_TABLE).Text(), netlink.Find(m.Attrs, unix.NFTA_CHAIN_HOOK).Data
+		if hook == nil || families[m.Family] == "" || isOwn(table) {
+			return
+		}
+		const drop = 0 // NF_DROP
+		policy := netlink.Find(m.Attrs, unix.NFTA_CHAIN_POLICY).Data
+		all = append(all, Chain{
+			Table: families[m.Family] + " " + table, Name: netlink.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text(),
+			Hook:     hookName(m.Family, netlink.Find(hook, unix.NFTA_HOOK_HOOKNUM).Uint32()),
+			Priority: int32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY).Uint32()),
+			Device:   netlink.Find(hook, unix.NFTA_HOOK_DEV).Text(),
+			Drops:    len(policy) == 4 && binary.BigEndian.Uint32(policy) == drop, family: m.Family,
+		})
+	})
+	for i := range all {
+		if err != nil {
+			return nil, err
+		}
+		c, foreign := &all[i], false
+		_, table, _ := strings.Cut(c.Table, " ")
+		request := netlink.AppendText(netlink.AppendText(nil, unix.NFTA_RULE_TABLE, table), unix.NFTA_RULE_CHAIN, c.Name)
+		err = socket.Ask(ctx, unix.NFT_MSG_GETRULE, c.family, true, request, func(m wire.Message) {
+			r := rules.DecodeRule(m.Attrs)
+			foreign = foreign || !leadsToServices(&r)
+			c.accepts = c.accepts || mayAccept(&r)
+		})
+		if errors.Is(err, unix.ENOENT) { // it went meanwhile
+			err = nil
+			continue
+		}
+		if foreign || c.Drops {
+			found = append(found, *c)
+		}
+	}
+	return found, err
+}
+
+// leadsToServices reports whether a rule only leads to a chain of Service rules, or of the kubelet.
+func leadsToServices(r *rules.Rule) bool {
+	last := len(r.Exprs) - 1
+	if last < 0 {
+		return true // it has no effect
+	}
+	v, is := r.Exprs[last].(*rules.Verdict)
+	return is && strings.HasPrefix(v.Chain, "KUBE-")
+}
+
+// mayAccept reports whether a rule may accept the first packet of a connection to a Service, as far as can be told
+// without evaluation. Rules of the Service proxy accept only what they marked, and those of Docker only its own bridges.
+func mayAccept(r *rules.Rule) bool {
+	const accept, stateNew = 1, 8 // NF_ACCEPT, NF_CT_STATE_BIT(IP_CT_NEW)
+	decides := false
+	for i, e := range r.Exprs {
+		switch e := e.(type) {
+		case *rules.Verdict:
+			to := e.Chain
+			decides = e.Code == accept || to != "" && !strings.HasPrefix(to, "KUBE-") && !strings.HasPrefix(to, "DOCKER")
+		case *rules.VerdictMap:
+			decides = true
+		case *rules.Unknown:
+			if e.Name == "match" && (strings.Contains(e.Attrs, "conntrack\x00") || strings.Contains(e.Attrs, "state\x00")) {
+				return false
+			}
+			decides = decides || e.Name == "lookup"
+		case *rules.Conn:
+			var mask *rules.Bitwise
+			if i+1 < len(r.Exprs) {
+				mask, _ = r.Exprs[i+1].(*rules.Bitwise)
+			}
+			if e.Key == unix.NFT_CT_STATE && (mask == nil || len(mask.Mask) != 4 || binary.NativeEndian.Uint32([]byte(mask.Mask))&stateNew == 0) {
+				return false
+			}
+		}
+	}
+	return decides
+}

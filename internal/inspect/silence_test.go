@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/test/testenv"
+)
+
+// listenerSocket makes the test binary a process that listens and never answers.
+const listenerSocket = "SLUICE_TEST_LISTENER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(listenerSocket); path != "" {
+		if _, err := net.Listen("unix", path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		time.Sleep(time.Hour)
+	}
+	os.Exit(m.Run())
+}
+
+// mute starts a process that listens at a socket and never answers.
+func mute(t *testing.T) (socket string, pid int) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), listenerSocket+"="+socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	testenv.Eventually(t, "listening", func() bool { _, err := os.Stat(socket); return err == nil })
+	return socket, cmd.Process.Pid
+}
+
+// TestASilentProxyIsNamed: every question ends, and the error says which process does not answer, in which state it is,
+// and that its rules remain.
+func TestASilentProxyIsNamed(t *testing.T) {
+	socket, pid := mute(t)
+	c := NewClient(socket)
+	c.Patience = 50 * time.Millisecond
+	questions := map[string]func() error{
+		"status":    func() error { _, err := c.Status(t.Context()); return err },
+		"services":  func() error { _, err := c.Services(t.Context(), ""); return err },
+		"endpoints": func() error { _, err := c.Endpoints(t.Context(), "a", "b"); return err },
+		"explain":   func() error { _, err := c.Explain(t.Context(), explain.Flow{}); return err },
+		"dump":      func() error { return c.Dump(t.Context(), &strings.Builder{}) },
+		"gone": func() error {
+			_, err := c.Gone(t.Context(), GoneQuery{Wait: time.Millisecond})
+			return err
+		},
+		"observe": func() error {
+			return c.Observe(t.Context(), FlowQuery{}, func() {}, func(*FlowEvent) error { return nil })
+		},
+		"a context that ends first": func() error {
+			ctx, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer end()
+			_, err := c.Status(ctx)
+			return err
+		},
+		"an interruption": func() error {
+			ctx, end := context.WithCancel(t.Context())
+			time.AfterFunc(10*time.Millisecond, end)
+			_, err := c.Status(ctx)
+			return err
+		},
+	}
+	ask := func(state string) {
+		for name, question := range questions {
+			err := question()
+			silent, is := errors.AsType[*Silent](err)
+			if !is || silent.PID != pid || !strings.HasPrefix(silent.State, state) || strings.Contains(err.Error(), "http:") ||
+				!strings.Contains(err.Error(), fmt.Sprintf("(PID %d, state %s", pid, state)) || !strings.Contains(err.Error(), "the rules remain in force") {
+				t.Errorf("%s, in state %s: %v", name, state, err)
+			}
+		}
+	}
+	ask("S")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "stopped", func() bool { return strings.HasPrefix(processState(pid), "T") })
+	ask("T")
+	if _, err := c.Status(t.Context()); !strings.Contains(err.Error(), "kill -CONT") {
+		t.Error(err)
+	}
+}
+
+// TestAnAnswerThatStops ends with the same error, and a slow reader is no silence.
+func TestAnAnswerThatStops(t *testing.T) {
+	hang := make(chan struct{})
+	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(headerAPI, Version)
+		_, _ = w.Write([]byte(`{"items":[`))
+		_ = http.NewResponseController(w).Flush()
+		<-hang
+	}))
+	t.Cleanup(func() { close(hang) })
+	c.Patience = 50 * time.Millisecond
+	if _, err := c.Services(t.Context(), ""); !errors.As(err, new(*Silent)) {
+		t.Error(err)
+	}
+	answer, err := c.ask(t.Context(), PathServices, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()  //nolint:errcheck // nothing else is read
+	time.Sleep(2 * c.Patience) // what the reader does
+	if n, err := answer.Body.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// TestAQueueThatIsFull: a stopped process takes no more connections at some time.
+func TestAQueueThatIsFull(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd) //nolint:errcheck // it is a test's
+	path := filepath.Join(t.TempDir(), "s")
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(path)
+	c.Patience = 20 * time.Millisecond
+	for range 4 {
+		_, err = c.Status(t.Context())
+	}
+	if !errors.As(err, new(*Silent)) || !strings.Contains(err.Error(), "wait already") {
+		t.Error(err)
+	}
+}
+
+// TestAllIsOneQuestion: what is known of all Services is one answer, which leaves out those that went meanwhile.
+func TestAllIsOneQuestion(t *testing.T) {
+	var asked []string
+	h := Handler("v1", &stand{services: 1000}) // which knows the details of the first only
+	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		h.ServeHTTP(w, r)
+	}))
+	endpoints, err := c.AllEndpoints(t.Context(), "")
+	if err != nil || len(endpoints) != 1 || endpoints[0].Name != "s00000" {
+		t.Errorf("%+v, %v", endpoints, err)
+	}
+	details, err := c.AllDetails(t.Context(), "ns0")
+	if err != nil || len(details) != 1 || details[0].Now.IsZero() {
+		t.Errorf("%+v, %v", details, err)
+	}
+	if details, err = c.AllDetails(t.Context(), "ns1"); err != nil || len(details) != 0 {
+		t.Errorf("%+v, %v", details, err)
+	}
+	if len(asked) != 3 {
+		t.Errorf("asked %v", asked)
+	}
+}
