@@ -17,6 +17,11 @@ func digestOf(known service.Snapshot) uint64 {
 	if known.Spec != nil {
 		spec := *known.Spec
 		spec.Created, spec.Denied = spec.Created.UTC(), service.PerFamily[[]service.Denial]{} // which follows from other Services
+		for _, port := range spec.Ports {
+			port.NotOutside = false // which follows from the configuration
+			addFields(sum, port)
+		}
+		spec.Ports = nil
 		addFields(sum, spec)
 	}
 	for _, s := range known.Slices {
