@@ -43,7 +43,7 @@ type readiness struct {
 
 	// followed has the digests of what the server before followed, by the name of the Service.
 	followed map[string]uint64
-	// before are the Services that the server before did not follow. From settling on, they are those of this server.
+	// before are the Services that the server before did not follow; nil until load. From settling on, they are those of this server.
 	before map[string]bool
 	// quiet is when the first sync was complete, or the last time that a Service counted.
 	quiet time.Time
@@ -65,28 +65,32 @@ type followedServices struct {
 	held func() map[service.Key]health.Affected
 }
 
-// newReadiness reads what the process before recorded.
-func newReadiness(dir string, log *zap.Logger) *readiness {
-	r := &readiness{dir: dir, log: log, before: map[string]bool{}}
+func newReadiness(dir string, log *zap.Logger) *readiness { return &readiness{dir: dir, log: log} }
+
+// load reads what the process before recorded. It has ended: this one has the rules.
+func (r *readiness) load() {
+	r.before = map[string]bool{}
 	var names []string
 	for file, into := range map[string]any{heldFile: &names, followedFile: &r.followed} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
+		text, err := os.ReadFile(filepath.Join(r.dir, file))
 		if err == nil {
 			err = json.Unmarshal(text, into)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			log.Info("cannot read which Services the previous process followed; readiness depends on the first sync only", zap.Error(err))
+			r.log.Info("cannot read which Services the previous process followed; readiness depends on the first sync only", zap.Error(err))
 			r.followed = nil
 		}
 	}
 	for _, name := range names {
 		r.before[name] = true
 	}
-	return r
 }
 
 // run follows a server after its first sync until the context ends.
 func (r *readiness) run(ctx context.Context, s *followedServices) {
+	if r.before == nil {
+		r.load()
+	}
 	now := time.Now()
 	r.quiet = now
 	r.count(now, nil)
