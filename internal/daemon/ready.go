@@ -47,6 +47,8 @@ type readiness struct {
 	before map[string]bool
 	// quiet is when the first sync was complete, or the last time that a Service counted.
 	quiet time.Time
+	// recorded is when this server last recorded followed; zero before.
+	recorded time.Time
 
 	mu sync.Mutex
 	// synced is when the first sync was complete; zero before.
@@ -92,16 +94,13 @@ func (r *readiness) run(ctx context.Context, s *followedServices) {
 		r.load()
 	}
 	now := time.Now()
-	r.quiet = now
-	r.count(now, nil)
-	recorded := false
+	r.quiet, r.recorded = now, time.Time{}
 	held := map[service.Key]health.Affected{}
 	for ctx.Err() == nil {
 		held = s.held()
 		counting, names, settled := r.look(time.Now(), held, s.known)
 		r.count(now, counting)
-		if settled && !recorded {
-			recorded = true
+		if settled && r.recorded.IsZero() {
 			r.remember(now, held, s)
 		} else if settled && names != nil {
 			r.write(heldFile, names)
@@ -152,13 +151,15 @@ func (r *readiness) remember(synced time.Time, held map[service.Key]health.Affec
 		switch recent := known.Changed.After(synced) && now.Sub(known.Changed) < settling; {
 		case isHeld && !counts:
 			before[name] = true
+		case !counts && !recent && known.Changed.Before(r.recorded) && was:
+			followed[name] = digest // a walk over all Services costs 10 µs for each
 		case !counts && !recent:
 			followed[name] = digestOf(known)
 		case was:
 			followed[name] = digest
 		}
 	}
-	r.followed, r.before = followed, before
+	r.followed, r.before, r.recorded = followed, before, now
 	r.write(heldFile, slices.Sorted(maps.Keys(before)))
 	r.write(followedFile, followed)
 }
