@@ -43,10 +43,12 @@ type readiness struct {
 
 	// followed has the digests of what the server before followed, by the name of the Service.
 	followed map[string]uint64
-	// before are the Services that the server before did not follow. From settling on, they are those of this server.
+	// before are the Services that the server before did not follow; nil until load. From settling on, they are those of this server.
 	before map[string]bool
 	// quiet is when the first sync was complete, or the last time that a Service counted.
 	quiet time.Time
+	// recorded is when this server last recorded followed; zero before.
+	recorded time.Time
 
 	mu sync.Mutex
 	// synced is when the first sync was complete; zero before.
@@ -65,39 +67,40 @@ type followedServices struct {
 	held func() map[service.Key]health.Affected
 }
 
-// newReadiness reads what the process before recorded.
-func newReadiness(dir string, log *zap.Logger) *readiness {
-	r := &readiness{dir: dir, log: log, before: map[string]bool{}}
+func newReadiness(dir string, log *zap.Logger) *readiness { return &readiness{dir: dir, log: log} }
+
+// load reads what the process before recorded. It has ended: this one has the rules.
+func (r *readiness) load() {
+	r.before = map[string]bool{}
 	var names []string
 	for file, into := range map[string]any{heldFile: &names, followedFile: &r.followed} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
+		text, err := os.ReadFile(filepath.Join(r.dir, file))
 		if err == nil {
 			err = json.Unmarshal(text, into)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			log.Info("cannot read which Services the previous process followed; readiness depends on the first sync only", zap.Error(err))
+			r.log.Info("cannot read which Services the previous process followed; readiness depends on the first sync only", zap.Error(err))
 			r.followed = nil
 		}
 	}
 	for _, name := range names {
 		r.before[name] = true
 	}
-	return r
 }
 
 // run follows a server after its first sync until the context ends.
 func (r *readiness) run(ctx context.Context, s *followedServices) {
+	if r.before == nil {
+		r.load()
+	}
 	now := time.Now()
-	r.quiet = now
-	r.count(now, nil)
-	recorded := false
+	r.quiet, r.recorded = now, time.Time{}
 	held := map[service.Key]health.Affected{}
 	for ctx.Err() == nil {
 		held = s.held()
 		counting, names, settled := r.look(time.Now(), held, s.known)
 		r.count(now, counting)
-		if settled && !recorded {
-			recorded = true
+		if settled && r.recorded.IsZero() {
 			r.remember(now, held, s)
 		} else if settled && names != nil {
 			r.write(heldFile, names)
@@ -148,13 +151,15 @@ func (r *readiness) remember(synced time.Time, held map[service.Key]health.Affec
 		switch recent := known.Changed.After(synced) && now.Sub(known.Changed) < settling; {
 		case isHeld && !counts:
 			before[name] = true
+		case !counts && !recent && known.Changed.Before(r.recorded) && was:
+			followed[name] = digest // a walk over all Services costs 10 µs for each
 		case !counts && !recent:
 			followed[name] = digestOf(known)
 		case was:
 			followed[name] = digest
 		}
 	}
-	r.followed, r.before = followed, before
+	r.followed, r.before, r.recorded = followed, before, now
 	r.write(heldFile, slices.Sorted(maps.Keys(before)))
 	r.write(followedFile, followed)
 }

@@ -170,7 +170,7 @@ func TestReadinessAfterACrash(t *testing.T) {
 		l.pass(2 * settling)
 		l.held["a/one"] = true
 		l.pass(2 * readyAgain)
-		crashed := l.stop
+		crashed := l.stop // without a record of its own
 		l.start("a/one", "a/two")
 		l.ready(false, "a/two")
 		l.stop()

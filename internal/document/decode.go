@@ -21,10 +21,16 @@ func (d *Document) Decode(into any) (mistakes []Mistake, whole bool) {
 		return []Mistake{*d.err}, false
 	}
 	mistakes = slices.Clone(d.repeated)
+	words := 0
 	for found := 0; !whole && found < MistypedMax; {
 		unknown, err := d.decode(into, 0, d.root.end)
 		if err != nil {
 			at, err := d.culprit(into)
+			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && at.word != "" && wrong.Type.Kind() == reflect.String && words < MistypedMax {
+				at.json, at.word = string(quoted(at.word)), "" // such as off, where text is wanted
+				words++
+				continue
+			}
 			at.out = true
 			if at.json != "null" { // in YAML, a field without a value
 				mistakes = append(mistakes, mistyped(at, err))

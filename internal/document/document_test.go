@@ -111,7 +111,7 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// TestVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, and with quotes always.
+// TestVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, with quotes, and where text is wanted.
 func TestVersions(t *testing.T) {
 	const text = "{on: yes, name: \"off\", one: {on: !!bool yes, name: !!str on}}"
 	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" || !o.One.On || o.One.Name != "on" {
@@ -120,7 +120,10 @@ func TestVersions(t *testing.T) {
 	if _, mistakes := decoded(t, "on: yes\nname: n", YAML12); mistakes != `1: on: "yes": must be true or false` {
 		t.Error(mistakes)
 	}
-	if _, mistakes := decoded(t, "name: n", YAML11); !strings.HasPrefix(mistakes, "1: name: false: must be text") {
+	if o, mistakes := decoded(t, "name: off\non: off\none: {name: Yes}", YAML11); mistakes != "" || o.Name != "off" || o.On || o.One.Name != "Yes" {
+		t.Errorf("where text is wanted: %+v: %s", o, mistakes)
+	}
+	if _, mistakes := decoded(t, "name: false\nport: off", YAML11); mistakes != "1: name: false: must be text; quote it if it looks like a number\n2: port: false: must be a whole number (32 bits)" {
 		t.Error(mistakes)
 	}
 }

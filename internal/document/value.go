@@ -30,6 +30,8 @@ type value struct {
 	inner []*value
 	// number counts the values in the order of the document, from 0; those within have the numbers up to end.
 	number, end int
+	// word is set if the value is a plain word that YAML 1.1 takes for true or false.
+	word string
 	// out means that the value is not decoded.
 	out bool
 }
@@ -207,6 +209,9 @@ func (r *resolver) scalar(v *value, node *yaml.Node) string {
 	tag, old := node.ShortTag(), oldTruth.FindStringSubmatch(node.Value)
 	switch {
 	case old != nil && r.version == YAML11 && (tag == "!!str" && node.Style == 0 || tag == "!!bool"):
+		if tag == "!!str" {
+			v.word = node.Value
+		}
 		return strconv.FormatBool(old[1] != "")
 	case !slices.Contains([]string{"!!int", "!!float", "!!bool", "!!null", "!!binary"}, tag):
 		return string(quoted(node.Value)) // a timestamp without quotes is text as well

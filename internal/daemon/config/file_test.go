@@ -144,6 +144,14 @@ func TestFileStrict(t *testing.T) {
 	}
 }
 
+// TestFileWords: off needs no quotes where a word is wanted.
+func TestFileWords(t *testing.T) {
+	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: on}\nnftables: {offload: off}\n"))
+	if len(warnings) > 0 || c.Sluice.Reload != ReloadOff || c.Sluice.Traffic.FlowLog != FlowLogOff || !c.Sluice.Traffic.Accounting || c.Sluice.NFTables.Offload != OffloadOff {
+		t.Errorf("%+v, warnings %v", c.Sluice, warnings)
+	}
+}
+
 func TestFileMissing(t *testing.T) {
 	if said := rejected("--config", "/nowhere/x.conf"); said != "/nowhere/x.conf: cannot be read: no such file or directory" {
 		t.Error(said)
