@@ -157,6 +157,11 @@ func (m *machine) setAside(now time.Time, key service.Key) {
 // errNotTried is the reason for a key that did not land in the process before, until it is tried.
 var errNotTried = errors.New("the process before could not write it, and this one tries it after all others")
 
+// IsRemembered reports whether a key was quarantined because it did not land in the process before.
+func IsRemembered(q Quarantined) bool {
+	return q.Reason == reasonOf(&dataplane.Receipt{Outcome: dataplane.Unknown, Err: errNotTried})
+}
+
 // quarantineCulprit quarantines a key that failed alone. What was last applied of it is tried next if it
 // is missing.
 func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dataplane.Receipt) {

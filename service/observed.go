@@ -161,10 +161,15 @@ func (s *selection) weigh(zone string) {
 		percent := s.percent(c)
 		differ = differ || percent != first
 		weights[i] = uint64(s.scratch[i].Share()) * percent
-		if s.inZone(c, zone) {
-			here += weights[i]
+	}
+	if zone != "" {
+		reduce(weights) // the product with a share and the weights of the other zone has 64 bits
+	}
+	for i, w := range weights {
+		if s.inZone(&s.candidates[s.origins[i]], zone) {
+			here += w
 		} else {
-			elsewhere += weights[i]
+			elsewhere += w
 		}
 	}
 	if share := uint64(s.spec.Zones.Share); zone != "" && here > 0 && elsewhere > 0 {

@@ -30,6 +30,12 @@ func (s *Supervisor[K]) patrol() {
 	}
 }
 
+// givenUp is whose incarnation was given up. A later child of the same key is another one.
+type givenUp[K comparable] struct {
+	key   K
+	child *child
+}
+
 // abandon gives up the incarnation of a child and returns its stack. It reports false if
 // no goroutine works for it.
 func (s *Supervisor[K]) abandon(key K, c *child) (stack string, given bool) {
@@ -39,7 +45,7 @@ func (s *Supervisor[K]) abandon(key K, c *child) (stack string, given bool) {
 	}
 	stack = stackOf(c.lease.incarnation)
 	cancel()
-	s.abandoned[c.lease.incarnation] = key
+	s.abandoned[c.lease.incarnation] = givenUp[K]{key, c}
 	c.hung++
 	c.nudged = c.nudged || called
 	c.lease = nil
@@ -54,8 +60,8 @@ func (s *Supervisor[K]) crowded() error {
 		return nil
 	}
 	times := map[K]int{}
-	for _, key := range s.abandoned {
-		times[key]++
+	for _, g := range s.abandoned {
+		times[g.key]++
 	}
 	var names []string
 	for key, n := range times {

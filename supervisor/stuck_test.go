@@ -209,3 +209,35 @@ func TestInputThatArrivesDuringTheLastFailure(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestHungIncarnationsOfADeletedChildAreNotThoseOfTheNext: a child hangs and is deleted, several times. When those return, the
+// child that has the key now has as many hanging incarnations as before.
+func TestHungIncarnationsOfADeletedChildAreNotThoseOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(*limits) {}, nil)
+		release := make(chan struct{})
+		hangsOnce := func(release chan struct{}, ended bool) {
+			first := true
+			f.Want("a", func(ctx context.Context, lease *Lease) (bool, error) {
+				if first {
+					first = false
+					return hanging(release)(ctx, lease)
+				}
+				return ended, nil
+			})
+			time.Sleep(time.Minute)
+		}
+		for range 4 {
+			hangsOnce(release, false)
+		}
+		again := make(chan struct{})
+		hangsOnce(again, true)
+		close(release)
+		time.Sleep(time.Second)
+		f.stop()
+		if c := f.children["a"]; c == nil || c.hung != 1 {
+			t.Errorf("%+v, want one hanging incarnation", c)
+		}
+		close(again)
+	})
+}

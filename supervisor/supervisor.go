@@ -59,7 +59,7 @@ type Supervisor[K Name] struct {
 	fresh, due startQueue[K]
 	// abandoned maps the incarnations that were given up, and have not returned, to
 	// their children.
-	abandoned map[uint64]K
+	abandoned map[uint64]givenUp[K]
 	restarts  bucket
 }
 
@@ -114,7 +114,7 @@ func New[K Name](messageDeadline time.Duration, listen func(Event[K])) *Supervis
 		control:  mailbox.New[request[K], order](math.MaxInt, nil),
 		watch:    &watch{busy: map[*Lease]time.Time{}},
 		running:  newRunningSet(),
-		children: map[K]*child{}, abandoned: map[uint64]K{},
+		children: map[K]*child{}, abandoned: map[uint64]givenUp[K]{},
 	}
 }
 
@@ -214,15 +214,13 @@ func (s *Supervisor[K]) nudge(key K) {
 
 // report handles the return of an incarnation.
 func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
-	c := s.children[key]
-	if _, given := s.abandoned[incarnation]; given {
+	if gone, is := s.abandoned[incarnation]; is {
 		delete(s.abandoned, incarnation)
-		if c != nil {
-			c.hung--
-		}
+		gone.child.hung-- // not of a later child of the same key
 		s.tell(key, incarnation, Returned{Abandoned: len(s.abandoned)})
 		return
 	}
+	c := s.children[key]
 	c.lease = nil
 	if err == nil {
 		s.tell(key, incarnation, Ended{})

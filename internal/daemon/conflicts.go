@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,11 +61,13 @@ func (c *portConflicts) listening(field, address string) func(error) {
 
 // holderIn returns the holder that an error names.
 func holderIn(err error) string {
-	if taken, ok := errors.AsType[*web.TakenError](err); ok && taken.Holder != "" {
-		return taken.Holder
+	if taken, ok := errors.AsType[*web.TakenError](err); ok {
+		return cmp.Or(taken.Holder(), unknownHolder)
 	}
-	return "a process that cannot be found"
+	return unknownHolder
 }
+
+const unknownHolder = "a process that cannot be found"
 
 // free forgets a finding, and reports whether there was one.
 func (c *portConflicts) free(field string) bool {

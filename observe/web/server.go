@@ -44,7 +44,7 @@ type ServerConfig struct {
 	// Failed receives each failure to listen or to serve. It must not block.
 	Failed func(error)
 	// Handing reports whether another process is about to release the address. Meanwhile a failure
-	// is not reported to Failed, does not end Run even with HardFail, and is retried after 100 ms.
+	// is not reported to Failed, does not end Run even with HardFail, and is retried after 100 ms, and after up to 1 s if it lasts.
 	Handing func() bool
 	// Listening receives nil when the server starts to listen, and the error when it cannot, or no
 	// longer does. It must not block.
@@ -76,8 +76,10 @@ func (c ServerConfig) withDefaults() ServerConfig {
 const (
 	// RetryPause is the pause after a failure to listen, as in kube-proxy v1.37.
 	RetryPause = 5 * time.Second
-	// handingPause is the pause while another process hands the address over.
+	// handingPause is the pause while another process hands the address over. A process on standby may wait for ever,
+	// so it grows with a tenth of the wait to handingMax.
 	handingPause = 100 * time.Millisecond
+	handingMax   = time.Second
 	// idleMax is how long a connection stays open between two requests.
 	idleMax = 2 * time.Minute
 	// answerMax bounds the header of a request and its answer.
@@ -108,16 +110,16 @@ func NewServer(config ServerConfig) *Server {
 // Run serves until the context ends, lets requests in progress finish, and returns nil. With
 // HardFail it returns the first failure.
 func (s *Server) Run(ctx context.Context) error {
-	for {
+	for began := time.Now(); ; {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		err = fmt.Errorf("%s: %w", s.config.Name, err)
+		err = &about{s.config.Name, err}
 		s.config.Listening(err)
-		pause := min(s.retry, handingPause)
+		pause := min(s.retry, handingMax, max(handingPause, time.Since(began)/10))
 		if !s.config.Handing() {
-			pause = s.retry
+			pause, began = s.retry, time.Now()
 			s.config.Failed(err)
 			if s.config.HardFail {
 				return err
@@ -195,7 +197,7 @@ func Listen(ctx context.Context, inside func(func() error) error, network, addre
 	var listener net.Listener
 	err := inside(func() (err error) {
 		if listener, err = config.Listen(ctx, network, address); errors.Is(err, unix.EADDRINUSE) {
-			err = takenBy(network, address)
+			err = &TakenError{network, address}
 		}
 		return err
 	})
@@ -205,33 +207,45 @@ func Listen(ctx context.Context, inside func(func() error) error, network, addre
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // without the address, which this error names itself
 	}
-	return nil, fmt.Errorf("listen on %s: %w", address, err)
+	return nil, &about{"listen on " + address, err}
 }
+
+// about is an error with what it is about. Unlike fmt.Errorf, it makes its text when it is asked for it.
+type about struct {
+	what string
+	err  error
+}
+
+// Error returns both.
+func (e *about) Error() string { return e.what + ": " + e.err.Error() }
+
+// Unwrap returns the error.
+func (e *about) Unwrap() error { return e.err }
 
 // TakenError says that another socket prevents listening at an address. It matches EADDRINUSE.
-type TakenError struct {
-	// Holder describes the process that has the socket; empty if that is not known.
-	Holder string
-	port   string
-}
+type TakenError struct{ network, address string }
 
-func takenBy(network, address string) *TakenError {
-	_, port, _ := net.SplitHostPort(address) // it is taken, so it is valid
-	e := &TakenError{port: port}
-	if at, err := netip.ParseAddrPort(address); err == nil {
-		if who, found := holder.Of(network, at); found {
-			e.Holder = who.String()
-		}
+// Holder describes the process that has the socket now; it is empty if that is not known. It walks the processes of the node,
+// and so does Error.
+func (e *TakenError) Holder() string {
+	at, err := netip.ParseAddrPort(e.address)
+	if err != nil {
+		return ""
 	}
-	return e
+	if who, found := holder.Of(e.network, at); found {
+		return who.String()
+	}
+	return ""
 }
 
 // Error names the holder, or says how to find it.
 func (e *TakenError) Error() string {
-	if e.Holder == "" {
-		return fmt.Sprintf("%v; find the process with: ss -ltnp 'sport = :%s'", unix.EADDRINUSE, e.port)
+	_, port, _ := net.SplitHostPort(e.address) // it is taken, so it is valid
+	who := e.Holder()
+	if who == "" {
+		return fmt.Sprintf("%v; find the process with: ss -ltnp 'sport = :%s'", unix.EADDRINUSE, port)
 	}
-	return fmt.Sprintf("%v: %s occupies port %s; stop it, or choose another address", unix.EADDRINUSE, e.Holder, e.port)
+	return fmt.Sprintf("%v: %s occupies port %s; stop it, or choose another address", unix.EADDRINUSE, who, port)
 }
 
 // Unwrap returns the system's error.

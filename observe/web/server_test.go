@@ -238,6 +238,27 @@ func TestAnAddressThatIsHandedOver(t *testing.T) {
 	})
 }
 
+// costly is an error whose text takes long to make.
+type costly struct{ made *int }
+
+func (e costly) Error() string { *e.made++; return "costly" }
+
+// TestAHandOverThatLastsIsCheap: a process may be on standby for ever. The text of no error is made, which would look for the
+// process that has the address, and there are fewer and fewer attempts.
+func TestAHandOverThatLastsIsCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, made := 0, 0
+		c := on("0.0.0.0:10256")
+		c.Handing = func() bool { return true }
+		c.Inside = func(func() error) error { tries++; return costly{&made} }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := NewServer(c).Run(ctx); err != nil || made > 0 || tries > 3700 {
+			t.Errorf("%v; %d attempts in an hour, %d texts", err, tries, made)
+		}
+	})
+}
+
 // TestAnAddressIsTakenOver as soon as the other process releases it.
 func TestAnAddressIsTakenOver(t *testing.T) {
 	other := taken(t)

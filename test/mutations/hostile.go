@@ -48,6 +48,13 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("aggregator", "TestAServiceThatFailsSlowlyKillsNoProcess"), hangs}, short: true,
 	},
 	{
+		name:     "a Node that comes back in steps opens a family",
+		sentence: "Node ports of a family that had an address never answer on all addresses.",
+		edits: edit("proxy/facts.go", "slices.Concat(merged.Addresses, slices.DeleteFunc(slices.Clone(f.node.Addresses), other))",
+			"merged.Addresses[:len(merged.Addresses):len(merged.Addresses)]"),
+		campaigns: []campaign{unitTest("proxy", "TestANodeThatComesBackInStepsKeepsEachFamily")}, short: true,
+	},
+	{
 		name:      "limits do not grow",
 		sentence:  "On a slow node, the limits of writes grow until they land.",
 		edits:     edit("aggregator/limit.go", "min(max(0, m.tries.unlanded-patienceMax), growthMax)", "0"),

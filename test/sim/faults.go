@@ -26,7 +26,8 @@ const (
 	rejectedPorts = 20000
 	brokenPorts   = 21000
 	stalledPorts  = 22000
-	defectsEnd    = 23000
+	hungPorts     = 23000 // stalled after a while
+	defectsEnd    = 24000
 )
 
 // defects knows which defects are repaired. Kernels and renderers ask it; it is safe for
@@ -89,6 +90,16 @@ func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
 		}
 	}
 	return nil
+}
+
+// hangs returns how long a transaction hangs that touches these parts, before it fails.
+func (d *defects) hangs(touched map[nftmodel.Name]bool) (longest time.Duration) {
+	for element := range touched {
+		if port := portOf(element); port >= hungPorts && d.stalled(port) {
+			longest = max(longest, []time.Duration{15 * time.Second, 30 * time.Second, 2 * time.Minute}[port%3])
+		}
+	}
+	return longest
 }
 
 // breaks reports whether rendering a view has to fail.
@@ -340,6 +351,7 @@ func (w *checkedWriter) enter() func() {
 // Write implements dataplane.Writer.
 func (w *checkedWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	defer w.enter()()
+	defer w.stack.guard.during(ctx)()
 	return w.Writer.Write(ctx, batch)
 }
 

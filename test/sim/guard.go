@@ -35,6 +35,9 @@ type guard struct {
 	// that fails without a rejection.
 	disturb func() error
 	stalls  func(touched map[nftmodel.Name]bool) error
+	// hangs returns how long a transaction hangs; it ends earlier with the context of the write, writing.
+	hangs   func(touched map[nftmodel.Name]bool) time.Duration
+	writing context.Context
 
 	// mu is held while a transaction is carried out and judged. Nothing waits while it is
 	// held, for virtual time would stand still.
@@ -82,7 +85,8 @@ func newGuard(family service.Family, kernel *nftmodel.Kernel, faults *requestFau
 	return &guard{
 		family: family, kernel: kernel, faults: faults, blame: blame,
 		object: func(error) {}, disturb: func() error { return nil },
-		stalls:  func(map[nftmodel.Name]bool) error { return nil },
+		stalls: func(map[nftmodel.Name]bool) error { return nil },
+		hangs:  func(map[nftmodel.Name]bool) time.Duration { return 0 }, writing: context.Background(),
 		altered: map[nftmodel.Name]part{}, states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
 		fronts: map[nftmodel.Packet]*front{},
 	}
@@ -194,6 +198,9 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	g := s.guard
 	fault := g.faults.next(false)
 	time.Sleep(fault.delay)
+	if err := g.hang(t); err != nil {
+		return nil, errLost
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.commits++
@@ -223,6 +230,25 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 		}
 	}
 	return rejections, err
+}
+
+// during notes that a write with a context is under way, until the function it returns is called.
+func (g *guard) during(ctx context.Context) func() {
+	set := func(ctx context.Context) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.writing = ctx
+	}
+	set(ctx)
+	return func() { set(context.Background()) }
+}
+
+// hang waits for as long as a transaction hangs.
+func (g *guard) hang(t *wire.Transaction) error {
+	g.mu.Lock()
+	longest, ctx := g.hangs(g.kernel.Touched(t)), g.writing
+	g.mu.Unlock()
+	return wait(ctx, longest)
 }
 
 // wait returns after d, or when ctx ends. It asks no timer for no wait: two goroutines of one

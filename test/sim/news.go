@@ -40,7 +40,7 @@ var everybody []int
 // newsOf returns what an event makes the API or the host say.
 func newsOf(e event, now *picture) []news {
 	switch e.do {
-	case setService, rejectService, stallService, breakService:
+	case setService, rejectService, stallService, hangService, breakService:
 		return []news{specNews(e)}
 	case removeService:
 		return []news{{ofSpecs,
@@ -90,6 +90,8 @@ func specNews(e event) news {
 		spec.Ports[0].Port = rejectedPorts + uint16(e.m)
 	case stallService:
 		spec.Ports[0].Port = stalledPorts + uint16(e.m)
+	case hangService:
+		spec.Ports[0].Port = hungPorts + uint16(e.m)
 	case breakService:
 		spec.Ports[0].Port = brokenPorts + uint16(e.m)
 	}

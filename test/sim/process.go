@@ -59,6 +59,12 @@ func (w *world) newProcess() (*process, chan *source.Cache, error) {
 			<-ctx.Done()
 			return nil
 		},
+		Unlanded: func() []service.Key {
+			if last := w.unlanded.Load(); last != nil {
+				return *last
+			}
+			return nil
+		},
 		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
 			for {
 				select {
@@ -128,6 +134,7 @@ func (w *world) domain(family service.Family, life *life) proxy.Domain {
 // checkHealth looks every second whether health says what is missing, and whether what
 // waits is bounded.
 func (w *world) checkHealth(p *process) {
+	k := newKubelet(p)
 	for {
 		select {
 		case <-p.ctx.Done():
@@ -136,6 +143,11 @@ func (w *world) checkHealth(p *process) {
 			return
 		case <-time.After(time.Second):
 		}
+		if now := p.proxy.Unlanded(); len(now) > 0 || isClosed(p.proxy.FirstSync()) {
+			w.unlanded.Store(&now)
+		}
+		k.probe()
+		w.kubelet.Store(k)
 		lags := w.feed.lags()
 		for i, status := range p.proxy.Status() {
 			family := service.Families[i]

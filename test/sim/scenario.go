@@ -69,6 +69,8 @@ const (
 	rejectService verb = "rejectService"
 	stallService  verb = "stallService"
 	breakService  verb = "breakService"
+	// hangService is stallService, but each transaction hangs for 15 s to 2 min first.
+	hangService verb = "hangService"
 	// repairServices ends the defects of all Services for good.
 	repairServices verb = "repairServices"
 	// failRequests makes transactions or questions fail, slowRequests makes them slow;
@@ -273,7 +275,9 @@ func (g *generator) add(do verb) {
 	case setSlice, removeSlice, moveSlice:
 		g.emit(do, g.IntN(g.services), g.IntN(3))
 	case rejectService, stallService, breakService:
-		g.defects++
+		if g.defects++; do == stallService && g.defects%2 == 0 {
+			do = hangService
+		}
 		g.emit(do, g.IntN(g.services), g.defects)
 	case rejectMany:
 		g.emit(do, []int{1, 3, 3, 10}[g.IntN(4)], g.defects+1)

@@ -62,6 +62,10 @@ type world struct {
 	quit   chan struct{}
 
 	feed *feed
+	// unlanded are the Services that did not land, as the daemon records them.
+	unlanded atomic.Pointer[[]service.Key]
+	// kubelet probes the newest process.
+	kubelet atomic.Pointer[kubelet]
 	*process
 }
 
@@ -83,9 +87,13 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	for _, family := range service.Families {
 		s := newStack(family, w.kernel, w.settings)
 		s.guard.object, s.guard.disturb, s.guard.stalls = w.monitor.object, s.disturb, w.cluster.defects.stalls
+		s.guard.hangs = w.cluster.defects.hangs
 		w.stacks[family] = s
 	}
 	w.monitor.misquarantined = func(q aggregator.Quarantined) error {
+		if aggregator.IsRemembered(q) {
+			return nil // by the process before
+		}
 		for _, s := range w.stacks {
 			if s.family.String() == q.Domain {
 				return s.guard.misquarantined(q.Key)
@@ -134,7 +142,7 @@ func (w *world) happen(e event) error {
 	if e.do == breakService {
 		w.actorDisturbed(e.n)
 	}
-	if e.do == breakService || e.do == rejectService || e.do == stallService || e.do == rejectMany { // perhaps before its first write
+	if e.do == breakService || e.do == rejectService || e.do == stallService || e.do == hangService || e.do == rejectMany { // perhaps before its first write
 		w.leaveRemains()
 	}
 	if said := newsOf(e, &w.cluster.picture); said != nil {

@@ -34,15 +34,21 @@ func (w *worker) attend(ctx context.Context, now time.Time) {
 	switch {
 	case w.observing == 0:
 		w.deafen()
+		w.recovered()
 	case w.listener != nil || now.Before(w.retry):
 	default:
-		if w.retry = (time.Time{}); w.failed {
-			w.failed = false
-			w.config.Failed(nil)
-		}
+		w.recovered()
 		if err := w.listen(ctx); err != nil {
 			w.fail(err)
 		}
+	}
+}
+
+// recovered notes that nothing is left to retry.
+func (w *worker) recovered() {
+	if w.retry = (time.Time{}); w.failed {
+		w.failed = false
+		w.config.Failed(nil)
 	}
 }
 

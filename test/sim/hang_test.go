@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
+)
+
+// Each transaction with a certain Service hangs. All others change within 10 s, for hours, also after the process was killed,
+// and no kubelet kills it.
+func TestNobodyWaitsForAServiceThatHangs(t *testing.T) {
+	seeds := uint64(2)
+	if testenv.All() {
+		seeds = 20
+	}
+	for seed := range seeds {
+		for _, defect := range []int{0, 1, 2, 3, 4, 5} { // 15 s, 30 s and 2 min; without memory, or the answer is lost
+			t.Run(fmt.Sprintf("seed %d, defect %d", seed, defect), func(t *testing.T) { hangStory(t, seed, defect) })
+		}
+	}
+}
+
+// changedWithin is how soon a change of a neighbour has to be in the kernel.
+const changedWithin = 10 * time.Second
+
+func hangStory(t *testing.T, seed uint64, defect int) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := newWorld(seed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		happen := func(events ...event) {
+			t.Helper()
+			for _, e := range events {
+				if err := w.happen(e); err != nil {
+					t.Fatalf("%v: %v", e, err)
+				}
+			}
+		}
+		for n := range neighbours {
+			happen(event{setService, n, 0, storyVariant + uint64(n)}, event{setSlice, n, 0, storyVariant + uint64(n)})
+		}
+		happen(event{setService, firstChanged, 0, storyVariant}, event{setSlice, firstChanged, 0, storyVariant}, event{settle, 0, 0, 0})
+		d := newRandom(seed, 91)
+		for round := range 60 {
+			switch {
+			case round%10 == 0:
+				happen(event{hangService, firstChanged, 3*(round/10)*2 + defect, storyVariant + uint64(round)})
+			case round == 25:
+				happen(event{kill, int(service.IPv4), 0, storyVariant}, event{pause, 0, 0, 1})
+			}
+			changed := []int{}
+			for range 1 + d.IntN(3) {
+				n := d.IntN(neighbours)
+				changed = append(changed, n)
+				happen(event{setSlice, n, 1, d.Uint64N(1 << 12)})
+			}
+			time.Sleep(changedWithin)
+			synctest.Wait()
+			w.onTime(t, fmt.Sprintf("round %d", round), changed)
+			time.Sleep(time.Duration(d.IntN(60)) * time.Second)
+		}
+		if w.kubelet.Load().killed.Load() {
+			t.Error("the kubelet kills the process")
+		}
+		happen(event{settle, 0, 0, 0})
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// onTime fails the test if changes of Services are not in the kernel.
+func (w *world) onTime(t *testing.T, when string, changed []int) {
+	t.Helper()
+	for _, s := range w.proxy.Status() {
+		if s.Waiting > 0 || !s.Open {
+			t.Errorf("%s, %s: %d changes wait; may write %t", when, s.Domain, s.Waiting, s.Open)
+		}
+		pending, err := w.proxy.Pending(context.Background(), s.Domain, 1000)
+		if err != nil {
+			t.Errorf("%s, %s: %v", when, s.Domain, err)
+		}
+		for _, n := range changed {
+			if slices.Contains(pending, keyOf(n)) {
+				t.Errorf("%s, %s: the change of %v is not in the kernel", when, s.Domain, keyOf(n))
+			}
+		}
+	}
+}
