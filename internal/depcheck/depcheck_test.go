@@ -136,7 +136,7 @@ var layers = []layer{
 	{pkg: "test/ruleset", why: "listings as text in, lines out", test: true},
 	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
 	{pkg: "test/hostile", why: "the reduction and every renderer, with input that means harm", test: true},
-	{pkg: "test/sim", may: []string{"actors", "aggregator", "dataplane", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "observe", "proxy", "service", "source", "supervisor", "test/nftmodel", "test/reference"}, why: "the whole proxy in one process", test: true},
+	{pkg: "test/sim", may: []string{"actors", "aggregator", "dataplane", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "observe", "observe/health", "proxy", "service", "source", "supervisor", "test/nftmodel", "test/reference"}, why: "the whole proxy in one process", test: true},
 	{pkg: "test/defects", why: "texts of the tree in, texts for the compiler out", test: true},
 	{pkg: "test/mutations", may: []string{"test/defects"}, why: "builds and runs tests; it knows the proxy as text only", test: true},
 }

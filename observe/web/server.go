@@ -197,7 +197,7 @@ func Listen(ctx context.Context, inside func(func() error) error, network, addre
 	var listener net.Listener
 	err := inside(func() (err error) {
 		if listener, err = config.Listen(ctx, network, address); errors.Is(err, unix.EADDRINUSE) {
-			err = &TakenError{network, address}
+			err = &TakenError{network, address, inside}
 		}
 		return err
 	})
@@ -223,7 +223,11 @@ func (e *about) Error() string { return e.what + ": " + e.err.Error() }
 func (e *about) Unwrap() error { return e.err }
 
 // TakenError says that another socket prevents listening at an address. It matches EADDRINUSE.
-type TakenError struct{ network, address string }
+type TakenError struct {
+	network, address string
+	// inside runs a function in the network namespace of the address.
+	inside func(func() error) error
+}
 
 // Holder describes the process that has the socket now; it is empty if that is not known. It walks the processes of the node,
 // and so does Error.
@@ -232,10 +236,14 @@ func (e *TakenError) Holder() string {
 	if err != nil {
 		return ""
 	}
-	if who, found := holder.Of(e.network, at); found {
-		return who.String()
-	}
-	return ""
+	var name string
+	_ = e.inside(func() error { // without the name if the namespace is gone
+		if who, found := holder.Of(e.network, at); found {
+			name = who.String()
+		}
+		return nil
+	})
+	return name
 }
 
 // Error names the holder, or says how to find it.
