@@ -85,7 +85,7 @@ func nodeFacts() *service.NodeFacts {
 // written. What cannot be in a rule is rejected with a warning that names object and field.
 func FuzzNames(f *testing.F) {
 	f.Add("ns", "web", "http", "rr", "zone-a")
-	f.Add("kube-system", strings.Repeat("w", 63), strings.Repeat("p", 63), "mh", strings.Repeat("z", 253))
+	f.Add("kube-system", strings.Repeat("w", 63), strings.Repeat("p", 63), "mh", strings.Repeat("z", 190))
 	f.Add("ns", "web\" -j ACCEPT\n-A INPUT -j DROP #", "http", "rr; flush ruleset", "$(reboot)")
 	f.Add("ns\\", "a'b", "p\" ; flush ruleset; \"", "</script><script>", "\x1b[2J")
 	f.Add("n s", "{{.}}", "@frontends", "\x00", "ä\u202e\xff")
@@ -110,6 +110,12 @@ func FuzzNames(f *testing.F) {
 				return // rejected with a reason
 			}
 			t.Fatalf("port %q was dropped without a warning", port)
+		}
+		if cache.Snapshot(keys[0]).Slices == nil {
+			if len(warnings) == 0 {
+				t.Fatalf("the slice of %q was rejected without a warning", n)
+			}
+			return
 		}
 		plain := plainForms()[port == ""]
 		checkNFTables(t, n, cache, plain.nftables)

@@ -93,7 +93,7 @@ var hostile = []mutation{
 	{
 		name:      "the sweep compares all filters",
 		sentence:  "A Service with tens of thousands of destinations does not stall the cleaner of flows.",
-		edits:     edit("dataplane/conntrack/sweep.go", "return len(all) <= filtersMax", "return true"),
+		edits:     edit("dataplane/conntrack/sweep.go", "return len(sources)+len(all) <= filtersMax", "return true"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestTheWorkForALargeServiceIsLinear")},
 	},
 	{
