@@ -111,23 +111,49 @@ func awaitClaims(t *testing.T, client *inspect.Client, what string, want func(*c
 }
 
 // TestLostRulesAreNotApplied: another process takes the table. While no rule of the family exists, each answer of the proxy
-// says so.
+// says so. In iptables mode the kernel's table is nftables', too.
 func TestLostRulesAreNotApplied(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
 	addAddress(t)
-	client, stop := serveHealth(t, "nftables")
-	awaitClaims(t, client, "before", (*claims).serves)
-	taker := exec.Command("nft", "-i")
-	in, err := taker.StdinPipe()
-	check(t, err)
-	check(t, taker.Start())
-	_, err = fmt.Fprintln(in, "delete table ip kube-proxy; add table ip kube-proxy { flags owner; }")
-	check(t, err)
-	awaitClaims(t, client, "while another process owns the table", (*claims).isDown)
-	check(t, in.Close())
-	check(t, taker.Wait())
-	awaitClaims(t, client, "after the other process ended", (*claims).serves)
-	stop()
+	for mode, table := range map[string]string{"nftables": "kube-proxy", "iptables": "nat"} {
+		client, stop := serveHealth(t, mode)
+		awaitClaims(t, client, mode+": before", (*claims).serves)
+		taker := exec.Command("nft", "-i")
+		in, err := taker.StdinPipe()
+		check(t, err)
+		check(t, taker.Start())
+		_, err = fmt.Fprintf(in, "delete table ip %[1]s; add table ip %[1]s { flags owner; }\n", table)
+		check(t, err)
+		awaitClaims(t, client, mode+": while another process owns the table", (*claims).isDown)
+		check(t, in.Close())
+		check(t, taker.Wait())
+		awaitClaims(t, client, mode+": after the other process ended", (*claims).serves)
+		stop()
+	}
+}
+
+// TestAnEmptyTableIsRepairedWithoutPause: another process flushes everything again and again, in both modes. Each time, the
+// rules return without the pause between repairs of the same objects.
+func TestAnEmptyTableIsRepairedWithoutPause(t *testing.T) {
+	if netnstest.Rerun(t) {
+		return
+	}
+	addAddress(t)
+	for mode, flush := range map[string]string{
+		"nftables": "nft delete table ip kube-proxy", "iptables": "iptables -t nat -F",
+	} {
+		client, stop := serveHealth(t, mode)
+		began := time.Now()
+		for range 8 {
+			awaitClaims(t, client, mode+": between two flushes", (*claims).serves)
+			tool(t, flush)
+		}
+		awaitClaims(t, client, mode+": after the flushes", (*claims).serves)
+		if took := time.Since(began); took > 45*time.Second {
+			t.Errorf("%s: the flushes and repairs took %v; the pauses between repairs add up to 61 s", mode, took)
+		}
+		stop()
+	}
 }
