@@ -127,6 +127,16 @@ func (g *gate) absent() (all []service.Key) {
 	return all
 }
 
+// isAbsent reports whether a key has not submitted.
+func (g *gate) isAbsent(key service.Key) bool {
+	for _, keys := range [...]map[service.Key]struct{}{g.expect, g.skipped, g.large} {
+		if _, absent := keys[key]; absent {
+			return true
+		}
+	}
+	return false
+}
+
 // absentMax is how long the first sync waits for Services that have not submitted, counted
 // from the opening of the gate, or from the last key that submitted since. A stuck actor is replaced, and a slow one has rendered,
 // within that time. The wait is bounded, also for a parked actor: the rules that another

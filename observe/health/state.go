@@ -32,7 +32,9 @@ type Instance struct {
 	// Pending is when the oldest change began to wait that is not in the kernel; zero if there is
 	// none. Changes that are held back for the sake of others do not count.
 	Pending time.Time
-	// Healthy means that nothing is pending, or not for long.
+	// Bare means that the kernel is known to have no rules of this family that serve.
+	Bare bool
+	// Healthy means that nothing is pending, or not for long, and that the family has rules.
 	Healthy bool
 	// Live is Healthy, or that a restart would only begin the write in flight again.
 	Live bool
@@ -41,6 +43,16 @@ type Instance struct {
 // Live reports whether every family is live, and the proxy does not hang while it stops.
 func (s *State) Live() bool {
 	return !s.Hangs && !slices.ContainsFunc(s.Instances, func(i Instance) bool { return !i.Live })
+}
+
+// Bare lists the families that are known to have no rules that serve.
+func (s *State) Bare() (all []service.Family) {
+	for _, i := range s.Instances {
+		if i.Bare {
+			all = append(all, i.Family)
+		}
+	}
+	return all
 }
 
 // Healthy reports whether every family is healthy, and the proxy does not hang while it stops.
@@ -79,7 +91,7 @@ type DomainStatus struct {
 func (d *DomainStatus) Right(now time.Time) bool {
 	s := &d.Status
 	node := func(q aggregator.QuarantinedKey) bool { return q.Key == service.Node }
-	return s.Open && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
+	return s.Open && s.Bare.IsZero() && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
 		(s.OldestPending.IsZero() || now.Sub(s.OldestPending) < lateAfter)
 }
 
@@ -149,6 +161,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 		}
 		served = true
 		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.board.domains[d.Status.Domain].right)
+		i.Bare = i.Bare || in.standby.For == "" && !d.Status.Bare.IsZero()
 		since := in.pending(d)
 		i.Pending = dataplane.Earliest(i.Pending, since)
 		if excused := d.Status.Excused; !since.IsZero() && !excused.IsZero() {
@@ -156,7 +169,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 		}
 		late = dataplane.Earliest(late, since)
 	}
-	i.Healthy = !in.tooOld(i.Pending)
+	i.Healthy = !i.Bare && !in.tooOld(i.Pending)
 	// However short the sync period is, the search for a Service that hangs ends before a restart.
 	i.Live = late.IsZero() || in.now.Sub(late) < max(in.bound, aggregator.Liveness)
 	return i, served
