@@ -14,4 +14,10 @@ var commands = []mutation{
 		edits:     edit("internal/daemon/gone/fleet.go", "if failures > 0 || !f.results[i].Answered {", "if failures > 0 {"),
 		campaigns: []campaign{unitTest("internal/daemon/gone", "TestTheFirstQuestionDoesNotWait")}, short: true,
 	},
+	{
+		name:      "a watch compares what is not shown",
+		sentence:  "A watched table is printed again only if what it shows changes.",
+		edits:     edit("internal/inspect/watch.go", "len(texts) == len(objects) && previous.shown == made.shown", "false"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestWatchComparesWhatIsShown")}, short: true,
+	},
 }
