@@ -53,6 +53,7 @@ type lifetime struct {
 	sockets   *relay.Sockets
 	readiness *readiness
 	unlanded  unlanded
+	others    others
 }
 
 // newLifetime claims the rules of this network namespace.

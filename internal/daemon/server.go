@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -173,7 +172,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.answers.Memory, s.answers.Hash = s.life.events, s.reports.loaded.Load().Hash
 	s.answers.Chains = s.around.chains
-	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy)
+	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy, s.life.others.remain)
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err
 	}
@@ -205,6 +204,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 func (s *server) run(ctx context.Context) error {
 	s.began = time.Now()
 	s.life.readiness.next()
+	s.life.others.begin(s.kind())
 	s.handover.follow()
 	defer s.handover.dismiss()
 	if s.options.Ready != nil {
@@ -374,33 +374,4 @@ func (s *server) inStep() {
 	s.log.Info("start complete", zap.Int("services", len(s.proxy.Keys())),
 		zap.Int("objects", objects), zap.Int64("written", s.reports.lines.Written()),
 		zap.Float64("seconds", time.Since(s.began).Round(time.Millisecond).Seconds()))
-}
-
-// cleanUpOthers removes what other backends left, once the rules of this one are applied.
-func (s *server) cleanUpOthers(ctx context.Context) {
-	select {
-	case <-s.proxy.FirstSync():
-		s.life.owner.applied()
-		s.inStep()
-		if s.options.FirstSync != nil {
-			s.options.FirstSync(s.backend.Mode)
-		}
-	case <-ctx.Done():
-		return
-	}
-	s.handover.settle(ctx)
-	s.life.sockets.Close()
-	replaced, err := s.backend.CleanUpOthers(ctx, s.log)
-	switch {
-	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, fs.ErrPermission):
-		s.log.Info("cannot determine whether rules of another mode remain", zap.Error(err))
-	default:
-		s.log.Warn("failed to remove rules of another mode; they still affect traffic", zap.Error(err))
-	}
-	if err == nil {
-		s.options.RestoreARP(s.backend.Mode, s.sysctls, s.log)
-	}
-	s.handover.leave(ctx)
-	s.handover.release(ctx, replaced)
 }

@@ -117,9 +117,9 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 				case 1:
 					l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
 				case 2:
-					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 1}})
+					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{State: state.Pending}})
 				case 3:
-					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{Changes: 2}})
+					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{State: state.Applied}})
 				default:
 					return Answer{}, stop
 				}
@@ -156,6 +156,34 @@ func TestWatchOfOneAnswer(t *testing.T) {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	})
+}
+
+// TestWatchComparesWhatIsShown: fields without a column may tick, and so may ages.
+func TestWatchComparesWhatIsShown(t *testing.T) {
+	for _, rows := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			stop := errors.New("over")
+			var out strings.Builder
+			err := (&Output{}).Watch(t.Context(), &out, rows, func(context.Context) (Answer, error) {
+				if asked++; asked == 4 {
+					return Answer{}, stop
+				}
+				now := printedAt.Add(time.Duration(asked) * 1234567891)
+				if !rows {
+					return Answer{&Status{Services: asked}, func(to io.Writer) error {
+						_, err := io.WriteString(to, "up "+age(now, printedAt)+"\n")
+						return err
+					}}, nil
+				}
+				l := &ServiceList{Now: now, Items: []Service{{Namespace: "n", Name: "web", Created: now}}}
+				return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+			})
+			if lines := strings.Count(out.String(), "\n"); !errors.Is(err, stop) || rows && lines != 2 || !rows && lines != 1 {
+				t.Errorf("rows %v: %v\n%s", rows, err, out.String())
+			}
+		})
+	}
 }
 
 // TestWatchOfEvents: only new events are printed, and nothing about those that are forgotten.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,14 +24,15 @@ type Answer struct {
 	Table  func(io.Writer) error
 }
 
-// volatile are fields that change although nothing happens.
+// volatile are fields that change although nothing happens, and that tables show.
 var volatile = []string{"now", "at", "micros", "heard", "lastAudit", "lastWrite", "batches", "activity", "conntrack"}
 
 // Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
 // table has a row for each item; then the items are watched one by one. JSON and YAML have a document for each change,
-// like those of kubectl --output-watch-events. A question that fails ends the watch.
+// like those of kubectl --output-watch-events. A table is printed again only if something that it shows changes, other than
+// durations. A question that fails ends the watch.
 func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
-	var before map[string]string
+	var before map[string]version
 	for {
 		answer, err := ask(ctx)
 		if err != nil {
@@ -50,9 +52,35 @@ func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(co
 	}
 }
 
+// version is what Watch compares of an object: its document without volatile fields and, if it prints tables, what a table
+// shows, without durations.
+type version struct{ steady, shown string }
+
+// durations are ages and times that something took, with the spaces whose number depends on them.
+var durations = regexp.MustCompile(`(\d[\d.]* ?(ns|µs|ms|s|m|h|d))+\b| +`)
+
+// shown returns what a table shows of each of its rows, or of all in the first text.
+func (o *Output) shown(rows bool, answer Answer) (texts []string, err error) {
+	p := &page{out: &Output{Format: o.Format}}
+	if rows {
+		p.seen = func(_ []string, lines [][]string) {
+			for _, line := range lines {
+				texts = append(texts, strings.Join(line, "\t"))
+			}
+		}
+	}
+	if err = answer.Table(p); !rows {
+		texts = []string{p.String()}
+	}
+	for i := range texts {
+		texts[i] = durations.ReplaceAllString(texts[i], "")
+	}
+	return texts, err
+}
+
 // printChanges prints what differs from the previous answer, which is nil at first. It returns the texts of the objects
 // that it compares, by name.
-func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string, answer Answer) (map[string]string, error) {
+func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version, answer Answer) (map[string]version, error) {
 	object, err := document(answer.Object)
 	if err != nil {
 		return nil, err
@@ -61,7 +89,13 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 	if rows {
 		objects = itemsOf(object)
 	}
-	now, only := make(map[string]string, len(objects)), map[int]bool{}
+	var texts []string
+	if o.Table() {
+		if texts, err = o.shown(rows, answer); err != nil {
+			return nil, err
+		}
+	}
+	now, only := make(map[string]version, len(objects)), map[int]bool{}
 	var text bytes.Buffer
 	for i, one := range objects {
 		steady := string(marshal(withoutVolatile(one)))
@@ -70,7 +104,12 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			name = ""
 		}
 		previous, known := before[name]
-		if now[name] = steady; known && previous == steady {
+		made := version{steady: steady}
+		if i < len(texts) {
+			made.shown = texts[i]
+		}
+		now[name] = made
+		if known && (previous.steady == steady || len(texts) == len(objects) && previous.shown == made.shown) {
 			continue
 		}
 		only[i] = true
@@ -91,7 +130,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			continue
 		}
 		var gone map[string]any
-		err = errors.Join(err, json.Unmarshal([]byte(before[name]), &gone), o.encodeChange(&text, "DELETED", gone, false))
+		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(&text, "DELETED", gone, false))
 	}
 	if o.Table() && (len(only) > 0 || before == nil) {
 		err = errors.Join(err, o.printRows(to, rows, before == nil, only, answer))

@@ -497,9 +497,9 @@ func TestLivezWaitsForTheSearchWhateverTheSyncPeriod(t *testing.T) {
 			m := NewMonitor(Config{Domains: func() []DomainStatus { return domains },
 				Node: func() *service.NodeObject { return fine }, SyncPeriod: period})
 			domains[0].Status.OldestPending = time.Now()
-			time.Sleep(killed - 1)
+			time.Sleep(killed - time.Nanosecond)
 			early := m.State()
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			late := m.State()
 			if !early.Live() || late.Live() {
 				t.Errorf("sync period %v: live %t just before %v and %t then", period, early.Live(), killed, late.Live())

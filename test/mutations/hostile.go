@@ -156,4 +156,10 @@ var hostile = []mutation{
 		edits:     edit("dataplane/nftables/render/renderer.go", "priorityReject = priorityDNAT + 1", "priorityReject = priorityDNAT"),
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOtherTranslatorsAreNotRejected")},
 	},
+	{
+		name:      "connections that are picked up accuse endpoints",
+		sentence:  "Connections whose entries were lost make no suspects.",
+		edits:     edit("internal/daemon/balance/connections.go", ` && a.event.State == "SYN_SENT"`, ""),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestPickedUpConnectionsAccuseNoEndpoint")}, short: true,
+	},
 }

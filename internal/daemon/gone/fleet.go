@@ -61,7 +61,9 @@ type Result struct {
 	// Err is the last failure; nil after an answer. Ignored is set if the node is passed over because of it.
 	Err     error
 	Ignored bool
-	// Reason says why the proxy does not know, and Services who sends to the endpoint.
+	// Answered is set after the first answer. Reason says why the proxy does not know, and Services who sends to the
+	// endpoint, both by the last answer.
+	Answered bool
 	Reason   string
 	Services []inspect.Sender
 }
@@ -136,7 +138,7 @@ func (f *fleet) follow(ctx context.Context, i int, at netip.AddrPort) {
 		case <-ctx.Done():
 			return
 		}
-		a, err := f.ask(ctx, i, at)
+		a, err := f.ask(ctx, i, at, f.waitOf(i, failures))
 		<-f.places
 		if ctx.Err() != nil && err != nil {
 			return // the last result stays
@@ -155,14 +157,27 @@ func (f *fleet) follow(ctx context.Context, i int, at netip.AddrPort) {
 	}
 }
 
-// note keeps a result, and reports whether it is the last one.
+// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the beginning,
+// and no answer after a failure: something between may end long requests.
+func (f *fleet) waitOf(i, failures int) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if failures > 0 || !f.results[i].Answered {
+		return 0
+	}
+	return f.wait
+}
+
+// note keeps a result, and reports whether it is the last one. A failure after an answer counts once the question after it,
+// which does not wait, failed as well.
 func (f *fleet) note(i int, a *inspect.Gone, err error, failures int) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &f.results[i]
-	r.After, r.Err = time.Since(f.began), err
-	if err == nil {
-		r.Gone, r.Reason, r.Services = a.Gone, a.Reason, a.Services
+	if r.After = time.Since(f.began); err == nil {
+		r.Answered, r.Err, r.Gone, r.Reason, r.Services = true, nil, a.Gone, a.Reason, a.Services
+	} else if !r.Answered || failures > 1 {
+		r.Err = err
 	}
 	r.Ignored = f.IgnoreUnreachable && failures >= failuresMax
 	if f.Changed != nil {
@@ -172,8 +187,7 @@ func (f *fleet) note(i int, a *inspect.Gone, err error, failures int) (done bool
 }
 
 // ask asks one proxy.
-func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort) (*inspect.Gone, error) {
-	wait := f.wait
+func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Duration) (*inspect.Gone, error) {
 	if end, limited := ctx.Deadline(); limited {
 		wait = max(0, min(wait, time.Until(end)-early))
 	}

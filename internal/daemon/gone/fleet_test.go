@@ -137,3 +137,46 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 		t.Errorf("%+v, %v", a, errors.Join(err))
 	}
 }
+
+// TestTheFirstQuestionDoesNotWait: what a node says immediately is known, however short the timeout, and however early
+// something between ends requests that wait.
+func TestTheFirstQuestionDoesNotWait(t *testing.T) {
+	var waits []time.Duration
+	cut := Node{Name: "cut", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		waits = append(waits, q.Wait)
+		if q.Wait > 0 {
+			return nil, errors.New("timed out")
+		}
+		return says(false)(ctx, q), nil
+	}}
+	silent := Node{Name: "silent", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		if q.Wait > 0 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return says(false)(ctx, q), nil
+	}}
+	asked := 0
+	lost := Node{Name: "lost", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		if asked++; asked > 1 {
+			return nil, errors.New("connection refused")
+		}
+		return says(false)(ctx, q), nil
+	}}
+	p := Proxies{Nodes: []Node{cut, silent, lost}}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	report := NewReport(at, p.Wait(ctx, at))
+	for i, want := range []NodeReport{
+		{State: "in use", Detail: "ns/web (, )"},
+		{State: "in use", Detail: "ns/web (, )"},
+		{State: "unreachable", Detail: "connection refused; the last answer: in use, ns/web (, )"},
+	} {
+		if n := report.Nodes[i]; n.State != want.State || n.Detail != want.Detail {
+			t.Errorf("%+v", n)
+		}
+	}
+	if len(waits) < 3 || waits[0] != 0 || waits[1] == 0 || waits[2] != 0 {
+		t.Errorf("the questions wait %v", waits)
+	}
+}

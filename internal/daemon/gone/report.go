@@ -34,7 +34,7 @@ func NewReport(at netip.AddrPort, results []Result) *Report {
 	report := &Report{Endpoint: inspect.EndpointText(at), Gone: true}
 	for i := range results {
 		r := &results[i]
-		node := NodeReport{Node: r.Node, State: "in use", Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
+		node := NodeReport{Node: r.Node, Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
 		switch {
 		case r.Gone:
 			node.State = "gone"
@@ -42,15 +42,24 @@ func NewReport(at netip.AddrPort, results []Result) *Report {
 			node.State, node.Detail = "ignored", r.Err.Error()
 		case r.Err != nil:
 			node.State, node.Detail = "unreachable", r.Err.Error()
-		case r.Reason != "" && len(r.Services) == 0:
-			node.State, node.Detail = "unknown", r.Reason
+			if state, detail := answered(r); r.Answered {
+				node.Detail += strings.TrimSuffix("; the last answer: "+state+", "+detail, ", ")
+			}
 		default:
-			node.Detail = senders(r.Services)
+			node.State, node.Detail = answered(r)
 		}
 		report.Gone = report.Gone && node.done
 		report.Nodes = append(report.Nodes, node)
 	}
 	return report
+}
+
+// answered describes the last answer of a node that sends to the endpoint, or may do so.
+func answered(r *Result) (state, detail string) {
+	if r.Reason != "" && len(r.Services) == 0 {
+		return "unknown", r.Reason
+	}
+	return "in use", senders(r.Services)
 }
 
 // senders names the Services that send to an endpoint.

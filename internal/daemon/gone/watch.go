@@ -38,6 +38,8 @@ const (
 // there are none, nothing runs.
 type Watch struct {
 	proxy Proxy
+	// others says why rules of another proxy or mode, which no ledger has, may still send connections.
+	others func() error
 	// news has a token after a new question.
 	news chan struct{}
 
@@ -76,8 +78,10 @@ type Sender struct {
 // Gone reports whether the endpoint gets no new connections.
 func (a *Answer) Gone() bool { return len(a.By) == 0 && a.Err == nil }
 
-// New returns a Watch.
-func New(p Proxy) *Watch { return &Watch{proxy: p, news: make(chan struct{}, 1)} }
+// New returns a Watch. Others returns an error as long as rules of another proxy or mode may send connections of this node.
+func New(p Proxy, others func() error) *Watch {
+	return &Watch{proxy: p, others: others, news: make(chan struct{}, 1)}
+}
 
 var (
 	errMany = fmt.Errorf("%d questions about endpoints are waiting already", waitingMax)
@@ -160,11 +164,12 @@ func (w *Watch) deliver(asked []*question, answers map[netip.AddrPort]*Answer) {
 
 // search asks all domains about the endpoints of the questions, one after the other.
 func (w *Watch) search(asked []*question) map[netip.AddrPort]*Answer {
+	others := w.others() // before the search: what ends meanwhile is seen by the next one
 	answers := map[netip.AddrPort]*Answer{}
 	of := service.PerFamily[[]*Answer]{}
 	for _, q := range asked {
 		if answers[q.at] == nil {
-			a := &Answer{of: q.at}
+			a := &Answer{of: q.at, Err: others}
 			answers[q.at] = a
 			family := service.FamilyOf(q.at.Addr())
 			of[family] = append(of[family], a)
@@ -202,7 +207,7 @@ func (w *Watch) searchDomain(domain string, answers []*Answer) {
 			a.By = append(a.By, Sender{Key: key, Domain: domain})
 		}
 		a.More = a.More || sought[i].More
-		if err != nil && a.Err == nil {
+		if err != nil && (a.Err == nil || errors.Is(err, aggregator.ErrEnded)) {
 			a.Err = err
 		}
 	}
@@ -216,7 +221,9 @@ type state struct {
 	open            bool
 }
 
+// state also tells whether others may send, as a first element of its own.
 func (w *Watch) state() (all []state) {
+	all = append(all, state{open: w.others() == nil})
 	for _, s := range w.proxy.Status() {
 		all = append(all, state{s.Batches, s.LastWrite, s.Failures, s.Ledger.Dirty, s.Open})
 	}

@@ -67,6 +67,9 @@ func (f *fake) searched() int {
 	return f.searches
 }
 
+// alone says that no other rules may send connections.
+func alone() error { return nil }
+
 // idle reports whether nothing waits and nothing runs.
 func (w *Watch) idle() bool {
 	w.mu.Lock()
@@ -77,7 +80,7 @@ func (w *Watch) idle() bool {
 func TestAskWaitsUntilTheEndpointIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{uses: map[netip.AddrPort]service.Key{at: shop}}
-		w := New(f)
+		w := New(f, alone)
 		if a := w.Ask(t.Context(), at, 0); a.Gone() || !slices.Equal(a.By, []Sender{{shop, "IPv4"}}) {
 			t.Errorf("in use: %+v", a)
 		}
@@ -112,7 +115,7 @@ func TestAskWaitsUntilTheEndpointIsGone(t *testing.T) {
 func TestOneSearchAnswersAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{takes: time.Second}
-		w := New(f)
+		w := New(f, alone)
 		var all sync.WaitGroup
 		for n := range waitingMax {
 			all.Go(func() {
@@ -135,7 +138,7 @@ func TestOneSearchAnswersAll(t *testing.T) {
 // TestAskersThatLeaveAreForgotten, and a search that takes too long is no answer.
 func TestAskersThatLeaveAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(&fake{takes: time.Minute})
+		w := New(&fake{takes: time.Minute}, alone)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if a := w.Ask(ctx, at, 0); a.Gone() || !errors.Is(a.Err, errSlow) {
@@ -149,7 +152,7 @@ func TestAskersThatLeaveAreForgotten(t *testing.T) {
 }
 
 func TestAnswersNameFewSenders(t *testing.T) {
-	w := New(many{})
+	w := New(many{}, alone)
 	if a := w.Ask(t.Context(), at, 0); a.Gone() || len(a.By) != ledger.SendersMax || !a.More {
 		t.Errorf("%+v", a)
 	}
@@ -167,4 +170,24 @@ func (many) Search(_ context.Context, _ string, sought []*ledger.Sought) error {
 		s.By = slices.Repeat([]service.Key{shop}, ledger.SendersMax-1)
 	}
 	return nil
+}
+
+// TestOthersMaySendUntilTheyAreRemoved: rules of another proxy or mode are in no ledger.
+func TestOthersMaySendUntilTheyAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := New(&fake{}, func() error {
+			if time.Since(began) < 3*time.Second {
+				return errors.New("others remain")
+			}
+			return nil
+		})
+		if a := w.Ask(t.Context(), at, 0); a.Gone() || a.Err == nil || a.Err.Error() != "others remain" {
+			t.Errorf("before: %+v", a)
+		}
+		a := w.Ask(t.Context(), at, time.Minute)
+		if took := time.Since(began); !a.Gone() || took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("after %v: %+v", took, a)
+		}
+	})
 }

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// othersRetry is the pause between two attempts to remove the rules of other modes.
+const othersRetry = time.Minute
+
+// others knows whether rules of another proxy or mode may still send connections of this node, whichever server is running.
+type others struct {
+	mu sync.Mutex
+	// kind is that of the server for which err holds.
+	kind string
+	err  error
+}
+
+var (
+	errOthersRemain = errors.New("rules of another proxy or mode may still send connections; Sluice removes them after the first sync")
+	errOthersStay   = errors.New("rules of another proxy or mode may still send connections; Sluice cannot remove them, see its log")
+)
+
+// begin is called before a server serves. One that follows a server of the same kind inherits what is known.
+func (o *others) begin(kind string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kind != kind {
+		o.kind, o.err = kind, errOthersRemain
+	}
+}
+
+// ended notes the end of an attempt to remove the rules.
+func (o *others) ended(err error) {
+	if err != nil {
+		err = errOthersStay // not its text: whoever reaches the health address may ask
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+}
+
+// remain says why other rules may still send connections.
+func (o *others) remain() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// kind tells servers apart whose rules do not replace each other.
+func (s *server) kind() string { return string(s.backend.Mode) + " " + string(s.backend.Variant) }
+
+// cleanUpOthers removes what other backends left, once the rules of this one are applied.
+func (s *server) cleanUpOthers(ctx context.Context) {
+	select {
+	case <-s.proxy.FirstSync():
+		s.life.owner.applied()
+		s.inStep()
+		if s.options.FirstSync != nil {
+			s.options.FirstSync(s.backend.Mode)
+		}
+	case <-ctx.Done():
+		return
+	}
+	s.handover.settle(ctx)
+	s.life.sockets.Close()
+	for ctx.Err() == nil && !s.tryCleanUp(ctx) {
+		wait(ctx, othersRetry)
+	}
+}
+
+// tryCleanUp reports whether another attempt would find nothing else.
+func (s *server) tryCleanUp(ctx context.Context) (ended bool) {
+	replaced, err := s.backend.CleanUpOthers(ctx, s.log)
+	ended = err == nil || errors.Is(err, fs.ErrPermission)
+	if err == nil || ctx.Err() == nil { // otherwise the next server does it
+		s.life.others.ended(err)
+	}
+	switch {
+	case err == nil:
+		s.options.RestoreARP(s.backend.Mode, s.sysctls, s.log)
+	case ctx.Err() != nil:
+	case ended:
+		s.log.Info("cannot determine whether rules of another mode remain", zap.Error(err))
+	default:
+		s.log.Warn("failed to remove rules of another mode; they still affect traffic", zap.Error(err))
+	}
+	s.handover.leave(ctx)
+	s.handover.release(ctx, replaced)
+	return ended
+}

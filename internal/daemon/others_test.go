@@ -1,0 +1,27 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestOthersRemainUntilTheyAreRemoved: servers of one kind inherit what is known, and a change of the mode starts over.
+func TestOthersRemainUntilTheyAreRemoved(t *testing.T) {
+	var o others
+	for i, c := range []struct {
+		do   func()
+		want error
+	}{
+		{func() { o.begin("nftables ") }, errOthersRemain},
+		{func() { o.ended(errors.New("no iptables")) }, errOthersStay},
+		{func() { o.begin("nftables ") }, errOthersStay},
+		{func() { o.ended(nil) }, nil},
+		{func() { o.begin("nftables ") }, nil},
+		{func() { o.begin("iptables nft") }, errOthersRemain},
+		{func() { o.begin("nftables ") }, errOthersRemain},
+	} {
+		if c.do(); !errors.Is(o.remain(), c.want) {
+			t.Errorf("step %d: %v", i, o.remain())
+		}
+	}
+}

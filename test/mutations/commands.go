@@ -1,0 +1,23 @@
+package main
+
+// commands are defects that let a command, or the page, say what is not so.
+var commands = []mutation{
+	{
+		name:      "gone beside the rules of others",
+		sentence:  "An endpoint is gone only once the rules of other proxies and modes are removed.",
+		edits:     edit("internal/daemon/gone/watch.go", "a := &Answer{of: q.at, Err: others}", "a := &Answer{of: q.at}\n\t\t\t_ = others"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOthersMaySendUntilTheyAreRemoved")}, short: true,
+	},
+	{
+		name:      "the first question waits",
+		sentence:  "A node that answers is not called unreachable, however short the timeout.",
+		edits:     edit("internal/daemon/gone/fleet.go", "if failures > 0 || !f.results[i].Answered {", "if failures > 0 {"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestTheFirstQuestionDoesNotWait")}, short: true,
+	},
+	{
+		name:      "a watch compares what is not shown",
+		sentence:  "A watched table is printed again only if what it shows changes.",
+		edits:     edit("internal/inspect/watch.go", "len(texts) == len(objects) && previous.shown == made.shown", "false"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestWatchComparesWhatIsShown")}, short: true,
+	},
+}
