@@ -79,7 +79,9 @@ type Status struct {
 	Actors   Actors   `json:"actors"`
 	Domains  []Domain `json:"domains"`
 	Activity Activity `json:"activity"`
-	// Healthy is what /healthz answers by: no change has waited too long in any family.
+	// Health is starting, healthy, degraded (with findings) or unhealthy. Healthy is what /healthz answers by: no change
+	// has waited too long in any family, and each has rules.
+	Health   string    `json:"health"`
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
 }

@@ -240,7 +240,7 @@ func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
 		f := newFixture(t)
 		f.node = tainted
 		w := f.get(t, "/livez?verbose")
-		if got := w.Body.String(); w.Code != 200 || !strings.HasPrefix(got, "healthy (200)") || strings.Contains(got, "\nnode:") ||
+		if got := w.Body.String(); w.Code != 200 || !strings.HasPrefix(got, "degraded (200)") || strings.Contains(got, "\nnode:") ||
 			!strings.Contains(got, "[degraded] node-not-eligible") || strings.Contains(got, "[unhealthy]") {
 			t.Errorf("%d %s", w.Code, got)
 		}

@@ -17,6 +17,8 @@ type State struct {
 	// NodeEligible means that balancers may send traffic here: the Node is known and not about to
 	// go.
 	NodeEligible bool
+	// Starting means that nothing has been written yet.
+	Starting bool
 	// Standby means that another process serves this node, and this one waits until it exits.
 	Standby bool
 	// Hangs means that the proxy was told to stop and has not, for longer than a change may
@@ -38,6 +40,31 @@ type Instance struct {
 	Healthy bool
 	// Live is Healthy, or that a restart would only begin the write in flight again.
 	Live bool
+}
+
+// Health is the state of a node in one word. All that show it use these words.
+type Health string
+
+// The words. A degraded node has findings, and does its work.
+const (
+	Starting  Health = "starting"
+	Healthy   Health = "healthy"
+	Degraded  Health = "degraded"
+	Unhealthy Health = "unhealthy"
+)
+
+// Health returns the word for a node with so many findings. Where there is no Node object, it counts as eligible.
+func (s *State) Health(eligible bool, findings int) Health {
+	switch {
+	case s.Starting && s.Healthy():
+		return Starting
+	case !s.Healthy() || s.Standby || !eligible:
+		return Unhealthy
+	case findings > 0:
+		return Degraded
+	default:
+		return Healthy
+	}
 }
 
 // Live reports whether every family is live, and the proxy does not hang while it stops.
@@ -141,7 +168,10 @@ type inputs struct {
 
 func (in *inputs) state() State {
 	s := State{At: in.now, NodeEligible: ineligible(in.node) == "", Standby: in.standby.For != "",
-		Hangs: in.tooOld(in.stopping)}
+		Hangs: in.tooOld(in.stopping), Starting: len(in.domains) == 0}
+	for i := range in.domains {
+		s.Starting = s.Starting || !in.domains[i].Auxiliary && !in.domains[i].Status.Open
+	}
 	for _, family := range service.Families {
 		if i, served := in.instance(family); served {
 			s.Instances = append(s.Instances, i)

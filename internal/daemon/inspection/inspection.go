@@ -178,6 +178,7 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
+	made.Health = string(report.Health(report.NodeEligible || i.Feed.Client == nil, len(made.Findings)))
 	return made
 }
 
