@@ -30,6 +30,24 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTests("source")}, short: true,
 	},
 	{
+		name:      "answers are printed as they are",
+		sentence:  "Text from tenants and nodes is escaped before it reaches a terminal.",
+		edits:     edit("internal/inspect/output.go", "		terminal.Clean(answer)\n", "		_ = terminal.Clean\n"),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestNoCommandPrintsForeignTextAsItIs"), unitTest("internal/fleet", "TestNodesCannotForgeOutput")},
+	},
+	{
+		name:      "errors of nodes are printed as they are",
+		sentence:  "The text of a node's error is escaped before it reaches a terminal.",
+		edits:     edit("internal/inspect/client.go", "terminal.Text(failed.Error)", "failed.Error"),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestNoCommandPrintsForeignTextAsItIs")},
+	},
+	{
+		name:      "zones of addresses are printed as they are",
+		sentence:  "The zone of an address is free text, too.",
+		edits:     edit("internal/terminal/terminal.go", "return a.WithZone(Text(a.Zone()))", "return a"),
+		campaigns: []campaign{unitTests("internal/terminal")}, short: true,
+	},
+	{
 		name:      "tries last as long as any write",
 		sentence:  "Changes wait at most 10 s for a Service whose writes hang.",
 		edits:     edit("aggregator/limit.go", "return shared, m.aloneLimit(shared)", "return jobTimeout, jobTimeout"),
