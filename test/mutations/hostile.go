@@ -48,6 +48,25 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTests("internal/terminal")}, short: true,
 	},
 	{
+		name:      "one address takes all places of hooks",
+		sentence:  "At most 16 questions of one address wait at /endpoints/.",
+		edits:     edit("observe/web/source.go", "p.taken >= p.all || p.of[from] >= p.each", "p.taken >= p.all"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
+	},
+	{
+		name:      "an answer needs a place to wait",
+		sentence:  "A question about an endpoint that is out needs no place among those that wait.",
+		edits:     edit("internal/daemon/gone/handler.go", "looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)",
+			"waiting := web.NewPlaces(most, eachMax)\n	looking := waiting"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
+	},
+	{
+		name:      "trigger times choose what is sampled",
+		sentence:  "Whether a change is traced depends on a secret.",
+		edits:     edit("observe/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
+		campaigns: []campaign{unitTest("observe/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
+	},
+	{
 		name:      "tries last as long as any write",
 		sentence:  "Changes wait at most 10 s for a Service whose writes hang.",
 		edits:     edit("aggregator/limit.go", "return shared, m.aloneLimit(shared)", "return jobTimeout, jobTimeout"),
