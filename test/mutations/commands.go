@@ -26,4 +26,10 @@ var commands = []mutation{
 		edits:     edit("internal/trace/culprit.go", "if by == nil || by.Policy", "if by == nil || by.Handle > 0 || by.Policy"),
 		campaigns: []campaign{unitTest("internal/trace", "TestCulpritsAreNamed")}, short: true,
 	},
+	{
+		name:      "explain stops at the missing port",
+		sentence:  "explain names the slices whose ports have other names than the Service's.",
+		edits:     edit("internal/explain/why.go", "if len(texts) == 0 {", "if len(texts) >= 0 {"),
+		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
+	},
 }
