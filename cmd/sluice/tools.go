@@ -65,7 +65,7 @@ func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := enterSandbox(); err != nil {
+	if err := enterSandbox(keep); err != nil {
 		return err
 	}
 	after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
@@ -29,6 +30,8 @@ type Lab struct {
 	// TestPods asks for the network. Without it, there are only the lines.
 	TestPods bool
 	Out      io.Writer
+	// Page is a listener of the host for the web UI; nil for none.
+	Page *os.File
 
 	options *Options
 	log     *zap.Logger
@@ -126,6 +129,9 @@ func (l *Lab) tell(target netip.AddrPort) {
 			text.WriteString(inside + curl + "http://" + page + "\n")
 		}
 	}
+	if page := l.pageAddress(); page != "" && !l.told {
+		text.WriteString("To see the web UI, open in a browser of this machine: " + page + "\n")
+	}
 	if !l.told {
 		text.WriteString("For a shell in the sandbox, run: " + program() + " sandbox shell. To see the rules follow, edit the files in " + l.Dir +
 			".\nTo end the sandbox, press Ctrl-C here.\n")
@@ -182,6 +188,6 @@ func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err
 	if !verbose {
 		o.Sluice.Log.Level = "warn"
 	}
-	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out}
+	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out, Page: sandbox.Listener()}
 	return Run(ctx, o, feed.Manifests(dir))
 }
