@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
-	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
@@ -176,8 +175,8 @@ func (l *Lab) listing() string {
 }
 
 // KeepDemo serves the manifests of the demo, in the sandbox in which it was told, until the
-// context ends. Without verbose it logs only warnings.
-func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err error) {
+// context ends. Without verbose it logs only warnings. Page is that of Lab.
+func KeepDemo(ctx context.Context, o *Options, out io.Writer, page *os.File, verbose bool) (err error) {
 	dir, remove, err := demo.Manifests()
 	if err != nil {
 		return err
@@ -188,6 +187,6 @@ func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err
 	if !verbose {
 		o.Sluice.Log.Level = "warn"
 	}
-	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out, Page: sandbox.Listener()}
+	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out, Page: page}
 	return Run(ctx, o, feed.Manifests(dir))
 }
