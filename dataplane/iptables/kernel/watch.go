@@ -70,7 +70,7 @@ func hasChain(ctx context.Context, tool Tool, table render.Table, chain string) 
 	if finder, ok := tool.(chainFinder); ok {
 		return finder.HasChain(ctx, table, chain)
 	}
-	s, err := readTable(ctx, tool, table)
+	s, err := readTable(ctx, tool, table, Ownership{Owns: func(_ render.Table, name string) bool { return name == chain }})
 	if err != nil {
 		return false, err
 	}
