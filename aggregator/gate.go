@@ -119,12 +119,25 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	return true, now
 }
 
+// unsubmitted returns the sets of keys that have not submitted.
+func (g *gate) unsubmitted() []map[service.Key]struct{} {
+	return []map[service.Key]struct{}{g.expect, g.skipped, g.large}
+}
+
 // absent returns the keys that have not submitted.
 func (g *gate) absent() (all []service.Key) {
-	for _, keys := range [...]map[service.Key]struct{}{g.expect, g.skipped, g.large} {
+	for _, keys := range g.unsubmitted() {
 		all = slices.AppendSeq(all, maps.Keys(keys))
 	}
 	return all
+}
+
+// isAbsent reports whether a key has not submitted.
+func (g *gate) isAbsent(key service.Key) bool {
+	return slices.ContainsFunc(g.unsubmitted(), func(keys map[service.Key]struct{}) bool {
+		_, absent := keys[key]
+		return absent
+	})
 }
 
 // absentMax is how long the first sync waits for Services that have not submitted, counted

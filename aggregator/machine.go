@@ -65,6 +65,10 @@ type pending struct {
 	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
 	// a damaged object; zero for none.
 	arrived, drifted time.Time
+	// damaged are those in waits that wait for nothing but a repair. bare is since when it is known that the kernel has
+	// no rules that serve; zero while it has, and before the first write.
+	damaged map[service.Key]struct{}
+	bare    time.Time
 }
 
 // start is the progress of the start.
@@ -135,6 +139,9 @@ func (keys released) apply(m *machine, _ time.Time) {
 func (a alarmed) apply(m *machine, now time.Time) {
 	m.pacer.AuditSoon(now)
 	m.repairs.announced(now, a.by)
+	if !m.pending.bare.IsZero() {
+		m.pacer.Busy() // the owner of the table may have ended
+	}
 }
 
 // apply notes that fragments wait. While the gate is closed they are folded immediately, to see which
@@ -165,7 +172,7 @@ func newMachine(config *Config) *machine {
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
 		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
-		pending:    pending{waits: newWaits(), sought: newWaits()},
+		pending:    pending{waits: newWaits(), sought: newWaits(), damaged: map[service.Key]struct{}{}},
 		repairs:    newRepairs(),
 		start:      start{unlanded: map[service.Key]bool{}},
 	}

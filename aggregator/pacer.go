@@ -143,7 +143,7 @@ func (p *Pacer) Retry(failed int) time.Duration {
 	return max(p.pace.BackoffMin, min(doubled, busyMax))
 }
 
-// Busy notes, after Wrote, that only a lock or a full buffer was in the way.
+// Busy notes, after Wrote, that only a lock or a full buffer was in the way, or something that may be gone now.
 func (p *Pacer) Busy() {
 	if latest := p.lastEnd.Add(busyMax); p.retryAt.After(latest) {
 		p.retryAt = latest

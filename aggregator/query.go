@@ -36,15 +36,19 @@ func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (l
 
 // page asks for some objects of a key.
 func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int) (account ledger.Account, err error) {
-	err = a.ask(ctx, func() { account = a.machine.ledger.Account(key, from, min(pageMax, limit-from)) })
+	err = a.ask(ctx, func() {
+		account = a.machine.ledger.Account(key, from, min(pageMax, limit-from))
+		account.Pending = a.machine.unapplied(key)
+	})
 	return account, err
 }
 
-// Pending returns up to limit keys that are not applied, the ones that have waited longest first. The
-// answer takes one turn, in proportion to the limit: 1,000 keys take less than 100 µs.
-func (a *Aggregator) Pending(ctx context.Context, limit int) (keys []service.Key, err error) {
-	err = a.ask(ctx, func() { keys = a.machine.pending.first(limit) })
-	return keys, err
+// Pending returns the keys that are not applied, the ones that have waited longest first. The answer takes one turn, in
+// proportion to the keys: 1,000 take less than 100 µs.
+func (a *Aggregator) Pending(ctx context.Context) (keys []service.Key, err error) {
+	queued := a.inbox.Keys() // before the others: what is received meanwhile is among those
+	err = a.ask(ctx, func() { keys = a.machine.allUnapplied() })
+	return append(keys, queued...), err
 }
 
 const (

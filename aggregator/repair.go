@@ -17,7 +17,8 @@ import (
 // Invariant: what is undone for the first time is written again immediately. What an
 // announced change undoes soon after its repair waits, longer each time: it is no
 // accident but a program that disagrees, and two programs that react to each other at
-// once would do nothing else.
+// once would do nothing else. If no rule is left that serves, the repair does not wait: nobody
+// disagrees about contents, and a pause would only harm the clients.
 type repairs struct {
 	// heard is what was announced since the last audit began, during what was
 	// announced before: the audit may have found either.
@@ -85,7 +86,7 @@ func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	if done.Err != nil {
 		return
 	}
-	if began := m.repairs.found(now, done.Took, done.Drift.Undone); began != nil {
+	if began := m.repairs.found(now, done.Took, &done.Drift); began != nil {
 		began.Domain = m.domain
 		m.tell(*began)
 	}
@@ -124,9 +125,9 @@ func (r *repairs) announced(now time.Time, by dataplane.ForeignProcess) {
 // auditing notes that an audit begins.
 func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
 
-// found takes what an audit found undone, and the audit's duration. It returns the
-// event; nil if nothing was undone.
-func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone) *RepairBegan {
+// found takes what an audit found, and the audit's duration. It returns the event; nil if nothing was undone.
+func (r *repairs) found(now time.Time, took time.Duration, drift *ledger.Drift) *RepairBegan {
+	undone := drift.Undone
 	since, by, announced := now.Add(-took), r.during.by, false
 	for _, change := range [...]announcement{r.heard, r.during} {
 		if announced = announced || !change.at.IsZero(); !change.at.IsZero() {
@@ -145,7 +146,7 @@ func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone
 	if announced {
 		began.Again = r.again(now, marks)
 	}
-	if began.Again == 0 {
+	if began.Again == 0 || drift.Emptied {
 		r.fruitless, r.heldUntil = false, time.Time{}
 	} else {
 		began.Pause = min(repairPauseMin<<min(began.Again-1, 10), repairPauseMax)

@@ -56,7 +56,7 @@ func TestRepairsSlowDown(t *testing.T) {
 				now = now.Add(step.after)
 				r.announced(now, dataplane.ForeignProcess{})
 				r.auditing()
-				began := r.found(now, time.Millisecond, undone(step.objects...))
+				began := r.found(now, time.Millisecond, &ledger.Drift{Undone: undone(step.objects...)})
 				if began == nil || began.Pause != step.pause || (began.Again == 0) != (step.pause == 0) {
 					t.Fatalf("step %d: %+v, want a pause of %v", i, began, step.pause)
 				}
@@ -86,7 +86,7 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 	find := func(u *ledger.Undone) *RepairBegan {
 		r.announced(now, dataplane.ForeignProcess{PID: 7, Command: "rival"})
 		r.auditing()
-		return r.found(now, time.Millisecond, u)
+		return r.found(now, time.Millisecond, &ledger.Drift{Undone: u})
 	}
 	find(undone("x"))
 	r.repairDone(now)
@@ -116,16 +116,16 @@ func TestWhoIsToldOnce(t *testing.T) {
 	r.announced(now, dataplane.ForeignProcess{PID: 1})
 	r.auditing()
 	r.announced(now.Add(time.Second), dataplane.ForeignProcess{PID: 2})
-	if began := r.found(now.Add(2*time.Second), 0, undone("x")); began.By.PID != 2 {
+	if began := r.found(now.Add(2*time.Second), 0, &ledger.Drift{Undone: undone("x")}); began.By.PID != 2 {
 		t.Errorf("by %+v, want 2", began.By)
 	}
 	r.repairDone(now.Add(3 * time.Second))
 	r.auditing()
-	if began := r.found(now.Add(4*time.Second), 0, undone("y")); began.By.PID != 2 {
+	if began := r.found(now.Add(4*time.Second), 0, &ledger.Drift{Undone: undone("y")}); began.By.PID != 2 {
 		t.Errorf("by %+v, want 2", began.By)
 	}
 	r.auditing()
-	if began := r.found(now.Add(5*time.Second), 0, undone("z")); began.By != (dataplane.ForeignProcess{}) {
+	if began := r.found(now.Add(5*time.Second), 0, &ledger.Drift{Undone: undone("z")}); began.By != (dataplane.ForeignProcess{}) {
 		t.Errorf("by %+v, want nobody", began.By)
 	}
 }
@@ -138,7 +138,7 @@ func TestFlushedRulesets(t *testing.T) {
 	for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
 		r.announced(now, dataplane.ForeignProcess{})
 		r.auditing()
-		if began := r.found(now, 0, all); began.Pause != want {
+		if began := r.found(now, 0, &ledger.Drift{Undone: all}); began.Pause != want {
 			t.Errorf("flush %d: a pause of %v, want %v", i, began.Pause, want)
 		}
 		now = now.Add(want)
@@ -157,7 +157,7 @@ func TestMarksAreBounded(t *testing.T) {
 		}
 		r.announced(now, dataplane.ForeignProcess{})
 		r.auditing()
-		r.found(now, 0, undone(names...))
+		r.found(now, 0, &ledger.Drift{Undone: undone(names...)})
 		if len(r.marks) > marksMax {
 			t.Fatalf("%d marks", len(r.marks))
 		}
@@ -166,7 +166,7 @@ func TestMarksAreBounded(t *testing.T) {
 	now = now.Add(repairQuiet)
 	r.announced(now, dataplane.ForeignProcess{})
 	r.auditing()
-	r.found(now, 0, undone("x"))
+	r.found(now, 0, &ledger.Drift{Undone: undone("x")})
 	if len(r.marks) != 2 {
 		t.Errorf("%d marks after a quiet time, want those of an object and of its set", len(r.marks))
 	}
@@ -284,7 +284,7 @@ func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
 			now = now.Add(30 * time.Second)
 			r.announced(now, dataplane.ForeignProcess{})
 			r.auditing()
-			r.found(now, time.Millisecond, found)
+			r.found(now, time.Millisecond, &ledger.Drift{Undone: found})
 		}
 		runtime.GC()
 		var m runtime.MemStats

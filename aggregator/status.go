@@ -21,6 +21,10 @@ type Status struct {
 	// zero if nothing is pending. Health judges by its age. So what a bisection tries counts
 	// from its last try: the others do not wait for it.
 	OldestPending time.Time
+	// Pending counts the Services that are not applied, without quarantined ones. Bare is since when it is known that the
+	// kernel has none of the rules that serve; zero if it has some.
+	Pending int
+	Bare    time.Time
 	// Excused is until when the write in flight excuses OldestPending: it is within its limit, and follows no failure.
 	// A restart before that would only begin the write again. It is zero if nothing is excused.
 	Excused time.Time
@@ -56,7 +60,7 @@ type QuarantinedKey struct {
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
-		OldestPending: m.pending.oldest(), Excused: m.excused(), LastWrite: m.health.lastWrite,
+		OldestPending: m.pending.oldest(), Pending: m.pending.services(), Bare: m.pending.bare, Excused: m.excused(), LastWrite: m.health.lastWrite,
 		Failures: m.pacer.Failures(), LastError: m.health.lastError, NodeAtFault: m.health.nodeAtFault,
 		Quarantined: m.quarantine.list(), Ledger: m.ledger.Stats(), Batches: m.ledger.Batches(),
 	}
@@ -82,12 +86,16 @@ func (p *pending) seek(key service.Key, now time.Time) {
 func (p *pending) end(key service.Key) {
 	p.waits.end(key)
 	p.sought.end(key)
+	delete(p.damaged, key)
 }
 
 // clear notes that no key waits any longer.
 func (p *pending) clear() {
 	p.waits.clear()
 	p.sought.clear()
+	if len(p.damaged) > 0 {
+		p.damaged = map[service.Key]struct{}{}
+	}
 }
 
 // waits has the keys that are not applied, with the time since which. It is pure. Time

@@ -180,6 +180,13 @@ func (s *script) statusText() string {
 	add(!st.Open, "closed")
 	add(st.Missing > 0, "%d missing", st.Missing)
 	add(!st.OldestPending.IsZero(), "pending since %s", s.since(st.OldestPending))
+	var pending []string
+	for _, key := range s.h.machine.allUnapplied() {
+		pending = append(pending, nameOf(key))
+	}
+	slices.Sort(pending)
+	add(len(pending) > 0, "pending %s", compress(pending))
+	add(!st.Bare.IsZero(), "no rules since %s", s.since(st.Bare))
 	add(st.Waiting > 0, "%d waiting", st.Waiting)
 	add(st.Failures > 0, "%d failures", st.Failures)
 	add(st.LastError != "", "error %q", st.LastError)

@@ -76,6 +76,7 @@ func (m *machine) settle(now time.Time, r *result) {
 		m.pacer.AuditFirst(now)
 	}
 	m.settled(now, settled, r)
+	m.regain(r.receipt)
 	landed := r.receipt.Outcome == dataplane.Landed && r.purpose != control
 	if landed || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
@@ -158,6 +159,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	if r.err == nil {
 		done.Drift = m.ledger.Observe(r.objects)
 		m.failing.unread = false
+		m.lose(now, &done.Drift)
 	} else {
 		m.health.lastError = r.err.Error()
 	}

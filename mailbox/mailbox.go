@@ -132,6 +132,17 @@ func (b *Mailbox[K, M]) Has(key K) bool {
 	return waits
 }
 
+// Keys returns the waiting keys, the oldest first.
+func (b *Mailbox[K, M]) Keys() []K {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keys := make([]K, len(b.waiting))
+	for i := range b.waiting {
+		keys[i] = b.waiting[i].Key
+	}
+	return keys
+}
+
 // CloseIfEmpty closes the mailbox unless messages wait, and reports whether it is closed
 // now. It is atomic with Post: either the leaving reader sees the message, or the sender
 // sees false.

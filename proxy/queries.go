@@ -55,12 +55,12 @@ func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, lim
 }
 
 // Pending returns the keys that are not applied in a domain; see aggregator.Aggregator.Pending.
-func (p *Proxy) Pending(ctx context.Context, domain string, limit int) ([]service.Key, error) {
+func (p *Proxy) Pending(ctx context.Context, domain string) ([]service.Key, error) {
 	a, err := p.aggregator(domain)
 	if err != nil {
 		return nil, err
 	}
-	return a.Pending(ctx, limit)
+	return a.Pending(ctx)
 }
 
 // Search finds out which Services send new connections to endpoints, in one domain; see aggregator.Aggregator.Search.

@@ -70,7 +70,7 @@ func churned(t *testing.T, askers int) (done work, took []time.Duration, answers
 					if err == nil && (!account.Known || len(account.Objects) == 0) {
 						t.Errorf("%v: %+v", key, account)
 					}
-					if _, err := p.Pending(ctx, domain.Name, 1000); err == nil {
+					if _, err := p.Pending(ctx, domain.Name); err == nil {
 						asked.Add(2)
 					}
 					time.Sleep(pause / 4)
@@ -129,7 +129,7 @@ func TestQuestionsToAProxyThatHasStopped(t *testing.T) {
 		if _, err := p.Account(context.Background(), domain.Name, workSpec(1).Key, 1); err == nil {
 			t.Error("a domain answers that has stopped")
 		}
-		if _, err := p.Pending(context.Background(), domain.Name, 1); err == nil {
+		if _, err := p.Pending(context.Background(), domain.Name); err == nil {
 			t.Error("a domain answers that has stopped")
 		}
 	})

@@ -74,7 +74,7 @@ ui:
 	proxy := n.command("sluice", "proxy", "--config=/var/lib/kube-proxy/config.conf", "--hostname-override=demo")
 	proxy.Stderr = create(t, n.log)
 	hold(t, namespace, proxy)
-	n.await(`sluice status 2>&1 | grep -q 'no problems' && [ "$(sluice get services | grep -c 'applied')" = 4 ]`)
+	n.await(`sluice status 2>&1 | grep -q '^Health: healthy' && [ "$(sluice get services | grep -c 'applied')" = 4 ]`)
 	server.Set(apitest.EndpointSlices, whole) // a change, for the timeline
 	n.await(`sluice describe service web/shop | grep -q ' endpoints .* 4$'`)
 	return bench

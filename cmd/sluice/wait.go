@@ -180,7 +180,7 @@ func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, er
 			return "", err
 		}
 		for _, d := range status.Domains {
-			if !d.Open || d.Pending+d.Held > 0 {
+			if !d.Open || d.Pending+d.Held+d.Queue > 0 {
 				return fmt.Sprintf("%s: %d Services pending, %d quarantined; see sluice status", d.Name, d.Pending, d.Held), nil
 			}
 		}

@@ -87,5 +87,20 @@ func (l *Ledger) holding(a *account, object *dataplane.Object) Holding {
 	return h
 }
 
+// Whole reports whether the kernel has, as wanted, every object that a key wants now.
+func (l *Ledger) Whole(key service.Key) bool {
+	a := l.accounts[key]
+	return a == nil || l.stands(a, l.layout != nil)
+}
+
+// Served calls each for every Service that wants an object.
+func (l *Ledger) Served(each func(service.Key)) {
+	for key, a := range l.accounts {
+		if key != service.Node && len(objectsOf(a.folded)) > 0 {
+			each(key)
+		}
+	}
+}
+
 // Batches counts the batches planned, those without a change included.
 func (l *Ledger) Batches() uint64 { return l.batches }

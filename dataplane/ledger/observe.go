@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -13,6 +15,9 @@ type Drift struct {
 	// Missing objects are wanted and not there. Different objects have other content.
 	// Unwanted objects are ours and no longer wanted.
 	Missing, Different, Unwanted int
+	// Bare is set if no Service can be served: no object of any Service is as wanted, or none that leads to them.
+	// Emptied is set if this is so because objects were removed or emptied, and nothing was put in their place.
+	Bare, Emptied bool
 	// Undone is the part that was known to be as wanted before. It is nil if there is
 	// none, and in the first audit.
 	Undone *Undone
@@ -28,6 +33,10 @@ type Undone struct {
 	// Services counts the Services whose objects are missing or different. The node
 	// itself does not count.
 	Services int
+	// Keys are these Services. Everyone is set if something is missing or different that belongs to no Service, or to
+	// several: then all depend on it.
+	Keys     map[service.Key]struct{}
+	Everyone bool
 	// Objects lists all of them, or the first UndoneMax.
 	Objects []UndoneObject
 }
@@ -56,6 +65,7 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	l.compose()
 	var drift Drift
 	var undone driftCollector
+	var standing standing
 	for i := range read {
 		object := &read[i]
 		e := l.entries.demand(object.ID)
@@ -70,13 +80,17 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 			e.known = e.wanted // share the text
 		default:
 			drift.Different++
+			standing.overwritten = standing.overwritten || !strings.HasPrefix(e.wanted.Body, object.Body)
 		}
 		if stood && e.differs() {
 			undone.note(object.ID, e)
 		}
+		standing.note(e)
 		l.touch(object.ID, e)
 	}
-	drift.Missing = l.observeMissing(&undone)
+	drift.Missing = l.observeMissing(&undone, &standing)
+	drift.Bare = standing.bare()
+	drift.Emptied = drift.Bare && !standing.overwritten && drift.Unwanted == 0
 	if drift.Undone = undone.all(); drift.Undone != nil {
 		for i := range drift.Undone.Objects {
 			o := &drift.Undone.Objects[i]
@@ -87,7 +101,7 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 }
 
 // observeMissing notes that what was not seen is not in the kernel. It returns how much of that is wanted.
-func (l *Ledger) observeMissing(undone *driftCollector) (missing int) {
+func (l *Ledger) observeMissing(undone *driftCollector, standing *standing) (missing int) {
 	for id, e := range l.entries.all() {
 		if e.seen {
 			e.seen = false
@@ -102,9 +116,36 @@ func (l *Ledger) observeMissing(undone *driftCollector) (missing int) {
 				undone.note(id, e)
 			}
 		}
+		standing.note(e)
 		l.touch(id, e)
 	}
 	return missing
+}
+
+// standing is whether the kernel has, as wanted, any object of a Service, and any that belongs to none and leads to
+// others: a base chain, for example. Overwritten is set if an object has content that another program wrote.
+type standing struct {
+	ofService, leading struct{ wanted, found bool }
+	overwritten        bool
+}
+
+// note counts an entry that was just observed. It looks at few of them, as long as the kernel has rules.
+func (s *standing) note(e *entry) {
+	of := &s.ofService
+	switch {
+	case e.wanted == nil || s.ofService.found && s.leading.found:
+		return
+	case e.owner() != service.Node:
+	case len(e.wanted.Refs()) > 0:
+		of = &s.leading
+	default:
+		return
+	}
+	of.wanted, of.found = true, of.found || !e.differs()
+}
+
+func (s *standing) bare() bool {
+	return s.ofService.wanted && !s.ofService.found || s.leading.wanted && !s.leading.found
 }
 
 // driftCollector collects Undone.
@@ -137,7 +178,9 @@ func (u *driftCollector) note(id dataplane.ID, e *entry) {
 		return
 	}
 	u.services[object.Owner] = struct{}{}
-	for _, part := range e.wanted.Parts() {
+	parts := e.wanted.Parts()
+	u.found.Everyone = u.found.Everyone || e.claims.shared != nil || object.Owner == service.Node && len(parts) == 0
+	for _, part := range parts {
 		u.services[part.Owner] = struct{}{}
 	}
 }
@@ -147,6 +190,6 @@ func (u *driftCollector) all() *Undone {
 		return nil
 	}
 	delete(u.services, service.Node)
-	u.found.Services = len(u.services)
+	u.found.Services, u.found.Keys = len(u.services), u.services
 	return u.found
 }

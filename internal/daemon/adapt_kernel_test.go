@@ -8,12 +8,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -324,4 +328,78 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 		t.Errorf("the empty endpoint got %.3f of the connections", part)
 	}
 	stop()
+}
+
+// TestLostEntriesMakeNoSuspects: another program empties the connection table while clients hold connections. Those that
+// reach another endpoint are reset; no endpoint is avoided for that, and the others go on.
+func TestLostEntriesMakeNoSuspects(t *testing.T) {
+	if netnstest.Rerun(t) {
+		return
+	}
+	a := newAdaptive(t)
+	a.describe("sluice.dev/outlier: passive", 4)
+	for _, mode := range testenv.Variants("nftables", "iptables") {
+		client, stop := serveTested(t, a.dir, "--proxy-mode", mode)
+		a.begin()
+		end := a.load()
+		testenv.Eventually(t, mode+": answers", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.to) == 4 })
+		end()
+		held := a.hold(120)
+		flushConnections(t) // with nothing on its way, since a lost answer is nothing that its client would repeat
+		end = a.load()
+		alive := slices.DeleteFunc(slices.Clone(held), func(c net.Conn) bool { return !echoes(c) })
+		a.begin()
+		for n := 40; n <= 400; n += 40 { // for a second
+			a.more(n)
+			if got := a.suspects(client); got != nil {
+				t.Fatalf("%s: suspects after the loss of the table: %v", mode, got)
+			}
+		}
+		end()
+		dead := len(slices.DeleteFunc(slices.Clone(alive), echoes))
+		t.Logf("%s: %d of %d connections found their endpoint again", mode, len(alive), len(held))
+		if len(alive) == 0 || len(alive) == len(held) || dead > 0 || a.refused > 0 {
+			t.Errorf("%s: %d of %d went on, and %d of them died later; %d new ones failed: %v",
+				mode, len(alive), len(held), dead, a.refused, a.problem)
+		}
+		stop()
+	}
+}
+
+// hold opens connections, which are silent once the endpoint has said its number.
+func (a *adaptive) hold(count int) (all []net.Conn) {
+	a.t.Helper()
+	for i := range count {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(10+i%4))}, Timeout: testenv.Patience}
+		c, err := d.DialContext(a.t.Context(), "tcp", a.at)
+		check(a.t, err)
+		a.t.Cleanup(func() { _ = c.Close() })
+		var number [2]byte
+		_, err = io.ReadFull(c, number[:])
+		check(a.t, err)
+		all = append(all, c)
+	}
+	return all
+}
+
+// echoes reports whether the endpoint of a silent connection repeats what its client says.
+func echoes(c net.Conn) bool {
+	_ = c.SetDeadline(time.Now().Add(testenv.Patience))
+	var got [2]byte
+	if _, err := c.Write([]byte("a\n")); err != nil {
+		return false
+	}
+	_, err := io.ReadFull(c, got[:])
+	return err == nil
+}
+
+// flushConnections empties the connection table of the network namespace, as conntrack -F does.
+func flushConnections(t *testing.T) {
+	t.Helper()
+	const messageDelete = 2 // IPCTNL_MSG_CT_DELETE; without a tuple: all
+	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+	check(t, err)
+	defer func() { check(t, socket.Close()) }()
+	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageDelete, unix.NLM_F_ACK, unix.AF_UNSPEC)
+	check(t, socket.Ask(t.Context(), netlink.Finish(request, mark), func(netlink.Message) error { return nil }))
 }

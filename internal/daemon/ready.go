@@ -210,7 +210,11 @@ func (s *server) ready() health.Readiness {
 	if s.life.owner.waiting().For != "" {
 		return health.Readiness{}
 	}
-	return s.life.readiness.now()
+	state, r := s.reports.monitor.State(), s.life.readiness.now()
+	for _, family := range state.Bare() {
+		r.Missing = "the kernel has no rules of " + family.String()
+	}
+	return r
 }
 
 // held returns the Services that this server does not follow: in quarantine, parked, stuck or too large.

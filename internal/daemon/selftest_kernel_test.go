@@ -50,11 +50,18 @@ func serveDemo(t *testing.T, flags ...string) (*inspect.Client, func()) {
 // its socket, and what stops it.
 func serveTested(t *testing.T, manifests string, flags ...string) (*inspect.Client, func()) {
 	t.Helper()
+	return serveChanged(t, manifests, func(*Options) {}, flags...)
+}
+
+// serveChanged is serveTested with changed options.
+func serveChanged(t *testing.T, manifests string, change func(*Options), flags ...string) (*inspect.Client, func()) {
+	t.Helper()
 	dir := t.TempDir()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, LookInterval: 50 * time.Millisecond, SuspectPause: time.Second}
 	check(t, set.Parse(append(flags, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", dir)))
 	check(t, o.Load())
+	change(o)
 	applied := make(chan struct{})
 	o.FirstSync = func(config.Mode) { close(applied) }
 	ctx, cancel := context.WithCancel(t.Context())

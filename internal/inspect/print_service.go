@@ -183,8 +183,11 @@ const objectsShown = 40
 
 func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 	for _, domain := range d.Domains {
-		_, err = fmt.Fprintf(to, "\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State,
-			cmp.Or(domain.Revision, "-"), cmp.Or(domain.Applied, "none"))
+		applied := cmp.Or(domain.Applied, "none")
+		if domain.State == state.Pending && domain.Applied != "" && domain.Applied == domain.Revision {
+			applied += ", incomplete" // something of it was removed
+		}
+		_, err = fmt.Fprintf(to, "\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State, cmp.Or(domain.Revision, "-"), applied)
 		if domain.Error != "" {
 			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
 		}

@@ -145,15 +145,7 @@ func (s *Status) printDomains(to io.Writer) error {
 }
 
 func (s *Status) printFindings(to io.Writer) (err error) {
-	if len(s.Findings) == 0 {
-		_, err = fmt.Fprintln(to, "\nHealth: no problems")
-		return err
-	}
-	health := "healthy, with findings"
-	if !s.Healthy {
-		health = "NOT healthy"
-	}
-	_, _ = fmt.Fprintf(to, "\nHealth: %s\n", health)
+	_, err = fmt.Fprintf(to, "\nHealth: %s\n", s.Health)
 	for _, f := range s.Findings {
 		about := ""
 		if f.About != "" {

@@ -16,7 +16,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	var out strings.Builder
 	s := Status{
 		Version: "v1", Compatible: "v1.37.2", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
-		Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "rejected"}}},
+		Health: "unhealthy", Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "rejected"}}},
 		Actors: Actors{Running: 3, Parked: 1}, Conntrack: &Conntrack{Entries: 4012, Limit: 5000, LastDrop: printedAt.Add(-time.Minute)}, Offload: &Offload{Devices: 2, Problem: "device x:\nno room"},
 		Domains: []Domain{{
 			Name: "nftables/IPv4", Open: true, Applied: 2, Held: 101, LastError: "no\nroom",
@@ -30,7 +30,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	for _, want := range []string{
 		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: rejected\n", "3 running, 1 parked\n", "TCP, on 2 devices; device x: no room\n", "Conntrack:   4012 of 5000 entries (80%), last drop 60s ago\n",
 		"nftables/IPv4, last error: no room\n", "nftables/IPv4, quarantined for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more in quarantine\n",
-		"nftables/IPv6   not begun", "Health: NOT healthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
+		"nftables/IPv6   not begun", "Health: unhealthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

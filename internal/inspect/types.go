@@ -79,7 +79,9 @@ type Status struct {
 	Actors   Actors   `json:"actors"`
 	Domains  []Domain `json:"domains"`
 	Activity Activity `json:"activity"`
-	// Healthy is what /healthz answers by: no change has waited too long in any family.
+	// Health is starting, healthy, degraded (with findings) or unhealthy. Healthy is what /healthz answers by: no change
+	// has waited too long in any family, and each has rules.
+	Health   string    `json:"health"`
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`
 }
@@ -99,7 +101,7 @@ type Offload struct {
 	// Devices is the number of devices between which they do.
 	Devices int `json:"devices"`
 	// Problem says why they do not, or not on all devices.
-	Problem string `json:"problem,omitempty"`
+	Problem string `json:"problem,omitempty" terminal:"lines"`
 }
 
 // SelfTest is the result of the last self-test of a family.
@@ -185,7 +187,7 @@ type Domain struct {
 	LastAudit time.Time `json:"lastAudit,omitzero"`
 	// Failures counts the writes that have failed since the last one that landed.
 	Failures  int    `json:"failures"`
-	LastError string `json:"lastError,omitempty"`
+	LastError string `json:"lastError,omitempty" terminal:"lines"`
 	// NodeAtFault is set while the kernel rejects rules that belong to no Service.
 	NodeAtFault bool `json:"nodeAtFault,omitempty"`
 	// Quarantined has the first QuarantinedMax of the Services held.

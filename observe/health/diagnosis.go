@@ -61,6 +61,13 @@ func (in *inputs) findings() []Finding {
 func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	var all []Finding
 	s, h := &d.Status, in.board.domains[d.Status.Domain]
+	if !s.Bare.IsZero() && !d.Auxiliary && in.standby.For == "" {
+		f := Finding{Kind: RulesMissing, About: s.Domain, Since: s.Bare, Unhealthy: true, Problem: "all rules are missing"}
+		if s.LastError != "" {
+			f.Problem += "; the last error: " + oneLine(s.LastError)
+		}
+		all = append(all, f)
+	}
 	if f, found := in.pendingFinding(d); found {
 		all = append(all, f)
 	}

@@ -106,6 +106,7 @@ const (
 	Waiting         Kind = "waiting"           // another proxy serves this node, until it exits
 	StopHangs       Kind = "stop-hangs"        // the proxy was told to stop long ago, and has not stopped
 	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
+	RulesMissing    Kind = "rules-missing"     // the kernel has no rules of a family that serve
 	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
 	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
 	BatchStuck      Kind = "batch-stuck"       // a change waits although no write has failed
@@ -152,6 +153,10 @@ var guide = []struct {
 	{FirstWriteHeld, true, "no rules were written since startup",
 		"The rules of the previous process remain. If there is an api-stale finding, fix it " +
 			"first. Otherwise, look for failing actors in the log."},
+	{RulesMissing, true, "the kernel has no rules of this family that serve",
+		"No Service of this family works on this node. Find out who removed the rules (sluice get events), or who owns the " +
+			"table: nft list ruleset shows the flag owner and the name of the program. End that program. Sluice writes the " +
+			"rules as soon as the kernel accepts them."},
 	{NodeAtFault, true, "the kernel rejects node-wide rules",
 		"The kernel lacks a required feature, or another process removed an object that the " +
 			"rules depend on. Check the error and the loaded kernel modules, or select " +

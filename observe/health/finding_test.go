@@ -240,7 +240,7 @@ func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
 		f := newFixture(t)
 		f.node = tainted
 		w := f.get(t, "/livez?verbose")
-		if got := w.Body.String(); w.Code != 200 || !strings.HasPrefix(got, "healthy (200)") || strings.Contains(got, "\nnode:") ||
+		if got := w.Body.String(); w.Code != 200 || !strings.HasPrefix(got, "degraded (200)") || strings.Contains(got, "\nnode:") ||
 			!strings.Contains(got, "[degraded] node-not-eligible") || strings.Contains(got, "[unhealthy]") {
 			t.Errorf("%d %s", w.Code, got)
 		}
@@ -296,7 +296,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 		if len(some) > 0 {
 			t.Errorf("unexpected: %v", some)
 		}
-		if want := 7*len(f.domains) + 18; all != want {
+		if want := 8*len(f.domains) + 18; all != want {
 			t.Errorf("%d tallies, want %d", all, want)
 		}
 	})

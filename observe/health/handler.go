@@ -138,11 +138,14 @@ func word(first bool, yes, no string) string {
 func writeText(r *Report, considerNode bool) []byte {
 	var b bytes.Buffer
 	status := code(&r.State, considerNode)
-	fmt.Fprintf(&b, "%s (%d) at %s\n",
-		word(status == http.StatusOK, "healthy", "unhealthy"), status, r.At.Format(time.RFC3339))
+	health := r.Health(r.NodeEligible || !considerNode, len(r.Findings))
+	if !considerNode && health == Unhealthy && status == http.StatusOK {
+		health = Degraded // a restart would not help
+	}
+	fmt.Fprintf(&b, "%s (%d) at %s\n", health, status, r.At.Format(time.RFC3339))
 	for _, i := range r.Instances {
 		fmt.Fprintf(&b, "%s: %s, last verified %s ago",
-			i.Family, word(i.Healthy, "healthy", "unhealthy"), age(r.At, i.Updated))
+			i.Family, word(i.Healthy, string(Healthy), string(Unhealthy)), age(r.At, i.Updated))
 		if !i.Pending.IsZero() {
 			fmt.Fprintf(&b, ", a change is pending for %s", age(r.At, i.Pending))
 		}
@@ -161,7 +164,7 @@ func writeText(r *Report, considerNode bool) []byte {
 }
 
 func writeFinding(b *bytes.Buffer, now time.Time, f *Finding) {
-	fmt.Fprintf(b, "\n[%s] %s", word(f.Unhealthy, "unhealthy", "degraded"), f.Kind)
+	fmt.Fprintf(b, "\n[%s] %s", word(f.Unhealthy, string(Unhealthy), string(Degraded)), f.Kind)
 	if f.About != "" {
 		fmt.Fprintf(b, " %s", f.About)
 	}

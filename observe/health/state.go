@@ -17,6 +17,8 @@ type State struct {
 	// NodeEligible means that balancers may send traffic here: the Node is known and not about to
 	// go.
 	NodeEligible bool
+	// Starting means that nothing has been written yet.
+	Starting bool
 	// Standby means that another process serves this node, and this one waits until it exits.
 	Standby bool
 	// Hangs means that the proxy was told to stop and has not, for longer than a change may
@@ -32,15 +34,52 @@ type Instance struct {
 	// Pending is when the oldest change began to wait that is not in the kernel; zero if there is
 	// none. Changes that are held back for the sake of others do not count.
 	Pending time.Time
-	// Healthy means that nothing is pending, or not for long.
+	// Bare means that the kernel is known to have no rules of this family that serve.
+	Bare bool
+	// Healthy means that nothing is pending, or not for long, and that the family has rules.
 	Healthy bool
 	// Live is Healthy, or that a restart would only begin the write in flight again.
 	Live bool
 }
 
+// Health is the state of a node in one word. All that show it use these words.
+type Health string
+
+// The words. A degraded node has findings, and does its work.
+const (
+	Starting  Health = "starting"
+	Healthy   Health = "healthy"
+	Degraded  Health = "degraded"
+	Unhealthy Health = "unhealthy"
+)
+
+// Health returns the word for a node with so many findings. Where there is no Node object, it counts as eligible.
+func (s *State) Health(eligible bool, findings int) Health {
+	switch {
+	case s.Starting && s.Healthy():
+		return Starting
+	case !s.Healthy() || s.Standby || !eligible:
+		return Unhealthy
+	case findings > 0:
+		return Degraded
+	default:
+		return Healthy
+	}
+}
+
 // Live reports whether every family is live, and the proxy does not hang while it stops.
 func (s *State) Live() bool {
 	return !s.Hangs && !slices.ContainsFunc(s.Instances, func(i Instance) bool { return !i.Live })
+}
+
+// Bare lists the families that are known to have no rules that serve.
+func (s *State) Bare() (all []service.Family) {
+	for _, i := range s.Instances {
+		if i.Bare {
+			all = append(all, i.Family)
+		}
+	}
+	return all
 }
 
 // Healthy reports whether every family is healthy, and the proxy does not hang while it stops.
@@ -79,7 +118,7 @@ type DomainStatus struct {
 func (d *DomainStatus) Right(now time.Time) bool {
 	s := &d.Status
 	node := func(q aggregator.QuarantinedKey) bool { return q.Key == service.Node }
-	return s.Open && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
+	return s.Open && s.Bare.IsZero() && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
 		(s.OldestPending.IsZero() || now.Sub(s.OldestPending) < lateAfter)
 }
 
@@ -129,7 +168,10 @@ type inputs struct {
 
 func (in *inputs) state() State {
 	s := State{At: in.now, NodeEligible: ineligible(in.node) == "", Standby: in.standby.For != "",
-		Hangs: in.tooOld(in.stopping)}
+		Hangs: in.tooOld(in.stopping), Starting: len(in.domains) == 0}
+	for i := range in.domains {
+		s.Starting = s.Starting || !in.domains[i].Auxiliary && !in.domains[i].Status.Open
+	}
 	for _, family := range service.Families {
 		if i, served := in.instance(family); served {
 			s.Instances = append(s.Instances, i)
@@ -149,6 +191,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 		}
 		served = true
 		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.board.domains[d.Status.Domain].right)
+		i.Bare = i.Bare || in.standby.For == "" && !d.Status.Bare.IsZero()
 		since := in.pending(d)
 		i.Pending = dataplane.Earliest(i.Pending, since)
 		if excused := d.Status.Excused; !since.IsZero() && !excused.IsZero() {
@@ -156,7 +199,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 		}
 		late = dataplane.Earliest(late, since)
 	}
-	i.Healthy = !in.tooOld(i.Pending)
+	i.Healthy = !i.Bare && !in.tooOld(i.Pending)
 	// However short the sync period is, the search for a Service that hangs ends before a restart.
 	i.Live = late.IsZero() || in.now.Sub(late) < max(in.bound, aggregator.Liveness)
 	return i, served

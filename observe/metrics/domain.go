@@ -243,8 +243,8 @@ var statusGauges = []statusGauge{
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Objects) }),
 	statusOf("sluice_ledger_dirty_objects", "Objects not yet written.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Dirty) }),
-	statusOf("sluice_ledger_pending_services", "Services that await the result of their latest fragment.",
-		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Pending) }),
+	statusOf("sluice_ledger_pending_services", "Services that are not applied: their latest rules are not in the kernel, or some are known to be missing.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Pending) }),
 }
 
 func statusDescs() (all []*prometheus.Desc) {

@@ -99,6 +99,30 @@ var isolated = []mutation{
 		edits:     edit("internal/daemon/ready.go", " && digest == digestOf(known(key))", " && digest != 0"),
 		campaigns: []campaign{unitTest("internal/daemon", "TestNoTenantHoldsARollout")}, short: true,
 	},
+	{
+		name:      "lost rules are applied",
+		sentence:  "A Service is pending from the moment its rules are known to be missing.",
+		edits:     edit("aggregator/applied.go", "m.pending.waits.begin(key, since)", "_ = since"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts"), unitTest("internal/daemon", "TestLostRulesAreNotApplied")}, short: true,
+	},
+	{
+		name:      "what all need is nobody's",
+		sentence:  "If a rule is missing that all Services need, all are pending.",
+		edits:     edit("aggregator/applied.go", "if undone.Everyone {", "if undone.Everyone && undone.Missing < 0 {"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
+	},
+	{
+		name:      "a node without rules is healthy",
+		sentence:  "A node that knows that a family has no rules answers /healthz with 503 immediately.",
+		edits:     edit("observe/health/state.go", "i.Healthy = !i.Bare && ", "i.Healthy = "),
+		campaigns: []campaign{unitTest("internal/daemon", "TestLostRulesAreNotApplied")}, short: true,
+	},
+	{
+		name:      "an empty table waits",
+		sentence:  "The pause between repairs does not apply to an empty table.",
+		edits:     edit("aggregator/repair.go", "began.Again == 0 || drift.Emptied", "began.Again == 0"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts"), unitTest("internal/daemon", "TestAnEmptyTableIsRepairedWithoutPause")}, short: true,
+	},
 }
 
 // unlanded is the story of a Service whose writes fail without a rejection.

@@ -83,7 +83,7 @@ func (w *world) onTime(t *testing.T, when string, changed []int) {
 		if s.Waiting > 0 || !s.Open {
 			t.Errorf("%s, %s: %d changes wait; may write %t", when, s.Domain, s.Waiting, s.Open)
 		}
-		pending, err := w.proxy.Pending(context.Background(), s.Domain, 1000)
+		pending, err := w.proxy.Pending(context.Background(), s.Domain)
 		if err != nil {
 			t.Errorf("%s, %s: %v", when, s.Domain, err)
 		}

@@ -67,7 +67,9 @@ func (w *worker) follow(t *tracked, of conntrack.Tuple, c *connection) bool {
 }
 
 func (w *worker) begin(t *tracked, of conntrack.Tuple, a *announced) {
-	judges := t.outliers != nil && of.Protocol == service.TCP.Number()
+	// A connection that the kernel picks up in the middle, for example because its entry was lost, may reach an endpoint
+	// that does not know it. The reset says nothing about the endpoint, and the kernel announces no answer.
+	judges := t.outliers != nil && of.Protocol == service.TCP.Number() && a.event.State == "SYN_SENT"
 	if !judges && !t.least {
 		return
 	}

@@ -283,18 +283,18 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 		w.deleteUnanswered(t.Context())
 	}
 	for c := range 3 {
-		happen(c, 0, conntrack.Began, "")
+		happen(c, 0, conntrack.Began, "SYN_SENT")
 		happen(c, 0, conntrack.Changed, "SYN_RECV")
 	}
 	for c := range 3 {
-		happen(c, 1, conntrack.Began, "")
+		happen(c, 1, conntrack.Began, "SYN_SENT")
 	}
 	pass(patience)
 	if avoid(); deleted != 3 || len(told) != 1 {
 		t.Fatalf("silent: %d deleted, told %v", deleted, told)
 	}
 	pass(pauseMin)
-	happen(0, 1, conntrack.Began, "")
+	happen(0, 1, conntrack.Began, "SYN_SENT")
 	if avoid(); deleted != 3 {
 		t.Fatal("the trial was not awaited")
 	}
@@ -303,7 +303,7 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 		t.Errorf("after the trial: state %d, %d deleted", got.state, deleted)
 	}
 	pass(2 * pauseMin)
-	happen(0, 1, conntrack.Began, "")
+	happen(0, 1, conntrack.Began, "SYN_SENT")
 	happen(0, 1, conntrack.Changed, "SYN_RECV")
 	want := []Event{{key, all[1], true}, {key, all[1], false}}
 	if now, ever := w.Tally(); !slices.Equal(told, want) || now != 0 || ever != 1 {
@@ -325,7 +325,7 @@ func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
 	return w, s, now, func(c, e int) {
 		port++
 		a := announced{key: key, at: now}
-		a.event.Kind, a.event.Protocol, a.event.Answerer = conntrack.Began, service.TCP.Number(), all[e]
+		a.event.Kind, a.event.Protocol, a.event.Answerer, a.event.State = conntrack.Began, service.TCP.Number(), all[e], "SYN_SENT"
 		a.event.From, a.event.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
 		w.handle(&a)
 	}

@@ -40,7 +40,7 @@ type Proxy interface {
 	Node() *service.NodeObject
 	Facts() *service.NodeFacts
 	Status() []aggregator.Status
-	Pending(ctx context.Context, domain string, limit int) ([]service.Key, error)
+	Pending(ctx context.Context, domain string) ([]service.Key, error)
 	Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error)
 }
 
@@ -178,6 +178,7 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
+	made.Health = string(report.Health(report.NodeEligible || i.Feed.Client == nil, len(made.Findings)))
 	return made
 }
 
@@ -200,7 +201,7 @@ func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
 	made := inspect.Domain{
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
-		Held: len(status.Quarantined), Pending: l.Pending, Queue: status.Waiting,
+		Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
 		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
 		Batches: status.Batches, LastWrite: utc(status.LastWrite), LastAudit: utc(i.Metrics.Audited(status.Domain)),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,

@@ -17,36 +17,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-const (
-	// standingMax bounds what one ledger is asked about all Services. While more of them wait, some
-	// of these may be shown as applied.
-	standingMax = 1000
-	// ledgerTime bounds the wait for a ledger.
-	ledgerTime = 2 * time.Second
-)
+// ledgerTime bounds the wait for a ledger.
+const ledgerTime = 2 * time.Second
 
-// standings has the Services that do not stand as they should in a ledger.
-type standings map[service.Key]state.State
-
-// note keeps the gravest state of a Service.
-func (s standings) note(key service.Key, of state.State) {
-	if of.Graver(s[key]) {
-		s[key] = of
-	}
-}
-
-// standings asks every domain. A ledger that does not answer adds nothing.
-func (i *Inspection) standings(ctx context.Context) standings {
+// unapplied returns the Services that are not applied in some domain. Of a ledger that does not answer, nothing is known
+// to be applied.
+func (i *Inspection) unapplied(ctx context.Context) map[service.Key]bool {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
-	all := standings{}
+	all := map[service.Key]bool{}
 	for _, status := range i.Proxy.Status() {
-		pending, err := i.Proxy.Pending(ctx, status.Domain, standingMax)
+		keys, err := i.Proxy.Pending(ctx, status.Domain)
 		if err != nil {
-			continue
+			keys = i.Proxy.Keys()
 		}
-		for _, key := range pending {
-			all.note(key, state.Pending)
+		for _, key := range keys {
+			all[key] = true
 		}
 	}
 	return all
@@ -54,7 +40,7 @@ func (i *Inspection) standings(ctx context.Context) standings {
 
 // Services yields the wanted Services.
 func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool, yield func(*inspect.Service) bool) {
-	standings, look := i.standings(ctx), i.Metrics.Lookup()
+	pending, look := i.unapplied(ctx), i.Metrics.Lookup()
 	for _, key := range i.Proxy.Keys() {
 		if !wanted(key) {
 			continue
@@ -64,8 +50,8 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 			continue // gone meanwhile
 		}
 		record, _ := look.Record(key)
-		if in := standings[key]; in.Graver(record.State) {
-			record.State = in
+		if pending[key] && state.Pending.Graver(record.State) {
+			record.State = state.Pending
 		}
 		if spec.Shadowed() && state.Shadowed.Graver(record.State) {
 			record.State = state.Shadowed
@@ -167,7 +153,7 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 	if err != nil {
 		made.Error = "the domain does not answer fully: " + err.Error()
 	}
-	if account.Pending || account.Queued || err == nil && !account.Known {
+	if account.Pending || account.Queued || err != nil || !account.Known {
 		made.State = state.Pending
 	}
 	if d := &i.Backend.Domains[n]; len(spec.Denied[d.Family]) > 0 && !d.Auxiliary {

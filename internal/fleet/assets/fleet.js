@@ -61,7 +61,7 @@ function drawNodes() {
     found.slice(0, shownMax).map((n) => [toNode(n.node), n.mode, n.version,
       el("span", {class: model.differing.includes(n.node) ? "mono wait" : "mono"}, n.configurationHash || "unknown"), n.services,
       n.pending, el("span", {class: n.quarantined ? "bad" : null}, n.quarantined), n.lagP99Micros ? micros(n.lagP99Micros) : "–",
-      el("span", {class: n.healthy ? "wait" : "bad"}, n.findings.join(", ") || (n.healthy ? "" : "not healthy"))])),
+      el("span", {class: n.healthy ? "wait" : "bad"}, n.findings.join(", ") || (n.healthy ? "" : "unhealthy"))])),
   found.length > shownMax ? el("p", {class: "dim"}, `and ${found.length - shownMax} more; filter to see them`) : null);
   fill($("silent"), ...silent(model.unanswered, model.total));
 }

@@ -31,8 +31,8 @@ function verdict(s) {
   const why = found.map((f) => `${f.kind}: ${f.problem}`).join("\n");
   if (found.some((f) => f.kind === "api-stale")) return ["cannot read the API", "bad", why];
   const more = found.length > 1 ? ` and ${found.length - 1} more` : "";
-  if (!s.healthy) return [`not healthy${worst ? `: ${worst.kind}${more}` : ""}`, "bad", why];
-  return worst ? [`degraded: ${worst.kind}${more}`, "wait", why] : ["healthy", "good", ""];
+  const kind = {healthy: "good", unhealthy: "bad"}[s.health] ?? "wait";
+  return [`${s.health}${worst ? `: ${worst.kind}${more}` : ""}`, kind, why];
 }
 
 function drawStatus() {

@@ -1,0 +1,80 @@
+package aggregator
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// This file knows which Services are applied. All that show the state of a Service or of the node read this answer.
+//
+// Invariant: a Service is applied in a domain exactly if the kernel has its newest rules and none of them is known to be
+// missing. So it is not while its fragment waits, is written or is tried, nor from the moment an audit finds damage until
+// a write or an audit shows that it is repaired, however long the repair waits. Quarantined Services are listed
+// separately.
+
+// unapplied reports whether a key is pending.
+func (m *machine) unapplied(key service.Key) bool {
+	return m.pending.waits.has(key) || m.pending.sought.has(key) || m.gate.isAbsent(key)
+}
+
+// allUnapplied returns the pending keys: those that are tried, then the others, the oldest first.
+func (m *machine) allUnapplied() []service.Key {
+	return append(m.pending.first(m.pending.count()), m.gate.absent()...)
+}
+
+// count returns the number of keys that wait.
+func (p *pending) count() int { return p.waits.order.Len() + p.sought.order.Len() }
+
+// services returns the number of Services that wait.
+func (p *pending) services() int {
+	if p.waits.has(service.Node) || p.sought.has(service.Node) {
+		return p.count() - 1
+	}
+	return p.count()
+}
+
+// lose notes what an audit has shown to be missing. Keys wait from now on; those that are quarantined or tried do anyway.
+func (m *machine) lose(now time.Time, drift *ledger.Drift) {
+	since := dataplane.Earliest(m.pending.arrived, now) // the order of waits is that of the times
+	lost := func(key service.Key) {
+		if m.quarantine.held[key] == nil && !m.pending.sought.has(key) {
+			m.pending.waits.begin(key, since)
+			m.pending.damaged[key] = struct{}{}
+		}
+	}
+	undone := drift.Undone
+	if undone != nil {
+		for key := range undone.Keys {
+			lost(key)
+		}
+		if undone.Everyone {
+			m.ledger.Served(lost)
+		}
+	}
+	switch {
+	case !drift.Bare:
+		m.pending.bare = time.Time{}
+	case m.pending.bare.IsZero() && (undone != nil || m.pacer.Failures() > 0): // otherwise, the first write is still to come
+		m.pending.bare = now
+	}
+}
+
+// regain notes which damaged Services are whole again, after a write that may have left something out.
+func (m *machine) regain(receipt dataplane.Receipt) {
+	if receipt.Outcome == dataplane.Landed {
+		m.pending.bare = time.Time{}
+	} else if len(receipt.Certain) == 0 {
+		return
+	}
+	for key := range m.pending.damaged {
+		switch {
+		case m.ledger.Pending(key) || m.pending.sought.has(key):
+			delete(m.pending.damaged, key) // it waits for more than the repair
+		case m.ledger.Whole(key):
+			m.pending.end(key)
+		}
+	}
+}

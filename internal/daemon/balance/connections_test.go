@@ -1,0 +1,49 @@
+package balance
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestPickedUpConnectionsAccuseNoEndpoint: connections whose entries were lost reach endpoints that reset them or, as far
+// as the kernel announces, do not answer. Neither says that the endpoint fails, and the open connections still count.
+func TestPickedUpConnectionsAccuseNoEndpoint(t *testing.T) {
+	for _, least := range []bool{false, true} {
+		w, s, now, begin := observed()
+		w.need(s, true, least)
+		happen := func(c int, kind conntrack.EventKind, state string) {
+			a := announced{key: s.key, at: now}
+			a.event.Kind, a.event.State, a.event.Protocol, a.event.Answerer = kind, state, service.TCP.Number(), endpointOf(1)
+			a.event.From, a.event.To = netip.AddrPortFrom(client(c), 999), netip.MustParseAddrPort("172.30.0.1:80")
+			w.handle(&a)
+		}
+		for c := range 8 {
+			s.outliers.answered(client(c), endpointOf(0), now)
+			happen(c, conntrack.Began, "ESTABLISHED")
+		}
+		if want := map[bool]int{true: 8}[least]; s.endpoints[endpointOf(1)].open != want {
+			t.Errorf("leastConnections %t: %d open connections count, want %d", least, s.endpoints[endpointOf(1)].open, want)
+		}
+		for c := range 4 {
+			happen(c, conntrack.Changed, "CLOSE")
+			happen(c, conntrack.Ended, "CLOSE")
+		}
+		for range 20 {
+			now = now.Add(look)
+			w.silence(now)
+		}
+		if got := s.outliers.accused(); got != nil {
+			t.Errorf("leastConnections %t: accused are %v", least, got)
+		}
+		for c := range 3 {
+			begin(c, 1)
+		}
+		w.silence(now.Add(patience))
+		if got := s.outliers.accused(); len(got) != 1 {
+			t.Errorf("leastConnections %t: accused are %v after connections without an answer", least, got)
+		}
+	}
+}
