@@ -118,7 +118,7 @@ func (a *Actors) text() string {
 
 func (s *Status) printDomains(to io.Writer) error {
 	_, _ = fmt.Fprintln(to) // the table returns the error
-	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "QUARANTINED", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
 	for _, d := range s.Domains {
 		state := fmt.Sprint(d.Applied)
 		if !d.Open {
@@ -135,10 +135,10 @@ func (s *Status) printDomains(to io.Writer) error {
 			_, _ = fmt.Fprintf(to, "%s, last error: %s\n", d.Name, oneLine(d.LastError))
 		}
 		for _, q := range d.Quarantined {
-			_, _ = fmt.Fprintf(to, "%s, quarantined for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
+			_, _ = fmt.Fprintf(to, "%s, held for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
 		}
 		if more := d.Held - len(d.Quarantined); more > 0 {
-			_, _ = fmt.Fprintf(to, "%s: %d more in quarantine\n", d.Name, more)
+			_, _ = fmt.Fprintf(to, "%s: %d more held\n", d.Name, more)
 		}
 	}
 	return nil
