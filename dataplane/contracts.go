@@ -123,16 +123,23 @@ type ForeignProcess struct {
 	PID int
 	// Command is the name of the process as in /proc/PID/comm, at most 15 bytes.
 	Command string
+	// Origin describes its parents, and its container or unit; empty if that cannot be read.
+	Origin string
 }
 
 // String returns text for a log; empty for an unknown process.
 func (s ForeignProcess) String() string {
+	text := ""
 	switch {
 	case s == ForeignProcess{}:
 		return ""
 	case s.Command == "":
-		return fmt.Sprintf("process %d", s.PID)
+		text = fmt.Sprintf("process %d", s.PID)
 	default:
-		return fmt.Sprintf("%s (process %d)", s.Command, s.PID)
+		text = fmt.Sprintf("%s (process %d)", s.Command, s.PID)
 	}
+	if s.Origin != "" {
+		text += ", " + s.Origin
+	}
+	return text
 }

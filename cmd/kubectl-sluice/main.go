@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-proxy/sluice/internal/fleet"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // version is set by the linker (see Makefile).
@@ -28,7 +29,7 @@ func run(words []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "error:", err)
+	fmt.Fprintln(os.Stderr, "error:", terminal.Lines(err.Error()))
 	if _, usage := errors.AsType[fleet.UsageError](err); usage {
 		return 2
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 func dumpCommand() *cobra.Command {
@@ -94,8 +95,8 @@ func listArchive(to io.Writer, file string) error {
 			return fmt.Errorf("%s: no index: %w", file, err)
 		}
 		if strings.HasSuffix(header.Name, "/INDEX.txt") {
-			_, _ = fmt.Fprintf(to, "Saved %s:\n", file)
-			_, err = io.Copy(to, files)
+			index, err := io.ReadAll(files)
+			_, _ = fmt.Fprintf(to, "Saved %s:\n%s", file, terminal.Lines(string(index)))
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +81,7 @@ func observe(ctx context.Context, cmd *cobra.Command, flags *clientFlags, q insp
 	err := flags.client().Observe(ctx, q, heads, func(e *inspect.FlowEvent) error {
 		switch {
 		case flags.Format == "json": // one line each
-			return json.NewEncoder(to).Encode(e)
+			return inspect.EncodeLine(to, e)
 		case flags.Format == "yaml":
 			fmt.Fprintln(to, "---")
 		}

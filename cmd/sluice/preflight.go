@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/preflight"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 func preflightCommand() *cobra.Command {
@@ -56,6 +57,7 @@ func printPreflight(out io.Writer, report *preflight.Report, format string) erro
 		to.SetIndent("", "  ")
 		return to.Encode(report)
 	}
+	terminal.Clean(report)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESULT\tCHECK\tFOUND")
 	count := map[preflight.Result]int{}

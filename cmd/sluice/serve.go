@@ -22,6 +22,7 @@ import (
 func runCommand() *cobra.Command {
 	o := daemon.Options{Options: setup.Options{Version: version}}
 	lab := daemon.Lab{}
+	var page bool
 	cmd := &cobra.Command{
 		Use:   "run DIR [--sandbox]",
 		Short: "Serve Services from a directory of manifests",
@@ -33,7 +34,8 @@ With --sandbox, everything runs in private user, mount and network namespaces, s
 privilege is needed and the host is not modified. Sluice also starts a test pod for
 each endpoint address in the manifests; its servers reply with their name. This node is
 the only Node of the manifests, unless --hostname-override names another one. Health
-and metrics are served inside; sluice sandbox shell enters the sandbox.`,
+and metrics are served inside; sluice sandbox shell enters the sandbox. The web UI is
+served outside, at a port of 127.0.0.1 that is printed.`,
 		Example: `  sluice run examples/demo --sandbox`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && lab.Dir == "" {
@@ -47,12 +49,13 @@ and metrics are served inside; sluice sandbox shell enters the sandbox.`,
 				return err
 			}
 			if o.Sandboxed && !sandbox.Inside() {
-				return enterSandbox()
+				return enterSandbox(page)
 			}
 			if o.Sandboxed {
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
+				lab.Page = sandbox.Listener()
 				o.Lab = &lab
 			}
 			printNotes(cmd, &o.Options, lab.Dir)
@@ -66,6 +69,7 @@ and metrics are served inside; sluice sandbox shell enters the sandbox.`,
 	groupFlags(cmd)
 	manifestsFlag(cmd, &lab.Dir)
 	cmd.Flags().BoolVar(&o.Sandboxed, "sandbox", false, "run in private namespaces: needs no privilege, changes nothing on this host")
+	cmd.Flags().BoolVar(&page, "page", true, "in a sandbox, serve the web UI at a free port of this host's 127.0.0.1")
 	cmd.Flags().BoolVar(&lab.TestPods, "test-pods", true, "in a sandbox, start servers for the endpoints that the manifests name")
 	return cmd
 }
@@ -110,9 +114,18 @@ func checkManifests(dir string) error {
 	return nil
 }
 
-// enterSandbox runs this command again inside a sandbox.
-func enterSandbox() error {
-	status, err := sandbox.Run()
+// enterSandbox runs this command again inside a sandbox, which may serve the page on this host.
+func enterSandbox(page bool) error {
+	var listener *os.File
+	if page {
+		var err error
+		if listener, err = daemon.ListenForPage(); err != nil { // the loopback may be down
+			fmt.Fprintln(os.Stderr, "The web UI is not served on this host:", err)
+		} else {
+			defer listener.Close() //nolint:errcheck // nothing was written
+		}
+	}
+	status, err := sandbox.Run(listener)
 	if err == nil && status != 0 {
 		err = exitError(status)
 	}

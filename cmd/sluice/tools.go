@@ -57,7 +57,7 @@ func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 		verbose := cmd.Flags().Changed("log-level")
 		err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
 		if err == nil && keep {
-			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), verbose)
+			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
 		}
 		return err
 	}
@@ -65,7 +65,7 @@ func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := enterSandbox(); err != nil {
+	if err := enterSandbox(keep); err != nil {
 		return err
 	}
 	after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal

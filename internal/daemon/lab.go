@@ -29,6 +29,8 @@ type Lab struct {
 	// TestPods asks for the network. Without it, there are only the lines.
 	TestPods bool
 	Out      io.Writer
+	// Page is a listener of the host for the web UI; nil for none.
+	Page *os.File
 
 	options *Options
 	log     *zap.Logger
@@ -126,6 +128,9 @@ func (l *Lab) tell(target netip.AddrPort) {
 			text.WriteString(inside + curl + "http://" + page + "\n")
 		}
 	}
+	if page := l.pageAddress(); page != "" && !l.told {
+		text.WriteString("To see the web UI, open in a browser of this machine: " + page + "\n")
+	}
 	if !l.told {
 		text.WriteString("For a shell in the sandbox, run: " + program() + " sandbox shell. To see the rules follow, edit the files in " + l.Dir +
 			".\nTo end the sandbox, press Ctrl-C here.\n")
@@ -170,8 +175,8 @@ func (l *Lab) listing() string {
 }
 
 // KeepDemo serves the manifests of the demo, in the sandbox in which it was told, until the
-// context ends. Without verbose it logs only warnings.
-func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err error) {
+// context ends. Without verbose it logs only warnings. Page is that of Lab.
+func KeepDemo(ctx context.Context, o *Options, out io.Writer, page *os.File, verbose bool) (err error) {
 	dir, remove, err := demo.Manifests()
 	if err != nil {
 		return err
@@ -182,6 +187,6 @@ func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err
 	if !verbose {
 		o.Sluice.Log.Level = "warn"
 	}
-	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out}
+	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out, Page: page}
 	return Run(ctx, o, feed.Manifests(dir))
 }

@@ -135,7 +135,7 @@ func newTraces(o *Options, b *setup.Backend, node string, r *reports) *traces.Tr
 		families[d.Name] = d.Family
 	}
 	return traces.New(traces.Config{
-		Endpoint: t.Endpoint, PerMillion: t.SamplingRatePerMillion, Slow: t.SlowThreshold.Duration,
+		Endpoint: t.Endpoint, PerMillion: t.SamplingRatePerMillion, Slow: t.SlowThreshold.Duration, Seed: uint32(o.Sluice.Balancing.Seed),
 		Mode: string(b.Mode), Node: node, Version: o.Version, Domains: families,
 		Failed: func(err error) {
 			if tell, _ := r.repeated.Failed("traces"); tell {

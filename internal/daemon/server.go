@@ -286,6 +286,7 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { s.afterFirstSync(ctx, s.offload.Run); return nil })
 	}
 	group.Go(func() error { s.afterFirstSync(ctx, s.answers.Usage.Run); return nil })
+	group.Go(func() error { s.afterFirstSync(ctx, s.keepHooks); return nil })
 	group.Go(func() error {
 		s.afterFirstSync(ctx, func(ctx context.Context) {
 			s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})

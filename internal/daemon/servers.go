@@ -29,8 +29,11 @@ var started = time.Now()
 
 // servers returns the HTTP servers.
 func (s *server) servers() (all []*web.Server) {
+	if lab := s.options.Lab; lab != nil && lab.Page != nil {
+		all = append(all, s.pageServer(lab))
+	}
 	if !observed(s.options, s.feed) {
-		return nil
+		return all
 	}
 	address := healthAddress(s.options, s.feed)
 	if address != "" {

@@ -29,6 +29,9 @@ func TestAnswers(t *testing.T) {
 	allocated.spec.Created = young.spec.Created
 	squatter.spec.ClusterIPs[service.IPv4] = netip.MustParseAddr("172.30.0.42")
 	squatter.spec.ExternalIPs[service.IPv4] = []netip.Addr{netip.MustParseAddr("172.30.0.41")}
+	renamed, unnamed := made("web", here), made("web", here)
+	renamed.slice.Ports[0].Name, unnamed.spec.Ports[0].Name = "", ""
+	unnamed.slice.Ports = append(unnamed.slice.Ports, service.SlicePort{Name: "dns", Protocol: service.UDP, Port: 53})
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
 		zone.slice.Endpoints[i].Location = &service.Location{ForZones: []string{[]string{"zb", "za"}[i]}}
@@ -47,6 +50,12 @@ func TestAnswers(t *testing.T) {
 		{"an endpoint to itself", here + " -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00",
 			"the endpoint reaches itself", []*serviceMade{made("web", here)}},
 		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice lists one", []*serviceMade{made("web")}},
+		{"a slice whose port has no name", "10.244.1.5 -> 172.30.0.41:80", "refused",
+			"no EndpointSlice lists one for this port; EndpointSlice web-1 has (unnamed)/tcp, and the Service's port is http/tcp", []*serviceMade{renamed}},
+		{"a Service port without a name", "10.244.1.5 -> 172.30.0.41:80", "refused",
+			"EndpointSlice web-1 has dns/udp, http/tcp, and the Service's port is (unnamed)/tcp: names and protocols", []*serviceMade{unnamed}},
+		{"an address that only Services list that are not watched", "10.244.1.5 -> 203.0.113.111:80", "untouched the client",
+			"headless Services, Services with the label", nil},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
 			[]*serviceMade{made("web", here+" unready")}},
 		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -80,6 +81,10 @@ func (w *why) nobody(ways []way) {
 		}
 	}
 	w.say("no Service owns %s/%s as a frontend on this node", w.To, w.Protocol)
+	if !w.local(to) {
+		w.say("not served, and unknown here: headless Services, Services with the label service.kubernetes.io/service-proxy-name, "+
+			"and load balancer IPs with ipMode Proxy; to find one that lists the address: kubectl get services -A -o wide | grep -wF %s", to)
+	}
 	if len(ways) == 1 && ways[0].Verdict == Untouched {
 		w.say("the proxy does not change the packet; a process that listens there receives it")
 	}
@@ -218,9 +223,52 @@ func (w *why) census(f *frontend) string {
 		}
 	}
 	if known == 0 {
-		return "no EndpointSlice lists one for this port"
+		return "no EndpointSlice lists one for this port" + w.otherPorts(f)
 	}
 	return fmt.Sprintf("%d known, %d ready, %d on this node", known, ready, here)
+}
+
+// otherPorts names the EndpointSlices whose ports have other names or protocols than the Service's port: a Service port and a
+// slice port belong together only if both are equal.
+func (w *why) otherPorts(f *frontend) string {
+	var texts []string
+	for _, s := range f.snapshot.Slices {
+		if s.Family != w.family || len(s.Ports) == 0 || len(s.Endpoints) == 0 {
+			continue
+		}
+		if len(texts) == otherSlicesMax {
+			texts = append(texts, "others")
+			break
+		}
+		ports := map[string]bool{}
+		for _, p := range s.Ports {
+			ports[portName(p.Name)+"/"+p.Protocol.String()] = true
+		}
+		texts = append(texts, fmt.Sprintf("EndpointSlice %s has %s", s.Name, few(slices.Sorted(maps.Keys(ports)))))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s, and the Service's port is %s/%s: names and protocols must be equal", strings.Join(texts, ", "), portName(f.port.Name), f.port.Protocol)
+}
+
+// otherSlicesMax and otherPortsMax bound what otherPorts names.
+const otherSlicesMax, otherPortsMax = 3, 5
+
+// few joins names, up to a bound.
+func few(names []string) string {
+	if len(names) > otherPortsMax {
+		names = append(names[:otherPortsMax:otherPortsMax], "others")
+	}
+	return strings.Join(names, ", ")
+}
+
+// portName is the name of a port as explain prints it.
+func portName(name string) string {
+	if name == "" {
+		return "(unnamed)"
+	}
+	return name
 }
 
 // affinity explains what the kernel remembers of clients.

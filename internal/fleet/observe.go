@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -208,7 +207,7 @@ func (f *flags) printMerged(to io.Writer, nodes []proxy, merged <-chan nodeFlow,
 func (f *flags) printFlow(to io.Writer, e *nodeFlow, width int, table bool) error {
 	switch {
 	case f.Format == "json": // one line each
-		return json.NewEncoder(to).Encode(e)
+		return inspect.EncodeLine(to, e)
 	case !table:
 		fmt.Fprintln(to, "---")
 	}

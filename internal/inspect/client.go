@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Client asks the proxy that listens at a socket, or that a transport reaches.
@@ -228,17 +229,17 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, failureMax))
 	switch api := answer.Header.Get(headerAPI); {
 	case api == "":
-		return nil, false, c.foreign(answer.Status, text)
+		return nil, false, c.foreign(terminal.Text(answer.Status), text)
 	case api != Version:
 		return nil, false, fmt.Errorf("version mismatch: the proxy at %s is Sluice %s (API %s), but this client uses API %s; use a client of the same release",
-			c.socket, answer.Header.Get(headerVersion), api, Version)
+			c.socket, terminal.Text(answer.Header.Get(headerVersion)), terminal.Text(api), Version)
 	}
 	var failed Failure
 	if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
 		failed.Error = answer.Status
 	}
 	soon := answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests
-	return nil, soon, failure{answer.StatusCode, failed.Error}
+	return nil, soon, failure{answer.StatusCode, terminal.Text(failed.Error)}
 }
 
 // foreign describes an answer that is not one of Sluice. That of an API server has a message.
@@ -248,7 +249,7 @@ func (c *Client) foreign(status string, text []byte) error {
 	}
 	switch {
 	case json.Unmarshal(text, &from) == nil && from.Message != "":
-		return errors.New(from.Message)
+		return errors.New(terminal.Text(from.Message))
 	case c.base.Host == localHost:
 		return fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, status)
 	default:

@@ -29,7 +29,7 @@ type Event struct {
 	// About is the kind of the object, Service or Node, and Object its name.
 	About  string `json:"about"`
 	Object string `json:"object"`
-	Note   string `json:"note"`
+	Note   string `json:"note" terminal:"lines"`
 }
 
 func (h *handler) events(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -13,6 +13,8 @@ import (
 	jsonutil "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Outputs are the values of --output, for people. What follows a "=" is chosen by them.
@@ -71,7 +73,7 @@ func (o *Output) Table() bool { return o.Format == "" || o.Format == "table" || 
 func (o *Output) Wide() bool { return o.Format == "wide" }
 
 // Print prints an answer; table prints it for people. A list of answers is one object. The text is written in one
-// piece, so that no warning comes between parts of a line.
+// piece, so that no warning comes between parts of a line. Texts of the answer are escaped in place; see terminal.Clean.
 func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) error {
 	p := &page{out: o}
 	var object map[string]any
@@ -85,6 +87,7 @@ func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) er
 	switch {
 	case err != nil:
 	case o.Table():
+		terminal.Clean(answer)
 		err = table(p)
 	default:
 		p.order = nil // the items of the object are sorted
@@ -103,11 +106,13 @@ func (o *Output) encode(to io.Writer, object map[string]any) error {
 	switch format {
 	case "yaml":
 		made, err := yaml.Marshal(object)
-		if err == nil {
-			_, err = to.Write(made)
+		if err != nil || !terminal.Printable(made) {
+			return encodeJSON(to, object) // it is YAML, and has escapes for all characters
 		}
+		_, err = to.Write(made)
 		return err
 	case "name":
+		terminal.Clean(&object)
 		for _, item := range itemsOf(object) {
 			name := nameOf(item)
 			if name == "" {
@@ -119,16 +124,33 @@ func (o *Output) encode(to io.Writer, object map[string]any) error {
 	case outputPath:
 		path, err := parsePath(text)
 		if err == nil {
+			terminal.Clean(&object)
 			err = path.Execute(to, object)
 		}
 		return err
 	case outputColumns:
+		terminal.Clean(&object)
 		return o.printColumns(to, text, object)
 	default:
-		encoder := json.NewEncoder(to)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(object)
+		return encodeJSON(to, object)
 	}
+}
+
+func encodeJSON(to io.Writer, object any) error {
+	text, err := json.MarshalIndent(object, "", "  ")
+	if err == nil {
+		_, err = to.Write(append(terminal.JSON(text), '\n'))
+	}
+	return err
+}
+
+// EncodeLine writes an answer in one line of JSON.
+func EncodeLine(to io.Writer, answer any) error {
+	text, err := json.Marshal(answer)
+	if err == nil {
+		_, err = to.Write(append(terminal.JSON(text), '\n'))
+	}
+	return err
 }
 
 // printColumns prints the columns that the user chose.

@@ -101,7 +101,7 @@ type Offload struct {
 	// Devices is the number of devices between which they do.
 	Devices int `json:"devices"`
 	// Problem says why they do not, or not on all devices.
-	Problem string `json:"problem,omitempty"`
+	Problem string `json:"problem,omitempty" terminal:"lines"`
 }
 
 // SelfTest is the result of the last self-test of a family.
@@ -187,7 +187,7 @@ type Domain struct {
 	LastAudit time.Time `json:"lastAudit,omitzero"`
 	// Failures counts the writes that have failed since the last one that landed.
 	Failures  int    `json:"failures"`
-	LastError string `json:"lastError,omitempty"`
+	LastError string `json:"lastError,omitempty" terminal:"lines"`
 	// NodeAtFault is set while the kernel rejects rules that belong to no Service.
 	NodeAtFault bool `json:"nodeAtFault,omitempty"`
 	// Quarantined has the first QuarantinedMax of the Services held.

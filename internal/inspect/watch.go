@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // WatchEvery is the pause between two questions of Watch.
@@ -126,7 +128,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 			continue
 		}
 		if o.Table() {
-			fmt.Fprintf(&text, "%s deleted\n", name)
+			fmt.Fprintf(&text, "%s deleted\n", terminal.Text(name))
 			continue
 		}
 		var gone map[string]any
@@ -150,6 +152,7 @@ func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, an
 	} else {
 		p.WriteByte('\n')
 	}
+	terminal.Clean(answer.Object)
 	err := answer.Table(p)
 	_, failed := to.Write(p.Bytes())
 	return errors.Join(err, failed)

@@ -57,6 +57,7 @@ func Run(ctx context.Context, q explain.Flow, ask func(context.Context, explain.
 	if q.From.Port() != 0 {
 		a.From = q.From.String()
 	}
+	nameCulprits(context.WithoutCancel(ctx), a.Paths, listChain)
 	a.notes(record, legacy)
 	if len(a.Paths) > 0 {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)

@@ -88,7 +88,7 @@ type Quarantine struct {
 	Revision  string `json:"revision"`
 	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
 	// rejection.
-	Reason string    `json:"reason"`
+	Reason string    `json:"reason" terminal:"lines"`
 	Since  time.Time `json:"since"`
 	// Domain is the one that rejects them, and Class the class of the reason.
 	Domain string `json:"-"`
@@ -112,11 +112,11 @@ type Actor struct {
 	State       string    `json:"state"`
 	Restarts    int       `json:"restarts"`
 	Failures    int       `json:"failures"`
-	LastFailure string    `json:"lastFailure,omitempty"`
+	LastFailure string    `json:"lastFailure,omitempty" terminal:"lines"`
 	FailedAt    time.Time `json:"failedAt,omitzero"`
 	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
 	// TooLarge says what the Service asks for if that is more than it may have.
-	TooLarge string `json:"tooLarge,omitempty"`
+	TooLarge string `json:"tooLarge,omitempty" terminal:"lines"`
 }
 
 // TimelineMax bounds the changes that are remembered of one Service.

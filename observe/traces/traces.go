@@ -7,6 +7,7 @@ package traces
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -45,6 +46,9 @@ type Config struct {
 	// always sampled.
 	PerMillion int32
 	Slow       time.Duration
+	// Seed decides together with the trace which ones are sampled, so that nobody who does not know it can choose them.
+	// Nodes with the same one sample the same traces. With 0, each process has a random one.
+	Seed uint32
 	// Mode, Node and Version describe the process, Domains the families of its domains.
 	Mode, Node, Version string
 	Domains             map[string]service.Family
@@ -56,6 +60,7 @@ type Config struct {
 type Traces struct {
 	config  Config
 	ratio   sdktrace.Sampler
+	key     [16]byte // of the choice
 	began   time.Time
 	domains map[string]*domain
 	queue   chan change
@@ -101,6 +106,9 @@ func New(c Config) *Traces {
 		config: c, stopMax: stopMax, ratio: sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1e6), began: time.Now(),
 		domains: map[string]*domain{}, queue: make(chan change, queueMax), ids: &ids{}, made: &made{},
 		exporter: otlptrace.NewUnstarted(newClient(c.Endpoint)),
+	}
+	if binary.BigEndian.PutUint32(t.key[:], c.Seed); c.Seed == 0 {
+		_, _ = rand.Read(t.key[:]) // it never fails
 	}
 	for name := range c.Domains {
 		t.domains[name] = &domain{}
@@ -169,7 +177,13 @@ func (t *Traces) slow(e *aggregator.Applied) bool {
 	return !e.Received.IsZero() && e.Trace.Causes&dataplane.CauseStart == 0 && e.At.Sub(e.Received) > t.config.Slow
 }
 
+// sampled reports whether a trace is in the sample. Whoever writes an object knows its trace, so a key decides.
 func (t *Traces) sampled(id trace.TraceID) bool {
+	if t.config.PerMillion == 0 {
+		return false
+	}
+	keyed := sha256.Sum256(append(t.key[:], id[:]...))
+	id = trace.TraceID(keyed[:16])
 	return t.ratio.ShouldSample(sdktrace.SamplingParameters{ParentContext: context.Background(), TraceID: id}).Decision == sdktrace.RecordAndSample
 }
 

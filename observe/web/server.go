@@ -30,6 +30,8 @@ type ServerConfig struct {
 	// connections of both, where the kernel can.
 	Address string
 	Handler http.Handler
+	// Listen returns a listener instead of one at Address, which is only a name then.
+	Listen func() (net.Listener, error)
 	// TLS makes the server speak HTTPS only; nil means HTTP.
 	TLS *tls.Config
 	// ForProbes sets short limits: 2 s for the header of a request, 10 s for its answer, 1 s to
@@ -135,7 +137,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve listens and serves until the context ends or something fails.
 func (s *Server) serve(ctx context.Context) error {
-	listener, err := Listen(ctx, s.config.Inside, "tcp", s.config.Address)
+	listener, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,6 +179,13 @@ func (s *Server) serve(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(err, server.Close())
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	if s.config.Listen != nil {
+		return s.config.Listen()
+	}
+	return Listen(ctx, s.config.Inside, "tcp", s.config.Address)
 }
 
 // stop lets requests in progress finish, and cuts those that take longer than a farewell.

@@ -20,4 +20,16 @@ var commands = []mutation{
 		edits:     edit("internal/inspect/watch.go", "len(texts) == len(objects) && previous.shown == made.shown", "false"),
 		campaigns: []campaign{unitTest("internal/inspect", "TestWatchComparesWhatIsShown")}, short: true,
 	},
+	{
+		name:      "the culprit is not named",
+		sentence:  "A trace prints the rule that drops or rejects the packet.",
+		edits:     edit("internal/trace/culprit.go", "if by == nil || by.Policy", "if by == nil || by.Handle > 0 || by.Policy"),
+		campaigns: []campaign{unitTest("internal/trace", "TestCulpritsAreNamed")}, short: true,
+	},
+	{
+		name:      "explain stops at the missing port",
+		sentence:  "explain names the slices whose ports have other names than the Service's.",
+		edits:     edit("internal/explain/why.go", "if len(texts) == 0 {", "if len(texts) >= 0 {"),
+		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
+	},
 }

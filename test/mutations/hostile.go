@@ -30,6 +30,43 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTests("source")}, short: true,
 	},
 	{
+		name:      "answers are printed as they are",
+		sentence:  "Text from tenants and nodes is escaped before it reaches a terminal.",
+		edits:     edit("internal/inspect/output.go", "		terminal.Clean(answer)\n", "		_ = terminal.Clean\n"),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestNoCommandPrintsForeignTextAsItIs"), unitTest("internal/fleet", "TestNodesCannotForgeOutput")},
+	},
+	{
+		name:      "errors of nodes are printed as they are",
+		sentence:  "The text of a node's error is escaped before it reaches a terminal.",
+		edits:     edit("internal/inspect/client.go", "terminal.Text(failed.Error)", "failed.Error"),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestNoCommandPrintsForeignTextAsItIs")},
+	},
+	{
+		name:      "zones of addresses are printed as they are",
+		sentence:  "The zone of an address is free text, too.",
+		edits:     edit("internal/terminal/terminal.go", "return a.WithZone(Text(a.Zone()))", "return a"),
+		campaigns: []campaign{unitTests("internal/terminal")}, short: true,
+	},
+	{
+		name:      "one address takes all places of hooks",
+		sentence:  "At most 16 questions of one address wait at /endpoints/.",
+		edits:     edit("observe/web/source.go", "p.taken >= p.all || p.of[from] >= p.each", "p.taken >= p.all"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
+	},
+	{
+		name:      "an answer needs a place to wait",
+		sentence:  "A question about an endpoint that is out needs no place among those that wait.",
+		edits:     edit("internal/daemon/gone/handler.go", "looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)",
+			"waiting := web.NewPlaces(most, eachMax)\n	looking := waiting"),
+		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
+	},
+	{
+		name:      "trigger times choose what is sampled",
+		sentence:  "Whether a change is traced depends on a secret.",
+		edits:     edit("observe/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
+		campaigns: []campaign{unitTest("observe/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
+	},
+	{
 		name:      "tries last as long as any write",
 		sentence:  "Changes wait at most 10 s for a Service whose writes hang.",
 		edits:     edit("aggregator/limit.go", "return shared, m.aloneLimit(shared)", "return jobTimeout, jobTimeout"),

@@ -35,10 +35,10 @@ func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 func Cleanup(
 	ctx context.Context, family service.Family, tool Tool, of Ownership, dry bool,
 ) (CleanupSummary, error) {
+	c := &cleanup{from: tool, tool: tool, of: of, summary: CleanupSummary{Chains: make(map[render.Table]int)}}
 	if dry {
-		tool = reader{tool}
+		c.tool = reader{tool}
 	}
-	c := &cleanup{tool: tool, of: of, summary: CleanupSummary{Chains: make(map[render.Table]int)}}
 	var failed []error
 	for _, table := range render.Tables {
 		if err := c.table(ctx, table); err != nil {
@@ -57,13 +57,14 @@ func (reader) RemoveHook(context.Context, render.Table, string, []string) error 
 
 // cleanup is one call of Cleanup.
 type cleanup struct {
-	tool    Tool
-	of      Ownership
-	summary CleanupSummary
+	// from reads, and tool writes.
+	from, tool Tool
+	of         Ownership
+	summary    CleanupSummary
 }
 
 func (c *cleanup) table(ctx context.Context, table render.Table) error {
-	s, err := readTable(ctx, c.tool, table)
+	s, err := readTable(ctx, c.from, table, c.of)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (c *cleanup) table(ctx context.Context, table render.Table) error {
 			return err
 		}
 		// Step by step, everything is removed that can be, and the errors say what is in the way.
-		if s, err = readTable(ctx, c.tool, table); err != nil {
+		if s, err = readTable(ctx, c.from, table, c.of); err != nil {
 			return err
 		}
 	}

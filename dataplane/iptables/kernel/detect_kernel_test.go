@@ -14,7 +14,7 @@ import (
 
 func TestKernelPresentAndRandomFully(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
-		if err := k.tool.Present(k.Context()); err != nil {
+		if err := k.tool.Present(k.Context(), false); err != nil {
 			k.Error(err)
 		}
 		before := k.state()

@@ -164,7 +164,7 @@ const copiesMax = 1000
 
 // EnsureHook inserts a rule at position 1 of a built-in chain unless it exists.
 func (e *Exec) EnsureHook(ctx context.Context, table render.Table, chain string, rule []string) error {
-	exists, err := e.hasHook(ctx, table, chain, rule)
+	exists, err := e.HasHook(ctx, table, chain, rule)
 	if err != nil || exists {
 		return err
 	}
@@ -174,7 +174,7 @@ func (e *Exec) EnsureHook(ctx context.Context, table render.Table, chain string,
 // RemoveHook deletes every copy of a rule.
 func (e *Exec) RemoveHook(ctx context.Context, table render.Table, chain string, rule []string) error {
 	for range copiesMax {
-		exists, err := e.hasHook(ctx, table, chain, rule)
+		exists, err := e.HasHook(ctx, table, chain, rule)
 		if err != nil || !exists {
 			return err
 		}
@@ -199,6 +199,10 @@ func (e *Exec) HasChain(ctx context.Context, table render.Table, chain string) (
 	if err := ctx.Err(); err != nil {
 		return false, context.Cause(ctx)
 	}
+	if e.programs.variant == NFT {
+		chains, err := e.Chains(ctx, table)
+		return slices.Contains(chains, chain), err
+	}
 	exists, err := e.programs.library.ChainExists(string(table), chain)
 	if err != nil {
 		return false, e.answerError(ctx, err, table, "-S", chain)
@@ -206,9 +210,9 @@ func (e *Exec) HasChain(ctx context.Context, table render.Table, chain string) (
 	return exists, nil
 }
 
-// hasHook reports whether a rule exists. The call cannot be interrupted; it ends by itself when it
+// HasHook reports whether a rule exists. The call cannot be interrupted; it ends by itself when it
 // has waited for the lock.
-func (e *Exec) hasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error) {
+func (e *Exec) HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error) {
 	err := ctx.Err()
 	if err == nil {
 		var exists bool
@@ -243,7 +247,7 @@ func (e *Exec) answerError(ctx context.Context, err error, table render.Table, a
 	return f.toolError(ctx)
 }
 
-// run runs one program to its end and returns what it printed. Every failure is a *ToolError.
+// run runs one program to its end and returns what it printed, also before a failure. Every failure is a *ToolError.
 func (e *Exec) run(ctx context.Context, input []byte, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = waitDelay
@@ -264,7 +268,7 @@ func (e *Exec) run(ctx context.Context, input []byte, program string, args ...st
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status = exit.ExitCode()
 	}
-	return nil, failure{
+	return stdout.Bytes(), failure{
 		command: strings.Join(cmd.Args, " "),
 		status:  status,
 		output:  strings.TrimSpace(stderr.String()),

@@ -89,7 +89,7 @@ func (k *kernelTest) state() string {
 	k.Helper()
 	var b strings.Builder
 	for _, table := range [...]render.Table{render.Mangle, render.Filter, render.NAT} {
-		s, err := readTable(k.Context(), k.tool, table)
+		s, err := readTable(k.Context(), k.tool, table, DefaultOwnership())
 		if err != nil {
 			k.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func FuzzTexts(f *testing.F) {
 		if line := (&failure{output: text}).line(); line < 0 {
 			t.Errorf("line %d", line)
 		}
-		if pid := holder(strings.NewReader(text), 0xfd00, 4711); strings.ContainsAny(pid, " \n") {
+		if pid := lockHolder(strings.NewReader(text), 0xfd00, 4711); strings.ContainsAny(pid, " \n") {
 			t.Errorf("process %q", pid)
 		}
 		if point := mountOf(strings.NewReader(text), "/run/xtables.lock"); point != "" && !strings.HasPrefix("/run/xtables.lock", strings.TrimSuffix(point, "/")) {

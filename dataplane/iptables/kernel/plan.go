@@ -232,12 +232,12 @@ func (p *plan) suspects(err error) []service.Key {
 // readBack asks the kernel about each object of the batch. It returns nothing if one of the
 // tables cannot be read.
 func (p *plan) readBack(
-	ctx context.Context, tool Tool, receipt *dataplane.Receipt,
+	ctx context.Context, tool Tool, of Ownership, receipt *dataplane.Receipt,
 ) (map[dataplane.ID]*dataplane.Object, error) {
 	read := make(map[render.Table]*saved, len(p.tables))
 	for _, table := range p.tables {
 		receipt.Written.Calls++
-		s, err := readTable(ctx, tool, table)
+		s, err := readTable(ctx, tool, table, of)
 		if err != nil {
 			return nil, err
 		}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -155,24 +154,26 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 	return found, nil
 }
 
-// Present returns nil if listing POSTROUTING in nat works, so that the family can be served. It
-// returns a *MissingError if the node does not have the table, or a *ToolError if the tool cannot
-// answer at the moment.
-func (e *Exec) Present(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		if _, err = e.programs.library.List(string(render.NAT), "POSTROUTING"); err == nil {
-			return nil
-		}
+// presence is an input that makes a chain, hooks it into nat, and removes both. All of it is one transaction.
+const presence = "*nat\n:SLUICE-PROBE - [0:0]\n-I POSTROUTING 1 -j SLUICE-PROBE\n" +
+	"-D POSTROUTING -j SLUICE-PROBE\n-X SLUICE-PROBE\nCOMMIT\n"
+
+// Present returns nil if the nat table can be written, so that the family can be served. With dry, the program only
+// checks the input. It returns a *MissingError if the node does not have the table, or a *ToolError if the tool
+// cannot answer at the moment. Rules of other programs in the table play no part, whether iptables can print them or not.
+func (e *Exec) Present(ctx context.Context, dry bool) error {
+	args := []string{"--noflush", "-w", strconv.Itoa(e.waitSeconds)}
+	if dry {
+		args = append(args, "--test")
 	}
-	err = e.answerError(ctx, err, render.NAT, "-S", "POSTROUTING")
+	_, err := e.run(ctx, []byte(presence), e.programs.restore, args...)
 	toolErr, ok := errors.AsType[*ToolError](err)
 	if !ok || toolErr.Outcome == dataplane.Busy || toolErr.Outcome == dataplane.Unknown {
 		return err
 	}
 	return &MissingError{
 		Family: e.family,
-		What:   "listing POSTROUTING in the nat table failed",
+		What:   "writing a chain to the nat table failed",
 		Need: "CAP_NET_ADMIN, and a kernel with the nat table of the " + string(e.Variant()) +
 			" variant (kernel modules " + e.natModules() + ")",
 		Err: err,

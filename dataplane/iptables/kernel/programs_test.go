@@ -183,12 +183,12 @@ func TestPresentWithoutATable(t *testing.T) {
 		"busy":     {"Another app is currently holding the xtables lock.", 4, false},
 	} {
 		script := fmt.Sprintf(`[ "$1" = --version ] && echo 'iptables v1.8.9 (legacy)' && exit; echo "%s" >&2; exit %d`, tt.words, tt.status)
-		fakeScripts(t, map[string]string{"iptables-legacy": script, "iptables-legacy-restore": "", "iptables-legacy-save": ""})
+		fakeScripts(t, map[string]string{"iptables-legacy": script, "iptables-legacy-restore": script, "iptables-legacy-save": ""})
 		tool, err := NewExec(t.Context(), ExecConfig{Variant: Legacy})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = tool.Present(t.Context())
+		err = tool.Present(t.Context(), false)
 		_, missing := errors.AsType[*MissingError](err)
 		if err == nil || missing != tt.missing || !strings.Contains(err.Error(), tt.words) {
 			t.Errorf("%s: %v", name, err)

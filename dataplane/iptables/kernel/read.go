@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,22 +26,39 @@ type saved struct {
 	exists map[string]bool
 }
 
-// readTable saves and parses one table.
-func readTable(ctx context.Context, tool Tool, table render.Table) (*saved, error) {
+func newSaved(table render.Table) *saved {
+	return &saved{table: table, rules: make(map[string][]string), exists: make(map[string]bool)}
+}
+
+// readTable reads one table. If iptables cannot print the table, it reads what concerns the Ownership.
+func readTable(ctx context.Context, tool Tool, table render.Table, of Ownership) (*saved, error) {
 	printed, err := tool.Save(ctx, table)
 	if err != nil {
 		return nil, err
 	}
-	return parseSave(table, printed)
+	s, err := parseSave(table, printed)
+	lister, ok := tool.(chainLister)
+	switch {
+	case ok && errors.Is(err, errUnprintable):
+		return readChains(ctx, lister, table, of)
+	case ok && err == nil && bytes.Contains(printed, []byte("incompatible base-chains")):
+		return s, s.addJumps(ctx, lister, of)
+	}
+	return s, err
+}
+
+// normalized returns printed rules as they are rendered: the programs print the name of an accounting object behind
+// two blanks (seen with 1.8.9), and take one.
+func normalized(printed []byte) string {
+	return strings.ReplaceAll(string(printed), render.AccountMatch(" "), render.AccountMatch(""))
 }
 
 // parseSave reads the output of "iptables-save -t TABLE". No output means that the table does
 // not exist yet. An unknown line is an error: after a wrong guess at what the kernel holds, the
 // audit would repair what is correct.
 func parseSave(table render.Table, printed []byte) (*saved, error) {
-	s := &saved{table: table, rules: make(map[string][]string), exists: make(map[string]bool)}
-	// The programs print the name behind two blanks (seen with 1.8.9), and take one.
-	text := strings.ReplaceAll(string(printed), render.AccountMatch(" "), render.AccountMatch(""))
+	s := newSaved(table)
+	text := normalized(printed)
 	complete, number := true, 0
 	for text != "" {
 		var line string
@@ -48,12 +67,10 @@ func parseSave(table render.Table, printed []byte) (*saved, error) {
 		switch {
 		case line == "":
 		case line[0] == '#':
-			// The nft variant prints this remark instead of a table that holds what iptables
-			// cannot express, and still exits with status 0 (seen with 1.8.9).
+			// The nft variant prints this remark instead of the table, and still exits with status 0 (seen with
+			// 1.8.9).
 			if strings.Contains(line, "is incompatible") {
-				return nil, fmt.Errorf(
-					"table %s: iptables cannot read the table because it holds rules made by nft: %s",
-					table, strings.TrimSpace(strings.TrimLeft(line, "# ")))
+				return nil, fmt.Errorf("table %s: %w: %s", table, errUnprintable, strings.TrimSpace(strings.TrimLeft(line, "# ")))
 			}
 		case line == "*"+string(table):
 			complete = false
@@ -74,8 +91,7 @@ func parseSave(table render.Table, printed []byte) (*saved, error) {
 func (s *saved) add(line string) bool {
 	if name, ok := strings.CutPrefix(line, ":"); ok {
 		name, _, ok = strings.Cut(name, " ")
-		s.chains = append(s.chains, name)
-		s.exists[name] = true
+		s.declare(name)
 		return ok
 	}
 	rest, ok := strings.CutPrefix(line, "-A ")
@@ -86,6 +102,11 @@ func (s *saved) add(line string) bool {
 	chain, rule, _ := strings.Cut(rest, " ")
 	s.rules[chain] = append(s.rules[chain], rule)
 	return true
+}
+
+func (s *saved) declare(chain string) {
+	s.chains = append(s.chains, chain)
+	s.exists[chain] = true
 }
 
 // has reports whether a chain holds a rule with exactly this text.

@@ -41,7 +41,7 @@ func (k *kernelTest) expectPrinted(objects []dataplane.Object) {
 	chains, rules := 0, 0
 	printed := map[string]*saved{}
 	for _, table := range render.Tables {
-		s, err := readTable(k.Context(), k.tool, table)
+		s, err := readTable(k.Context(), k.tool, table, DefaultOwnership())
 		if err != nil {
 			k.Fatal(err)
 		}

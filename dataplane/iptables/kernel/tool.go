@@ -195,7 +195,7 @@ func describeHolder(path string) string {
 	if err := unix.Stat(path, &stat); err != nil {
 		return fmt.Sprintf("who holds %s is not known: %v", path, err)
 	}
-	pid := holder(locks, uint64(stat.Dev), stat.Ino)
+	pid := lockHolder(locks, uint64(stat.Dev), stat.Ino)
 	switch pid {
 	case "":
 		return fmt.Sprintf("%s was released since", path)
@@ -211,10 +211,10 @@ func describeHolder(path string) string {
 	return fmt.Sprintf("%s is held by %s (pid %s)", path, strings.TrimSpace(string(comm)), pid)
 }
 
-// holder finds the process with a flock on a file in /proc/locks, whose lines read "1: FLOCK
+// lockHolder finds the process with a flock on a file in /proc/locks, whose lines read "1: FLOCK
 // ADVISORY WRITE pid major:minor:inode start end", with device numbers in hexadecimal and the
 // inode in decimal. A line with "->" after the number is a process that waits.
-func holder(locks io.Reader, dev, inode uint64) (pid string) {
+func lockHolder(locks io.Reader, dev, inode uint64) (pid string) {
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
 	lines := bufio.NewScanner(locks)
 	for lines.Scan() {

@@ -139,7 +139,7 @@ func TestHolder(t *testing.T) {
 `
 	dev := unix.Mkdev(0xfe, 0)
 	for inode, want := range map[uint64]string{42: "15", 420: "14", 43: ""} {
-		if got := holder(strings.NewReader(locks), dev, inode); got != want {
+		if got := lockHolder(strings.NewReader(locks), dev, inode); got != want {
 			t.Errorf("inode %d: holder %q, want %q", inode, got, want)
 		}
 	}

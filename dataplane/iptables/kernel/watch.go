@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -70,7 +71,7 @@ func hasChain(ctx context.Context, tool Tool, table render.Table, chain string) 
 	if finder, ok := tool.(chainFinder); ok {
 		return finder.HasChain(ctx, table, chain)
 	}
-	s, err := readTable(ctx, tool, table)
+	s, err := readTable(ctx, tool, table, Ownership{Owns: func(_ render.Table, name string) bool { return name == chain }})
 	if err != nil {
 		return false, err
 	}
@@ -214,6 +215,7 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.F
 		rules = nil // one transaction may delete very many
 		by := dataplane.ForeignProcess{PID: pid, Command: command}
 		if touched && w.ownWrites.foreign(m.Port, by, time.Now()) {
+			by.Origin = holder.Origin(pid, command)
 			changed(by)
 		}
 		touched = false

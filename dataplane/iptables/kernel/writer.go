@@ -178,7 +178,7 @@ func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *d
 		receipt.Outcome = toolErr.Outcome
 	}
 	receipt.Err = fmt.Errorf("write %s rules: %w", w.family, failure)
-	certain, err := p.readBack(ctx, w.tool, receipt)
+	certain, err := p.readBack(ctx, w.tool, w.config.Ownership, receipt)
 	if err != nil {
 		receipt.Outcome = dataplane.Unknown
 		receipt.Err = errors.Join(receipt.Err, fmt.Errorf("read back the applied objects: %w", err))
@@ -208,7 +208,7 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	foreignHooks := make(map[dataplane.ID][]render.Hook)
 	for _, table := range render.Tables {
-		s, err := readTable(ctx, w.tool, table)
+		s, err := readTable(ctx, w.tool, table, w.config.Ownership)
 		if err != nil {
 			return nil, fmt.Errorf("read %s rules: %w", w.family, err)
 		}

@@ -91,7 +91,7 @@ func TestKernelInsertsHooksInOrderOnTop(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.run(k.tool.programs.iptables, "-t", "filter", "-A", "INPUT", "-p", "udp", "-j", "ACCEPT")
 		k.write(creations(k.scaffold())...)
-		s, err := readTable(k.Context(), k.tool, render.Filter)
+		s, err := readTable(k.Context(), k.tool, render.Filter, DefaultOwnership())
 		if err != nil {
 			k.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
@@ -187,7 +188,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 			}
 		} else if touched {
 			touched = false
-			changed(dataplane.ForeignProcess{PID: pid, Command: command})
+			changed(dataplane.ForeignProcess{PID: pid, Command: command, Origin: holder.Origin(pid, command)})
 		}
 	}
 	err = listener.Run(ctx, each, func() {

@@ -3,7 +3,9 @@ package kernel_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -90,6 +92,31 @@ func TestNobodyListensDuringTheFirstWrites(t *testing.T) {
 	ipv4.nft("flush chain ip kube-proxy services", "-f", "-")
 	if by := <-heard[service.IPv4]; by.Command != "nft" {
 		t.Errorf("heard of %+v, want nft", by)
+	}
+}
+
+// TestForeignProcessesHaveParents: a process that goes on after its change is found in /proc with whoever started it.
+func TestForeignProcessesHaveParents(t *testing.T) {
+	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
+	w.commit()
+	heard := w.watch()
+	w.awaitListeners(1)
+	cmd := exec.Command("nft", "-i")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = w.node.Start(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	if _, err := io.WriteString(in, "flush chain ip kube-proxy services\n"); err != nil {
+		t.Fatal(err)
+	}
+	by := <-heard
+	want := fmt.Sprintf("nft (process %d), started by ", cmd.Process.Pid)
+	if !strings.HasPrefix(by.String(), want) || !strings.Contains(by.Origin, fmt.Sprintf("(process %d)", os.Getpid())) {
+		t.Errorf("heard of %q, want %q with process %d", by, want, os.Getpid())
 	}
 }
 

@@ -3,6 +3,7 @@
 package owned
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -72,6 +74,12 @@ func (t *Table) Commit(tx *wire.Transaction) error {
 		err = rejections[0]
 	}
 	return err
+}
+
+// Check returns an error if the kernel does not have the table.
+func (t *Table) Check(ctx context.Context) error {
+	request := netlink.AppendText(nil, unix.NFTA_TABLE_NAME, t.Name)
+	return t.socket.Ask(ctx, unix.NFT_MSG_GETTABLE, t.Protocol, false, request, func(wire.Message) {})
 }
 
 // Close makes the kernel delete the table.

@@ -105,6 +105,9 @@ func (l *ruleLists) rule(ctx context.Context, at place, handle uint64) found {
 	return list[handle]
 }
 
+// Unprinted begins the text of a rule that package rules cannot print.
+const Unprinted = "("
+
 // text prints a rule. Of a rule with an expression that package rules cannot print, it lists the kinds of the
 // expressions that are neither common nor without effect, and the comment.
 func (l *ruleLists) text(at place, attrs []byte) string {
@@ -126,7 +129,7 @@ func (l *ruleLists) text(at place, attrs []byte) string {
 	}
 	common := []string{"payload", "meta", "cmp", "bitwise", "immediate", "counter", "match comment"}
 	unusual := slices.DeleteFunc(kinds(attrs), func(kind string) bool { return slices.Contains(common, kind) })
-	text := "(" + strings.Join(append(unusual, "…"), ", ") + ")"
+	text := Unprinted + strings.Join(append(unusual, "…"), ", ") + ")"
 	if r.Comment != "" {
 		text += fmt.Sprintf(" comment %q", r.Comment)
 	}

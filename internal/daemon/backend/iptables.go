@@ -183,7 +183,7 @@ func iptablesTool(
 	if planning && tool.WouldCreate(iptrender.NAT) {
 		return tool, true, nil
 	}
-	if err = tool.Present(ctx); err != nil {
+	if err = tool.Present(ctx, planning); err != nil {
 		return nil, false, err
 	}
 	randomFully, err = tool.RandomFully(ctx)

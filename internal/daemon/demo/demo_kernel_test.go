@@ -144,7 +144,7 @@ func TestMain(m *testing.M) {
 
 func inSandbox(mode config.Mode) (status int, err error) {
 	if !sandbox.Inside() {
-		return sandbox.Run()
+		return sandbox.Run(nil)
 	}
 	if err := sandbox.Enter(); err != nil {
 		return 1, err

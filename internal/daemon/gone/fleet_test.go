@@ -36,7 +36,7 @@ func says(gone bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
 func TestWaitAsksUntilAllAreGone(t *testing.T) {
 	var asked atomic.Int32
 	third := node(t, 1, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
-		return says(asked.Add(1) == 3)(ctx, q)
+		return says(asked.Add(1) == 5)(ctx, q) // each question looks, and then waits
 	})
 	changes := 0
 	p := Proxies{Nodes: []Node{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
@@ -47,7 +47,7 @@ func TestWaitAsksUntilAllAreGone(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if asked.Load() != 3 || changes != 4 {
+	if asked.Load() != 5 || changes != 4 {
 		t.Errorf("asked %d times, %d changes", asked.Load(), changes)
 	}
 }

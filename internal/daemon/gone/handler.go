@@ -8,16 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-// Handler answers over the network whether an endpoint is gone, without names of Services. It answers most
-// questions at a time. Other paths are those of next.
+// eachMax bounds the questions of one address that wait. Hooks come from the address of their pod.
+const eachMax = 16
+
+// Handler answers over the network whether an endpoint is gone, without names of Services. At most a number of questions
+// wait at a time until their endpoint is gone, and as many look once; each address has a part of both. A question that
+// one look answers needs no place among those that wait. Other paths are those of next.
 func Handler(ask func(context.Context, inspect.GoneQuery) *inspect.Gone, most int, next http.Handler) http.Handler {
-	places := make(chan struct{}, most)
+	looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		endpoint, ours := strings.CutPrefix(r.URL.Path, Path)
 		if !ours {
@@ -29,21 +35,34 @@ func Handler(ask func(context.Context, inspect.GoneQuery) *inspect.Gone, most in
 			fail(w, http.StatusMethodNotAllowed, "only GET is allowed")
 			return
 		}
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		default:
-			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d questions about endpoints are waiting already; try again", most))
-			return
-		}
-		a, err := inspect.AnswerGone(w, r, endpoint, ask)
-		if err != nil {
+		a, err := inspect.AnswerGone(w, r, endpoint, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+			from, end, wait := web.SourceOf(r), time.Now().Add(q.Wait), q.Wait
+			q.Wait = 0
+			a := askAt(ctx, looking, from, q, ask)
+			if q.Wait = min(wait, time.Until(end)); a == nil || a.Gone || q.Wait <= 0 {
+				return a
+			}
+			return askAt(ctx, waiting, from, q, ask)
+		})
+		switch {
+		case err != nil:
 			fail(w, http.StatusBadRequest, err.Error())
-			return
+		case a == nil:
+			w.Header().Set("Retry-After", "1")
+			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d questions about endpoints are waiting already, or %d of this address; try again", most, eachMax))
+		default:
+			answer(w, http.StatusOK, a.Public())
 		}
-		answer(w, http.StatusOK, a.Public())
 	})
+}
+
+// askAt asks at a place. It returns nil if there is none.
+func askAt(ctx context.Context, places *web.Places, from netip.Prefix, q inspect.GoneQuery, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) *inspect.Gone {
+	if !places.Take(from) {
+		return nil
+	}
+	defer places.Leave(from)
+	return ask(ctx, q)
 }
 
 func fail(w http.ResponseWriter, code int, text string) {

@@ -1,11 +1,9 @@
 package logging
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"time"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/buffer"
@@ -13,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // newOutput opens a log. As with kube-proxy, everything goes to standard error, unless a split is
@@ -30,7 +29,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	format := l.Format
 	if format == config.FormatAuto {
 		format = config.FormatJSON
-		if terminal(to.errors.file) {
+		if isTerminal(to.errors.file) {
 			format = config.FormatConsole
 		}
 	}
@@ -74,28 +73,14 @@ func (e jsonEncoder) Clone() zapcore.Encoder { return jsonEncoder{e.Encoder.Clon
 // EncodeEntry returns a line.
 func (e jsonEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
 	line, err := e.Encoder.EncodeEntry(entry, fields)
-	if err == nil && bytes.ContainsFunc(line.Bytes(), leftByJSON) {
-		escaped := escapeControls(line.Bytes())
+	if err != nil {
+		return line, err
+	}
+	if escaped := terminal.JSON(line.Bytes()); len(escaped) > line.Len() {
 		line.Reset()
 		line.AppendBytes(escaped)
 	}
 	return line, err
-}
-
-// leftByJSON reports whether a character is a control character that JSON need not escape
-// (RFC 8259, section 7).
-func leftByJSON(r rune) bool { return r >= 0x7f && r <= 0x9f }
-
-// escapeControls returns a copy of JSON text with escapes for these.
-func escapeControls(text []byte) (escaped []byte) {
-	for _, r := range string(text) {
-		if leftByJSON(r) {
-			escaped = fmt.Appendf(escaped, "\\u%04x", r)
-		} else {
-			escaped = utf8.AppendRune(escaped, r)
-		}
-	}
-	return escaped
 }
 
 // consoleEncoder is zap's for people, which quotes values but not messages. Those of libraries may
@@ -125,8 +110,8 @@ func consoleKeys() zapcore.EncoderConfig {
 	return keys
 }
 
-// terminal reports whether a file is a terminal (ioctl_tty(2)).
-func terminal(f *os.File) bool {
+// isTerminal reports whether a file is a terminal (ioctl_tty(2)).
+func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }

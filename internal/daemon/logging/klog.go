@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // klogEncoder writes lines as klog does, which kube-proxy uses:
@@ -85,7 +87,7 @@ func writeKlogValue(line *buffer.Buffer, key string, value any) {
 		if err != nil {
 			text = strconv.AppendQuote(nil, fmt.Sprint(v))
 		}
-		fmt.Fprintf(line, " %s=%s", key, escapeControls(text))
+		fmt.Fprintf(line, " %s=%s", key, terminal.JSON(text))
 	}
 }
 

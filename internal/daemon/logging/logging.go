@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Logger is the log of a process. Its level and format can change while it runs. There is only one,
@@ -65,12 +66,12 @@ func (l *Logger) Set(to config.Log) error {
 func PrintError(format string, err error) { printError(standardStreams.errors, format, err) }
 
 func printError(to *stream, format string, err error) {
-	if format == config.FormatJSON || format == config.FormatAuto && !terminal(to.file) {
+	if format == config.FormatJSON || format == config.FormatAuto && !isTerminal(to.file) {
 		entry := zapcore.Entry{Level: zapcore.ErrorLevel, Time: time.Now(), Message: "ended with an error"}
 		if line, failed := newJSONEncoder().EncodeEntry(entry, []zapcore.Field{zap.String(errorKey, err.Error())}); failed == nil {
 			to.last(line.Bytes())
 			return
 		}
 	}
-	to.last(fmt.Appendf(nil, "Error: %v\n", err))
+	to.last(fmt.Appendf(nil, "Error: %s\n", terminal.Lines(err.Error())))
 }

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Print prints the report as tables. With lines, each group is followed by its differences.
 func (r *Report) Print(out io.Writer, lines bool) error {
+	terminal.Clean(r)
 	p := &printer{out: out}
 	p.say("mode %s, node %s, %s, %s", r.Mode, r.Node, count(r.Services, "Service"), strings.Join(r.Domains, " "))
 	if len(r.Groups) > 0 {

@@ -19,6 +19,8 @@ import (
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/sluice-proxy/sluice/observe/web"
 )
 
 const (
@@ -135,7 +137,7 @@ func (r *Reviews) judge(request *http.Request) *refusal {
 	if known, done := r.recall(c, q); done {
 		return known
 	}
-	from := sourceOf(request)
+	from := web.SourceOf(request)
 	done, busy := r.turns.take(c.who, from)
 	if busy != "" {
 		return refuse(http.StatusServiceUnavailable, "busy: %s; try again later", busy)

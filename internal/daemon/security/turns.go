@@ -1,7 +1,6 @@
 package security
 
 import (
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -74,18 +73,6 @@ func (t *turns) take(who digest, from netip.Prefix) (done func(), busy string) {
 	default:
 		return nil, "too many callers are being checked"
 	}
-}
-
-// sourceOf returns where a request comes from. The owner of an IPv6 address has the whole /64. HTTPS needs a connection,
-// so the address is not forged.
-func sourceOf(r *http.Request) netip.Prefix {
-	at, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero value is an address as well
-	addr, bits := at.Addr().Unmap().WithZone(""), 64
-	if addr.Is4() {
-		bits = 32
-	}
-	from, _ := addr.Prefix(bits)
-	return from
 }
 
 // buckets limit a rate by key. The least recently used key is forgotten.

@@ -18,8 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is set in the environment of the program inside.
-const marker = "SLUICE_SANDBOX"
+// marker is set in the environment of the program inside, and passed if it has the listener of Run.
+const (
+	marker = "SLUICE_SANDBOX"
+	passed = "SLUICE_SANDBOX_LISTENER"
+)
 
 // self is this program, even if its file was replaced or cannot be reached by name
 // (proc_pid_exe(5)).
@@ -29,14 +32,18 @@ const self = "/proc/self/exe"
 func Inside() bool { return os.Getenv(marker) != "" }
 
 // Run starts this program with the same arguments inside a new sandbox, forwards signals,
-// waits for it, and returns its exit status.
-func Run() (status int, err error) {
+// waits for it, and returns its exit status. The program inside accepts the connections to a listener of this namespace, if
+// one is given: a socket stays in the network namespace in which it was made.
+func Run(listener *os.File) (status int, err error) {
 	// The kernel sends Pdeathsig (below) when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), marker+"=1")
+	if listener != nil {
+		cmd.Env, cmd.ExtraFiles = append(cmd.Env, passed+"=3"), []*os.File{listener} // 3 is the first of them
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
@@ -66,6 +73,16 @@ func Run() (status int, err error) {
 		return 1, fmt.Errorf("sandbox: ended by %v", exit)
 	}
 	return 0, err
+}
+
+// Listener returns the listener of Run, once; nil without one.
+func Listener() *os.File {
+	if !Inside() || os.Getenv(passed) == "" {
+		return nil
+	}
+	_ = os.Unsetenv(passed) // programs that this one starts do not have it
+	unix.CloseOnExec(3)
+	return os.NewFile(3, "listener")
 }
 
 func explain(err error) error {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if Inside() {
 		os.Exit(play(os.Args[2]))
 	}
-	status, err := Run()
+	status, err := Run(nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

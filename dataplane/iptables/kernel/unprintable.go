@@ -1,0 +1,187 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+)
+
+// The programs of the nft variant print no table that contains a chain or a rule that iptables cannot express, for
+// example a masquerade rule made with nft. They still print and change single chains. So this file reads such a table
+// by chain: the proxy's chains, and the hooks in built-in chains.
+
+// errUnprintable means that the programs print nothing of a table, because another program uses it with nft.
+var errUnprintable = errors.New("iptables cannot print the table, because it contains rules made with nft")
+
+// unprintableRule stands for the rules of a chain of the proxy that iptables cannot print. It matches no rule of
+// the proxy, so an audit repairs the chain. It has no effect if it is written.
+const unprintableRule = `-m comment --comment "rules that iptables cannot print"`
+
+// chainLister is an optional interface of a tool that reads single chains of a table.
+type chainLister interface {
+	// Chains returns the names of all chains of a table.
+	Chains(ctx context.Context, table render.Table) ([]string, error)
+	// List prints chains as iptables -S does. It returns the names of the chains that it cannot print.
+	List(ctx context.Context, table render.Table, chains []string) (printed []byte, unprintable []string, err error)
+	// Jumps returns the names of the chains that rules of a table jump to, by the chains that contain the rules.
+	Jumps(ctx context.Context, table render.Table) (map[string][]string, error)
+	// HasHook reports whether a chain contains a rule.
+	HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error)
+}
+
+// readChains reads what concerns an Ownership from a table that iptables cannot print as a whole. Of foreign chains it
+// reads only the jumps to owned chains.
+func readChains(ctx context.Context, tool chainLister, table render.Table, of Ownership) (*saved, error) {
+	names, err := tool.Chains(ctx, table)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: list chains: %w", table, err)
+	}
+	wanted := func(chain string) bool {
+		return isBuiltIn(chain) || of.Owns(table, chain) || render.IsShared(table, chain)
+	}
+	printed, unprintable, err := tool.List(ctx, table, slices.DeleteFunc(slices.Clone(names), func(chain string) bool { return !wanted(chain) }))
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseList(table, printed)
+	if err != nil {
+		return nil, err
+	}
+	for _, chain := range unprintable {
+		if s.declare(chain); !isBuiltIn(chain) {
+			s.rules[chain] = []string{unprintableRule}
+		} else if s.rules[chain], err = hooksOf(ctx, tool, table, chain, of); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.addJumps(ctx, tool, of)
+}
+
+// addJumps adds the jumps to owned chains from chains that were not printed.
+func (s *saved) addJumps(ctx context.Context, tool chainLister, of Ownership) error {
+	jumps, err := tool.Jumps(ctx, s.table)
+	if err != nil {
+		return fmt.Errorf("table %s: list rules: %w", s.table, err)
+	}
+	for chain, targets := range jumps {
+		targets = slices.DeleteFunc(targets, func(target string) bool { return !of.Owns(s.table, target) })
+		if s.exists[chain] || len(targets) == 0 {
+			continue
+		}
+		s.declare(chain)
+		for _, target := range targets {
+			s.rules[chain] = append(s.rules[chain], "-j "+target)
+		}
+	}
+	return nil
+}
+
+// hooksOf returns the hooks that a built-in chain contains whose rules cannot be printed.
+func hooksOf(
+	ctx context.Context, tool chainLister, table render.Table, chain string, of Ownership,
+) (found []string, err error) {
+	for _, h := range of.Hooks {
+		if h.Table != table || h.Chain != chain || slices.Contains(found, h.Text()) {
+			continue
+		}
+		exists, err := tool.HasHook(ctx, table, chain, h.Rule)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			found = append(found, h.Text())
+		}
+	}
+	return found, nil
+}
+
+// parseList reads the output of iptables -S: "-P CHAIN POLICY" or "-N CHAIN" for a chain, then its rules.
+func parseList(table render.Table, printed []byte) (*saved, error) {
+	s := newSaved(table)
+	for line := range strings.Lines(normalized(printed)) {
+		line = strings.TrimSuffix(line, "\n")
+		switch kind, rest, _ := strings.Cut(line, " "); kind {
+		case "-P", "-N":
+			chain, _, _ := strings.Cut(rest, " ")
+			s.declare(chain)
+		default:
+			if !s.add(line) {
+				return nil, fmt.Errorf("table %s: unknown line of iptables -S: %q", table, line)
+			}
+		}
+	}
+	return s, nil
+}
+
+// unprintableChain matches the message of a program that cannot print a chain, or that does not find it.
+var unprintableChain = regexp.MustCompile("chain `([^']+)' in table `[^']+' is incompatible")
+
+// List prints chains with one process, and one more for each that cannot be printed.
+func (e *Exec) List(
+	ctx context.Context, table render.Table, chains []string,
+) (printed []byte, unprintable []string, err error) {
+	for len(chains) > 0 {
+		input := "*" + string(table) + "\n-S " + strings.Join(chains, "\n-S ") + "\nCOMMIT\n"
+		some, err := e.run(ctx, []byte(input), e.programs.restore, "--noflush", "-w", strconv.Itoa(e.waitSeconds))
+		printed = append(printed, some...)
+		if err == nil {
+			break
+		}
+		name := unprintableChain.FindStringSubmatch(err.Error())
+		if name == nil {
+			return nil, nil, err
+		}
+		at := slices.Index(chains, name[1])
+		if at < 0 {
+			return nil, nil, err
+		}
+		unprintable, chains = append(unprintable, name[1]), chains[at+1:]
+	}
+	return printed, unprintable, nil
+}
+
+// Chains lists the chains with netlink.
+func (e *Exec) Chains(ctx context.Context, table render.Table) (names []string, err error) {
+	err = e.dump(ctx, unix.NFT_MSG_GETCHAIN, nil, func() { names = nil }, func(attrs []byte) {
+		if netlink.Find(attrs, unix.NFTA_CHAIN_TABLE).Text() == string(table) {
+			names = append(names, netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text())
+		}
+	})
+	return names, err
+}
+
+// Jumps reads the rules with netlink.
+func (e *Exec) Jumps(ctx context.Context, table render.Table) (jumps map[string][]string, err error) {
+	of := netlink.AppendText(nil, unix.NFTA_RULE_TABLE, string(table))
+	err = e.dump(ctx, unix.NFT_MSG_GETRULE, of, func() { jumps = make(map[string][]string) }, func(attrs []byte) {
+		if target := announcedCounter(attrs).chain; target != "" {
+			chain := netlink.Find(attrs, unix.NFTA_RULE_CHAIN).Text()
+			jumps[chain] = append(jumps[chain], target)
+		}
+	})
+	return jumps, err
+}
+
+// dump calls each with what the kernel lists of nf_tables in this family. It calls begin before each attempt.
+func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), each func(attrs []byte)) error {
+	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER, ReceiveBytes: 1 << 20})
+	if err != nil {
+		return err
+	}
+	defer socket.Close() //nolint:errcheck // opened for reading, nothing can be lost
+	m := meter{socket: socket, family: netfilterFamily[e.family]}
+	return m.repeat(ctx, func() (done bool, err error) {
+		begin()
+		_, err = m.ask(ctx, kind, unix.NLM_F_DUMP, of, each)
+		return !errors.Is(err, netlink.ErrInterrupted), ignore(err, netlink.ErrInterrupted)
+	})
+}

@@ -1,0 +1,67 @@
+// Package hooks keeps open connections translated while all rules are missing. The kernel unregisters its hooks for NAT
+// and for connection tracking with the last rule that needs them, so that one "nft flush ruleset" of another process
+// would let the packets of all open connections pass untranslated, and both ends would reset what they do not know. A
+// table that belongs to this process (package owned) is no part of such a flush, and keeps the hooks.
+package hooks
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/owned"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	tablePrefix  = "sluice-hooks-"
+	tableComment = "keeps open connections of sluice while rules are flushed; decides nothing"
+
+	// priority is behind the chains of others.
+	priority = 1000
+)
+
+// Holder has a table in each family whose hooks are kept. The zero value keeps none. One goroutine uses it.
+type Holder struct {
+	tables service.PerFamily[*owned.Table]
+}
+
+// Keep adds the tables of families that are missing, in the network namespace of the calling thread. It needs
+// CAP_NET_ADMIN and Linux 5.12 with nf_tables.
+func (h *Holder) Keep(ctx context.Context, families []service.Family) (err error) {
+	for _, family := range families {
+		t := h.tables[family]
+		if t != nil && t.Check(ctx) == nil {
+			continue
+		}
+		if t != nil {
+			_ = t.Close() // nothing depends on what is left of it
+		}
+		added, failed := owned.Add(family, tablePrefix, tableComment, fill)
+		h.tables[family], err = added, errors.Join(err, failed)
+	}
+	return err
+}
+
+// fill adds the least that keeps the hooks, so that a packet pays next to nothing. A single chain of type nat keeps all
+// hooks for NAT; the kernel calls it for packets that begin a connection to the node itself. A rule that reads the state
+// of a connection keeps the hooks for tracking, also in a chain that no packet reaches.
+func fill(t *owned.Table, tx *wire.Transaction) {
+	t.AddChain(tx, rules.Chain{Name: "nat", Base: &rules.Base{Kind: "nat", Hook: unix.NF_INET_LOCAL_IN, Priority: priority}})
+	state := rules.Rule{Exprs: []rules.Expr{&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATUS}}}
+	t.AddChain(tx, rules.Chain{Name: "tracking", Rules: []rules.Rule{state}})
+}
+
+// Close removes the tables. The kernel removes its hooks if no other rule needs them.
+func (h *Holder) Close() (err error) {
+	for family, t := range h.tables {
+		if t != nil {
+			err = errors.Join(err, t.Close())
+			h.tables[family] = nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/test/terminaltest"
+)
+
+// TestNodesCannotForgeOutput: a compromised node can neither move the cursor of the terminal of whoever asks all nodes,
+// nor add rows about other nodes.
+func TestNodesCannotForgeOutput(t *testing.T) {
+	outputs := func(text string) (all map[string]string) {
+		s, all := newStand(t, 2), map[string]string{}
+		bad := s.nodes[1]
+		bad.status = func(s *inspect.Status) {
+			lag, changes := s.Activity.Lag.Counts, s.Activity.Changes.Counts
+			terminaltest.Fill(s, text)
+			s.Activity.Lag.Counts, s.Activity.Changes.Counts = lag, changes
+		}
+		bad.detail = func(d *inspect.ServiceDetail) { terminaltest.Fill(d, text) }
+		bad.items = make([]inspect.TopItem, 1)
+		terminaltest.Fill(&bad.items[0], text)
+		for _, format := range []string{"", "json"} {
+			var record nodeFlow
+			terminaltest.Fill(&record, text)
+			record.Omitted = 0
+			var out bytes.Buffer
+			f := flags{Output: inspect.Output{Format: format}}
+			if err := f.printFlow(&out, &record, 10, f.Table()); err != nil {
+				t.Error(err)
+			}
+			all["observe "+format] = out.String()
+		}
+		for _, command := range [][]string{
+			{"status"}, {"status", "-o", "wide"}, {"status", "-o", "json"}, {"where", "svc/web"}, {"where", "svc/web", "-o", "wide"}, {"top", "services"},
+			{"diff", "node-0000", "node-0001"}, {"wait", "svc/web", "--timeout", "100ms"}, {"wait", "--gone", "10.244.0.1", "--timeout", "100ms"},
+		} {
+			out, err := s.run(t, command...)
+			all[fmt.Sprint(command)] = out
+			if err != nil {
+				all[fmt.Sprint(command, " error")] = err.Error()
+			}
+		}
+		return all
+	}
+	hostile, harmless := outputs(terminaltest.Hostile), outputs("x")
+	for command, out := range hostile {
+		t.Run(command, func(t *testing.T) { terminaltest.Check(t, out, harmless[command]) })
+	}
+	if len(hostile) < 11 {
+		t.Errorf("only %d outputs", len(hostile))
+	}
+}
