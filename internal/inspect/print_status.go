@@ -3,8 +3,11 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // Print prints the state of a proxy for people.
@@ -42,10 +45,15 @@ func (s *Status) Print(to io.Writer) error {
 	return s.printFindings(to)
 }
 
+// kindRejected is the kind of the finding about manifests of which the last valid content is served.
+const kindRejected = "manifest-rejected"
+
 func (s *Status) source() string {
 	text := s.Feed.From + ", "
 	if s.Feed.Synced.IsZero() {
 		text += "not synced yet"
+	} else if slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == kindRejected }) {
+		text += "read " + age(s.Now, s.Feed.Synced) + " ago, but not all of it is valid (see below)"
 	} else {
 		text += "in sync for " + age(s.Now, s.Feed.Synced)
 	}
@@ -58,7 +66,7 @@ func (s *Status) source() string {
 }
 
 func (o *Offload) text() string {
-	text := fmt.Sprintf("TCP, on %d devices", o.Devices)
+	text := "TCP, on " + plural.Of(o.Devices, "device")
 	if o.Problem != "" {
 		text += "; " + oneLine(o.Problem)
 	}
