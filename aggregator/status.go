@@ -25,6 +25,8 @@ type Status struct {
 	// kernel has none of the rules that serve; zero if it has some.
 	Pending int
 	Bare    time.Time
+	// RepairAt is until when a repair waits, because another program undid the last ones; zero if none waits.
+	RepairAt time.Time
 	// Excused is until when the write in flight excuses OldestPending: it is within its limit, and follows no failure.
 	// A restart before that would only begin the write again. It is zero if nothing is excused.
 	Excused time.Time
@@ -60,7 +62,7 @@ type QuarantinedKey struct {
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
-		OldestPending: m.pending.oldest(), Pending: m.pending.services(), Bare: m.pending.bare, Excused: m.excused(), LastWrite: m.health.lastWrite,
+		OldestPending: m.pending.oldest(), Pending: m.pending.services(), Bare: m.pending.bare, RepairAt: m.repairs.heldUntil, Excused: m.excused(), LastWrite: m.health.lastWrite,
 		Failures: m.pacer.Failures(), LastError: m.health.lastError, NodeAtFault: m.health.nodeAtFault,
 		Quarantined: m.quarantine.list(), Ledger: m.ledger.Stats(), Batches: m.ledger.Batches(),
 	}

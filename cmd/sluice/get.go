@@ -48,7 +48,7 @@ func getServicesCommand() *cobra.Command {
 namespaces. For each Service, the table shows its endpoints, state, number of changes,
 the latency of the last and slowest change (from receipt to kernel), and the number of
 actor restarts. Headless Services are not proxied and not listed.`,
-		Example: "  sluice get services -n shop\n  sluice get services --state quarantined\n  sluice get services --sort-by latency -o wide",
+		Example: "  sluice get services -n shop\n  sluice get services --state held\n  sluice get services --sort-by latency -o wide",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.show(cmd, watch, true, func(context.Context) (inspect.Answer, error) {
 				found, err := flags.list(cmd, args)

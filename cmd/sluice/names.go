@@ -30,7 +30,7 @@ func (flags *clientFlags) bindNames(cmd *cobra.Command) {
 // bindSelectors adds the flags that select Services by what they are. Those for labels only explain what to type.
 func (flags *clientFlags) bindSelectors(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&flags.state, "state", "", "list Services in this state, such as quarantined")
+	f.StringVar(&flags.state, "state", "", "list Services in this state, such as held")
 	f.StringVar(&flags.fields, "field-selector", "", "list Services with these fields: metadata.name, metadata.namespace, state")
 	f.StringVarP(&flags.labels, "selector", "l", "", "")
 	f.BoolVar(&flags.showLabels, "show-labels", false, "")

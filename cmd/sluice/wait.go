@@ -181,7 +181,7 @@ func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, er
 		}
 		for _, d := range status.Domains {
 			if !d.Open || d.Pending+d.Held+d.Queue > 0 {
-				return fmt.Sprintf("%s: %d Services pending, %d quarantined; see sluice status", d.Name, d.Pending, d.Held), nil
+				return fmt.Sprintf("%s: %d Services pending, %d held; see sluice status", d.Name, d.Pending, d.Held), nil
 			}
 		}
 		return "", nil

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
@@ -61,7 +62,7 @@ func manifestFindings(problems []manifest.Problem) []health.Finding {
 	for i := range problems {
 		files[problems[i].File] = true
 	}
-	text := fmt.Sprintf("rejected: %d files with %d problems; the first: %s", len(files), len(problems), problems[0])
+	text := fmt.Sprintf("rejected: %s with %s; the first: %s", plural.Of(len(files), "file"), plural.Of(len(problems), "problem"), problems[0])
 	return []health.Finding{{Kind: health.ManifestRejected, Problem: text}}
 }
 

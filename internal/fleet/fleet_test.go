@@ -41,7 +41,7 @@ func TestStatusShowsProblemsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, out, "NODE", "FINDINGS", "node-0002   nftables   v0.2.0    0123456789ab   60m   10000      3         2             1.5ms", "node-0001", "dataplane", "node-0000", "node-0003",
+	wants(t, out, "NODE", "FINDINGS", "node-0002   nftables   v0.2.0    0123456789ab   60m   10000      3         2      1.50ms", "node-0001", "dataplane", "node-0000", "node-0003",
 		"4 of 4 nodes answered; versions: v0.1.0 (3), v0.2.0 (1); modes: nftables (4); configurations: 0123456789ab (4)")
 	if strings.Contains(out, "not that of most") {
 		t.Error(out)
@@ -49,7 +49,7 @@ func TestStatusShowsProblemsFirst(t *testing.T) {
 	if out, err = s.run(t, "status", "--problems", "-o", "wide"); err != nil || strings.Contains(out, "node-0000") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	wants(t, out, "OLDEST", "1m30s")
+	wants(t, out, "OLDEST", "90.0s")
 }
 
 func TestStatusNamesOtherConfigurations(t *testing.T) {
@@ -95,18 +95,18 @@ func TestWhereSaysWhyNot(t *testing.T) {
 	behind.Slices = append(behind.Slices[:0:0], old)
 	s.nodes[1].known = behind
 	s.nodes[2].detail = func(d *inspect.ServiceDetail) {
-		d.State, d.Domains[0].State = state.Quarantined, state.Quarantined
+		d.State, d.Domains[0].State = state.Rejected, state.Rejected
 		d.Domains[0].Quarantine = &state.Quarantine{Reason: "kernel rejects:\n no space", Since: d.Now.Add(-3 * time.Minute)}
 		d.Domains[0].Quarantine.Since = time.Now().Add(-3 * time.Minute)
 	}
 	s.nodes[3].known.Spec = nil
-	s.nodes[4].detail = func(d *inspect.ServiceDetail) { d.State, d.Actor.LastFailure = state.Parked, "panic: x" }
+	s.nodes[4].detail = func(d *inspect.ServiceDetail) { d.State, d.Actor.LastFailure = state.Failing, "panic: x" }
 	out, err := s.run(t, "where", "svc/web")
 	if err == nil || err.Error() != "shop/web is not applied on 4 of 6 nodes" {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "shop/web is applied on 2 of 6 nodes", "node-0001   behind", "differ from those of the API server",
-		"node-0002   quarantined   3m0s    2           nftables/IPv4: kernel rejects: no space", "node-0003   unknown", "node-0004   parked", "panic: x")
+		"node-0002   held (rejected)        3m0s    2           nftables/IPv4: kernel rejects: no space", "node-0003   unknown", "node-0004   held (actor failing)", "panic: x")
 	if strings.Contains(out, "node-0000") {
 		t.Error(out)
 	}

@@ -20,7 +20,7 @@ func (f *flags) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the proxies of all nodes",
-		Long: `Show one line about each node: mode, version, Services, pending and quarantined Services,
+		Long: `Show one line about each node: mode, version, Services, pending and held Services,
 the delay of endpoint changes, and findings. Nodes with problems come first.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
 		Args:    arguments(),
@@ -161,7 +161,7 @@ func (n *nodeStatus) gravity() int {
 func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
 func (r *statusReport) print(to io.Writer, wide bool) error {
-	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "QUARANTINED", "LAG P99"}
+	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
 	if wide {
 		heads = append(heads, "APPLY P99", "OLDEST", "ZONE")
 	}
@@ -196,7 +196,7 @@ func micros(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return (time.Duration(n) * time.Microsecond).Round(10 * time.Microsecond).String()
+	return inspect.Micros(n)
 }
 
 // counts returns names with their numbers.

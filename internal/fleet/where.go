@@ -134,7 +134,7 @@ func stateOf(node string, detail *inspect.ServiceDetail, newest []string) nodeSt
 		}
 	}
 	switch detail.State {
-	case state.Restarting, state.Parked:
+	case state.Failing:
 		line.Reason = detail.Actor.LastFailure
 		since(detail.Actor.FailedAt)
 	case state.TooLarge:

@@ -44,7 +44,7 @@ type Gone struct {
 type Sender struct {
 	Service string `json:"service"`
 	Domain  string `json:"domain"`
-	// State is "applied" if the Service's newest rules have the endpoint, and "pending" or "quarantined" if
+	// State is "applied" if the Service's newest rules have the endpoint, and "pending" or "held" if
 	// the rules without it are not applied yet.
 	State string `json:"state"`
 }

@@ -64,8 +64,8 @@ func (l *ServiceList) Select(selector, state string) error {
 		}
 	}
 	l.Items = slices.DeleteFunc(l.Items, func(s Service) bool {
-		set := fields.Set{"metadata.namespace": s.Namespace, "metadata.name": s.Name, "state": string(s.State)}
-		return !parsed.Matches(set) || state != "" && string(s.State) != state
+		set := fields.Set{"metadata.namespace": s.Namespace, "metadata.name": s.Name, "state": string(s.State.Class())}
+		return !parsed.Matches(set) || state != "" && string(s.State.Class()) != state
 	})
 	return nil
 }

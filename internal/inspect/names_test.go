@@ -26,9 +26,9 @@ func TestParseServiceName(t *testing.T) {
 
 func TestSelect(t *testing.T) {
 	for _, c := range []struct{ fields, state, want string }{
-		{"", "", "abc"}, {"", "quarantined", "b"}, {"state=applied", "", "ac"}, {"state!=applied,metadata.namespace=n", "", "b"},
+		{"", "", "abc"}, {"", "held", "b"}, {"state=applied", "", "ac"}, {"state!=applied,metadata.namespace=n", "", "b"},
 		{"metadata.name=c", "applied", "c"}, {"metadata.name=c", "pending", ""}, {"labels=x", "", "field-selector"}, {"a=b=c,,", "", "field-selector"},
-		{"", "held", "state"},
+		{"", "parked", "state"},
 	} {
 		l := someServices()
 		got := ""
@@ -43,7 +43,7 @@ func TestSelect(t *testing.T) {
 			t.Errorf("--field-selector %q --state %q: %s, want %s", c.fields, c.state, got, c.want)
 		}
 	}
-	if len(colors) != 7 || colors[string(state.TooLarge)] == "" {
+	if len(colors) != 4 || colors[string(state.TooLarge.Class())] == "" {
 		t.Error("a state without a color is no value of --state")
 	}
 }

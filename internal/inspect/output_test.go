@@ -16,7 +16,7 @@ import (
 func someServices() *ServiceList {
 	return &ServiceList{Now: printedAt, Items: []Service{
 		{Namespace: "n", Name: "a", Record: state.Record{State: state.Applied, Endpoints: 1, Changes: 3, LastMicros: number(9_000)}},
-		{Namespace: "n", Name: "b", Record: state.Record{State: state.Quarantined, Endpoints: 10, Changes: 1, Restarts: 1, LastMicros: number(5), LongestMicros: number(5)}},
+		{Namespace: "n", Name: "b", Record: state.Record{State: state.Rejected, Endpoints: 10, Changes: 1, Restarts: 1, LastMicros: number(5), LongestMicros: number(5)}},
 		{Namespace: "n", Name: "c", Created: printedAt.Add(-time.Hour), Record: state.Record{State: state.Applied, Endpoints: 9, Changes: 2, LastMicros: number(20_000), LongestMicros: number(7)}},
 	}}
 }
@@ -62,7 +62,7 @@ func TestSortBy(t *testing.T) {
 func TestFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"name": "n/a\nn/b\nn/c\n", "jsonpath={.items[*].metadata.name}": "a b c", "jsonpath=.kind": "ServiceList", "jsonpath={.items[1].changes}": "1",
-		"custom-columns=NAME:.metadata.name,S:.state,X:.nothing": "NAME   S             X\na      applied       <none>\nb      quarantined   <none>\nc      applied       <none>\n",
+		"custom-columns=NAME:.metadata.name,S:.state,X:.nothing": "NAME   S                 X\na      applied           <none>\nb      held (rejected)   <none>\nc      applied           <none>\n",
 	} {
 		if got := printed(t, &Output{Format: format}); got != want {
 			t.Errorf("%s: %q, want %q", format, got, want)
@@ -85,7 +85,7 @@ func TestFormats(t *testing.T) {
 	if text := printed(t, &Output{NoHeaders: true}); strings.Contains(text, "NAME") || !strings.HasPrefix(text, "a ") {
 		t.Errorf("with headers:\n%s", text)
 	}
-	if text := printed(t, &Output{Color: true}); !strings.Contains(text, "   \x1b[31mquarantined\x1b[0m   1 ") || !strings.Contains(text, "\x1b[32mapplied\x1b[0m       3 ") {
+	if text := printed(t, &Output{Color: true}); !strings.Contains(text, "   \x1b[31mheld (rejected)\x1b[0m   1 ") || !strings.Contains(text, "\x1b[32mapplied\x1b[0m           3 ") {
 		t.Errorf("states without colors, or columns out of line:\n%q", text)
 	}
 	for _, wrong := range []string{"xml", "jsonpath={.a", "custom-columns=NAME", "custom-columns=", "jsonpath"} {

@@ -137,14 +137,13 @@ func amountIn(text string) (amount float64, is bool) {
 	return 0, false
 }
 
-// The colors of states: green, yellow and red.
+// The colors of states, without reasons: green, yellow and red.
 var colors = map[string]string{
-	string(state.Applied): "32", string(state.Pending): "33", string(state.Shadowed): "33", string(state.Restarting): "33",
-	string(state.Quarantined): "31", string(state.Parked): "31", string(state.TooLarge): "31",
+	string(state.Applied): "32", string(state.Pending): "33", string(state.Shadowed): "33", string(state.Held): "31",
 }
 
 func (p *page) color(cell string) string {
-	code := colors[cell]
+	code := colors[string(state.State(cell).Class())]
 	if !p.out.Color || code == "" {
 		return cell
 	}

@@ -192,7 +192,7 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
 		}
 		if q := domain.Quarantine; q != nil {
-			_, err = fmt.Fprintf(to, "  Quarantined for %s (revision %s); the previous rules remain. Kernel error:\n    %s\n",
+			_, err = fmt.Fprintf(to, "  Held for %s (revision %s); the previous rules remain. Reason:\n    %s\n",
 				age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
 		}
 		t := newTable(to)
@@ -229,13 +229,13 @@ func (d *ServiceDetail) printTimeline(to io.Writer) error {
 		}
 		trigger, batch := "", ""
 		if c.TriggerMicros != 0 {
-			trigger = micros(-c.TriggerMicros) + " before"
+			trigger = Micros(-c.TriggerMicros) + " before"
 		}
 		if c.Batch != 0 {
 			batch = fmt.Sprint(c.Batch)
 		}
-		t.row("  "+when, c.Domain, strings.Join(c.Causes, ","), trigger, micros(c.SeenMicros), step(c.RenderedMicros),
-			step(c.BatchedMicros), micros(c.DoneMicros), batch, fmt.Sprint(c.Endpoints))
+		t.row("  "+when, c.Domain, strings.Join(c.Causes, ","), trigger, Micros(c.SeenMicros), step(c.RenderedMicros),
+			step(c.BatchedMicros), Micros(c.DoneMicros), batch, fmt.Sprint(c.Endpoints))
 	}
 	return t.end()
 }
@@ -245,7 +245,7 @@ func step(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return micros(n)
+	return Micros(n)
 }
 
 // Print prints the endpoints of a Service for people.

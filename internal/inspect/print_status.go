@@ -3,8 +3,11 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // Print prints the state of a proxy for people.
@@ -42,10 +45,15 @@ func (s *Status) Print(to io.Writer) error {
 	return s.printFindings(to)
 }
 
+// kindRejected is the kind of the finding about manifests of which the last valid content is served.
+const kindRejected = "manifest-rejected"
+
 func (s *Status) source() string {
 	text := s.Feed.From + ", "
 	if s.Feed.Synced.IsZero() {
 		text += "not synced yet"
+	} else if slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == kindRejected }) {
+		text += "read " + age(s.Now, s.Feed.Synced) + " ago, but not all of it is valid (see below)"
 	} else {
 		text += "in sync for " + age(s.Now, s.Feed.Synced)
 	}
@@ -58,7 +66,7 @@ func (s *Status) source() string {
 }
 
 func (o *Offload) text() string {
-	text := fmt.Sprintf("TCP, on %d devices", o.Devices)
+	text := "TCP, on " + plural.Of(o.Devices, "device")
 	if o.Problem != "" {
 		text += "; " + oneLine(o.Problem)
 	}
@@ -118,7 +126,7 @@ func (a *Actors) text() string {
 
 func (s *Status) printDomains(to io.Writer) error {
 	_, _ = fmt.Fprintln(to) // the table returns the error
-	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "QUARANTINED", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
 	for _, d := range s.Domains {
 		state := fmt.Sprint(d.Applied)
 		if !d.Open {
@@ -135,10 +143,10 @@ func (s *Status) printDomains(to io.Writer) error {
 			_, _ = fmt.Fprintf(to, "%s, last error: %s\n", d.Name, oneLine(d.LastError))
 		}
 		for _, q := range d.Quarantined {
-			_, _ = fmt.Fprintf(to, "%s, quarantined for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
+			_, _ = fmt.Fprintf(to, "%s, held for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
 		}
 		if more := d.Held - len(d.Quarantined); more > 0 {
-			_, _ = fmt.Fprintf(to, "%s: %d more in quarantine\n", d.Name, more)
+			_, _ = fmt.Fprintf(to, "%s: %d more held\n", d.Name, more)
 		}
 	}
 	return nil

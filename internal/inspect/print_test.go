@@ -29,7 +29,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	}
 	for _, want := range []string{
 		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: rejected\n", "3 running, 1 parked\n", "TCP, on 2 devices; device x: no room\n", "Conntrack:   4012 of 5000 entries (80%), last drop 60s ago\n",
-		"nftables/IPv4, last error: no room\n", "nftables/IPv4, quarantined for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more in quarantine\n",
+		"nftables/IPv4, last error: no room\n", "nftables/IPv4, held for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more held\n",
 		"nftables/IPv6   not begun", "Health: unhealthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -42,17 +42,17 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 	var out strings.Builder
 	d := ServiceDetail{
 		Now: printedAt, Service: Service{Namespace: "a", Name: "b", InternalPolicy: "Cluster",
-			Record: state.Record{State: state.Quarantined, LongestMicros: number(20_000), LastMicros: number(900)}},
+			Record: state.Record{State: state.Rejected, LongestMicros: number(20_000), LastMicros: number(900)}},
 		AffinitySeconds: 10, SourceRanges: []string{"192.0.2.0/24"}, DenySourceRanges: []string{"192.0.2.9/32"}, NoEndpoints: "drop", HealthCheckNodePort: 31000, Scheduler: "sh",
 		Actor:     state.Actor{State: "parked", Restarts: 6, LastFailure: "panic: x", FailedAt: printedAt.Add(-time.Second), ParkedUntil: printedAt.Add(time.Minute)},
 		Frontends: []Frontend{{Kind: "NodePort", Family: "IPv4", Port: 30080, Protocol: "TCP", Policy: "Local"}},
 		Domains: []ServiceDomain{{
-			Name: "nftables/IPv4", State: state.Quarantined, Revision: "1.2", Applied: "1.1", Omitted: 5,
+			Name: "nftables/IPv4", State: state.Rejected, Revision: "1.2", Applied: "1.1", Omitted: 5,
 			Quarantine: &state.Quarantine{Revision: "1.2", Reason: "Invalid argument", Since: printedAt.Add(-time.Minute)},
 			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", state.Pending}},
 		}},
 		Timeline: []state.Change{
-			{Domain: "nftables/IPv4", Outcome: state.Quarantined, Received: printedAt},
+			{Domain: "nftables/IPv4", Outcome: state.Held, Received: printedAt},
 			{Domain: "nftables/IPv4", Outcome: state.Applied, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
 				SeenMicros: 12, RenderedMicros: 90, BatchedMicros: 120, DoneMicros: 11_000, Batch: 7, Endpoints: 3},
 		},
@@ -61,10 +61,10 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"State:       quarantined\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; denied sources 192.0.2.9/32; without endpoints drop; health check node port 31000; IPVS scheduler sh\n",
+		"State:       held (rejected)\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; denied sources 192.0.2.9/32; without endpoints drop; health check node port 31000; IPVS scheduler sh\n",
 		"from receipt to kernel 900µs, at most 20.0ms\n", "parked, restarted 6 times; last failure 1s ago: panic: x; parked, tried again in 60s or when the Service changes\n",
-		"no endpoint on this node: dropped", "Quarantined for 60s (revision 1.2)", "    Invalid argument\n", "pending\n", "and 5 more objects\n",
-		"service,endpoints   1500.0ms before   12µs   90µs       120µs     11.0ms        7", "quarantined",
+		"no endpoint on this node: dropped", "Held for 60s (revision 1.2)", "    Invalid argument\n", "pending\n", "and 5 more objects\n",
+		"service,endpoints   1.50s before   12µs   90µs       120µs     11.0ms    7", "held",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -106,23 +107,33 @@ func span(d time.Duration) string {
 	}
 }
 
-// micros returns a number of microseconds with a unit that suits it.
-func micros(n int64) string {
+// Micros returns a number of microseconds with a unit that suits it, in three digits.
+func Micros(n int64) string {
 	switch {
-	case n < 10_000:
+	case n < 1000:
 		return fmt.Sprintf("%dµs", n)
-	case n < 10_000_000:
-		return fmt.Sprintf("%.1fms", float64(n)/1e3)
+	case n < 999_500:
+		return threeDigits(float64(n)/1e3) + "ms"
+	case n < 99_500_000:
+		return threeDigits(float64(n)/1e6) + "s"
 	default:
 		return span(time.Duration(n) * time.Microsecond)
 	}
+}
+
+func threeDigits(x float64) string {
+	decimals := 0
+	for limit := 99.95; decimals < 2 && x < limit; limit = 9.995 {
+		decimals++
+	}
+	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
 func microsOf(n *int64) string {
 	if n == nil {
 		return ""
 	}
-	return micros(*n)
+	return Micros(*n)
 }
 
 // shortened returns the first texts and the number of the others.

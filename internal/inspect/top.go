@@ -223,7 +223,7 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 			cells = append(cells, item.Endpoint+item.Client)
 		}
 		t.row(append(cells, counted(number(item.Connections), l.Counted.Connections), counted(number(item.Refused), l.Counted.Refused),
-			counted(amount(item.BytesIn), l.Counted.Bytes), counted(amount(item.BytesOut), l.Counted.Bytes), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
+			counted(amount(item.BytesIn), l.Counted.Bytes && item.bytesKnown()), counted(amount(item.BytesOut), l.Counted.Bytes && item.bytesKnown()), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -239,6 +239,10 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 	_, err := fmt.Fprintf(to, "\nin the last %s%s%s\n", span(l.Now.Sub(l.From)), until, omitted)
 	return err
 }
+
+// bytesKnown reports whether the bytes are those of the connections. Connections that begin and end between two readings of
+// the connection table are counted, and their bytes are not.
+func (i *TopItem) bytesKnown() bool { return i.BytesIn+i.BytesOut > 0 || i.Connections+i.Open == 0 }
 
 // counted returns a cell, which is empty if its column is not counted.
 func counted(text string, is bool) string {

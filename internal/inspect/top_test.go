@@ -73,4 +73,8 @@ func TestTopTable(t *testing.T) {
 	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), " 12000000 ") {
 		t.Errorf("the wide table is\n%s", text.String())
 	}
+	l.Items[0].BytesIn, l.Items[0].BytesOut = 0, 0
+	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), "1200          -         -          -           -\n") {
+		t.Errorf("connections whose bytes were not counted:\n%s", text.String())
+	}
 }

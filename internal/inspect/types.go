@@ -298,7 +298,7 @@ type ServiceDomain struct {
 	// Revision is the newest one that the domain has received, and Applied the newest applied.
 	Revision string `json:"revision,omitempty"`
 	Applied  string `json:"applied,omitempty"`
-	// Quarantine is set if State is state.Quarantined.
+	// Quarantine is set if State is state.Rejected or state.NotLanding.
 	Quarantine *state.Quarantine `json:"quarantine,omitempty"`
 	// Objects are those of the Service, at most ObjectsMax; Omitted counts the others.
 	Objects []Object `json:"objects"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -60,8 +61,8 @@ func undone(e aggregator.RepairBegan) string {
 	if by != "" {
 		by = " changed by " + by + ":"
 	}
-	return fmt.Sprintf("restoring rules of %d Services:%s %d objects missing, %d different, %d unwanted (%s)",
-		u.Services, by, u.Missing, u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
+	return fmt.Sprintf("restoring rules of %s:%s %s missing, %d different, %d unwanted (%s)",
+		plural.Of(u.Services, "Service"), by, plural.Of(u.Missing, "object"), u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
 }
 
 // Supervisor records Services whose actor is parked.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -81,8 +82,8 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 			repaired = "restored since"
 		}
 		all = append(all, Finding{Kind: Drift, About: s.Domain, Since: h.driftAt,
-			Problem: fmt.Sprintf("an audit found %d objects missing, %d different and %d unwanted, %s; audits that found drift since the start: %d",
-				h.drift.Missing, h.drift.Different, h.drift.Unwanted, repaired, h.drifts)})
+			Problem: fmt.Sprintf("an audit found %s missing, %d different and %d unwanted, %s; audits that found drift since the start: %d",
+				plural.Of(h.drift.Missing, "object"), h.drift.Different, h.drift.Unwanted, repaired, h.drifts)})
 	}
 	held := make([]Affected, 0, len(s.Quarantined))
 	for _, q := range s.Quarantined {
@@ -128,6 +129,9 @@ func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 	case s.Failures > 0:
 		f.Kind, found = WriteFailing, true
 		f.Problem = fmt.Sprintf("failed writes in a row: %d; the last error: %s", s.Failures, oneLine(s.LastError))
+	case in.now.Before(s.RepairAt):
+		f.Kind, found = BatchStuck, in.late(since)
+		f.Problem = "a repair waits on purpose, because another process undid the last ones; it begins at the latest in " + age(s.RepairAt, in.now)
 	default:
 		f.Kind, found = BatchStuck, in.late(since)
 		f.Problem = "a change waits for the kernel, and no write failed"

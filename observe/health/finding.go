@@ -185,7 +185,7 @@ var guide = []struct {
 			"error. Sluice keeps retrying."},
 	{Drift, true, "another process changed this proxy's rules",
 		"Find the process and configure it to leave Sluice's tables alone: a firewall manager, " +
-			"nft flush ruleset, or kube-proxy. Sluice restored the rules."},
+			"nft flush ruleset, or kube-proxy. Sluice restores the rules."},
 	{NodeSettings, false, "kernel settings or another program's chains keep packets from endpoints",
 		"Correct the setting as the finding says, also in what sets it at boot. Sluice looks every 10 s. It restores only the " +
 			"settings that its mode needs (route_localnet, those of IPVS), and only in the running kernel."},

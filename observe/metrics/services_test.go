@@ -154,12 +154,12 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 				t.Errorf("%s: %v, want the quarantined one", parameters, got)
 			}
 		}
-		if r, _ := w.Lookup().Record(serviceKey(1)); r.State != state.Quarantined || len(r.Quarantines) != 1 {
+		if r, _ := w.Lookup().Record(serviceKey(1)); r.State != state.Rejected || len(r.Quarantines) != 1 {
 			t.Errorf("record: %+v", r)
 		}
 		of, _ := w.Lookup().Record(serviceKey(2))
 		r := of.Actor
-		if of.State != state.Parked || r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
+		if of.State != state.Failing || r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
 			t.Errorf("record: %+v", r)
 		}
 	})

@@ -33,7 +33,7 @@ func (m *Metrics) Lookup() *Lookup {
 
 // QuarantineOf describes a quarantine of a domain.
 func QuarantineOf(domain string, q *aggregator.QuarantinedKey) state.Quarantine {
-	class := "does_not_land"
+	class := state.ClassDoesNotLand
 	if q.Cause != aggregator.DoesNotLand {
 		class = reasonClass(q.Reason)
 	}
@@ -82,12 +82,10 @@ func stateOf(r *state.Record) state.State {
 	switch {
 	case r.Actor.TooLarge != "":
 		return state.TooLarge
-	case r.Actor.State == StateParked:
-		return state.Parked
-	case r.Actor.State == StateRestarting:
-		return state.Restarting
+	case r.Actor.State == StateParked, r.Actor.State == StateRestarting:
+		return state.Failing
 	case r.Quarantines != nil:
-		return state.Quarantined
+		return r.Quarantines[0].State()
 	case r.Shadowed:
 		return state.Shadowed
 	case r.Changes == 0:

@@ -109,7 +109,7 @@ func (m *Metrics) change(s *step) state.Change {
 		made.TriggerMicros = int64(origin) - int64(s.trigger)
 	}
 	if s.rejected {
-		made.Outcome = state.Quarantined
+		made.Outcome = state.Held
 	}
 	if made.Causes == nil {
 		made.Causes = []string{}

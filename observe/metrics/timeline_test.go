@@ -51,7 +51,7 @@ func TestTimelineHasRejections(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
 	got := m.Timeline(serviceKey(0))
-	if len(got) != 1 || got[0].Outcome != state.Quarantined {
+	if len(got) != 1 || got[0].Outcome != state.Held {
 		t.Errorf("%+v", got)
 	}
 	if len(m.Timeline(serviceKey(1))) != 0 {

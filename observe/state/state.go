@@ -3,6 +3,7 @@
 package state
 
 import (
+	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -13,20 +14,27 @@ type State string
 
 // The states, the gravest last.
 const (
-	Applied     State = "applied"     // the kernel has the newest rules
-	Pending     State = "pending"     // the newest rules are on the way
-	Shadowed    State = "shadowed"    // another Service has some of its addresses
-	Quarantined State = "quarantined" // the kernel rejects the newest rules; the previous ones stay
-	Restarting  State = "restarting"  // the actor has failed and will be started again
-	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
-	TooLarge    State = "too large"   // the Service asks for too many objects; the previous ones stay
+	Applied    State = "applied"              // the kernel has the newest rules
+	Pending    State = "pending"              // the newest rules are on the way
+	Shadowed   State = "shadowed"             // another Service has some of its addresses
+	Held       State = "held"                 // for the reason that follows in brackets, if it is known
+	Rejected   State = "held (rejected)"      // the kernel rejects the newest rules; the previous ones stay
+	NotLanding State = "held (does not land)" // writes of the newest rules fail without a rejection; the previous ones stay
+	Failing    State = "held (actor failing)" // the actor has failed; the rules stay as they are
+	TooLarge   State = "held (too large)"     // the Service asks for too many objects; the previous ones stay
 )
 
 // Graver reports whether a state is worse than another one; the empty state is the best.
 func (s State) Graver(than State) bool { return ranks[s] > ranks[than] }
 
 var ranks = map[State]int{
-	Applied: 0, Pending: 1, Shadowed: 2, Quarantined: 3, Restarting: 4, Parked: 5, TooLarge: 6,
+	Applied: 0, Pending: 1, Shadowed: 2, Held: 3, Rejected: 3, NotLanding: 3, Failing: 4, TooLarge: 5,
+}
+
+// Class returns the state without the reason: applied, pending, shadowed or held.
+func (s State) Class() State {
+	class, _, _ := strings.Cut(string(s), " (")
+	return State(class)
 }
 
 // Record is the state of one Service, and its history since its actor began.
@@ -87,6 +95,17 @@ type Quarantine struct {
 	Class  string `json:"-"`
 }
 
+// State returns the state of the Service.
+func (q *Quarantine) State() State {
+	if q.Class == ClassDoesNotLand {
+		return NotLanding
+	}
+	return Rejected
+}
+
+// ClassDoesNotLand is the class of a Service whose writes fail without a rejection.
+const ClassDoesNotLand = "does_not_land"
+
 // Actor is the state of the goroutine that owns a Service.
 type Actor struct {
 	// State is running, restarting or parked.
@@ -109,7 +128,7 @@ type Change struct {
 	Revision string `json:"revision"`
 	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor), "drain" or "observed".
 	Causes []string `json:"causes"`
-	// Outcome is Applied or Quarantined.
+	// Outcome is Applied or Held.
 	Outcome State `json:"outcome"`
 	// Received is when the source delivered the oldest cause. For a cause that comes from no source
 	// it is when the actor saw it.

@@ -29,7 +29,7 @@ import (
 // fleetSize is the number of nodes.
 const fleetSize = 200
 
-// fleetNode answers for a proxy. Two nodes have a quarantined Service, one is not healthy, and three have another
+// fleetNode answers for a proxy. Two nodes have a quarantined Service, one is unhealthy, and three have another
 // configuration.
 type fleetNode struct {
 	inspect.Source
@@ -71,7 +71,7 @@ func (n *fleetNode) Service(_ context.Context, key service.Key) *inspect.Service
 	d := &inspect.ServiceDetail{Now: time.Now(), Digest: inspect.Digest(n.known), Domains: []inspect.ServiceDomain{{Name: "nftables/IPv4", State: state.Applied}}}
 	d.Namespace, d.Name, d.State, d.Endpoints = key.Namespace, key.Name, state.Applied, 2
 	if q := n.held(); q != nil {
-		d.State, d.Domains[0].State, d.Domains[0].Quarantine = state.Quarantined, state.Quarantined, q
+		d.State, d.Domains[0].State, d.Domains[0].Quarantine = state.Rejected, state.Rejected, q
 	}
 	if n.number == 120 {
 		d.Digest, d.LastChange = "another", d.Now.Add(-20*time.Second)
@@ -169,7 +169,7 @@ func TestFleetPage(t *testing.T) {
 	s.holds("texts are no markup", text("#findings")+".includes('<b>no message</b>') && "+text("#problems")+".includes('This is a partial answer')")
 	s.click("#quarantine a[href='#/service/shop/web']")
 	s.holds("the Service across nodes", text("#answer")+".includes('shop/web is applied on 196 of 200 nodes')")
-	s.holds("with the reasons", "['worker-017', 'quarantined', 'no space left', 'worker-120', 'behind', 'worker-150', 'kubectl sluice where svc/web -n shop'].every((w) => "+text("#answer")+".includes(w))")
+	s.holds("with the reasons", "['worker-017', 'held (rejected)', 'no space left', 'worker-120', 'behind', 'worker-150', 'kubectl sluice where svc/web -n shop'].every((w) => "+text("#answer")+".includes(w))")
 	s.holds("a Service that does not exist", "(document.querySelector('#ask').elements.service.value = 'shop/none', document.querySelector('#ask button').click(), true)")
 	s.holds("is an error", text("#answer")+".includes('no Service none in namespace shop')")
 	s.holds("a wrong name", "(document.querySelector('#ask').elements.service.value = 'web', document.querySelector('#ask button').click(), true)")

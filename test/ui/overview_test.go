@@ -24,7 +24,7 @@ func filtering(s *stand) {
 		{"ns:" + namespace + " port:80 state:applied " + name, fmt.Sprintf("1 of %d", services)},
 		{"port:web queue-0044", fmt.Sprintf("1 of %d", services)},
 		{"ns:" + namespace + " port:81", fmt.Sprintf("0 of %d", services)},
-		{"state:quarantined", fmt.Sprintf("0 of %d", services)},
+		{"state:held", fmt.Sprintf("0 of %d", services)},
 	} {
 		s.press("/", c.search)
 		s.holds(c.search, text("#matches")+fmt.Sprintf(" === %q", c.matches))

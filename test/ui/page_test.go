@@ -267,7 +267,7 @@ func quarantine(s *stand) {
 	s.service(7, namespace, name, heldPort)
 	key := namespace + "/" + name
 	s.press("/", key)
-	s.holds("the list says it", text(row(key))+".includes('quarantined')")
+	s.holds("the list says it", text(row(key))+".includes('held (rejected)')")
 	s.holds("the tab says it", "Number("+text("#problem-count")+") >= 1")
 	s.holds("the badge, too", text("#health")+".startsWith('degraded') && document.querySelector('#health').classList.contains('wait')")
 	s.press(kb.Escape, "4")

@@ -105,10 +105,11 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, to net
 				spec = &service.Spec{Key: key} // the node, or gone meanwhile
 			}
 			stands := i.serviceDomain(ctx, n, &status, spec)
-			if stands.State != state.Pending && stands.State != state.Quarantined {
+			class := stands.State.Class()
+			if class != state.Pending && class != state.Held {
 				continue
 			}
-			p := explain.Pending{Service: key.String(), State: string(stands.State)}
+			p := explain.Pending{Service: key.String(), State: string(class)}
 			if stands.Quarantine != nil {
 				p.Reason = stands.Quarantine.Reason
 			}

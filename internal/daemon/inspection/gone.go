@@ -36,7 +36,7 @@ func (i *Inspection) sender(ctx context.Context, by gone.Sender) inspect.Sender 
 	}
 	for _, status := range i.Proxy.Status() {
 		if status.Domain == by.Domain && slices.ContainsFunc(status.Quarantined, func(q aggregator.QuarantinedKey) bool { return q.Key == by.Key }) {
-			made.State = "quarantined"
+			made.State = "held"
 		}
 	}
 	return made

@@ -179,7 +179,7 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 	for n := range status.Quarantined {
 		if q := &status.Quarantined[n]; q.Key == key {
 			of := metrics.QuarantineOf(status.Domain, q)
-			made.State, made.Quarantine = state.Quarantined, &of
+			made.State, made.Quarantine = of.State(), &of
 		}
 	}
 	return made

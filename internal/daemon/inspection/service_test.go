@@ -93,8 +93,8 @@ func TestAListAndADetailAgree(t *testing.T) {
 	}
 	f.pending = []service.Key{key("pending"), key("rejected"), key("shadowed-pending")}
 	for ledger, want := range map[error]string{
-		nil:                   "[applied pending applied parked pending quarantined shadowed shadowed shadowed]",
-		errors.New("no turn"): "[pending pending pending parked pending quarantined shadowed shadowed shadowed]",
+		nil:                   "[applied pending applied held (actor failing) pending held (rejected) shadowed shadowed shadowed]",
+		errors.New("no turn"): "[pending pending pending held (actor failing) pending held (rejected) shadowed shadowed shadowed]",
 	} {
 		f.err = ledger
 		var list, details []string

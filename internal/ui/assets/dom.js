@@ -39,7 +39,7 @@ export function table(headings, rows) {
 
 // state shows a state as a coloured word.
 export function state(name) {
-  const kinds = {applied: "good", pending: "wait", shadowed: "wait", restarting: "wait"};
+  const kinds = {applied: "good", pending: "wait", shadowed: "wait"};
   return el("span", {class: kinds[name] ?? "bad"}, name);
 }
 

@@ -129,7 +129,7 @@ function show(element, at) {
   set(cells[3], row.localEndpoints ? `${row.endpoints} (${row.localEndpoints})` : `${row.endpoints}`);
   cells[3].title = `${row.endpoints} endpoints, ${row.localEndpoints} of them on this node`;
   set(cells[4], row.state);
-  cells[4].className = {applied: "good", pending: "wait", shadowed: "wait", restarting: "wait"}[row.state] ?? "bad";
+  cells[4].className = {applied: "good", pending: "wait", shadowed: "wait"}[row.state] ?? "bad";
   set(cells[5], `${row.changes}`);
   set(cells[6], micros(row.lastMicros));
   set(cells[7], age(row.lastChange, model.status?.now));

@@ -35,13 +35,12 @@ export async function measured(path, before) {
 // states are those that a search takes, the most common first. The last one is about endpoints.
 export const states = {
   applied: {text: "applied", kind: "good"}, pending: {text: "pending", kind: "wait"}, shadowed: {text: "shadowed", kind: "wait"},
-  quarantined: {text: "quarantined", kind: "bad"}, restarting: {text: "restarting", kind: "wait"}, parked: {text: "parked", kind: "bad"},
-  "too-large": {text: "too large", kind: "bad"}, "no-endpoints": {text: "without endpoints", kind: "wait"},
+  held: {text: "held", kind: "bad"}, "no-endpoints": {text: "without endpoints", kind: "wait"},
 };
 
 // statesOf returns the states of a row, as a search names them. The endpoints of a pending one are not known.
 export function statesOf(row) {
-  const state = row.state.replaceAll(" ", "-");
+  const [state] = row.state.split(" ("); // the reason follows
   return row.endpoints || state === "pending" ? [state] : [state, "no-endpoints"];
 }
 
@@ -100,14 +99,14 @@ export function select(q, sort) {
   return found.sort((a, b) => sign * by(a, b) || (a.key < b.key ? -1 : 1));
 }
 
-const gravity = ["too large", "parked", "restarting", "quarantined", "shadowed", "pending", "applied"];
+const gravity = ["held", "shadowed", "pending", "applied"];
 const number = (of) => (a, b) => of(a) - of(b);
 const orders = {
   key: (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0),
   address: (a, b) => (a.clusterIPs?.[0] ?? "").localeCompare(b.clusterIPs?.[0] ?? "", "en", {numeric: true}),
   ports: number((r) => r.ports?.[0]?.port ?? 0),
   endpoints: number((r) => r.endpoints),
-  state: number((r) => gravity.indexOf(r.state)),
+  state: number((r) => gravity.indexOf(r.state.split(" (")[0])),
   changes: number((r) => r.changes),
   latency: number((r) => r.lastMicros ?? -1),
   changed: number((r) => -Date.parse(r.lastChange ?? 0)),

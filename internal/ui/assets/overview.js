@@ -13,7 +13,7 @@ function count() {
 }
 
 // always are the states with a tile even if no Service is in them.
-const always = ["", "applied", "pending", "shadowed", "quarantined", "no-endpoints"];
+const always = ["", "applied", "pending", "shadowed", "held", "no-endpoints"];
 
 // tiles are links to the Services of each state.
 function tiles() {

@@ -27,17 +27,17 @@ export function queued() {
 const fact = (value, name, kind) => el("span", {class: "fact"}, el("b", {class: kind}, value), ` ${name}`);
 
 function domain(d, now) {
-  let state = el("span", {class: "badge good"}, "in step");
+  let state = el("span", {class: "badge good"}, "applied");
   if (d.nodeAtFault) state = el("span", {class: "badge bad"}, "rejects node-wide rules");
   else if (!d.open) state = el("span", {class: "badge wait"}, `waits for ${d.missing ?? 0} Services`);
   else if (d.failures) state = el("span", {class: "badge bad"}, `${d.failures} failed writes`);
-  else if (d.pending) state = el("span", {class: "badge wait"}, "writing");
+  else if (d.pending) state = el("span", {class: "badge wait"}, "pending");
   return el("div", {class: "card", "data-domain": d.name},
     el("div", {class: "facts"}, el("b", {class: "mono"}, d.name), state, chart("Waiting", kept(queues.get(d.name) ?? []), {minutes: 2})),
     el("div", {class: "facts"},
       fact(d.queue, "in the queue", d.queue ? "wait" : null), fact(d.dirty, "objects to write", d.dirty ? "wait" : null),
       fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
-      fact(d.quarantined, "in quarantine", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
+      fact(d.quarantined, "held", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
       fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never")),
       el("span", {}, "last audit ", el("b", {}, d.lastAudit ? `${age(d.lastAudit, now)} ago` : "never"))),
     // Each write takes a moment: only an old change is worth a line.

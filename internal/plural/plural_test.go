@@ -1,0 +1,11 @@
+package plural
+
+import "testing"
+
+func TestOf(t *testing.T) {
+	for n, want := range map[int]string{0: "0 files", 1: "1 file", 2: "2 files"} {
+		if got := Of(n, "file"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
