@@ -305,7 +305,7 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { s.reports.traces.Run(ctx); return nil })
 	}
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
-	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
+	group.Go(func() error { return s.cleanUpOthers(ctx) })
 	group.Go(func() error { s.life.owner.wait(ctx, func() { s.handover.receive(ctx) }); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
@@ -376,17 +376,21 @@ func (s *server) inStep() {
 		zap.Float64("seconds", time.Since(s.began).Round(time.Millisecond).Seconds()))
 }
 
-// cleanUpOthers removes what other backends left, once the rules of this one are applied.
-func (s *server) cleanUpOthers(ctx context.Context) {
+// cleanUpOthers removes what other backends left, once the rules of this one are applied. It removes nothing if the Node
+// has an address of a family that this backend does not serve, and returns an error.
+func (s *server) cleanUpOthers(ctx context.Context) error {
 	select {
 	case <-s.proxy.FirstSync():
+		if err := s.backend.Unserved(s.proxy.Node()); err != nil && !s.options.Sandboxed {
+			return err
+		}
 		s.life.owner.applied()
 		s.inStep()
 		if s.options.FirstSync != nil {
 			s.options.FirstSync(s.backend.Mode)
 		}
 	case <-ctx.Done():
-		return
+		return nil
 	}
 	s.handover.settle(ctx)
 	s.life.sockets.Close()
@@ -403,4 +407,5 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	}
 	s.handover.leave(ctx)
 	s.handover.release(ctx, replaced)
+	return nil
 }
