@@ -306,7 +306,7 @@ func (s *server) work(ctx, process context.Context) error {
 		group.Go(func() error { s.reports.traces.Run(ctx); return nil })
 	}
 	group.Go(func() error { return s.reports.ports.Run(ctx) })
-	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
+	group.Go(func() error { return s.cleanUpOthers(ctx) })
 	group.Go(func() error { s.life.owner.wait(ctx, func() { s.handover.receive(ctx) }); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {

@@ -109,6 +109,17 @@ func survey(ctx context.Context, variant Variant, families []service.Family) (ho
 				variant, found.save, err, words)
 		}
 		h.count(string(printed))
+		tool := &Exec{family: family, programs: found, started: func(int) {}}
+		for _, table := range render.Tables {
+			if !strings.Contains(string(printed), "Table `"+string(table)+"' is incompatible") {
+				continue
+			}
+			text, err := tool.legible(ctx, table)
+			if err != nil {
+				return holding{}, fmt.Errorf("list the rules of the %s variant of iptables in table %s: %w", variant, table, err)
+			}
+			h.count(text)
+		}
 	}
 	return h, nil
 }

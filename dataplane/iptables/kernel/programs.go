@@ -167,6 +167,9 @@ func (e *Exec) Present(ctx context.Context, dry bool) error {
 		args = append(args, "--test")
 	}
 	_, err := e.run(ctx, []byte(presence), e.programs.restore, args...)
+	if err == nil && dry && e.programs.variant == NFT {
+		err = e.occupied(ctx)
+	}
 	toolErr, ok := errors.AsType[*ToolError](err)
 	if !ok || toolErr.Outcome == dataplane.Busy || toolErr.Outcome == dataplane.Unknown {
 		return err

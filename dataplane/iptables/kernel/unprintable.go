@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
@@ -169,6 +171,50 @@ func (e *Exec) Jumps(ctx context.Context, table render.Table) (jumps map[string]
 		}
 	})
 	return jumps, err
+}
+
+// legible returns a table that iptables-save did not print, in the form of iptables-save. Unprintable chains lack rules.
+func (e *Exec) legible(ctx context.Context, table render.Table) (string, error) {
+	names, err := e.Chains(ctx, table)
+	if err != nil {
+		return "", err
+	}
+	printed, unprintable, err := e.List(ctx, table, names)
+	if err != nil {
+		return "", err
+	}
+	text := &strings.Builder{}
+	fmt.Fprintf(text, "*%s\n", table)
+	for _, chain := range unprintable {
+		fmt.Fprintf(text, ":%s - [0:0]\n", chain)
+	}
+	for line := range strings.Lines(string(printed)) {
+		switch kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " "); kind {
+		case "-N":
+			fmt.Fprintf(text, ":%s - [0:0]\n", rest)
+		case "-P":
+			fmt.Fprintf(text, ":%s [0:0]\n", rest)
+		default:
+			text.WriteString(line)
+		}
+	}
+	return text.String(), nil
+}
+
+// occupied returns an error if another program made POSTROUTING of nat as a chain that the programs cannot write.
+func (e *Exec) occupied(ctx context.Context) (err error) {
+	const natSource = 100 // NF_IP_PRI_NAT_SRC
+	begin := func() { err = nil }
+	failed := e.dump(ctx, unix.NFT_MSG_GETCHAIN, nil, begin, func(attrs []byte) {
+		hook := netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
+		priority := int32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY).Uint32())
+		if netlink.Find(attrs, unix.NFTA_CHAIN_TABLE).Text() == string(render.NAT) &&
+			netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text() == "POSTROUTING" && (hook == nil || priority != natSource) {
+			err = &ToolError{Outcome: dataplane.Unsupported, Command: "list chains of nf_tables", Err: errors.New("iptables cannot write to a chain that another program made"),
+				Output: fmt.Sprintf("chain POSTROUTING of table nat was made with nft and has priority %d, not %d", priority, natSource)}
+		}
+	})
+	return cmp.Or(failed, err)
 }
 
 // dump calls each with what the kernel lists of nf_tables in this family. It calls begin before each attempt.

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -146,4 +147,38 @@ func (k *kernelTest) repairs(want []*dataplane.Object) (changes []dataplane.Chan
 		k.Errorf("%v was read and should not be there", id)
 	}
 	return changes
+}
+
+// TestKernelDetectAlongsideUnprintableRules: foreign rules do not hide the rules of Services and a policy DROP from the
+// choice of a variant.
+func TestKernelDetectAlongsideUnprintableRules(t *testing.T) {
+	inNamespace(t, func() {
+		k := newKernelTest(t, NFT, service.IPv4)
+		k.restore("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]\n-A KUBE-SERVICES -j RETURN\n-A OUTPUT -j KUBE-SERVICES\n" +
+			"-A POSTROUTING\nCOMMIT\n*filter\n:FORWARD DROP [0:0]\n-A OUTPUT\nCOMMIT\n")
+		clean := FindFormer(k.Context())
+		k.foreign(nftRules["masquerade"])
+		k.foreign(nftRules["named counter"])
+		if now := FindFormer(k.Context()); len(clean) == 0 || clean[0].ServicePorts != 1 || !clean[0].ForwardDropped || now[0].String() != clean[0].String() || !now[0].ForwardDropped {
+			t.Errorf("before %+v, after %+v", clean, now)
+		}
+		legacy := newKernelTest(t, Legacy, service.IPv4)
+		legacy.restore("*nat\n-A OUTPUT\nCOMMIT\n")
+		if d, err := Detect(k.Context(), Auto, []service.Family{service.IPv4}); err != nil || d.Variant != NFT || d.Reason != "it holds more rules of Kubernetes" {
+			t.Errorf("Detect = %+v, %v", d, err)
+		}
+	})
+}
+
+// TestKernelOccupiedChain: where another program made POSTROUTING with another priority, iptables cannot serve.
+func TestKernelOccupiedChain(t *testing.T) {
+	inNamespace(t, func() {
+		k := newKernelTest(t, NFT, service.IPv4)
+		k.foreign("add table ip nat\nadd chain ip nat POSTROUTING { type nat hook postrouting priority 50; }")
+		for _, dry := range []bool{true, false} {
+			if _, ok := errors.AsType[*MissingError](k.tool.Present(k.Context(), dry)); !ok {
+				t.Errorf("dry %v: want a MissingError", dry)
+			}
+		}
+	})
 }

@@ -221,20 +221,20 @@ func stages(variant iptkernel.Variant) iptkernel.StageLimits {
 //
 // Dry only says what would be removed; so it is with the other functions that clean up.
 func CleanUpIPTables(ctx context.Context, dry bool, told ToldTables) error {
-	err := cleanUpTables(ctx, dry, func(iptkernel.Variant) iptkernel.Ownership { return CombinedOwnership() }, told)
+	err := cleanUpTables(ctx, dry, service.Families[:], func(iptkernel.Variant) iptkernel.Ownership { return CombinedOwnership() }, told)
 	if dry {
 		return err
 	}
 	return errors.Join(err, iptkernel.RemoveAccounts())
 }
 
-// cleanUpTables removes owned chains and hooks from each variant, in both families.
+// cleanUpTables removes owned chains and hooks of some families from each variant.
 func cleanUpTables(
-	ctx context.Context, dry bool, of func(iptkernel.Variant) iptkernel.Ownership, told ToldTables,
+	ctx context.Context, dry bool, families []service.Family, of func(iptkernel.Variant) iptkernel.Ownership, told ToldTables,
 ) error {
 	var failed []error
 	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
-		for _, family := range service.Families {
+		for _, family := range families {
 			summary, err := CleanUpVariant(ctx, dry, family, variant, of(variant))
 			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 				continue // there can be nothing to remove

@@ -17,7 +17,8 @@ import (
 // CleanUpOthers removes the rules of all modes but one, Sluice's or kube-proxy's. Variant is
 // the one of iptables that this mode writes; empty if it writes none. Call it once the rules
 // of this mode are applied: until then, the others serve. The error says what could not be
-// removed; the rest is removed nevertheless.
+// removed; the rest is removed nevertheless. Rules of families that this mode does not serve remain, except for those
+// of IPVS mode.
 //
 // Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would
 // still catch what the rules do not, because their addresses are local to the node. Rules of
@@ -26,7 +27,7 @@ import (
 // In userspace mode, open connections that the rules have translated go on until
 // StopPreserving, and replaced reports whether there were rules.
 func CleanUpOthers(
-	ctx context.Context, mode config.Mode, variant iptkernel.Variant, log *zap.Logger,
+	ctx context.Context, mode config.Mode, variant iptkernel.Variant, served []service.Family, log *zap.Logger,
 ) (replaced bool, err error) {
 	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		if s.Any() {
@@ -36,7 +37,7 @@ func CleanUpOthers(
 	}
 	var failed []error
 	if mode == config.ModeUserspace {
-		found, _ := Others(ctx, mode, variant) // what cannot be seen is not removed either
+		found, _ := Others(ctx, mode, variant, served) // what cannot be seen is not removed either
 		if replaced = len(found) > 0; replaced {
 			if err := PreserveConnections(); err != nil {
 				log.Info("closing connections translated by the previous mode", zap.Error(err))
@@ -44,17 +45,17 @@ func CleanUpOthers(
 		}
 	}
 	if mode != config.ModeNFTables {
-		if err := leaveNFTables(log); err != nil {
+		if err := leaveNFTables(served, log); err != nil {
 			failed = append(failed, err)
 		}
 	}
 	if mode != config.ModeUserspace {
-		if err := leaveUserspace(ctx, log); err != nil {
+		if err := leaveUserspace(ctx, served, log); err != nil {
 			failed = append(failed, err)
 		}
 	}
 	tables := func() error {
-		err := cleanUpTables(ctx, false, others(mode, variant), told)
+		err := cleanUpTables(ctx, false, served, others(mode, variant), told)
 		if mode != config.ModeIPTables {
 			err = errors.Join(err, iptkernel.RemoveAccounts())
 		}
@@ -86,8 +87,8 @@ func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) ip
 	}
 }
 
-func leaveNFTables(log *zap.Logger) error {
-	err := CleanUpNFTables(false, func(family service.Family, removed bool) {
+func leaveNFTables(served []service.Family, log *zap.Logger) error {
+	err := CleanUpNFTables(false, served, func(family service.Family, removed bool) {
 		if removed {
 			log.Info("rules of another mode removed", zap.String("mode", "nftables"), zap.Stringer("family", family))
 		}
@@ -98,8 +99,8 @@ func leaveNFTables(log *zap.Logger) error {
 	return nil
 }
 
-func leaveUserspace(ctx context.Context, log *zap.Logger) error {
-	err := CleanUpUserspace(ctx, false, func(family service.Family, left UserspaceLeft) {
+func leaveUserspace(ctx context.Context, served []service.Family, log *zap.Logger) error {
+	err := CleanUpUserspace(ctx, false, served, func(family service.Family, left UserspaceLeft) {
 		if left.Any() {
 			log.Info("local addresses of another mode removed", zap.String("mode", "userspace"),
 				zap.Stringer("family", family), zap.Int("addresses", left.Addresses), zap.Bool("guard", left.Guard))

@@ -6,6 +6,7 @@ import (
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // ipvsRules are some rules of IPVS mode, including those that iptables mode shares.
@@ -40,7 +41,7 @@ END`
 func (n *node) leave(mode config.Mode) string {
 	n.Helper()
 	err := n.namespace.Do(func() error {
-		_, err := CleanUpOthers(n.Context(), mode, iptkernel.NFT, n.log)
+		_, err := CleanUpOthers(n.Context(), mode, iptkernel.NFT, service.Families[:], n.log)
 		return err
 	})
 	if err != nil {

@@ -15,7 +15,9 @@ import (
 type Leftover struct{ Of, What string }
 
 // Others returns what CleanUpOthers would remove. It changes nothing.
-func Others(ctx context.Context, mode config.Mode, variant iptkernel.Variant) (found []Leftover, err error) {
+func Others(
+	ctx context.Context, mode config.Mode, variant iptkernel.Variant, served []service.Family,
+) (found []Leftover, err error) {
 	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
 		if s.Any() {
 			chains := 0
@@ -28,21 +30,21 @@ func Others(ctx context.Context, mode config.Mode, variant iptkernel.Variant) (f
 	}
 	var failed []error
 	if mode != config.ModeNFTables {
-		failed = append(failed, CleanUpNFTables(true, func(family service.Family, present bool) {
+		failed = append(failed, CleanUpNFTables(true, served, func(family service.Family, present bool) {
 			if present {
 				found = append(found, Leftover{fmt.Sprintf("nftables/%s", family), "the table kube-proxy"})
 			}
 		}))
 	}
 	if mode != config.ModeUserspace {
-		failed = append(failed, CleanUpUserspace(ctx, true, func(family service.Family, left UserspaceLeft) {
+		failed = append(failed, CleanUpUserspace(ctx, true, served, func(family service.Family, left UserspaceLeft) {
 			if left.Any() {
 				found = append(found, Leftover{fmt.Sprintf("userspace/%s", family),
 					fmt.Sprintf("%d local addresses, guard: %t", left.Addresses, left.Guard)})
 			}
 		}))
 	}
-	tables := func() error { return cleanUpTables(ctx, true, others(mode, variant), told) }
+	tables := func() error { return cleanUpTables(ctx, true, served, others(mode, variant), told) }
 	if mode == config.ModeIPVS {
 		failed = append(failed, tables())
 		return found, errors.Join(failed...)

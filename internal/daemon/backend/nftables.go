@@ -152,9 +152,9 @@ func Traffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily
 
 // CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
 // told for each family.
-func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) error {
+func CleanUpNFTables(dry bool, families []service.Family, told func(family service.Family, removed bool)) error {
 	var failed []error
-	for _, family := range service.Families {
+	for _, family := range families {
 		var removed bool
 		var err error
 		if dry {

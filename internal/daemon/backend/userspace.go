@@ -354,9 +354,11 @@ func (l UserspaceLeft) Any() bool { return l != UserspaceLeft{} }
 
 // CleanUpUserspace removes the local addresses of userspace mode, then their guard, and calls told for each
 // family with what there was. With dry it only looks.
-func CleanUpUserspace(ctx context.Context, dry bool, told func(service.Family, UserspaceLeft)) error {
+func CleanUpUserspace(
+	ctx context.Context, dry bool, families []service.Family, told func(service.Family, UserspaceLeft),
+) error {
 	var failed []error
-	for _, family := range service.Families {
+	for _, family := range families {
 		var left UserspaceLeft
 		var err error
 		if left.Addresses, err = userspace.Cleanup(ctx, family, dry); err == nil {

@@ -128,7 +128,7 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 	var told []UserspaceLeft
 	for _, dry := range []bool{true, false, false} {
 		ok(t, node.Do(func() error {
-			return CleanUpUserspace(t.Context(), dry, func(_ service.Family, left UserspaceLeft) { told = append(told, left) })
+			return CleanUpUserspace(t.Context(), dry, service.Families[:], func(_ service.Family, left UserspaceLeft) { told = append(told, left) })
 		}))
 	}
 	there := UserspaceLeft{Addresses: 1, Guard: true}

@@ -60,13 +60,13 @@ func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (fo
 	})
 	found = found || ofIPVS.Any()
 	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
-	nftErr := backend.CleanUpNFTables(dry, func(family service.Family, there bool) {
+	nftErr := backend.CleanUpNFTables(dry, service.Families[:], func(family service.Family, there bool) {
 		fmt.Fprintf(table, "\t%s\t%s\n", family, word(there))
 	})
 	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
 	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, word(ofIPVS.Device))
 	fmt.Fprintln(table, "\nUSERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD")
-	routesErr := backend.CleanUpUserspace(ctx, dry, func(family service.Family, left backend.UserspaceLeft) {
+	routesErr := backend.CleanUpUserspace(ctx, dry, service.Families[:], func(family service.Family, left backend.UserspaceLeft) {
 		found = found || left.Any()
 		fmt.Fprintf(table, "\t%s\t%d\t%s\n", family, left.Addresses, word(left.Guard))
 	})

@@ -110,6 +110,9 @@ func (p *preview) learn(ctx context.Context, dir string) (err error) {
 	if p.cache, err = p.fill(ctx, dir); err != nil {
 		return err
 	}
+	if err = p.backend.Unserved(p.cache.Node()); err != nil {
+		return err
+	}
 	hosts, err := p.hosts(ctx)
 	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs(), p.servers)
 	p.measure()
@@ -289,7 +292,7 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 
 // others returns what a start would remove because another mode left it.
 func (p *preview) others(ctx context.Context) ([]Other, error) {
-	found, err := backend.Others(ctx, p.backend.Mode, p.backend.Variant)
+	found, err := backend.Others(ctx, p.backend.Mode, p.backend.Variant, p.backend.Families())
 	all := make([]Other, 0, len(found))
 	for _, f := range found {
 		all = append(all, Other(f))

@@ -3,6 +3,7 @@ package preflight
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,10 +53,35 @@ func (p *preflight) features(ctx context.Context) {
 			}
 		}
 	}
+	p.families()
 	p.offload()
 	p.resets()
 	p.variant(ctx)
 	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+}
+
+// families reports each family of the host's addresses that the mode does not serve. A start ends with an error if the
+// Node has an address of it.
+func (p *preflight) families() {
+	served := p.backend.Families()
+	addrs, err := hostaddress.List()
+	if err != nil || len(served) == 0 {
+		return // the check of the mode failed
+	}
+	for _, family := range service.Families {
+		on := slices.IndexFunc(addrs, func(a netip.Addr) bool { return service.FamilyOf(a) == family && a.IsGlobalUnicast() })
+		if on < 0 || slices.Contains(served, family) {
+			continue
+		}
+		// Many hosts of a cluster without IPv6 have IPv6 addresses.
+		result := Fail
+		if family == service.IPv6 {
+			result = Warn
+		}
+		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
+			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address",
+			p.backend.Mode, family, addrs[on], family)
+	}
 }
 
 // hashing warns if Services cannot choose endpoints by a hash.

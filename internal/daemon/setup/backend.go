@@ -91,6 +91,33 @@ func (b *Backend) Close() error {
 	return errors.Join(failed...)
 }
 
+// Families returns the families that are served.
+func (b *Backend) Families() (served []service.Family) {
+	for _, d := range b.Domains {
+		if !d.Auxiliary && !slices.Contains(served, d.Family) {
+			served = append(served, d.Family)
+		}
+	}
+	return served
+}
+
+// Unserved returns an error if a Node has an address of a family that is not served: its Services would be lost.
+func (b *Backend) Unserved(node *service.NodeObject) error {
+	if node == nil {
+		return nil
+	}
+	served := b.Families()
+	for _, addr := range node.Addresses {
+		if family := service.FamilyOf(addr); !slices.Contains(served, family) {
+			return &backend.AdvisedError{
+				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode, family),
+				Do:  `see the log message "family not served" for the reason, or choose another mode (--proxy-mode)`,
+			}
+		}
+	}
+	return nil
+}
+
 // Succeed notes the variants of iptables that former servers wrote.
 func (b *Backend) Succeed(former *Backend) {
 	b.left = slices.DeleteFunc(append(slices.Clone(former.left), former.Variant), func(v iptkernel.Variant) bool {
@@ -112,10 +139,10 @@ func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip
 // that this process has left. It only warns of those that other programs left. It reports whether
 // another mode had left anything.
 func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
-	replaced, err = backend.CleanUpOthers(ctx, b.Mode, b.Variant, log)
+	replaced, err = backend.CleanUpOthers(ctx, b.Mode, b.Variant, b.Families(), log)
 	failed := []error{err}
 	for _, variant := range b.left {
-		for _, family := range service.Families {
+		for _, family := range b.Families() {
 			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.CombinedOwnership())
 			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
 				continue // nothing can be there

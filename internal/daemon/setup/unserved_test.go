@@ -1,0 +1,31 @@
+package setup
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestUnservedFamilyOfTheNode: a start fails if the Node has an address of a family that the mode does not serve.
+func TestUnservedFamilyOfTheNode(t *testing.T) {
+	b := &Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{
+		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}}
+	six, four := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")
+	for _, c := range []struct {
+		node *service.NodeObject
+		want string
+	}{
+		{nil, ""},
+		{&service.NodeObject{}, ""},
+		{&service.NodeObject{Addresses: []netip.Addr{six}}, ""},
+		{&service.NodeObject{Addresses: []netip.Addr{six, four}}, "IPv4 address 192.0.2.1"},
+	} {
+		if err := b.Unserved(c.node); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.node, err, c.want)
+		}
+	}
+}
