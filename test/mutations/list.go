@@ -169,19 +169,19 @@ var correctness = []mutation{
 		name:      "NAT ends with a flush",
 		sentence:  "Open connections survive a flush of all rules.",
 		edits:     edit("dataplane/nftables/hooks/hooks.go", `Base: &rules.Base{Kind: "nat",`, `Base: &rules.Base{Kind: "filter",`),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "tracking ends with a flush",
 		sentence:  "Open connections survive a flush of all rules.",
 		edits:     edit("dataplane/nftables/hooks/hooks.go", "Rules: []rules.Rule{state}", "Rules: []rules.Rule{state}[:0]"),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "a flush includes temporary tables",
 		sentence:  "A table of package owned belongs to its process.",
 		edits:     edit("dataplane/nftables/owned/owned.go", "tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned)", "tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned&1)"),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "nobody keeps the hooks",
