@@ -166,27 +166,33 @@ var correctness = []mutation{
 		campaigns: []campaign{unitTest("internal/netlink", "TestTheWholeFilterFits")},
 	},
 	{
+		name:      "a renamed pod refuses for a moment",
+		sentence:  "A pod of the sandbox that stays in another Service goes on to answer.",
+		edits:     edit("internal/daemon/lab/lab.go", "stays := wanted[socket]; stays {", "stays := wanted[socket]; stays && name == *s.name.Load() {"),
+		campaigns: []campaign{unitTest("internal/daemon/lab", "TestARenamedServerKeepsItsConnections")}, short: true,
+	},
+	{
 		name:      "NAT ends with a flush",
 		sentence:  "Open connections survive a flush of all rules.",
 		edits:     edit("dataplane/nftables/hooks/hooks.go", `Base: &rules.Base{Kind: "nat",`, `Base: &rules.Base{Kind: "filter",`),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "tracking ends with a flush",
 		sentence:  "Open connections survive a flush of all rules.",
 		edits:     edit("dataplane/nftables/hooks/hooks.go", "Rules: []rules.Rule{state}", "Rules: []rules.Rule{state}[:0]"),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "a flush includes temporary tables",
 		sentence:  "A table of package owned belongs to its process.",
 		edits:     edit("dataplane/nftables/owned/owned.go", "tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned)", "tx.Uint32(unix.NFTA_TABLE_FLAGS, tableOwned&1)"),
-		campaigns: []campaign{unitTests("dataplane/nftables/hooks")}, short: true,
+		campaigns: []campaign{unitTests("dataplane/nftables/hooks")},
 	},
 	{
 		name:      "nobody keeps the hooks",
 		sentence:  "Open connections survive a flush of all rules.",
-		edits:     edit("internal/daemon/hooks.go", "if s.backend.Mode == config.ModeUserspace {", `if s.backend.Mode != "" {`),
+		edits:     edit("internal/daemon/hooks.go", "if s.backend.Mode == config.ModeUserspace {", `if s.backend.Mode == config.ModeUserspace || s.backend.Mode != "" {`),
 		campaigns: []campaign{unitTest("internal/daemon", "TestFlushesBreakNoOpenConnection")},
 	},
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,16 +80,21 @@ func (w *world) tables() (all []string) {
 }
 
 // alive returns the number of sessions that still get answers.
-func (w *world) alive(within time.Duration) (n int) {
+func (w *world) alive(within time.Duration) int {
 	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), within)
+	defer cancel()
+	var running sync.WaitGroup
+	var n atomic.Int64
 	for _, s := range w.sessions {
-		ctx, cancel := context.WithTimeout(w.Context(), within)
-		if s.Echo(ctx, "line") == nil {
-			n++
-		}
-		cancel()
+		running.Go(func() {
+			if s.Echo(ctx, "line") == nil {
+				n.Add(1)
+			}
+		})
 	}
-	return n
+	running.Wait()
+	return int(n.Load())
 }
 
 func (w *world) keep(h *Holder, family service.Family) {
@@ -109,7 +116,7 @@ func TestKernelFlushesBreakNoConnection(t *testing.T) {
 				change()
 				w.nft("flush ruleset")
 				if n := w.alive(testenv.Patience); n != len(w.sessions) {
-					t.Errorf("step %d: %d of %d connections are alive after a flush", step, n, len(w.sessions))
+					t.Fatalf("step %d: %d of %d connections are alive after a flush", step, n, len(w.sessions))
 				}
 			}
 			if all := w.tables(); len(all) != 2 {

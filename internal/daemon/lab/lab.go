@@ -128,7 +128,9 @@ func (l *Lab) place(addresses []netip.Addr, ipv6 bool) (nodeAddrs service.PerFam
 // logged.
 func (l *Lab) Want(wanted map[Socket]string) {
 	for socket, s := range l.servers {
-		if wanted[socket] != s.name {
+		if name, stays := wanted[socket]; stays {
+			s.name.Store(&name) // without a moment in which the pod refuses
+		} else {
 			l.stop(socket)
 		}
 	}

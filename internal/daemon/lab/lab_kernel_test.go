@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -118,6 +119,39 @@ func TestServersComeAndGo(t *testing.T) {
 	l.Want(wanted) // an address may come back
 	if _, err := get(t, outside, "10.0.0.1:80"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestARenamedServerKeepsItsConnections: a pod of two Services does not refuse when one of them leaves it.
+func TestARenamedServerKeepsItsConnections(t *testing.T) {
+	if netnstest.Rerun(t) {
+		return
+	}
+	l, err := New(nil, zap.NewNop())
+	check(t, err)
+	defer func() { check(t, l.Close()) }()
+	at := socket("10.0.0.1:80", service.TCP)
+	var conn net.Conn
+	for _, name := range []string{"a/web", "b/web"} {
+		l.Want(map[Socket]string{at: name})
+		if conn == nil {
+			conn, err = l.network.Hosts[client].DialContext(t.Context(), "tcp", at.At.String())
+			check(t, err)
+			defer conn.Close() //nolint:errcheck // the test ends
+		}
+		check(t, conn.SetDeadline(time.Now().Add(testenv.Patience)))
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: pod\r\n\r\n")
+		check(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		check(t, err)
+		check(t, answer.Body.Close())
+		if !strings.Contains(string(text), " of "+name+" ") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -16,54 +17,58 @@ import (
 // server answers at one socket with one line that says who answers, and to whom. Over TCP it
 // speaks HTTP.
 type server struct {
-	name  string
+	at string
+	// name may change while the server answers.
+	name  atomic.Pointer[string]
 	close func()
 }
 
 // serve starts a server on a host that has its address.
 func serve(host *netns.Namespace, socket Socket, name string) (*server, error) {
-	at := socket.At.String()
+	s := &server{at: socket.At.String()}
+	s.name.Store(&name)
 	switch socket.Protocol {
 	case service.TCP:
-		listener, err := host.Listen("tcp", at)
+		listener, err := host.Listen("tcp", s.at)
 		if err != nil {
 			return nil, err
 		}
-		return serveTCP(listener, at, name), nil
+		s.serveTCP(listener)
 	case service.UDP:
-		conn, err := host.ListenPacket("udp", at)
+		conn, err := host.ListenPacket("udp", s.at)
 		if err != nil {
 			return nil, err
 		}
-		return serveUDP(conn, at, name), nil
+		s.serveUDP(conn)
 	default:
 		return nil, fmt.Errorf("is not served: test pods do not support %s", socket.Protocol)
 	}
+	return s, nil
 }
 
 // answer is the line that a client gets.
-func answer(at, name, client string) string {
-	return fmt.Sprintf("%s of %s answers %s\n", at, name, client)
+func (s *server) answer(client string) string {
+	return fmt.Sprintf("%s of %s answers %s\n", s.at, *s.name.Load(), client)
 }
 
-func serveTCP(listener net.Listener, at, name string) *server {
-	s := &http.Server{
+func (s *server) serveTCP(listener net.Listener) {
+	web := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			// A client that has left is no reason to stop.
-			_, _ = io.WriteString(w, answer(at, name, r.RemoteAddr))
+			_, _ = io.WriteString(w, s.answer(r.RemoteAddr))
 		}),
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(io.Discard, "", 0), // clients that speak no HTTP
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = s.Serve(listener) // it ends with Close
+		_ = web.Serve(listener) // it ends with Close
 		close(done)
 	}()
-	return &server{name: name, close: func() { _ = s.Close(); <-done }}
+	s.close = func() { _ = web.Close(); <-done }
 }
 
-func serveUDP(conn net.PacketConn, at, name string) *server {
+func (s *server) serveUDP(conn net.PacketConn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -73,9 +78,9 @@ func serveUDP(conn net.PacketConn, at, name string) *server {
 				return
 			}
 			if err == nil {
-				_, _ = conn.WriteTo([]byte(answer(at, name, from.String())), from)
+				_, _ = conn.WriteTo([]byte(s.answer(from.String())), from)
 			}
 		}
 	}()
-	return &server{name: name, close: func() { _ = conn.Close(); <-done }}
+	s.close = func() { _ = conn.Close(); <-done }
 }
