@@ -186,4 +186,10 @@ var hostile = []mutation{
 		edits:     edit("internal/daemon/balance/listen.go", "!w.stale || now.Before(w.rest)", "!w.stale"),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestReadingsAreRare")}, short: true,
 	},
+	{
+		name:      "every namespace is observed",
+		sentence:  "Connections are observed only for Services of the namespaces that the operator names.",
+		edits:     edit("source/reduce/balancing.go", "p.Unobserved != nil && p.Unobserved(namespace)", `p.Unobserved != nil && namespace == ""`),
+		campaigns: []campaign{unitTest("source/reduce", "TestBalancing|TestAdaptation")}, short: true,
+	},
 }

@@ -172,7 +172,11 @@ func TestOpenConnectionsDoNotBlindTheJudge(t *testing.T) {
 // the process read the connection table for 2 % of the time. A minute after the last Service has left, it ends to listen.
 func TestReadingsAreRare(t *testing.T) {
 	for name, event := range map[string]func(w *worker, s *tracked){
-		"flips":  func(w *worker, s *tracked) { w.need(s, false, false); w.attend(t.Context(), time.Now()); w.need(s, false, true) },
+		"flips": func(w *worker, s *tracked) {
+			w.need(s, false, false)
+			w.attend(t.Context(), time.Now())
+			w.need(s, false, true)
+		},
 		"losses": func(w *worker, _ *tracked) { w.hear(&announced{lost: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
