@@ -24,6 +24,9 @@ func (s *server) newBalance() *balance.Watcher {
 		Pause:  s.options.SuspectPause,
 		Delete: conntrack.Delete,
 		Listen: s.reports.adapted,
+		Partly: func(key service.Key) {
+			s.log.Warn("too many connections to observe; a sample counts", zap.Stringer("service", key))
+		},
 		Failed: func(err error) {
 			if err != nil {
 				s.log.Warn("cannot observe or delete connections; failing endpoints stay in use", zap.Error(err))

@@ -93,6 +93,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	config.ForeignChains = around.byHook
 	config.Suspects = func() (int, uint64) { return r.balance.Tally() }
+	config.PartlyObserved = func() int { return r.balance.PartlyObserved() }
 	if test != nil {
 		config.SelfTest = func() (all service.PerFamily[metrics.SelfTest]) {
 			for family, r := range test.Results() {

@@ -105,10 +105,11 @@ func everything(t *testing.T, mode string) *Metrics {
 	}
 	m, err := New(Config{
 		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
-		Suspects:      func() (int, uint64) { return 1, 2 },
-		ForeignChains: func() map[string]int { return map[string]int{"forward": 1} },
-		Dropped:       func() Dropped { return Dropped{Events: 1} },
-		Configuration: func() Configuration { return Configuration{Hash: "0123456789ab", Loaded: time.Now()} },
+		Suspects:       func() (int, uint64) { return 1, 2 },
+		PartlyObserved: func() int { return 1 },
+		ForeignChains:  func() map[string]int { return map[string]int{"forward": 1} },
+		Dropped:        func() Dropped { return Dropped{Events: 1} },
+		Configuration:  func() Configuration { return Configuration{Hash: "0123456789ab", Loaded: time.Now()} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
 		},

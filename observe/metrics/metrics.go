@@ -87,6 +87,9 @@ type Config struct {
 	Flows func() *traffic.Flows
 	// Suspects returns how many endpoints are avoided because they do not answer, and how often that began.
 	Suspects func() (now int, ever uint64)
+	// PartlyObserved returns how many Services have more connections than the balancing observes. Suspects says whether
+	// there is any.
+	PartlyObserved func() int
 	// ForeignChains counts the base chains of other programs by hook.
 	ForeignChains func() map[string]int
 	// SelfTest returns the results of the last self-tests. Nil if there are none in this mode.
@@ -206,7 +209,7 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
 	}
 	if config.Suspects != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{suspectsDesc, ejectionsDesc}, m.collectSuspects})
+		registry.MustRegister(collector{[]*prometheus.Desc{suspectsDesc, ejectionsDesc, partlyDesc}, m.collectSuspects})
 	}
 	if config.ForeignChains != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{foreignChainsDesc}, m.collectForeignChains})

@@ -33,6 +33,9 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 	case object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP:
 		n.add(annotation(annotationBalancing), "clients keep the endpoint that was chosen at random", "%s cannot be combined with spec.sessionAffinity ClientIP", by)
 		return service.Random
+	case by == service.LeastConnections && p.UnobservedLeast && p.unobserved(object.Namespace):
+		n.add(annotation(annotationBalancing), isRandom, "%s %s", by, unobserved)
+		return service.Random
 	case p.NoBalancing[by] != "":
 		n.add(annotation(annotationBalancing), isRandom, "%s %s", by, p.NoBalancing[by])
 		return service.Random
@@ -43,10 +46,14 @@ func (p *Policy) balancing(n *notes, object *corev1.Service) service.Balancing {
 // slowStartMin and slowStartMax bound the time of a slow start.
 const slowStartMin, slowStartMax = time.Second, time.Hour
 
-// Unobserved is why a value has no effect on a node that does not observe connections.
-const Unobserved = "needs balancing.observeConnections, which is false on this node"
+// unobserved is why a value has no effect in a namespace whose connections the node does not observe.
+const unobserved = "needs balancing.observeConnections, which does not include this namespace on this node"
 
-func (p *Policy) adaptation(n *notes, annotations map[string]string) (a service.Adaptation) {
+func (p *Policy) unobserved(namespace string) bool {
+	return p.Unobserved != nil && p.Unobserved(namespace)
+}
+
+func (p *Policy) adaptation(n *notes, namespace string, annotations map[string]string) (a service.Adaptation) {
 	if text, asked := annotations[annotationSlowStart]; asked {
 		d, err := time.ParseDuration(strings.TrimSpace(text))
 		switch {
@@ -59,8 +66,8 @@ func (p *Policy) adaptation(n *notes, annotations map[string]string) (a service.
 	}
 	switch text := annotations[annotationOutlier]; strings.TrimSpace(text) {
 	case "passive":
-		if a.Outliers = !p.Unobserved; p.Unobserved {
-			n.add(annotation(annotationOutlier), "failing endpoints are not avoided", "passive "+Unobserved)
+		if a.Outliers = !p.unobserved(namespace); !a.Outliers {
+			n.add(annotation(annotationOutlier), "failing endpoints are not avoided", "passive "+unobserved)
 		}
 	case "", "off":
 	default:

@@ -13,6 +13,7 @@ import (
 
 func TestBalancing(t *testing.T) {
 	impossible := Policy{NoBalancing: map[service.Balancing]string{service.RoundRobin: "is not possible here"}}
+	unobserved := Policy{Unobserved: func(namespace string) bool { return namespace == "ns1" }, UnobservedLeast: true}
 	for name, c := range map[string]struct {
 		policy Policy
 		value  string
@@ -31,6 +32,8 @@ func TestBalancing(t *testing.T) {
 		"random with affinity": {value: "random", sticky: true},
 		"least connections":    {value: "leastConnections", want: service.LeastConnections},
 		"impossible":           {value: "roundRobin", policy: impossible, warned: "roundRobin is not possible here"},
+		"unobserved":           {value: "leastConnections", policy: unobserved, warned: "leastConnections needs balancing.observeConnections, which does not include this namespace"},
+		"unobserved, unneeded": {value: "leastConnections", policy: Policy{Unobserved: unobserved.Unobserved}, want: service.LeastConnections},
 		"possible":             {value: "sourceHash", policy: impossible, want: service.SourceHash},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +71,8 @@ func TestAdaptation(t *testing.T) {
 		"outliers":         {key: annotationOutlier, value: "passive", want: service.Adaptation{Outliers: true}},
 		"outliers off":     {key: annotationOutlier, value: "off"},
 		"outliers unknown": {key: annotationOutlier, value: "active", warned: "must be passive or off"},
-		"unobserved":       {key: annotationOutlier, value: "passive", policy: Policy{Unobserved: true}, warned: "passive needs balancing.observeConnections"},
+		"unobserved":       {key: annotationOutlier, value: "passive", policy: Policy{Unobserved: func(namespace string) bool { return namespace == "ns1" }}, warned: "passive needs balancing.observeConnections"},
+		"observed":         {key: annotationOutlier, value: "passive", policy: Policy{Unobserved: func(namespace string) bool { return namespace != "ns1" }}, want: service.Adaptation{Outliers: true}},
 		"zone":             {key: annotationZoneMin, value: "3", zones: service.ZonePolicy{MinEndpoints: 3}},
 		"zone of none":     {key: annotationZoneMin, value: "0", warned: "must be a number from 1 to 1000"},
 		"zone of too many": {key: annotationZoneMin, value: "1001", warned: "must be a number from 1 to 1000"},

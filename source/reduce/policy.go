@@ -19,8 +19,10 @@ type Policy struct {
 	Schedulers []string
 	// NoBalancing has the algorithms that the node cannot do, with the reason.
 	NoBalancing map[service.Balancing]string
-	// Unobserved says that the node does not observe connections to avoid endpoints.
-	Unobserved bool
+	// Unobserved reports whether the node does not observe connections to Services of a namespace, and so avoids no
+	// endpoint; nil means that it observes all, or need not. UnobservedLeast says that leastConnections needs it, too.
+	Unobserved      func(namespace string) bool
+	UnobservedLeast bool
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
 	// NoEndpoints has the values that the mode of the node cannot do, with the reason.

@@ -51,7 +51,7 @@ func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warnin
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          p.scheduling(n, object.Annotations),
 		Balancing:           p.balancing(n, object),
-		Adaptation:          p.adaptation(n, object.Annotations),
+		Adaptation:          p.adaptation(n, object.Namespace, object.Annotations),
 		Zones:               zonePolicy(n, object.Annotations),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 		FlowLog:             flowLog(n, object.Annotations),

@@ -199,4 +199,34 @@ var hostile = []mutation{
 		edits:     edit("internal/daemon/balance/connections.go", ` && a.event.State == "SYN_SENT"`, ""),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestPickedUpConnectionsAccuseNoEndpoint")}, short: true,
 	},
+	{
+		name:      "the oldest connections count",
+		sentence:  "Above the limit of open connections, a sample counts, and a new endpoint gets no more than its share.",
+		edits:     edit("internal/daemon/balance/sample.go", "t.sampled(of) && t.counted >= serviceMax {\n\t\tw.thin(t)", "t.counted >= serviceMax {\n\t\treturn false"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestASampleKeepsProportions")}, short: true,
+	},
+	{
+		name:      "open connections take the room of those that wait",
+		sentence:  "However many connections are open, outlier detection finds an endpoint that does not answer.",
+		edits:     edit("internal/daemon/balance/connections.go", "t.waiting >= serviceWaitingMax || w.waiting >= waitingMax {", "len(t.open) >= serviceWaitingMax {"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestOpenConnectionsDoNotBlindTheJudge")}, short: true,
+	},
+	{
+		name:      "forged clients without answers keep their room",
+		sentence:  "Connections of forged clients do not keep others from being judged.",
+		edits:     edit("internal/daemon/balance/connections.go", "if c.judged && !c.counts {", "if c.judged && c.counts {"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestOpenConnectionsDoNotBlindTheJudge")}, short: true,
+	},
+	{
+		name:      "each change of a mind reads the connection table",
+		sentence:  "Readings of the connection table for leastConnections take at most 2 % of the time.",
+		edits:     edit("internal/daemon/balance/listen.go", "!w.stale || now.Before(w.rest)", "!w.stale"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestReadingsAreRare")}, short: true,
+	},
+	{
+		name:      "every namespace is observed",
+		sentence:  "Connections are observed only for Services of the namespaces that the operator names.",
+		edits:     edit("source/reduce/balancing.go", "p.Unobserved != nil && p.Unobserved(namespace)", `p.Unobserved != nil && namespace == ""`),
+		campaigns: []campaign{unitTest("source/reduce", "TestBalancing|TestAdaptation")}, short: true,
+	},
 }

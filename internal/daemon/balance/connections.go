@@ -9,9 +9,12 @@ import (
 )
 
 const (
-	// connectionsMax bounds the connections that are followed, of about 300 bytes each, and serviceMax those of one
-	// Service. Further ones are not counted.
+	// connectionsMax bounds the open connections that count, of about 300 bytes each, and serviceMax those of one Service.
+	// With more, a sample counts: see sample.go.
 	connectionsMax, serviceMax = 1 << 17, 1 << 14
+	// waitingMax bounds the connections without an answer, and serviceWaitingMax those of one Service. With more, those
+	// are let go of whose silence was judged, and then new ones are not judged.
+	waitingMax, serviceWaitingMax = 1 << 16, 1 << 13
 	// patience is how long an endpoint has for its answer to the first packet.
 	patience = 500 * time.Millisecond
 )
@@ -23,6 +26,8 @@ type connection struct {
 	began    time.Time
 	// replied is set once the endpoint answered, and judged once its silence counted.
 	replied, judged bool
+	// counts is set if it is one of the open connections that count.
+	counts bool
 	// entry identifies it for deletion, unless it was there first.
 	entry conntrack.Entry
 }
@@ -53,17 +58,54 @@ func (w *worker) handle(a *announced) {
 	}
 }
 
-// follow remembers a connection, if there is room.
+// follow remembers a connection that counts, or that has no answer yet.
 func (w *worker) follow(t *tracked, of conntrack.Tuple, c *connection) bool {
 	w.drop(t, of)
-	c.endpoint = t.endpoints[c.at]
-	if c.endpoint == nil || w.followed >= connectionsMax || len(t.open) >= serviceMax {
+	if c.endpoint = t.endpoints[c.at]; c.endpoint == nil {
 		return false
 	}
-	c.endpoint.open++
-	w.followed++
-	t.open[of] = c
+	c.counts = t.least && w.inSample(t, of)
+	if !c.counts && (c.replied || !w.roomToWait(t)) {
+		return false
+	}
+	if t.open[of] = c; c.counts {
+		c.endpoint.open++
+		t.counted++
+		w.counted++
+	} else {
+		t.waiting++
+		w.waiting++
+	}
 	return true
+}
+
+// roomToWait reports whether one more connection may wait for its answer.
+func (w *worker) roomToWait(t *tracked) bool {
+	if t.waiting >= serviceWaitingMax && t.silenced > t.waiting/4 {
+		w.relieve(t)
+	}
+	if w.waiting >= waitingMax && !w.relieved {
+		w.relieved = true // at most once between two ticks
+		for _, other := range w.services {
+			w.relieve(other)
+		}
+	}
+	if t.waiting >= serviceWaitingMax || w.waiting >= waitingMax {
+		w.partly(t)
+		return false
+	}
+	return true
+}
+
+// relieve lets go of the connections whose silence was judged. Those of forged clients must not keep others from being
+// judged.
+func (w *worker) relieve(t *tracked) {
+	for of, c := range t.open {
+		if c.judged && !c.counts {
+			w.drop(t, of)
+		}
+	}
+	t.silenced = 0
 }
 
 func (w *worker) begin(t *tracked, of conntrack.Tuple, a *announced) {
@@ -89,7 +131,7 @@ func (w *worker) answered(t *tracked, of conntrack.Tuple, c *connection, now tim
 	if t.outliers != nil {
 		w.judged(t, t.outliers.answered(of.From.Addr(), c.at, now), now)
 	}
-	if !t.least {
+	if !c.counts {
 		w.drop(t, of)
 	}
 }
@@ -110,11 +152,24 @@ func (w *worker) end(t *tracked, of conntrack.Tuple, c *connection, a *announced
 
 // drop forgets a connection.
 func (w *worker) drop(t *tracked, of conntrack.Tuple) {
-	if c := t.open[of]; c != nil {
-		delete(t.open, of)
-		c.endpoint.open--
-		w.followed--
+	c := t.open[of]
+	switch {
+	case c == nil:
+		return
+	case c.counts:
+		w.uncount(t, c)
+	default:
+		t.waiting--
+		w.waiting--
 	}
+	delete(t.open, of)
+}
+
+func (w *worker) uncount(t *tracked, c *connection) {
+	c.counts = false
+	c.endpoint.open--
+	t.counted--
+	w.counted--
 }
 
 // abandon forgets the connections of a Service, and forget those of all Services.
@@ -122,6 +177,8 @@ func (w *worker) abandon(t *tracked) {
 	for of := range t.open {
 		w.drop(t, of)
 	}
+	t.thinned, t.silenced, t.complete, w.stale = 0, 0, false, true
+	w.wholly(t)
 }
 
 func (w *worker) forget() {
@@ -141,6 +198,7 @@ func (w *worker) silence(now time.Time) {
 			if now.Sub(c.began) < patience || now.Sub(w.resumed) < patience {
 				return
 			}
+			t.silenced++
 			if c.judged = true; t.outliers != nil {
 				w.judged(t, t.outliers.failed(next.of.From.Addr(), c.at, now), now)
 			}

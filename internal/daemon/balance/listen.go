@@ -12,6 +12,13 @@ import (
 // heardMax bounds the announcements that wait for the worker. Then the kernel's buffer fills, and counts what it drops.
 const heardMax = 8192
 
+const (
+	// readingShare is the largest share of time that readings of the connection table take.
+	readingShare = 0.02
+	// backlogMax bounds the announcements that wait for the end of a reading.
+	backlogMax = 1 << 17
+)
+
 // announced is what the kernel announced of a connection to a Service that adapts.
 type announced struct {
 	key   service.Key
@@ -29,19 +36,36 @@ type listener struct {
 	done  chan struct{}
 }
 
-// attend begins to listen if connections matter, and ends if they do not.
+// attend begins to listen if connections matter, and ends some time after they do not: Services that change their mind
+// cost no more than others.
 func (w *worker) attend(ctx context.Context, now time.Time) {
 	switch {
-	case w.observing == 0:
+	case w.observing == 0 && w.listener != nil && w.idle.IsZero():
+		w.idle = now
+	case w.observing == 0 && (w.listener == nil || now.Sub(w.idle) >= linger):
 		w.deafen()
 		w.recovered()
-	case w.listener != nil || now.Before(w.retry):
+	case w.observing == 0 || w.listener == nil && now.Before(w.retry):
 	default:
-		w.recovered()
-		if err := w.listen(ctx); err != nil {
+		w.idle = time.Time{}
+		if err := w.observe(ctx, now); err != nil {
 			w.fail(err)
 		}
 	}
+}
+
+// observe listens, and counts what is open.
+func (w *worker) observe(ctx context.Context, now time.Time) error {
+	if w.listener == nil {
+		w.recovered()
+		if err := w.listen(ctx); err != nil {
+			return err
+		}
+	}
+	if w.counting == 0 || !w.stale || now.Before(w.rest) {
+		return nil
+	}
+	return w.count(ctx)
 }
 
 // recovered notes that nothing is left to retry.
@@ -52,7 +76,7 @@ func (w *worker) recovered() {
 	}
 }
 
-// listen begins to hear announcements, and counts what is open already.
+// listen begins to hear announcements.
 func (w *worker) listen(ctx context.Context) error {
 	if err := conntrack.CheckEvents(); err != nil {
 		return err
@@ -83,17 +107,37 @@ func (w *worker) listen(ctx context.Context) error {
 			l.ended <- err
 		}
 	}()
-	return w.count(ctx)
+	return nil
 }
 
-// count counts the open connections of Services that need it.
+// count counts the open connections of Services that began before they were heard of. Readings of the table take at most
+// 2 % of the time.
 func (w *worker) count(ctx context.Context) error {
-	if w.counting == 0 {
-		return nil
+	list := w.config.list
+	if list == nil {
+		list = conntrack.Translated
 	}
+	var backlog []announced
+	began := time.Now()
 	for _, family := range service.Families {
-		if err := conntrack.Translated(ctx, family, func(c conntrack.Connection) { w.found(family, &c) }); err != nil {
+		err := list(ctx, family, func(c conntrack.Connection) {
+			w.found(family, &c)
+			for len(backlog) < backlogMax && len(w.listener.heard) > 0 { // or announcements are lost because of the reading
+				backlog = append(backlog, <-w.listener.heard)
+			}
+		})
+		if err != nil {
 			return err
+		}
+	}
+	w.rest = time.Now().Add(time.Duration(float64(time.Since(began)) * (1/readingShare - 1)))
+	for _, t := range w.services {
+		t.complete = t.least
+	}
+	w.stale = false
+	for i := range backlog {
+		if w.hear(&backlog[i]); w.listener == nil {
+			break // some were lost
 		}
 	}
 	return nil
@@ -139,7 +183,7 @@ func (w *worker) deafen() {
 	}
 	w.listener.stop()
 	<-w.listener.done
-	w.listener = nil
+	w.listener, w.idle = nil, time.Time{}
 	w.forget()
 }
 

@@ -345,8 +345,8 @@ func TestLossesAndDelaysAccuseNoEndpoint(t *testing.T) {
 		now = now.Add(look)
 		w.silence(now)
 	}
-	if got := s.outliers.accused(); got != nil || len(s.open) > 0 || w.followed != 0 {
-		t.Errorf("after a loss: accused are %v, %d connections", got, w.followed)
+	if got := s.outliers.accused(); got != nil || len(s.open) > 0 || w.waiting != 0 {
+		t.Errorf("after a loss: accused are %v, %d connections", got, w.waiting)
 	}
 
 	w, s, now, begin = observed()
@@ -373,23 +373,23 @@ func TestAServiceThatLeavesLeavesNothing(t *testing.T) {
 	for c := range 10 {
 		begin(c, c%3)
 	}
-	if w.followed != 10 || w.observing != 1 {
-		t.Fatalf("%d connections of %d Services", w.followed, w.observing)
+	if w.waiting != 10 || w.observing != 1 {
+		t.Fatalf("%d connections of %d Services", w.waiting, w.observing)
 	}
 	w.leave(s)
-	if w.followed != 0 || w.observing != 0 || len(w.services) != 0 {
-		t.Errorf("%d connections of %d Services are left", w.followed, w.observing)
+	if w.waiting != 0 || w.observing != 0 || len(w.services) != 0 {
+		t.Errorf("%d connections of %d Services are left", w.waiting, w.observing)
 	}
 }
 
 // TestOneServiceDoesNotTakeAllRoom: further connections of it are not followed.
 func TestOneServiceDoesNotTakeAllRoom(t *testing.T) {
 	w, s, _, begin := observed()
-	for c := range serviceMax + 100 {
+	for c := range serviceWaitingMax + 100 {
 		begin(c%60000, 0)
 	}
-	if len(s.open) != serviceMax || w.followed != serviceMax {
-		t.Errorf("%d connections are followed, want %d", len(s.open), serviceMax)
+	if len(s.open) != serviceWaitingMax || w.waiting != serviceWaitingMax {
+		t.Errorf("%d connections are followed, want %d", len(s.open), serviceWaitingMax)
 	}
 }
 

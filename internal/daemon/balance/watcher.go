@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
@@ -30,8 +31,9 @@ const (
 	weighedMax = 10
 	// pauseEndpoints is the number of endpoints that double weightPause.
 	pauseEndpoints = 256
-	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost.
-	tryAgain, lostPause = time.Minute, time.Second
+	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost. linger is how
+	// long the process listens after the last Service that needs it has left.
+	tryAgain, lostPause, linger = time.Minute, time.Second, time.Minute
 )
 
 // Config is what a Watcher needs of the proxy. All functions may be called at any time and do not block.
@@ -48,10 +50,14 @@ type Config struct {
 	Outliers, Least bool
 	// Pause is how long a suspect gets no connection at first; 0 for the default.
 	Pause time.Duration
+	// list reads the connection table, if not as conntrack.Translated does.
+	list func(context.Context, service.Family, func(conntrack.Connection)) error
 	// Delete deletes entries of the connection table.
 	Delete func(context.Context, service.Family, []conntrack.Entry) error
 	// Listen receives what was decided. It must not block.
 	Listen func(Event)
+	// Partly is told the first Service with more connections than are observed, and again once there was none.
+	Partly func(service.Key)
 	// Failed is told why connections are not observed, and nil before the next attempt.
 	Failed func(error)
 }
@@ -74,6 +80,8 @@ type Watcher struct {
 	changed  map[service.Key]*programmed
 	suspects int
 	ejected  uint64
+	// partlyObserved counts the Services of whose connections a part is observed.
+	partlyObserved atomic.Int64
 }
 
 // programmed are the endpoints of a Service in the kernel, of the families with news.
@@ -92,6 +100,9 @@ func (w *Watcher) Tally() (suspects int, ejected uint64) {
 	defer w.mu.Unlock()
 	return w.suspects, w.ejected
 }
+
+// PartlyObserved returns the number of Services with more connections than are observed.
+func (w *Watcher) PartlyObserved() int { return int(w.partlyObserved.Load()) }
 
 // asks reports whether a Service asks for something that is done here.
 func (w *Watcher) asks(view *service.View) bool {
@@ -130,16 +141,22 @@ type worker struct {
 	services map[service.Key]*tracked
 	// observing counts the Services that need announcements, and counting those whose open connections count.
 	observing, counting int
-	// followed counts the connections that are followed, and silent has those without an answer so far, in the order in
-	// which they began.
-	followed int
-	silent   []waiting
+	// counted and waiting are the sums of all Services, and silent has the connections without an answer so far, in the
+	// order in which they began. partial are the Services of whose connections a part is observed.
+	counted, waiting int
+	silent           []waiting
+	partial          map[*tracked]bool
+	// relieved is set if room for connections without an answer was made since the last tick.
+	relieved bool
 	// ticked is the time of the last tick, and resumed the end of the last delay of this goroutine.
 	ticked, resumed time.Time
 	listener        *listener
 	// retry is when to listen again after a loss or a failure, and failed is set after a failure.
 	retry  time.Time
 	failed bool
+	// stale is set while open connections of a Service may not count. rest is the earliest time of the next reading of the connection table, and idle when nothing needs the listener.
+	stale      bool
+	rest, idle time.Time
 	// uneasy are the Services with suspects or trials, and shifting those whose weights change with time.
 	uneasy, shifting map[service.Key]*tracked
 	// purge are suspects whose connections without an answer are deleted. True means that the kernel avoids them.
@@ -188,12 +205,13 @@ func newWorker(w *Watcher) *worker {
 	return &worker{
 		Watcher: w, services: map[service.Key]*tracked{},
 		uneasy: map[service.Key]*tracked{}, shifting: map[service.Key]*tracked{}, purge: map[purged]bool{},
+		partial: map[*tracked]bool{},
 	}
 }
 
 // restless reports whether time may bring something.
 func (w *worker) restless() bool {
-	return len(w.silent)+len(w.uneasy)+len(w.shifting) > 0 || !w.retry.IsZero()
+	return len(w.silent)+len(w.uneasy)+len(w.shifting)+len(w.partial) > 0 || !w.retry.IsZero() || !w.idle.IsZero()
 }
 
 // takeAll takes the Services that have changed, and begins or ends to listen.
@@ -252,11 +270,8 @@ func (w *worker) take(key service.Key, now time.Time) {
 	}
 }
 
-// need notes what a Service needs connections for. If open ones newly count, all are counted again.
+// need notes what a Service needs connections for. If open ones newly count, it begins again.
 func (w *worker) need(t *tracked, outliers, least bool) {
-	if least && !t.least {
-		w.deafen()
-	}
 	change := func(before, after bool, count *int) {
 		switch {
 		case after && !before:
@@ -267,9 +282,10 @@ func (w *worker) need(t *tracked, outliers, least bool) {
 	}
 	change(t.least, least, &w.counting)
 	change(t.follows(), outliers || least, &w.observing)
-	if t.least = least; !outliers && !least {
+	if !outliers && !least || t.least != least {
 		w.abandon(t)
 	}
+	t.least = least
 }
 
 // readySince returns when a new endpoint became ready, by the API as far as it says so: by the last change of its slice.
@@ -417,6 +433,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 		w.resumed = now // answers may wait to be heard
 	}
 	w.ticked = now
+	w.relieved = false
 	w.silence(now)
 	for key, t := range w.uneasy {
 		if t.outliers == nil {
@@ -429,8 +446,9 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 		}
 	}
 	w.deleteUnanswered(ctx)
+	w.whole()
 	w.weigh(now)
-	if !w.retry.IsZero() {
+	if !w.retry.IsZero() || w.listener != nil {
 		w.attend(ctx, now)
 	}
 }

@@ -25,8 +25,13 @@ type tracked struct {
 	least      bool
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
-	// open are the connections that are followed.
-	open map[conntrack.Tuple]*connection
+	// open are the connections that are followed: counted of them are open ones that count, and waiting others have no
+	// answer. silenced is how many of these were judged, at most.
+	open                       map[conntrack.Tuple]*connection
+	counted, waiting, silenced int
+	// complete is set once those count that were open before. thinned is how often the sample that counts was halved.
+	complete bool
+	thinned  uint
 	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
 	// next change of weights.
 	published *service.Observed
@@ -45,7 +50,7 @@ func (t *tracked) follows() bool { return t.least || t.outliers != nil }
 type endpoint struct {
 	// since is when it was new; zero if it was there before the Service was tracked.
 	since time.Time
-	// open counts the connections of this node.
+	// open counts the connections of this node, or those in the sample.
 	open int
 	// percent follows from open; least is what was published of it.
 	percent, least float64
@@ -68,6 +73,12 @@ func (t *tracked) take(present map[netip.AddrPort]bool, first bool, at func(neti
 		}
 		t.endpoints[e] = made
 	}
+	for _, c := range t.open { // an endpoint that comes back has connections
+		if e := t.endpoints[c.at]; c.counts && e != nil && e != c.endpoint {
+			c.endpoint = e
+			e.open++
+		}
+	}
 	if t.outliers != nil {
 		t.outliers.set(present)
 	}
@@ -83,7 +94,7 @@ func (t *tracked) ramp(e *endpoint, now time.Time) float64 {
 }
 
 // step moves the percentages toward endpoints with fewer open connections: by the square of the ratio, so that
-// counts become equal rather than half as different.
+// counts become equal rather than half as different. While counts are not complete, shares become equal.
 func (t *tracked) step() {
 	if !t.least || len(t.endpoints) == 0 {
 		return
@@ -97,6 +108,9 @@ func (t *tracked) step() {
 	for _, e := range t.endpoints {
 		ratio := (mean + 1) / (float64(e.open) + 1)
 		want := min(max(100*ratio*ratio, leastMin), leastMax)
+		if !t.complete {
+			want = 100
+		}
 		e.percent = min(max(want, e.percent/leastStep), e.percent*leastStep)
 		far = far || math.Abs(e.percent-e.least) > leastNoise*e.least
 	}

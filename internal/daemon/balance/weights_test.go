@@ -52,7 +52,7 @@ func TestRamp(t *testing.T) {
 // TestStepsTowardFewerConnections: shares move by at most half in one step, within bounds, and rest once counts are equal.
 func TestStepsTowardFewerConnections(t *testing.T) {
 	all, present := addresses(4)
-	s := &tracked{least: true, endpoints: map[netip.AddrPort]*endpoint{}}
+	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}
 	s.take(present, true, nil)
 	now := time.Unix(1_000_000, 0)
 	if s.step(); s.observed(now) != nil {
@@ -95,7 +95,7 @@ func TestStepsTowardFewerConnections(t *testing.T) {
 // become equal faster than at random.
 func TestConnectionsBecomeEqual(t *testing.T) {
 	all, present := addresses(4)
-	s := &tracked{least: true, endpoints: map[netip.AddrPort]*endpoint{}}
+	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}
 	s.take(present, true, nil)
 	for _, e := range all[1:] {
 		s.endpoints[e].open = 300

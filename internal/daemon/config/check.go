@@ -34,7 +34,7 @@ var serviceSchedulers = slices.DeleteFunc(slices.Clone(schedulers), func(name st
 // about values that are unusual but accepted.
 func (c *Config) check() (found findings, warnings []finding) {
 	k := &c.KubeProxy
-	warnings = checkGates(k.FeatureGates, &found)
+	warnings = append(checkGates(k.FeatureGates, &found), c.Sluice.checkObserved(&found)...)
 	checkMode(k, &found)
 	checkPeriods(c, &found)
 	checkConntrack(&k.Conntrack, &found)

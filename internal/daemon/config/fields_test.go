@@ -177,7 +177,8 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
 	{field: "SluiceConfiguration.conntrack.batchWindow", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: must be more than 0"}},
 	{field: "SluiceConfiguration.balancing.drainDeadline", def: "0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: must be a duration from 0 to 24h"}},
-	{field: "SluiceConfiguration.balancing.observeConnections", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.balancing.observeConnections", def: "off", set: "shop,team-a", wrong: map[string]string{
+		"5": ": 5: " + wantText, "shop, team-a": `: "shop, team-a": must be off, all, or names of namespaces, separated by commas without spaces`}},
 	{field: "SluiceConfiguration.balancing.seed", def: "0", set: "7", wrong: map[string]string{"-1": ": -1: must be 0 or more"}},
 	{field: "SluiceConfiguration.traffic.endpoints", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.traffic.flowLog", def: "off", set: "annotated", wrong: map[string]string{"some": `: "some": must be off, annotated or all`}},

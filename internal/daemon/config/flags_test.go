@@ -209,7 +209,8 @@ var flagCases = []flagCase{
 	{name: "sluice-healthz-endpoints", def: "true", set: "false", field: "SluiceConfiguration.healthz.endpoints", want: "false", precedence: wins},
 	{name: "sluice-balancing-drain-deadline", def: "0s", set: "1h", field: "SluiceConfiguration.balancing.drainDeadline", want: "1h0m0s", precedence: wins,
 		wrong: map[string]string{"25h": `--sluice-balancing-drain-deadline 25h0m0s: must be a duration from 0 to 24h`}},
-	{name: "sluice-balancing-observe-connections", def: "true", set: "false", field: "SluiceConfiguration.balancing.observeConnections", want: "false", precedence: wins},
+	{name: "sluice-balancing-observe-connections", def: "off", set: "shop,team-a", field: "SluiceConfiguration.balancing.observeConnections", want: "shop,team-a", precedence: wins,
+		wrong: map[string]string{"Shop": `--sluice-balancing-observe-connections "Shop": must be off, all, or names of namespaces, separated by commas without spaces`}},
 	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
 		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
 	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},

@@ -215,8 +215,8 @@ func (f *Flags) bindTraffic() {
 		"connect to a frontend on loopback addresses every minute, to check that packets follow the rules (nftables and iptables modes)")
 	f.flag(f.sluice.Healthz.Endpoints, "sluice-healthz-endpoints", sluicePrefix+"healthz.endpoints",
 		"let the health server answer whether this node sends new connections to an endpoint (GET /endpoints/IP:PORT)")
-	f.flag(f.sluice.Balancing.ObserveConnections, "sluice-balancing-observe-connections", sluicePrefix+"balancing.observeConnections",
-		"let Services ask for sluice.dev/outlier and leastConnections, for which the kernel announces all connections of the node")
+	f.text((*string)(&f.sluice.Balancing.ObserveConnections), "sluice-balancing-observe-connections", sluicePrefix+"balancing.observeConnections",
+		"let Services ask for sluice.dev/outlier and leastConnections, for which the kernel announces all connections of the node: off, all, or the names of namespaces")
 	f.flag(&f.sluice.Traffic.Accounting, "sluice-traffic-accounting", sluicePrefix+"traffic.accounting",
 		"count packets and bytes of each connection in the kernel, and add them up by Service, endpoint and client (all modes except userspace)")
 	f.text(&f.sluice.Traffic.FlowLog, "sluice-traffic-flow-log", sluicePrefix+"traffic.flowLog",

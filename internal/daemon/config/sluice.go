@@ -250,9 +250,10 @@ type BalancingConfiguration struct {
 	// sluice.dev/drain. 0 is the default of the mode: no limit in the modes nftables and iptables, ipvs.drainDeadline in
 	// mode ipvs, and 15 min in mode userspace. Default: 0.
 	DrainDeadline metav1.Duration `json:"drainDeadline"`
-	// ObserveConnections lets Services ask for what needs the kernel's announcements of all connections:
-	// sluice.dev/outlier, and in mode nftables sluice.dev/balancing: leastConnections. Default: true.
-	ObserveConnections *bool `json:"observeConnections"`
+	// ObserveConnections lets Services ask for what needs the kernel's announcements of all connections, for which all
+	// Services of a node pay: sluice.dev/outlier, and in mode nftables sluice.dev/balancing: leastConnections. It is
+	// ObserveOff, ObserveAll, or the names of the namespaces whose Services may, separated by commas. Default: ObserveOff.
+	ObserveConnections Observed `json:"observeConnections"`
 }
 
 // MetricsConfiguration is about metrics.
@@ -302,7 +303,6 @@ func (s *SluiceConfiguration) setDefaults() {
 	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
 	setPointer(&s.SelfTest.Enabled, true)
 	setPointer(&s.Healthz.Endpoints, true)
-	setPointer(&s.Balancing.ObserveConnections, true)
 	if s.Actors.ObjectsMax == 0 {
 		s.Actors.ObjectsMax = 50_000
 	}
@@ -322,6 +322,7 @@ func (s *SluiceConfiguration) setDefaults() {
 	setText(&s.NFTables.Offload, OffloadOff)
 	setText(&s.Userspace.Balancing, BalanceRoundRobin)
 	setText(&s.Traffic.FlowLog, FlowLogOff)
+	setText((*string)(&s.Balancing.ObserveConnections), ObserveOff)
 	setText(&s.Security.Authorization, AuthorizationDelegated)
 	setText(&s.State.Dir, "/run/sluice")
 	setText(&s.Reload, ReloadImmediately)
@@ -343,7 +344,6 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
 	c.SelfTest.Enabled = clone(s.SelfTest.Enabled)
 	c.Healthz.Endpoints = clone(s.Healthz.Endpoints)
-	c.Balancing.ObserveConnections = clone(s.Balancing.ObserveConnections)
 	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
 	c.Addresses.DeniedPorts = slices.Clone(s.Addresses.DeniedPorts)
 	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)

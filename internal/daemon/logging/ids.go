@@ -81,6 +81,7 @@ var ids = map[string]string{
 	"UDP session limit reached; evicting the least active sessions":                                     "session-limit",
 	"cannot record original sysctl values; cleanup will not restore them":                               "sysctl-record-failed",
 	"failed to restore sysctl values of a previous configuration":                                       "sysctl-restore-failed",
+	"too many connections to observe; a sample counts":                                                  "connections-sampled",
 	"cannot observe or delete connections; failing endpoints stay in use":                               "connections-unobserved",
 	"cannot watch for rule changes; relying on periodic audits":                                         "watch-failed",
 	"batch write failed; retrying":                                                                      "write-failed",

@@ -13,19 +13,13 @@ func TestImpossibleBalancing(t *testing.T) {
 	for _, c := range []struct {
 		backend  Backend
 		possible []service.Balancing
-		blind    bool
 	}{
-		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}, false},
-		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash}, true},
-		{Backend{Mode: config.ModeIPVS}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}, true},
-		{Backend{Mode: config.ModeNFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}, false},
-		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}, false},
+		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
+		{Backend{Mode: config.ModeIPVS}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
+		{Backend{Mode: config.ModeNFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}},
+		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}},
 	} {
-		observe := !c.blind
-		o := Options{Flags: config.BindServing(pflag.NewFlagSet("test", pflag.ContinueOnError))}
-		check(t, o.Load())
-		o.Sluice.Balancing.ObserveConnections = &observe
-		impossible := c.backend.impossibleBalancing(&o)
+		impossible := c.backend.impossibleBalancing()
 		for _, by := range c.possible {
 			if why := impossible[by]; why != "" {
 				t.Errorf("%+v: %v %s", c.backend, by, why)
@@ -33,6 +27,32 @@ func TestImpossibleBalancing(t *testing.T) {
 		}
 		if len(impossible)+len(c.possible) != len(service.Balancings()) {
 			t.Errorf("%+v: impossible are %v", c.backend, impossible)
+		}
+	}
+}
+
+// TestWhereConnectionsAreObserved: in the namespaces that the operator names, and nowhere by default. Userspace mode needs
+// no observation, and IPVS mode none for leastConnections.
+func TestWhereConnectionsAreObserved(t *testing.T) {
+	for _, c := range []struct {
+		mode      config.Mode
+		flags     []string
+		shop, web bool
+		least     bool
+	}{
+		{config.ModeNFTables, nil, true, true, true},
+		{config.ModeNFTables, []string{"--sluice-balancing-observe-connections=shop"}, false, true, true},
+		{config.ModeIPVS, []string{"--sluice-balancing-observe-connections=all"}, false, false, false},
+		{config.ModeUserspace, nil, false, false, false},
+	} {
+		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		o := Options{Flags: config.BindServing(set)}
+		check(t, set.Parse(c.flags))
+		check(t, o.Load())
+		p := o.Objects(&Backend{Mode: c.mode}, nil).Policy
+		unobserved := func(namespace string) bool { return p.Unobserved != nil && p.Unobserved(namespace) }
+		if unobserved("shop") != c.shop || unobserved("web") != c.web || p.UnobservedLeast != c.least {
+			t.Errorf("%+v: shop %t, web %t, leastConnections %t", c, unobserved("shop"), unobserved("web"), p.UnobservedLeast)
 		}
 	}
 }

@@ -100,8 +100,8 @@ func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options
 		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		Policy: reduce.Policy{
-			Addresses: o.Addresses(), DeniedPorts: o.DeniedPorts(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(o),
-			Unobserved:  !*o.Sluice.Balancing.ObserveConnections && b.Mode != config.ModeUserspace,
+			Addresses: o.Addresses(), DeniedPorts: o.DeniedPorts(), Schedulers: o.Sluice.IPVS.ServiceSchedulers, NoBalancing: b.impossibleBalancing(),
+			Unobserved: b.unobserved(o), UnobservedLeast: b.Mode == config.ModeNFTables,
 			Drain:       o.Sluice.Balancing.DrainDeadline.Duration,
 			NoEndpoints: impossibleWithoutEndpoints(b.Mode), NoDenyRanges: map[config.Mode]string{
 				config.ModeIPVS: "not possible in IPVS mode",
@@ -110,8 +110,16 @@ func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options
 	}
 }
 
+// unobserved returns a function that reports whether a namespace is not observed. Userspace mode need not observe any.
+func (b *Backend) unobserved(o *Options) func(namespace string) bool {
+	if b.Mode == config.ModeUserspace {
+		return nil
+	}
+	return func(namespace string) bool { return !o.Sluice.Balancing.ObserveConnections.In(namespace) }
+}
+
 // impossibleBalancing returns the algorithms that a node cannot do, with the reason.
-func (b *Backend) impossibleBalancing(o *Options) map[service.Balancing]string {
+func (b *Backend) impossibleBalancing() map[service.Balancing]string {
 	impossible := map[service.Balancing]string{}
 	for by := range service.Balancing(len(service.Balancings())) {
 		switch {
@@ -119,8 +127,6 @@ func (b *Backend) impossibleBalancing(o *Options) map[service.Balancing]string {
 			impossible[by] = "is not possible in iptables mode"
 		case b.NoHashing && by.Hashes():
 			impossible[by] = "needs the kernel option CONFIG_NFT_HASH, which this node lacks"
-		case by == service.LeastConnections && b.Mode == config.ModeNFTables && !*o.Sluice.Balancing.ObserveConnections:
-			impossible[by] = reduce.Unobserved
 		}
 	}
 	return impossible

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestObserved: nobody observes connections unless namespaces are named, and files and flags of earlier versions keep
+// their meaning, with a warning that names the field.
+func TestObserved(t *testing.T) {
+	for name, c := range map[string]struct {
+		value          string
+		shop, web, odd bool
+	}{
+		"default":      {},
+		"off":          {value: "off"},
+		"all":          {value: "all", shop: true, web: true},
+		"some":         {value: "shop,team-a", shop: true},
+		"former true":  {value: "true", shop: true, web: true, odd: true},
+		"former false": {value: "false", odd: true},
+	} {
+		for _, way := range []string{"file", "flag"} {
+			args := []string{"--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"balancing: {observeConnections: \""+c.value+"\"}\n")}
+			switch {
+			case way == "flag":
+				args = []string{"--sluice-balancing-observe-connections=" + c.value}
+			case c.odd: // without quotes, as earlier files have it
+				args[1] = write(t, kubeProxyHead+"---\n"+sluiceHead+"balancing: {observeConnections: "+c.value+"}\n")
+			}
+			if c.value == "" {
+				args = nil
+			}
+			got, warnings := load(t, args...)
+			o := got.Sluice.Balancing.ObserveConnections
+			if o.In("shop") != c.shop || o.In("web") != c.web || o == "true" || o == "false" {
+				t.Errorf("%s, %s: %q", name, way, o)
+			}
+			if odd := len(warnings) == 1 && strings.Contains(warnings[0].String(), "observe"); odd != c.odd || !odd && len(warnings) > 0 {
+				t.Errorf("%s, %s: warnings %v", name, way, warnings)
+			}
+		}
+	}
+}
