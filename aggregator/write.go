@@ -30,6 +30,7 @@ func (m *machine) write(now time.Time, why purpose) bool {
 		m.settleUnwritten(now, batch)
 		return false
 	}
+	batch.Divisible = why == ordinary
 	m.begin(now, job{purpose: why, batch: batch})
 	return true
 }
@@ -78,7 +79,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	m.settled(now, settled, r)
 	m.regain(r.receipt)
 	landed := r.receipt.Outcome == dataplane.Landed && r.purpose != control
-	if landed || m.ledger.Stats().Dirty == 0 {
+	if landed && len(r.receipt.Certain) == 0 || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
 	}
 	m.learn(r)
@@ -114,6 +115,9 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 	if landed {
 		m.health.lastError, m.health.nodeAtFault, m.failing = "", false, failing{}
 		m.wrote(now, r.receipt, true)
+		if len(r.receipt.Certain) > 0 {
+			m.pacer.Waiting(now) // for the next turn of a large Service
+		}
 		return
 	}
 	m.noteError(r.receipt)

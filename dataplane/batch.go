@@ -18,6 +18,8 @@ type Batch struct {
 	Changes []Change
 	// Contributions are the fragments that this batch settles.
 	Contributions []Contribution
+	// Divisible allows the writer to leave a part of a large Service for the next write; see Receipt.Certain.
+	Divisible bool
 }
 
 // Change brings one object from its known state to its wanted one.
@@ -53,7 +55,7 @@ var ErrBusy = errors.New("the kernel is busy")
 type Outcome uint8
 
 const (
-	// Landed: everything in the batch is in the kernel.
+	// Landed: everything in the batch is in the kernel, but for what is left for the next write.
 	Landed Outcome = iota
 	// Busy: a lock was held or a buffer was full. A retry may succeed.
 	Busy
@@ -75,7 +77,7 @@ type Receipt struct {
 	Outcome Outcome
 	// Certain has the objects of the batch whose state is certain after a write that did
 	// not land; nil means absent. The state of the others is unknown: they must be read
-	// or written again. Nil if Landed.
+	// or written again. If Landed, it has the objects that are left for the next write.
 	Certain map[ID]*Object
 	// Suspects are the Services that the error names: a hint, no proof unless Proven
 	// is set.

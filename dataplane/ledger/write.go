@@ -102,9 +102,10 @@ func (l *Ledger) Settle(batch *dataplane.Batch,
 		if e == nil {
 			continue
 		}
-		if receipt.Outcome == dataplane.Landed {
+		object, certain := receipt.Certain[change.ID]
+		if receipt.Outcome == dataplane.Landed && !certain {
 			e.known, e.unsure = change.After, false
-		} else if object, certain := receipt.Certain[change.ID]; certain {
+		} else if certain {
 			e.known, e.unsure = object, false
 			if dataplane.Same(e.wanted, object) {
 				e.known = e.wanted // share the text

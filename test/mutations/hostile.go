@@ -54,9 +54,9 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
 	},
 	{
-		name:      "an answer needs a place to wait",
-		sentence:  "A question about an endpoint that is out needs no place among those that wait.",
-		edits:     edit("internal/daemon/gone/handler.go", "looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)",
+		name:     "an answer needs a place to wait",
+		sentence: "A question about an endpoint that is out needs no place among those that wait.",
+		edits: edit("internal/daemon/gone/handler.go", "looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)",
 			"waiting := web.NewPlaces(most, eachMax)\n	looking := waiting"),
 		campaigns: []campaign{unitTest("internal/daemon/gone", "TestOneAddressTurnsAwayNoHooks")}, short: true,
 	},
@@ -65,6 +65,18 @@ var hostile = []mutation{
 		sentence:  "Whether a change is traced depends on a secret.",
 		edits:     edit("observe/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
 		campaigns: []campaign{unitTest("observe/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
+	},
+	{
+		name:      "a large Service is written in one go",
+		sentence:  "A write contains at most 10,000 objects of one Service; others are written in between.",
+		edits:     edit("dataplane/nftables/kernel/writer.go", "if batch.Divisible {", "if batch.Divisible && len(changes) < 0 {"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
+	},
+	{
+		name:      "frontends come before their slots",
+		sentence:  "A divided Service changes a frontend only once all its slots exist.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "			room = 0 // later phases wait for the rest of this one\n", "			room -= take / 2\n"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
 		name:      "tries last as long as any write",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -112,6 +113,9 @@ func (m *monitor) Aggregator(e aggregator.Event) {
 		m.seen["write "+e.Receipt.Outcome.String()]++
 		if e.Receipt.Written.Calls > 1 {
 			m.seen["write divided"]++
+		}
+		if e.Receipt.Outcome == dataplane.Landed && len(e.Receipt.Certain) > 0 {
+			m.seen["write in turns"]++
 		}
 	case aggregator.Applied:
 		m.settle("applied", e.Domain, e.Key, e.Revision)

@@ -353,6 +353,7 @@ func paceOf(d random) aggregator.Pace {
 func (s *settings) divide(d random) {
 	if d.percent(40) { // divide batches
 		s.writer.TransactionBytes = 500 + d.IntN(8000)
+		s.writer.TurnObjects = 500 + d.IntN(2000)
 	}
 }
 

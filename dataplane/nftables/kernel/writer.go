@@ -61,6 +61,8 @@ type WriterConfig struct {
 	// Tally has the counts of deleted elements, also of those that an earlier writer of the family deleted.
 	// Default: a new one.
 	Tally *Tally
+	// TurnObjects is how many objects of one Service are written before others get a turn. Default 10,000.
+	TurnObjects int
 	// Progress is called after each transaction of a batch that needs several, with the
 	// number of changes that have landed and of all.
 	Progress func(landed, all int)
@@ -86,6 +88,9 @@ var (
 func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.TransactionBytes <= 0 {
 		config.TransactionBytes = transactionBytesDefault
+	}
+	if config.TurnObjects <= 0 {
+		config.TurnObjects = turnMax
 	}
 	if config.Progress == nil {
 		config.Progress = func(int, int) {}
@@ -164,12 +169,18 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	}
 	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
 	changes, err := a.makeSure(ctx, batch.Changes)
-	if err == nil {
-		err = a.carryOut(ctx, changes)
-	}
 	if err != nil {
 		a.account(ctx, batch.Changes, err)
+		return a.receipt
 	}
+	var left []dataplane.Change
+	if batch.Divisible {
+		changes, left = turn(changes, w.config.TurnObjects)
+	}
+	if err = a.carryOut(ctx, changes); err != nil {
+		a.account(ctx, changes, err)
+	}
+	a.leave(left)
 	return a.receipt
 }
 

@@ -115,6 +115,12 @@ func ContainerOf(set string) string {
 	return elementsOf + set
 }
 
+// HasSlots reports whether a container has slots: endpoints that frontends refer to by number only.
+func HasSlots(container string) bool {
+	s := setIn[container]
+	return s != nil && len(s.data) > 0
+}
+
 // IsShared reports whether all Services share a set.
 func IsShared(set string) bool { return containers[set] != "" }
 

@@ -1,0 +1,4 @@
+package kernel
+
+// Turn is turn, for tests.
+var Turn = turn

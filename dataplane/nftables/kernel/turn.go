@@ -1,0 +1,108 @@
+package kernel
+
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and nobody else
+// changes tables meanwhile.
+const turnMax = 10_000
+
+// phase is the part of a large Service that a change belongs to. Changes of any phase but phaseRest may be spread over
+// any number of transactions, in the order of phases.
+type phase uint8
+
+const (
+	// phaseNew adds slots that no packet looks up until the number of slots of their frontend changes.
+	phaseNew phase = iota
+	// phaseChanged replaces the endpoints of single slots.
+	phaseChanged
+	// phaseRest has the frontends with their numbers of slots, and all other objects.
+	phaseRest
+	// phaseGone removes slots that no packet looks up any more.
+	phaseGone
+)
+
+func phaseOf(c *dataplane.Change) phase {
+	switch {
+	case !render.HasSlots(c.ID.Container):
+		return phaseRest
+	case c.Before == nil:
+		return phaseNew
+	case c.After == nil:
+		return phaseGone
+	default:
+		return phaseChanged
+	}
+}
+
+// turn chooses what one write does of a batch that may be divided. It leaves a part of Services with more than most
+// changes for the next writes, so that others wait for a part only. Changes of the node's own rules are not divided:
+// what they add or remove serves all.
+func turn(changes []dataplane.Change, most int) (now, left []dataplane.Change) {
+	of := map[service.Key]int{}
+	for i := range changes {
+		of[changes[i].Owner]++
+	}
+	var large service.Key // the first of them; the others wait
+	for key, n := range of {
+		if n > most && key != service.Node && (large == service.Key{} || key.Compare(large) < 0) {
+			large = key
+		}
+	}
+	if large == (service.Key{}) || of[service.Node] > 0 {
+		return changes, nil
+	}
+	var phases [phaseGone + 1]int
+	for i := range changes {
+		if changes[i].Owner == large {
+			phases[phaseOf(&changes[i])]++
+		}
+	}
+	room := most
+	for p := range phases {
+		take := min(phases[p], room)
+		if phase(p) == phaseRest && room > 0 {
+			take = phases[p] // what it has belongs together
+		}
+		if take < phases[p] {
+			room = 0 // later phases wait for the rest of this one
+		} else {
+			room -= take
+		}
+		phases[p] = take
+	}
+	now = make([]dataplane.Change, 0, most)
+	for i := range changes {
+		c := &changes[i]
+		p := phaseOf(c)
+		switch {
+		case of[c.Owner] <= most:
+			now = append(now, *c)
+		case c.Owner == large && phases[p] > 0:
+			phases[p]--
+			now = append(now, *c)
+		default:
+			left = append(left, *c)
+		}
+	}
+	return slices.Clip(now), left
+}
+
+// leave notes in a receipt that changes are left for the next write.
+func (a *attempt) leave(left []dataplane.Change) {
+	landed := a.receipt.Outcome == dataplane.Landed
+	if len(left) == 0 || !landed && a.receipt.Certain == nil {
+		return
+	}
+	if landed {
+		a.receipt.Certain = make(map[dataplane.ID]*dataplane.Object, len(left))
+	}
+	for i := range left {
+		a.receipt.Certain[left[i].ID] = left[i].Before
+	}
+}

@@ -1,0 +1,99 @@
+package kernel_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// wide is a Service with 20 ports and endpoints from a number on.
+func wide(endpoints, from int) *service.View {
+	view := plain(60000, 1, 0)
+	port := view.Ports[service.IPv4][0]
+	port.Cluster, view.Ports[service.IPv4] = nil, nil
+	for i := from; i < from+endpoints; i++ {
+		addr := netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
+		port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 80)})
+	}
+	for i := range 20 {
+		port.Name, port.Port = fmt.Sprint("p", i), uint16(1000+i)
+		view.Ports[service.IPv4] = append(view.Ports[service.IPv4], port)
+	}
+	return view
+}
+
+// TestALargeServiceIsWrittenInTurns: first write, change of all endpoints, scaling and last write of a large Service are
+// divided. Each turn writes what others want as a whole, and a bounded number of objects of the large Service. At the end
+// the kernel has what is wanted.
+func TestALargeServiceIsWrittenInTurns(t *testing.T) {
+	const most = 200
+	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})
+	w.commit()
+	other := 0
+	turns := func(name string, least int) {
+		t.Helper()
+		for n := 1; ; n++ {
+			other++
+			w.serve(plain(7, 3, other)) // another Service changes meanwhile
+			batch := w.ledger.Plan()
+			batch.Divisible = true
+			isInOrder(t, batch, most)
+			receipt := w.writer.Write(t.Context(), batch)
+			if receipt.Outcome != dataplane.Landed || receipt.Written.Objects > most+60 {
+				t.Fatalf("%s, turn %d: %d objects, %v", name, n, receipt.Written.Objects, receipt)
+			}
+			settled := w.ledger.Settle(batch, receipt)
+			if settled[len(settled)-1].Key != plain(7, 0, 0).Key && settled[0].Key != plain(7, 0, 0).Key {
+				t.Fatalf("%s, turn %d: the other Service waits; settled: %v", name, n, settled)
+			}
+			if len(receipt.Certain) == 0 {
+				if n < least {
+					t.Errorf("%s: %d turns, want at least %d", name, n, least)
+				}
+				break
+			}
+		}
+		if drift := w.audit(); drift.Any() || w.ledger.Stats().Dirty > 0 {
+			t.Errorf("%s: %+v", name, drift)
+		}
+	}
+	w.serve(wide(100, 0))
+	turns("first", 10)
+	w.serve(wide(100, 100))
+	turns("all endpoints change", 10)
+	w.serve(wide(150, 100))
+	turns("scaled up", 5)
+	w.serve(wide(20, 110))
+	turns("scaled down", 10)
+	w.serve(wide(100, 0))
+	turns("both", 8)
+	w.want(wide(1, 0).Key, nil)
+	turns("last", 10)
+}
+
+// isInOrder fails if a turn would change a frontend before all its new slots exist, or remove a slot that a frontend may
+// refer to.
+func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
+	t.Helper()
+	now, left := kernel.Turn(batch.Changes, most)
+	if len(now)+len(left) != len(batch.Changes) {
+		t.Fatalf("%d changes now and %d left of %d", len(now), len(left), len(batch.Changes))
+	}
+	var added, rest bool // whether any such change is left
+	for _, c := range left {
+		slot := render.HasSlots(c.ID.Container)
+		added = added || slot && c.After != nil
+		rest = rest || !slot
+	}
+	for _, c := range now {
+		slot := render.HasSlots(c.ID.Container)
+		if c.Owner == wide(1, 0).Key && (!slot && added || slot && c.After == nil && (added || rest)) {
+			t.Fatalf("%v comes before what is left", c.ID)
+		}
+	}
+}
