@@ -192,7 +192,7 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
 		}
 		if q := domain.Quarantine; q != nil {
-			_, err = fmt.Fprintf(to, "  Quarantined for %s (revision %s); the previous rules remain. Kernel error:\n    %s\n",
+			_, err = fmt.Fprintf(to, "  Quarantined for %s (revision %s); the previous rules remain. Reason:\n    %s\n",
 				age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
 		}
 		t := newTable(to)
