@@ -44,6 +44,7 @@ rendered, batched, applied). Without a name, it shows all Services of the namesp
 	}
 	flags.bind(cmd)
 	flags.bindNames(cmd)
+	bindLabels(cmd)
 	bindWatch(cmd, &watch)
 	return cmd
 }

@@ -66,6 +66,7 @@ actor restarts. Headless Services are not proxied and not listed.`,
 	}
 	flags.bind(cmd)
 	flags.bindNames(cmd)
+	bindLabels(cmd)
 	flags.bindSelectors(cmd)
 	flags.bindSort(cmd)
 	bindWatch(cmd, &watch)
@@ -99,6 +100,7 @@ without the rules for each port.`,
 	}
 	flags.bind(cmd)
 	flags.bindNames(cmd)
+	bindLabels(cmd)
 	flags.bindSort(cmd)
 	bindWatch(cmd, &watch)
 	return cmd

@@ -13,8 +13,8 @@ import (
 
 // nameFlags select Services, as those of kubectl do.
 type nameFlags struct {
-	namespace, state, fields, labels string
-	all, showLabels                  bool
+	namespace, state, fields string
+	all                      bool
 }
 
 // bindNames adds -n and -A.
@@ -27,25 +27,35 @@ func (flags *clientFlags) bindNames(cmd *cobra.Command) {
 	flags.completeFlag(cmd, "namespace", completeNamespaces)
 }
 
-// bindSelectors adds the flags that select Services by what they are. Those for labels only explain what to type.
+// bindLabels adds flags for labels, which only explain what to type.
+func bindLabels(cmd *cobra.Command) {
+	var labels string
+	var show bool
+	f := cmd.Flags()
+	f.StringVarP(&labels, "selector", "l", "", "")
+	f.BoolVar(&show, "show-labels", false, "")
+	_, _ = f.MarkHidden("selector"), f.MarkHidden("show-labels") // they exist
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		switch {
+		case labels != "":
+			return setup.UsageError{Err: fmt.Errorf("--selector: the proxy does not keep labels; let kubectl select: "+
+				"%s -n NAMESPACE $(kubectl get services -n NAMESPACE -l %s -o name)", cmd.CommandPath(), labels)}
+		case show:
+			return setup.UsageError{Err: errors.New("--show-labels: the proxy does not keep labels; use kubectl get services --show-labels")}
+		}
+		return nil
+	}
+}
+
+// bindSelectors adds the flags that select Services by what they are.
 func (flags *clientFlags) bindSelectors(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&flags.state, "state", "", "list Services in this state, such as held")
 	f.StringVar(&flags.fields, "field-selector", "", "list Services with these fields: metadata.name, metadata.namespace, state")
-	f.StringVarP(&flags.labels, "selector", "l", "", "")
-	f.BoolVar(&flags.showLabels, "show-labels", false, "")
-	_, _ = f.MarkHidden("selector"), f.MarkHidden("show-labels") // they exist
 }
 
 // list returns the Services that arguments name, and flags select.
 func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.ServiceList, error) {
-	switch {
-	case flags.labels != "":
-		return nil, setup.UsageError{Err: fmt.Errorf("--selector: the proxy does not keep labels; let kubectl select: "+
-			"sluice get services -n NAMESPACE $(kubectl get services -n NAMESPACE -l %s -o name)", flags.labels)}
-	case flags.showLabels:
-		return nil, setup.UsageError{Err: errors.New("--show-labels: the proxy does not keep labels; use kubectl get services --show-labels")}
-	}
 	names, err := flags.named(cmd, args)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func planCommand() *cobra.Command {
 	var dir, output string
 	var diff bool
 	cmd := &cobra.Command{
-		Use:   planName + " --manifests DIR | --config FILE | --kubeconfig FILE",
+		Use:   planName + " DIR | --config FILE | --kubeconfig FILE",
 		Short: "Preview the changes of a proxy start on this node (dry run)",
 		Long: `Preview the changes of a proxy start in this node's kernel, by Service; change
 nothing. It reads the kernel state as the proxy does at startup and compares it with
@@ -30,8 +30,9 @@ already running, the plan shows the difference from its rules.
 
 The exit status is 0 if nothing would change, 2 if something would, and 1 after any
 error.`,
-		Example: `  sluice plan --manifests DIR --hostname-override NODE --diff
+		Example: `  sluice plan DIR --hostname-override NODE --diff
   sluice plan --config /var/lib/kube-proxy/config.conf --hostname-override NODE`,
+		Args: directory(&dir),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkPlan(&o, dir, output); err != nil {
 				return err

@@ -37,12 +37,7 @@ the only Node of the manifests, unless --hostname-override names another one. He
 and metrics are served inside; sluice sandbox shell enters the sandbox. The web UI is
 served outside, at a port of 127.0.0.1 that is printed.`,
 		Example: `  sluice run examples/demo --sandbox`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && lab.Dir == "" {
-				lab.Dir, args = args[0], nil
-			}
-			return noArguments(cmd, args)
-		},
+		Args:    directory(&lab.Dir),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lab.Out = cmd.ErrOrStderr()
 			if err := checkRun(cmd, &o, &lab); err != nil {
@@ -103,13 +98,23 @@ func manifestsFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "manifests", "", "directory of manifests (*.yaml, *.yml, *.json)")
 }
 
-// checkManifests checks --manifests.
+// directory accepts the value of --manifests as an argument.
+func directory(dir *string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && *dir == "" {
+			*dir, args = args[0], nil
+		}
+		return noArguments(cmd, args)
+	}
+}
+
+// checkManifests checks the directory of manifests.
 func checkManifests(dir string) error {
 	if dir == "" {
 		return setup.UsageError{Err: errors.New("a directory of manifests is required")}
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return setup.UsageError{Err: fmt.Errorf("--manifests %s: not a readable directory", dir)}
+		return setup.UsageError{Err: fmt.Errorf("manifests %s: not a readable directory", dir)}
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func renderCommand() *cobra.Command {
 	o := setup.Options{Version: version}
 	var dir, family string
 	cmd := &cobra.Command{
-		Use:   "render --manifests DIR [--proxy-mode MODE] [--family FAMILY]",
+		Use:   "render DIR [--proxy-mode MODE] [--family FAMILY]",
 		Short: "Print the rules for a directory of manifests",
 		Long: `Print the rules that Sluice would load for the Services, EndpointSlices and Nodes
 in the YAML and JSON files in DIR. It needs no privilege and changes nothing. If a
@@ -93,7 +93,8 @@ In nftables mode (the default), the output is input for nft -f and replaces Slui
 tables. In iptables mode, it is input for iptables-restore or ip6tables-restore and
 assumes that no Sluice rules exist. With --noflush these leave other chains
 alone, except for KUBE-FIREWALL, shared with the kubelet.`,
-		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
+		Example: `  sluice render examples/web --proxy-mode iptables --family ipv6`,
+		Args:    directory(&dir),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
 				return err

@@ -259,7 +259,7 @@ func (c *Client) foreign(status string, text []byte) error {
 
 // explain describes in one line why no proxy responds, and what to do.
 func (c *Client) explain(err error) error {
-	start := "start one (sluice run --manifests DIR, sluice proxy --config FILE), or name its socket with --socket"
+	start := "start one (sluice run DIR --sandbox, sluice proxy --config FILE), or name its socket with --socket"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("no proxy is listening on %s: it is not running, or it uses a different --sluice-state-dir; %s", c.socket, start)
