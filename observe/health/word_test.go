@@ -1,7 +1,10 @@
 package health
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -31,4 +34,19 @@ func TestTheNodeHasOneWord(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
+}
+
+// TestAFamilyWithoutRulesIsUnhealthyImmediately: a restart would not restore more.
+func TestAFamilyWithoutRulesIsUnhealthyImmediately(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.node = &service.NodeObject{Name: "n1"}
+		f.status(service.IPv4).Bare = time.Now()
+		if got := f.get(t, "/healthz?verbose"); got.Code != 503 || !strings.Contains(got.Body.String(), "[unhealthy] rules-missing") {
+			t.Errorf("/healthz: %d %s", got.Code, got.Body)
+		}
+		if got := f.get(t, "/livez"); got.Code != 200 {
+			t.Errorf("/livez: %d %s", got.Code, got.Body)
+		}
+	})
 }

@@ -115,7 +115,7 @@ var isolated = []mutation{
 		name:      "a node without rules is healthy",
 		sentence:  "A node that knows that a family has no rules answers /healthz with 503 immediately.",
 		edits:     edit("observe/health/state.go", "i.Healthy = !i.Bare && ", "i.Healthy = "),
-		campaigns: []campaign{unitTest("internal/daemon", "TestLostRulesAreNotApplied")}, short: true,
+		campaigns: []campaign{unitTest("observe/health", "TestAFamilyWithoutRulesIsUnhealthyImmediately")}, short: true,
 	},
 	{
 		name:      "an empty table waits",

@@ -274,7 +274,7 @@ func quarantine(s *stand) {
 	s.holds("with the reason", text("#quarantine")+".includes('"+key+"') && "+text("#quarantine")+".includes('port 30080 on 127.0.0.1 is held by')")
 	s.picture("ui-problems")
 	s.do(chromedp.Click(chromedp.CSS("#quarantine a")))
-	s.holds("the link opens it", text("#detail")+".includes('is in quarantine')")
+	s.holds("the link opens it", text("#detail")+".includes('is held')")
 	s.press(kb.Escape, kb.Escape)
 	s.service(7, namespace, name, 0)
 	s.holds("it recovers", text("#problem-count")+" === ''")

@@ -129,7 +129,7 @@ function facts(s) {
 function domains(s) {
   const made = [];
   for (const d of s.domains ?? []) {
-    if (d.quarantine) made.push(el("p", {class: "note"}, el("b", {class: "bad"}, `${d.name} is in quarantine `),
+    if (d.quarantine) made.push(el("p", {class: "note"}, el("b", {class: "bad"}, `${d.name} is held `),
       `since ${age(d.quarantine.since, s.now)}: `, d.quarantine.reason));
     else if (d.error) made.push(el("p", {class: "note"}, `${d.name}: ${d.error}`));
   }
