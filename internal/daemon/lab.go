@@ -73,11 +73,11 @@ func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(
 	}, nil
 }
 
-// nodeAddresses returns the addresses of the Node in the manifests. The follower of the
-// manifests reports errors in them.
+// nodeAddresses returns the addresses of the Node in the manifests. The follower of the manifests reports rejected
+// files and keeps the others, as this does.
 func nodeAddresses(dir, name string) []netip.Addr {
-	cache, err := manifest.Load(dir, name, source.Options{})
-	if err != nil || cache.Node() == nil {
+	cache, _ := manifest.Load(dir, name, source.Options{})
+	if cache == nil || cache.Node() == nil {
 		return nil
 	}
 	return cache.Node().Addresses

@@ -176,8 +176,8 @@ func linesOf(problems []Problem) string {
 
 // Load reads the manifests in dir once, for a program that follows nothing, and
 // returns a cache with their objects. Of the Nodes in it, the one named nodeName counts.
-// If a file is bad, the error is a *RejectedError; if the directory cannot be read, it is
-// one of another type.
+// If files are rejected, the error is a *RejectedError, and the cache contains the objects of the other files. If the
+// directory cannot be read, the error has another type, and there is no cache.
 func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	dir = filepath.Clean(dir)
 	readings, err := newScanner(dir, options.Policy).scan(nil)
@@ -186,12 +186,12 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	}
 	catalog := newCatalog()
 	diff := catalog.apply(readings)
-	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
-		return nil, &RejectedError{Problems: problems}
-	}
 	cache := source.NewCache(discard{}, options)
 	diff.feed(cache, nodeName)
 	cache.Prime()
+	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
+		return cache, &RejectedError{Problems: problems}
+	}
 	return cache, nil
 }
 

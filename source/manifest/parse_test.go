@@ -335,7 +335,7 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 		"d.yaml", "kind: [")
 	cache, err := Load(dir, "n", source.Options{})
 	rejected, ok := errors.AsType[*RejectedError](err)
-	if !ok || cache != nil || len(rejected.Problems) != 4 {
+	if !ok || cache == nil || len(cache.Keys()) != 1 || len(rejected.Problems) != 4 {
 		t.Fatalf("%v, %v", cache, err)
 	}
 	want := "manifests rejected:\n" +

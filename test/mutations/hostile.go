@@ -104,6 +104,24 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("proxy", "TestANodeThatComesBackInStepsKeepsEachFamily")}, short: true,
 	},
 	{
+		name:      "foreign rules hide ours",
+		sentence:  "Foreign rules that iptables cannot print do not keep the proxy from reading its rules.",
+		edits:     edit("dataplane/iptables/kernel/read.go", "case ok && errors.Is(err, errUnprintable):", "case false && errors.Is(err, errUnprintable):"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelForeignRulesThatIPTablesCannotPrint")}, short: true,
+	},
+	{
+		name:      "a family is lost in silence",
+		sentence:  "A start ends with an error if the Node has an address of a family that cannot be served.",
+		edits:     edit("internal/daemon/setup/backend.go", "!slices.Contains(served, family) {\n\t\t\treturn", "served == nil {\n\t\t\treturn"),
+		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
+	},
+	{
+		name:      "rules of an unserved family go",
+		sentence:  "Rules of a family that the mode does not serve remain.",
+		edits:     edit("internal/daemon/backend/leftovers.go", "CleanUpNFTables(false, served,", "CleanUpNFTables(false, service.Families[:],"),
+		campaigns: []campaign{unitTest("internal/daemon/backend", "TestKernelRulesOfAnUnservedFamilyRemain")}, short: true,
+	},
+	{
 		name:      "limits do not grow",
 		sentence:  "On a slow node, the limits of writes grow until they land.",
 		edits:     edit("aggregator/limit.go", "min(max(0, m.tries.unlanded-patienceMax), growthMax)", "0"),

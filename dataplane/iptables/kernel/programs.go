@@ -160,7 +160,7 @@ const presence = "*nat\n:SLUICE-PROBE - [0:0]\n-I POSTROUTING 1 -j SLUICE-PROBE\
 
 // Present returns nil if the nat table can be written, so that the family can be served. With dry, the program only
 // checks the input. It returns a *MissingError if the node does not have the table, or a *ToolError if the tool
-// cannot answer at the moment. Rules of other programs in the table play no part, whether iptables can print them or not.
+// cannot answer at the moment. Rules of other programs in the table play no part.
 func (e *Exec) Present(ctx context.Context, dry bool) error {
 	args := []string{"--noflush", "-w", strconv.Itoa(e.waitSeconds)}
 	if dry {

@@ -173,7 +173,8 @@ func (e *Exec) Jumps(ctx context.Context, table render.Table) (jumps map[string]
 	return jumps, err
 }
 
-// legible returns a table that iptables-save did not print, in the form of iptables-save. Unprintable chains lack rules.
+// legible returns a table that iptables-save did not print, in the form of iptables-save, without the rules of
+// unprintable chains.
 func (e *Exec) legible(ctx context.Context, table render.Table) (string, error) {
 	names, err := e.Chains(ctx, table)
 	if err != nil {
