@@ -93,8 +93,14 @@ var hostile = []mutation{
 	{
 		name:      "the sweep compares all filters",
 		sentence:  "A Service with tens of thousands of destinations does not stall the cleaner of flows.",
-		edits:     edit("dataplane/conntrack/sweep.go", "return len(all) <= filtersMax", "return true"),
+		edits:     edit("dataplane/conntrack/sweep.go", "return len(sources)+len(all) <= filtersMax", "return true"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestTheWorkForALargeServiceIsLinear")},
+	},
+	{
+		name:      "answers of strangers keep their flows",
+		sentence:  "A client that met no rule reaches its Service after a repair, although somebody answered it.",
+		edits:     edit("dataplane/conntrack/sweep.go", "if f.translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelConnectionsWithoutRules")},
 	},
 	{
 		name:     "events share the limit of watches",
