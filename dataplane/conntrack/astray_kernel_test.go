@@ -7,6 +7,7 @@ import (
 	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
@@ -24,7 +25,17 @@ func (w *world) outside() {
 	}
 }
 
-// streams begins clients of all kinds of frontends, from a host outside and from the node itself.
+// bothProtocols returns the view of the Service with its port over TCP as well.
+func (w *world) bothProtocols(endpoints ...netip.Prefix) service.View {
+	view := w.view(endpoints...)
+	tcp := view.Ports[w.family][0]
+	tcp.Name, tcp.Protocol = "dns-tcp", service.TCP
+	view.Ports[w.family] = append(view.Ports[w.family], tcp)
+	return view
+}
+
+// streams begins clients of all kinds of frontends, from a host outside and from the node itself. TCP clients connect to
+// the ClusterIP alone: another host may have the external IP.
 func (w *world) streams() (all []*netnstest.Stream) {
 	w.Helper()
 	for _, a := range []netip.Addr{w.clusterIP, w.external} {
@@ -35,7 +46,24 @@ func (w *world) streams() (all []*netnstest.Stream) {
 			all = append(all, s)
 		}
 	}
+	for _, from := range []*netns.Namespace{w.client, w.node} {
+		s := netnstest.OpenTCPStream(w.Context(), from, netip.AddrPortFrom(w.clusterIP, servicePort))
+		w.Cleanup(func() { w.check(s.Close()) })
+		all = append(all, s)
+	}
 	return all
+}
+
+// session begins a TCP connection that a backend answers.
+func (w *world) session(from *netns.Namespace, to netip.Addr, who string) *netns.Session {
+	w.Helper()
+	s, err := from.Connect(w.Context(), netip.AddrPortFrom(to, servicePort))
+	w.check(err)
+	w.Cleanup(func() { _ = s.Close() }) // perhaps reset
+	if got := s.Answer().Backend; got != who {
+		w.Fatalf("%v: %s answers, want %s", to, got, who)
+	}
+	return s
 }
 
 // answered waits until all clients hear of a backend, and of nobody else for twice the journey.
@@ -82,7 +110,7 @@ func TestKernelAnswersThatArriveAfterTheSweep(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
 		w.nft(others)
-		w.serve(w.view(w.a))
+		w.serve(w.bothProtocols(w.a))
 		for range 2 {
 			w.flush()
 			clients := w.streams()
@@ -100,7 +128,7 @@ func TestKernelAnswersThatArriveAfterTheSweep(t *testing.T) {
 func TestKernelAnswersWithoutTracking(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.outside()
-		w.serve(w.view(w.a))
+		w.serve(w.bothProtocols(w.a))
 		clients := w.streams()
 		w.answered("a", clients, "before the flush")
 		w.nft("flush ruleset")
@@ -121,7 +149,7 @@ func TestKernelServiceAddedUnderTraffic(t *testing.T) {
 		w.nft(others)
 		clients := w.streams()
 		w.answered("outside", clients, "before the Service")
-		w.serve(w.view(w.a))
+		w.serve(w.bothProtocols(w.a))
 		testenv.Eventually(w, "an answer from outside begins a flow", func() bool { return w.reversed() > 0 })
 		t.Logf("right %v after the Service was added", w.answered("a", clients, "with the Service").Round(time.Millisecond))
 	})
@@ -147,6 +175,50 @@ func TestKernelForeignFlowsFromPortsOfServices(t *testing.T) {
 		for _, p := range own {
 			p.expect("server", "after the sweeps")
 			p.expectPackets(2, "the flow from a port of the node")
+		}
+	})
+}
+
+// TestKernelConnectionsWithoutRules: connections over TCP that began while rules were missing, and that somebody answered.
+// One to a ClusterIP ends. Another host may have the external IP, and the node an address of its own, and connections to
+// pods met the rules before.
+func TestKernelConnectionsWithoutRules(t *testing.T) {
+	translating(t, func(w *world) {
+		w.outside()
+		w.nft(others)
+		w.serve(w.bothProtocols(w.a))
+		toPod := w.session(w.client, w.clusterIP, "a")
+		w.flush()
+		astray := w.session(w.client, w.clusterIP, "outside")
+		elsewhere := w.session(w.client, w.external, "outside")
+		w.backend(w.node, "host", netip.AddrPortFrom(w.plan.node.Addr(), servicePort))
+		host := w.session(w.client, w.plan.node.Addr(), "host")
+		local := w.session(w.node, w.plan.node.Addr(), "host")
+		w.repair()
+		w.repaired()
+		testenv.Eventually(t, "the connection to a stranger at a ClusterIP ends", func() bool { return astray.Echo(t.Context(), "?") != nil })
+		for name, s := range map[string]*netns.Session{
+			"to a pod": toPod, "to another host": elsewhere, "to the node": host, "from the node to itself": local,
+		} {
+			if err := s.Echo(t.Context(), "?"); err != nil {
+				t.Errorf("the connection %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestKernelListenerOnAClusterIP: a cache of DNS on the node may have the ClusterIP as an address of the node.
+func TestKernelListenerOnAClusterIP(t *testing.T) {
+	translating(t, func(w *world) {
+		w.nft(others)
+		at := netip.AddrPortFrom(w.clusterIP, servicePort)
+		w.check(w.node.AddAddress("lo", netns.Single(at.Addr())))
+		w.backend(w.node, "cache", at)
+		cached := w.session(w.client, at.Addr(), "cache")
+		w.serve(w.bothProtocols(w.a))
+		w.repaired()
+		if err := cached.Echo(t.Context(), "?"); err != nil {
+			t.Errorf("the connection to the cache: %v", err)
 		}
 	})
 }

@@ -165,11 +165,11 @@ func (s *sweep) examine(f *flow) error {
 	reversed := false
 	if !stale {
 		var err error
-		if by, reversed, err = s.answers(f); err != nil {
+		if by, reversed, stale, err = s.bypasses(f); err != nil {
 			return err
 		}
 	}
-	if why.by = by; !stale && !reversed {
+	if why.by = by; !stale {
 		look, leaver := s.table.drains.judge(f, s.nodePort, s.began)
 		if leaver == nil || s.expected.wants(look.of.key, look.port, f.answerer) {
 			return nil
@@ -207,38 +207,56 @@ func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
 	return by, stale && !s.expected.lead(f)
 }
 
-// answers reports whether a flow consists of answers to packets that met no rule, and which Service has their frontend.
-// Nobody sends first from there, except for the host itself: a node port, or an external IP that is an address of the
-// host, may be a process's own port. Address translation would never see the client's next packets, because they belong
-// to the flow.
-func (s *sweep) answers(f *flow) (by service.Key, is bool, err error) {
+// bypasses reports whether a flow that is answered met no rule, and which Service has its frontend. Either it is a
+// connection to a ClusterIP, where nobody but the Service answers, or it consists of answers to packets that met no rule
+// (reversed): address translation would never see the client's next packets, because they belong to it. Nobody sends
+// first from a frontend, except for the host itself: a node port, or an external IP that is an address of the host, may
+// be a process's own port. A host with the external IP may be elsewhere, so connections to it are left alone.
+func (s *sweep) bypasses(f *flow) (by service.Key, reversed, is bool, err error) {
+	if f.translated() {
+		return by, false, false, nil
+	}
+	if by, o, found := s.checked(f.to()); found && o.internal && f.replied {
+		if local, err := s.onHost(f.to().addr); err != nil || !local {
+			return by, false, !local, err
+		}
+	}
 	from := f.from()
-	c, found := s.table.checks[from]
+	by, o, found := s.checked(from)
+	if found && !o.internal {
+		if local, err := s.onHost(from.addr); local || err != nil {
+			return by, false, false, err
+		}
+	}
+	return by, found, found, nil
+}
+
+// checked returns the opening at a destination to look at, unless others may answer there.
+func (s *sweep) checked(d destination) (by service.Key, o opening, found bool) {
+	c, found := s.table.checks[d]
 	if !found {
-		c, found = s.table.checks[destination{addr: from.addr}]
+		c, found = s.table.checks[destination{addr: d.addr}]
 	}
-	if !found || f.translated() {
-		return by, false, nil
+	if found {
+		of := s.table.openings[c.by]
+		o, found = of.at(d)
 	}
-	of := s.table.openings[c.by]
-	if o, has := of.at(from); !has || o.lent {
-		return by, false, nil
-	} else if !o.internal {
-		if s.host == nil {
-			addresses, err := s.kernel.addresses()
-			if err != nil {
-				return by, false, err
-			}
-			s.host = map[netip.Addr]bool{}
-			for _, a := range addresses {
-				s.host[a] = true
-			}
+	return c.by, o, found && !o.lent
+}
+
+// onHost reports whether an address is one of the host's.
+func (s *sweep) onHost(a netip.Addr) (bool, error) {
+	if s.host == nil {
+		addresses, err := s.kernel.addresses()
+		if err != nil {
+			return false, err
 		}
-		if s.host[from.addr] || from.addr.IsLoopback() {
-			return by, false, nil
+		s.host = map[netip.Addr]bool{}
+		for _, a := range addresses {
+			s.host[a] = true
 		}
 	}
-	return c.by, true, nil
+	return s.host[a] || a.IsLoopback(), nil
 }
 
 // nodePort reports whether a flow to a destination asks for a node port: the address has node ports, and no Service has

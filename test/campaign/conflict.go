@@ -121,3 +121,18 @@ func (r *rival) wipe() error {
 	}
 	return nil
 }
+
+// replace removes all rules, of other programs too, and loads those of another program in the same transaction, if any.
+// The legacy programs have only their own.
+func (r *rival) replace(rules string) error {
+	if r.mode == "nftables" || r.tool(service.IPv4, "") == "iptables-nft" {
+		_, err := r.run("flush ruleset\n"+rules, "nft", "-f", "-")
+		return err
+	}
+	for _, family := range service.Families {
+		if _, err := r.run("*nat\nCOMMIT\n*filter\nCOMMIT\n", r.tool(family, "-restore"), "-w"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

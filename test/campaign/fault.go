@@ -37,6 +37,7 @@ var faults = []fault{
 	{name: "lock", fits: notIPVS, instant: lock},
 	{name: "takeover", fits: notIPVS, instant: takeover},
 	{name: "tenant", fits: notIPVS, instant: tenant},
+	{name: "astray", fits: notIPVS, begin: beginAstray, instant: astray, end: (*trial).endAstray},
 	{name: "offload", fits: withOffload, begin: beginOffload, instant: offload, end: (*trial).endOffload},
 }
 
@@ -58,7 +59,7 @@ func faultsNamed(list, mode string, offload bool) (found []fault, err error) {
 		case name == "all":
 			found = append(found, faults...)
 		case i < 0:
-			return nil, fmt.Errorf("-fault %q: want all, or some of kill, stop, disk, descriptors, memory, lock, takeover, tenant and offload with commas", name)
+			return nil, fmt.Errorf("-fault %q: want all, or some of kill, stop, disk, descriptors, memory, lock, takeover, tenant, astray and offload with commas", name)
 		default:
 			found = append(found, faults[i])
 		}
@@ -85,6 +86,8 @@ type trial struct {
 	row  *row
 	// offloading exists during the fault of this name.
 	offloading *offloading
+	// straying exists during the fault astray.
+	straying *straying
 	// killed is what the next start has to bring into force, if the proxy has been killed.
 	killed killed
 	// startup is how long the last start took, which spreads the instants over it.
@@ -98,8 +101,10 @@ type row struct {
 	kind           string
 	instants       int
 	ready, applied time.Duration
-	details        map[string]int
-	notes          []string
+	// worst is how long a client was astray at most.
+	worst   time.Duration
+	details map[string]int
+	notes   []string
 }
 
 func (r *row) count(detail string) { r.details[detail]++ }

@@ -87,7 +87,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "folder for builds and logs; empty makes one and leaves it when something is lost")
 	flag.BoolVar(&o.control, "control", false, "reject nothing: what is lost then is not the rejected Service's doing")
 	flag.BoolVar(&o.offload, "offload", false, "offload established TCP connections, in mode nftables, on a kernel with flowtables")
-	flag.StringVar(&o.fault, "fault", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory, lock, takeover, tenant and (with -offload) offload, with commas")
+	flag.StringVar(&o.fault, "fault", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory, lock, takeover, tenant, astray and (with -offload) offload, with commas")
 	flag.IntVar(&o.instants, "instants", 300, "how many times each fault happens")
 	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each fault, however many instants are left")
 	flag.DurationVar(&o.hold, "hold", time.Minute, "how long a lock is held, and at most 20 s of it the longest time a proxy is stopped")

@@ -164,6 +164,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestTheWorkForALargeServiceIsLinear")},
 	},
 	{
+		name:      "answers of strangers keep their flows",
+		sentence:  "A client that met no rule reaches its Service after a repair, although somebody answered it.",
+		edits:     edit("dataplane/conntrack/sweep.go", "if f.translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelConnectionsWithoutRules")},
+	},
+	{
 		name:     "events share the limit of watches",
 		sentence: "Events have a rate limit and a bounded queue apart from watches.",
 		edits: edit("observe/events/recorder.go", "client.RateLimiter, client.QPS, client.Burst = nil, 5*rate, burst",
