@@ -6,6 +6,7 @@ package hooks
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,12 @@ func (h *Holder) Keep(ctx context.Context, families []service.Family) (err error
 // of a connection keeps the hooks for tracking, also in a chain that no packet reaches.
 func fill(t *owned.Table, tx *wire.Transaction) {
 	t.AddChain(tx, rules.Chain{Name: "nat", Base: &rules.Base{Kind: "nat", Hook: unix.NF_INET_LOCAL_IN, Priority: priority}})
-	state := rules.Rule{Exprs: []rules.Expr{&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATUS}}}
+	host := func(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+	state := rules.Rule{Exprs: []rules.Expr{
+		&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATUS},
+		&rules.Bitwise{To: unix.NFT_REG_1, From: unix.NFT_REG_1, Mask: host(rules.StatusDNAT), Flip: host(0)},
+		&rules.Compare{From: unix.NFT_REG_1, Op: unix.NFT_CMP_NEQ, Value: host(0)},
+	}}
 	t.AddChain(tx, rules.Chain{Name: "tracking", Rules: []rules.Rule{state}})
 }
 
