@@ -59,6 +59,7 @@ func (p *proxies) configure() error {
 	}
 	text := fmt.Sprintf(configuration, p.mode, p.file("kubeconfig"), nodeName, p.profiling, 30+p.period, section)
 	text += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", p.file("state"))
+	text += "balancing: {observeConnections: true}\n" // as releases before "all" have it
 	if p.variant != "" {
 		text += fmt.Sprintf("iptables: {variant: %s}\n", p.variant)
 	}

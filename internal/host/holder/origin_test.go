@@ -29,9 +29,6 @@ func TestGroupsInWords(t *testing.T) {
 }
 
 func TestOriginOfAProcess(t *testing.T) {
-	if own, _ := os.Readlink("/proc/self/ns/pid"); own != initialPIDs {
-		t.Skip("numbers of processes are those of another PID namespace")
-	}
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -42,7 +39,10 @@ func TestOriginOfAProcess(t *testing.T) {
 	}
 	self, _ := stat(os.Getpid())
 	began := fmt.Sprintf("started by %s (process %d)", self, os.Getpid())
-	if got := Origin(cmd.Process.Pid, "cat"); !strings.HasPrefix(got, began) {
+	if own, _ := os.Readlink("/proc/self/ns/pid"); own != initialPIDs {
+		began = "" // the kernel reports numbers of another PID namespace
+	}
+	if got := Origin(cmd.Process.Pid, "cat"); !strings.HasPrefix(got, began) || began == "" && got != "" {
 		t.Errorf("%q does not begin with %q", got, began)
 	}
 	if got := Origin(cmd.Process.Pid, "nft"); got != "" {
