@@ -52,6 +52,7 @@ type attack struct {
 	check func(*trial) error
 }
 
+// attacks are, in this order, docs/threat-model.md T1, T10, T11, T12, P1 and T2.
 var attacks = []attack{
 	{name: "a Service with 200,000 frontends", begin: (*trial).oversize, restart: true},
 	{name: "300 Services with long invalid annotations", begin: (*trial).annotations},
