@@ -63,10 +63,12 @@ func artifacts(t *testing.T, named string) *options {
 	o.packages = filepath.Join(scratch, "packages")
 	write(t, o.packages, []byte("iptables 1.8.9-2 amd64 iptables 1.8.9-2\n"))
 	write(t, filepath.Join(scratch, "root/etc/protocols"), []byte("tcp 6\n"))
+	write(t, filepath.Join(scratch, "licenses/LICENSE"), []byte("Apache\n"))
+	write(t, o.path("LICENSES.txt"), []byte("==> LICENSE <==\nApache\n"))
 	write(t, o.path(program), content(t, filepath.Join(bin, "sbom")))
 	write(t, o.path(plugin), content(t, filepath.Join(bin, "image")))
 	must(t, filepath.Join(bin, "image"), "-out", o.path(image), "-static", o.path("sluice-v1.2.3-static.tar"), "-name", named+":"+version,
-		"-created", "1700000000", "-binary", "amd64="+o.path(program), "-root", "amd64="+filepath.Join(scratch, "root"))
+		"-created", "1700000000", "-licenses", filepath.Join(scratch, "licenses"), "-binary", "amd64="+o.path(program), "-root", "amd64="+filepath.Join(scratch, "root"))
 	for name, args := range map[string][]string{
 		program:                     {"-binary", o.path(program)},
 		plugin:                      {"-binary", o.path(plugin), "-name", "kubectl-sluice"},
@@ -207,7 +209,7 @@ func TestReleaseIsVerified(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			private, public := keys(t, c.kind)
 			o := artifacts(t, c.image)
-			if said := attested(t, o, private); !strings.Contains(said, "4 attestations of 9 files, signed") {
+			if said := attested(t, o, private); !strings.Contains(said, "4 attestations of 10 files, signed") {
 				t.Errorf("it prints %s", said)
 			}
 			table, err := verified(o, public)
