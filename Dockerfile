@@ -19,6 +19,7 @@ ARG VERSION
 WORKDIR /src
 COPY . .
 RUN mkdir -p /out/usr/local/bin /out/lib/modules /out/run /out/tmp /out/var/lib/kube-proxy && \
+    hack/image/licenses /out/usr/share/doc/sluice/licenses && \
     ln -s sluice /out/usr/local/bin/kube-proxy && \
     GOOS=linux GOARCH=$TARGETARCH make build STRIP=1 BINARY=/out/usr/local/bin/sluice ${VERSION:+VERSION=$VERSION}
 

@@ -30,6 +30,7 @@ import (
 
 type options struct {
 	out, static, name, version, revision string
+	licenses                             string // the directory of hack/image/licenses
 	command                              string // the arguments of the program, unless a pod has others
 	created                              time.Time
 	// binaries and roots are by architecture.
@@ -44,6 +45,7 @@ func main() {
 	flag.StringVar(&o.name, "name", "", "name and tag of the image, for example sluice:v1.2.3")
 	flag.StringVar(&o.version, "version", "", "version, for the labels")
 	flag.StringVar(&o.revision, "revision", "", "commit, for the labels")
+	flag.StringVar(&o.licenses, "licenses", "", "the directory with the licenses of the program and its modules")
 	flag.StringVar(&o.command, "command", "proxy", "default argument of the program")
 	flag.Func("created", "time of every entry, in seconds since 1970", func(text string) error {
 		seconds, err := strconv.ParseInt(text, 10, 64)
@@ -201,7 +203,7 @@ func runConfig(command string) v1.Config {
 	}
 }
 
-// program is the layer of the binary, under both of its names. The Dockerfile makes the same.
+// program is the layer of the binary, under both of its names, and of the licenses. The Dockerfile makes the same.
 func (o *options) program(arch string) (v1.Layer, error) {
 	dir, err := os.MkdirTemp("", "image-program-")
 	if err != nil {
@@ -224,8 +226,14 @@ func (o *options) program(arch string) (v1.Layer, error) {
 	if err := os.Symlink("sluice", filepath.Join(at, "kube-proxy")); err != nil {
 		return nil, err
 	}
+	if err := os.CopyFS(filepath.Join(dir, licensesFolder), os.DirFS(o.licenses)); err != nil {
+		return nil, fmt.Errorf("licenses: %w", err)
+	}
 	return layerOf(dir, o.created)
 }
+
+// licensesFolder is in both images, since both contain the program.
+const licensesFolder = "usr/share/doc/sluice/licenses"
 
 // folders are for the program, for what is mounted, and for temporary files.
 var folders = []string{"usr/local/bin", "lib/modules", "run", "tmp", "var/lib/kube-proxy"}

@@ -26,12 +26,12 @@ func inputs(t *testing.T, umask int, created time.Time) *options {
 	o := &options{
 		out: filepath.Join(dir, "whole.tar"), static: filepath.Join(dir, "static.tar"), name: "sluice:v1",
 		version: "v1", revision: "abc", created: created,
-		binaries: map[string]string{}, roots: map[string]string{}, order: []string{"amd64", "arm64"},
+		licenses: filepath.Join(dir, "licenses"), binaries: map[string]string{}, roots: map[string]string{}, order: []string{"amd64", "arm64"},
 	}
 	for _, arch := range o.order {
 		o.binaries[arch] = filepath.Join(dir, "sluice-"+arch)
 		o.roots[arch] = filepath.Join(dir, "root-"+arch)
-		for path, mode := range map[string]os.FileMode{o.binaries[arch]: 0o777, o.roots[arch] + "/usr/sbin/iptables-nft": 0o777, o.roots[arch] + "/etc/protocols": 0o666} {
+		for path, mode := range map[string]os.FileMode{o.binaries[arch]: 0o777, o.licenses + "/example.com/part@v1/LICENSE": 0o444, o.roots[arch] + "/usr/sbin/iptables-nft": 0o777, o.roots[arch] + "/etc/protocols": 0o666} {
 			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 				t.Fatal(err)
 			}
@@ -120,6 +120,31 @@ func TestTheImageIsNamedAsAPodLooksItUp(t *testing.T) {
 	}
 }
 
+// The layer of the program, which both images contain, has the licenses. An image without them is not built.
+func TestTheImagesContainTheLicenses(t *testing.T) {
+	o := inputs(t, 0o077, time.Unix(1_700_000_000, 0))
+	layer, err := o.program("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := layer.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	all, err := io.ReadAll(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := files(t, all)[licensesFolder+"/example.com/part@v1/LICENSE"]; string(text) != "LICENSE" {
+		t.Errorf("the license is %q", text)
+	}
+	o.licenses = ""
+	if err := o.run(); err == nil || !strings.Contains(err.Error(), "licenses") {
+		t.Errorf("without licenses: %v", err)
+	}
+}
+
 // TestTheDockerfileGivesTheSame: it says how a container runs, and makes the folders, as this
 // program does; it takes the packages from the same list, and what it copies exists.
 func TestTheDockerfileGivesTheSame(t *testing.T) {
@@ -153,6 +178,9 @@ func TestTheDockerfileGivesTheSame(t *testing.T) {
 		if !strings.Contains(made, " /out/"+folder+" ") {
 			t.Errorf("the Dockerfile does not make %s", folder)
 		}
+	}
+	if !strings.Contains(made, " hack/image/licenses /out/"+licensesFolder+" ") {
+		t.Errorf("the Dockerfile does not copy the licenses: %s", made)
 	}
 	if !strings.Contains(made, "make build STRIP=1 ") || !strings.Contains(made, "ln -s sluice /out/usr/local/bin/kube-proxy") {
 		t.Errorf("the program is made by %s", made)

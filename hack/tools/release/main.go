@@ -1,7 +1,7 @@
 // Command release attests and verifies a release (docs/building.md). `make release` and `make verify` call it.
 //
 //	release attest -dir DIR -version VERSION -commit COMMIT [-key PRIVATE.pem]
-//	release verify -dir DIR -key PUBLIC.pem
+//	release verify -dir DIR -key PUBLIC.pem -version VERSION [-commit COMMIT]
 //
 // A release is a directory with the artifacts, their SHA256SUMS, and the two files below. Equal inputs give equal bytes,
 // except for signatures.
@@ -45,9 +45,9 @@ func run(args []string, to io.Writer) error {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.StringVar(&o.dir, "dir", "bin/release", "directory of the release")
 	flags.StringVar(&o.key, "key", "", "PEM file with an Ed25519 or ECDSA key: private to attest, public to verify")
+	flags.StringVar(&o.version, "version", "", "version of the release")
+	flags.StringVar(&o.commit, "commit", "", "commit that was built; optional to verify")
 	if args[0] == "attest" {
-		flags.StringVar(&o.version, "version", "", "version of the release")
-		flags.StringVar(&o.commit, "commit", "", "commit that was built")
 		flags.StringVar(&o.image, "image", "sluice", "name of the image, without a tag")
 		flags.StringVar(&o.builder, "builder", repository+"/blob/main/hack/release/build", "URI of the builder")
 		flags.StringVar(&o.goVersion, "go", "", "release of Go, for example go1.26.8")

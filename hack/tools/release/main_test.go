@@ -63,10 +63,12 @@ func artifacts(t *testing.T, named string) *options {
 	o.packages = filepath.Join(scratch, "packages")
 	write(t, o.packages, []byte("iptables 1.8.9-2 amd64 iptables 1.8.9-2\n"))
 	write(t, filepath.Join(scratch, "root/etc/protocols"), []byte("tcp 6\n"))
+	write(t, filepath.Join(scratch, "licenses/LICENSE"), []byte("Apache\n"))
+	write(t, o.path("LICENSES.txt"), []byte("==> LICENSE <==\nApache\n"))
 	write(t, o.path(program), content(t, filepath.Join(bin, "sbom")))
 	write(t, o.path(plugin), content(t, filepath.Join(bin, "image")))
 	must(t, filepath.Join(bin, "image"), "-out", o.path(image), "-static", o.path("sluice-v1.2.3-static.tar"), "-name", named+":"+version,
-		"-created", "1700000000", "-binary", "amd64="+o.path(program), "-root", "amd64="+filepath.Join(scratch, "root"))
+		"-created", "1700000000", "-licenses", filepath.Join(scratch, "licenses"), "-binary", "amd64="+o.path(program), "-root", "amd64="+filepath.Join(scratch, "root"))
 	for name, args := range map[string][]string{
 		program:                     {"-binary", o.path(program)},
 		plugin:                      {"-binary", o.path(plugin), "-name", "kubectl-sluice"},
@@ -168,11 +170,38 @@ func attested(t *testing.T, o *options, key string) string {
 	return printed.String()
 }
 
-// verified returns the table and the error of a verification.
-func verified(o *options, key string) (string, error) {
+// verified returns the table and the error of a verification of version, with further arguments.
+func verified(o *options, key string, args ...string) (string, error) {
 	var table bytes.Buffer
-	err := run([]string{"verify", "-dir", o.dir, "-key", key}, &table)
+	err := run(append([]string{"verify", "-dir", o.dir, "-key", key, "-version", version}, args...), &table)
 	return table.String(), err
+}
+
+// A complete, signed release of another version, or of another commit, does not replace the expected one.
+func TestOlderReleaseIsRejected(t *testing.T) {
+	private, public := keys(t, "ed25519")
+	o := artifacts(t, "sluice")
+	attested(t, o, private)
+	for _, c := range []struct {
+		args []string
+		row  string // the row of the defect; empty for no defect
+	}{
+		{[]string{"-commit", commit}, ""},
+		{[]string{"-version", "v1.2.4"}, version},
+		{[]string{"-commit", strings.Repeat("f", 40)}, commit},
+		{[]string{"-version", "v1.2.4", "-commit", commit}, version},
+	} {
+		table, err := verified(o, public, c.args...)
+		if (err == nil) != (c.row == "") || err != nil && !defect(table, c.row) || strings.Count(table, "DEFECT") > 1 {
+			t.Errorf("%v: want a defect of %q: %v\n%s", c.args, c.row, err, table)
+		}
+		if !strings.Contains(table, "\nversion  ") || !strings.Contains(table, "  "+version+"  ") || !strings.Contains(table, "  "+commit+"  ") {
+			t.Errorf("%v: no version or commit in\n%s", c.args, table)
+		}
+	}
+	if _, err := verified(o, public, "-version", ""); err == nil || !strings.Contains(err.Error(), "VERSION") {
+		t.Errorf("without a version: %v", err)
+	}
 }
 
 func TestReleaseIsVerified(t *testing.T) {
@@ -180,7 +209,7 @@ func TestReleaseIsVerified(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			private, public := keys(t, c.kind)
 			o := artifacts(t, c.image)
-			if said := attested(t, o, private); !strings.Contains(said, "4 attestations of 9 files, signed") {
+			if said := attested(t, o, private); !strings.Contains(said, "4 attestations of 10 files, signed") {
 				t.Errorf("it prints %s", said)
 			}
 			table, err := verified(o, public)

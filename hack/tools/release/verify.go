@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -46,6 +47,9 @@ func (o *options) verify(to io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("name the public key with KEY: %w", err)
 	}
+	if o.version == "" {
+		return errors.New("name the version that you expect with VERSION: a complete release of another version is signed, too")
+	}
 	sums, err := o.sums()
 	if err != nil {
 		return err
@@ -56,6 +60,8 @@ func (o *options) verify(to io.Writer) error {
 	o.verifyFiles(r, sums)
 	provenance, sboms := o.readAttestations(r, k)
 	r.row("provenance", attestations, sameSubjects(provenance, sums))
+	r.parameter(provenance, "version", o.version)
+	r.parameter(provenance, "commit", cmp.Or(o.commit, parameter(provenance, "commit")))
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		if strings.HasSuffix(name, sbomSuffix) {
 			r.row("SBOM", name, o.verifySBOM(name, sums, sboms))
@@ -117,6 +123,21 @@ func (o *options) readAttestations(r *report, k dsse.Verifier) (provenance *into
 	}
 	r.row("signatures", attestations, err)
 	return provenance, sboms
+}
+
+// parameter returns a parameter of the build, or "" if the provenance does not contain it.
+func parameter(provenance *intoto.Statement, name string) string {
+	build := provenance.GetPredicate().GetFields()["buildDefinition"].GetStructValue()
+	return build.GetFields()["externalParameters"].GetStructValue().GetFields()[name].GetStringValue()
+}
+
+// parameter prints a parameter of the build, and compares it with the expected value.
+func (r *report) parameter(provenance *intoto.Statement, name, expected string) {
+	got, err := parameter(provenance, name), error(nil)
+	if got == "" || got != expected {
+		err = fmt.Errorf("the provenance must name the %s %q", name, expected)
+	}
+	r.row(name, got, err)
 }
 
 // sameSubjects compares the subjects of a statement with sums.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -26,8 +27,8 @@ import (
 )
 
 type options struct {
-	binary, name, packages, version, arch, out string
-	created                                    time.Time
+	binary, name, packages, licenses, version, arch, out string
+	created                                              time.Time
 }
 
 func main() {
@@ -35,6 +36,7 @@ func main() {
 	flag.StringVar(&o.binary, "binary", "", "the program")
 	flag.StringVar(&o.name, "name", "", "its name; empty for sluice")
 	flag.StringVar(&o.packages, "packages", "", "the Debian packages beside it, as hack/image/debian-root lists them; empty for the program alone")
+	flag.StringVar(&o.licenses, "licenses", "", "the directory of hack/image/licenses, which must contain each module; empty for no check")
 	flag.StringVar(&o.version, "version", "", "its version")
 	flag.StringVar(&o.arch, "arch", "", "its architecture")
 	flag.StringVar(&o.out, "out", "", "the file to write")
@@ -96,6 +98,9 @@ func (o *options) program() (program cdx.Component, modules []cdx.Component, err
 	if err != nil {
 		return program, nil, err
 	}
+	if err := licensed(o.licenses, info); err != nil {
+		return program, nil, err
+	}
 	file, err := os.Open(o.binary)
 	if err != nil {
 		return program, nil, err
@@ -121,6 +126,19 @@ func (o *options) program() (program cdx.Component, modules []cdx.Component, err
 		modules = append(modules, library(dep.Path, dep.Version, dep.Sum))
 	}
 	return program, modules, nil
+}
+
+// licensed checks that a directory has the licenses of each module that a program records.
+func licensed(dir string, info *debug.BuildInfo) error {
+	if dir == "" {
+		return nil
+	}
+	for _, dep := range info.Deps {
+		if _, err := os.Stat(filepath.Join(dir, dep.Path+"@"+dep.Version)); err != nil {
+			return fmt.Errorf("no license of %s: %w", dep.Path, err)
+		}
+	}
+	return nil
 }
 
 // settings are those of the build that decide what was built.
