@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,10 @@ import (
 
 // followedLab has Services, and processes that follow them or not.
 type followedLab struct {
-	t    *testing.T
-	dir  string
+	t   *testing.T
+	dir string
+	// mu guards the three maps, which processes read.
+	mu   sync.Mutex
 	port map[string]uint16    // the objects of each Service, by name
 	at   map[string]time.Time // when they changed
 	held map[string]bool
@@ -35,24 +38,32 @@ func (l *followedLab) start(held ...string) {
 
 // serve starts a server of the process.
 func (l *followedLab) serve(held ...string) {
-	l.held = map[string]bool{}
-	for _, name := range held {
-		l.held[name] = true
-	}
+	l.lock(func() {
+		l.held = map[string]bool{}
+		for _, name := range held {
+			l.held[name] = true
+		}
+	})
 	ctx, cancel := context.WithCancel(l.t.Context())
 	ended := make(chan struct{})
 	s := &followedServices{
 		keys: func() (all []service.Key) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			for name := range l.port {
 				all = append(all, service.ParseKey(name))
 			}
 			return all
 		},
 		known: func(key service.Key) service.Snapshot {
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			spec := &service.Spec{Key: key, Ports: []service.Port{{Port: l.port[key.String()]}}}
 			return service.Snapshot{Spec: spec, Changed: l.at[key.String()]}
 		},
 		held: func() map[service.Key]health.Affected {
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			all := map[service.Key]health.Affected{}
 			for name := range l.held {
 				all[service.ParseKey(name)] = health.Affected{Service: name, Reason: "no room"}
@@ -65,14 +76,31 @@ func (l *followedLab) serve(held ...string) {
 	l.pass(2 * readyAgain)
 }
 
+func (l *followedLab) lock(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do()
+}
+
+// hold says whether a process does not follow a Service.
+func (l *followedLab) hold(name string, held bool) {
+	l.lock(func() {
+		if delete(l.held, name); held {
+			l.held[name] = true
+		}
+	})
+}
+
 func (l *followedLab) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 func (l *followedLab) change(name string) {
-	l.port[name]++
-	l.at[name] = time.Now()
+	l.lock(func() {
+		l.port[name]++
+		l.at[name] = time.Now()
+	})
 	l.pass(2 * readyAgain)
 }
 
@@ -120,15 +148,15 @@ func TestReadiness(t *testing.T) {
 
 		l.start("a/two")
 		l.ready(false, "a/two") // a restart does not excuse it
-		delete(l.held, "a/two")
+		l.hold("a/two", false)
 		l.pass(2 * readyAgain)
 		l.ready(true)
-		l.held["a/two"] = true // such as a parked actor that is tried again
+		l.hold("a/two", true) // such as a parked actor that is tried again
 		l.pass(2 * readyAgain)
 		l.ready(false, "a/two")
-		delete(l.held, "a/two")
+		l.hold("a/two", false)
 		l.pass(2 * settling)
-		l.held["a/two"] = true
+		l.hold("a/two", true)
 		l.pass(2 * readyAgain)
 		l.ready(true) // nothing makes a ready node unready
 		l.stop()
@@ -148,8 +176,7 @@ func TestNoTenantHoldsARollout(t *testing.T) {
 		l.pass(2 * settling)
 		l.change("a/one") // and the process stops before it is known whether it follows this
 		l.stop()
-		l.port["a/two"]++ // while no process runs
-		l.port["a/new"] = 1
+		l.lock(func() { l.port["a/two"]++; l.port["a/new"] = 1 }) // while no process runs
 		l.start("a/one", "a/two", "a/new", "b/three")
 		l.ready(false, "b/three")
 		l.change("b/three") // the remedy
@@ -168,7 +195,7 @@ func TestReadinessAfterACrash(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start()
 		l.pass(2 * settling)
-		l.held["a/one"] = true
+		l.hold("a/one", true)
 		l.pass(2 * readyAgain)
 		crashed := l.stop // without a record of its own
 		l.start("a/one", "a/two")

@@ -62,6 +62,9 @@ func TestOneAddressTurnsAwayNoHooks(t *testing.T) {
 			t.Errorf("the answers took %v", took)
 		}
 		time.Sleep(time.Minute) // of the bubble
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if codes[200] != eachMax || codes[429] != 600-eachMax {
 			t.Errorf("%v", codes)
 		}
