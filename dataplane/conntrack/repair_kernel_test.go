@@ -24,11 +24,16 @@ const others = `table inet others {
 // nft runs nft as another program would.
 func (w *world) nft(commands string) {
 	w.Helper()
-	cmd := exec.Command("nft", "-f", "-")
+	w.run(commands, "nft", "-f", "-")
+}
+
+func (w *world) run(commands, program string, args ...string) {
+	w.Helper()
+	cmd := exec.Command(program, args...)
 	said := &strings.Builder{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(commands), said, said
 	if err := w.node.Run(cmd); err != nil {
-		w.Fatalf("nft: %v: %s (Debian package nftables)", err, said)
+		w.Fatalf("%s: %v: %s (Debian packages nftables and iptables)", program, err, said)
 	}
 }
 
@@ -37,6 +42,9 @@ func (w *world) nft(commands string) {
 func (w *world) flush() {
 	w.Helper()
 	w.nft("flush ruleset\n" + others)
+	if w.legacy != "" {
+		w.run("*nat\nCOMMIT\n*filter\nCOMMIT\n*mangle\nCOMMIT\n", w.legacy)
+	}
 }
 
 // repair writes what is missing.

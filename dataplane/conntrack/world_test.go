@@ -41,9 +41,11 @@ type world struct {
 	writer             dataplane.Writer
 	ledger             *ledger.Ledger
 	facts              service.NodeFacts
-	sequence           uint64
-	cleaner            *conntrack.Cleaner
-	stop               func()
+	// legacy restores the rules of iptables mode, if nft does not see them.
+	legacy   string
+	sequence uint64
+	cleaner  *conntrack.Cleaner
+	stop     func()
 	// gather is that of the next cleaner.
 	gather time.Duration
 
@@ -115,6 +117,9 @@ func newIPTablesWorld(t *testing.T, family service.Family, variant iptkernel.Var
 	w := buildWorld(t, family)
 	tool, err := iptkernel.NewExec(t.Context(), iptkernel.ExecConfig{Family: family, Variant: variant})
 	w.check(err)
+	if variant == iptkernel.Legacy {
+		w.legacy = map[service.Family]string{service.IPv4: "iptables-legacy-restore", service.IPv6: "ip6tables-legacy-restore"}[family]
+	}
 	w.renderer = iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14, RandomFully: true})
 	w.writer = insideWriter{iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{}), w.node}
 	w.ledger = ledger.New(iptrender.NewLayout(family), w.renderer.Naming(), nil)
