@@ -273,3 +273,25 @@ type ownersStumbler struct{ *stumbler }
 
 func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
 func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }
+
+// TestASlowServiceSaysNothingAboutTheNode: writes of one Service take long. Those of others are limited as before, until one of
+// them takes long, too.
+func TestASlowServiceSaysNothingAboutTheNode(t *testing.T) {
+	m := &machine{}
+	wrote := func(names ...string) {
+		batch := &dataplane.Batch{}
+		for _, name := range names {
+			batch.Changes = append(batch.Changes, dataplane.Change{Owner: service.Key{Namespace: "ns", Name: name}})
+		}
+		m.learn(&result{job: job{batch: batch}, receipt: dataplane.Receipt{Outcome: dataplane.Landed, Took: 3 * time.Second}})
+	}
+	for range 3 {
+		wrote("slow")
+	}
+	if m.tries.usual > tryMin {
+		t.Errorf("writes usually take %v", m.tries.usual)
+	}
+	if wrote("other"); m.tries.usual != 3*time.Second {
+		t.Errorf("writes of two Services take 3s, and usually %v", m.tries.usual)
+	}
+}
