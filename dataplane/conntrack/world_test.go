@@ -44,8 +44,11 @@ type world struct {
 	// legacy restores the rules of iptables mode, if nft does not see them.
 	legacy   string
 	sequence uint64
-	cleaner  *conntrack.Cleaner
-	stop     func()
+	// outsiders answer clients that meet no rule, after a journey.
+	outsiders []*netns.Backend
+	journey   time.Duration
+	cleaner   *conntrack.Cleaner
+	stop      func()
 	// gather is that of the next cleaner.
 	gather time.Duration
 
