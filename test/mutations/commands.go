@@ -32,4 +32,28 @@ var commands = []mutation{
 		edits:     edit("internal/explain/why.go", "if len(texts) == 0 {", "if len(texts) >= 0 {"),
 		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
 	},
+	{
+		name:      "foreign chains are not looked at",
+		sentence:  "A chain of another program that drops new connections to endpoints is a problem.",
+		edits:     edit("internal/host/needs/needs.go", "n.Chains, failed = Chains(ctx, w.Legacy)", "n.Chains, failed = nil, ctx.Err()"),
+		campaigns: []campaign{unitTests("internal/host/needs")}, short: true,
+	},
+	{
+		name:      "render has no seed",
+		sentence:  "render and explain --manifests use the proxy's own options.",
+		edits:     edit("internal/daemon/backend/rendering.go", ", Seed: o.HashSeed", ""),
+		campaigns: []campaign{unitTest("internal/daemon/offline", "TestTheProxysOwnOptionsCount")}, short: true,
+	},
+	{
+		name:      "any process with the number is the culprit",
+		sentence:  "The parents of a foreign process are those of the process that the kernel named.",
+		edits:     edit("internal/host/holder/origin.go", ` || found != name {`, " {"),
+		campaigns: []campaign{unitTest("internal/host/holder", "TestOriginOfAProcess")}, short: true,
+	},
+	{
+		name:      "a silent proxy is not named",
+		sentence:  "A client command that gets no answer says which process is in which state.",
+		edits:     edit("internal/inspect/silence.go", "if s.PID != 0 {", "if s.PID < 0 {"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestASilentProxyIsNamed")}, short: true,
+	},
 }
