@@ -17,7 +17,7 @@ import (
 // Invariant: what is undone for the first time is written again immediately. What an
 // announced change undoes soon after its repair waits, longer each time: it is no
 // accident but a program that disagrees, and two programs that react to each other at
-// once would do nothing else. If no rule is left that serves, the repair does not wait: nobody
+// once would do nothing else. If no rule is left that serves, the repair does not wait: no program
 // disagrees about contents, and a pause would only harm the clients.
 type repairs struct {
 	// heard is what was announced since the last audit began, during what was

@@ -62,7 +62,8 @@ type QuarantinedKey struct {
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
-		OldestPending: m.pending.oldest(), Pending: m.pending.services(), Bare: m.pending.bare, RepairAt: m.repairs.heldUntil, Excused: m.excused(), LastWrite: m.health.lastWrite,
+		OldestPending: m.pending.oldest(), Pending: m.pending.services(), Bare: m.pending.bare,
+		RepairAt: m.repairs.heldUntil, Excused: m.excused(), LastWrite: m.health.lastWrite,
 		Failures: m.pacer.Failures(), LastError: m.health.lastError, NodeAtFault: m.health.nodeAtFault,
 		Quarantined: m.quarantine.list(), Ledger: m.ledger.Stats(), Batches: m.ledger.Batches(),
 	}

@@ -143,6 +143,7 @@ func (f *facts) setNode(node *service.NodeObject) {
 			other := func(a netip.Addr) bool { return service.FamilyOf(a) != family }
 			if !slices.ContainsFunc(node.Addresses, func(a netip.Addr) bool { return !other(a) }) {
 				merged.Addresses = slices.Concat(merged.Addresses, slices.DeleteFunc(slices.Clone(f.node.Addresses), other))
+				merged.Internal[family] = f.node.Internal[family]
 			}
 			if !merged.PodCIDRs[family].IsValid() {
 				merged.PodCIDRs[family] = f.node.PodCIDRs[family]

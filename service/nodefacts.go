@@ -126,6 +126,8 @@ type NodeObject struct {
 	// Addresses are status.addresses: every InternalIP in order, then every
 	// ExternalIP; what cannot be parsed is left out.
 	Addresses []netip.Addr
+	// Internal has the families with an InternalIP.
+	Internal PerFamily[bool]
 	// PodCIDRs holds the first spec.podCIDRs entry of each family.
 	PodCIDRs PerFamily[netip.Prefix]
 	// Deleting is set once metadata.deletionTimestamp is.

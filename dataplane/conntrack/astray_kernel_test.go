@@ -204,8 +204,8 @@ func TestKernelForeignFlowsFromPortsOfServices(t *testing.T) {
 	})
 }
 
-// TestKernelConnectionsWithoutRules: connections over TCP that began while rules were missing, and that somebody answered.
-// One to a ClusterIP ends. Another host may have the external IP, and the node an address of its own, and connections to
+// TestKernelConnectionsWithoutRules: TCP connections that began while rules were missing, and that another host answered.
+// One to a ClusterIP ends. Another host may have the external IP, and the node a separate address, and connections to
 // pods met the rules before.
 func TestKernelConnectionsWithoutRules(t *testing.T) {
 	translating(t, func(w *world) {

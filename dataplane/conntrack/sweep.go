@@ -208,8 +208,8 @@ func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
 }
 
 // bypasses reports whether a flow that is answered met no rule, and which Service has its frontend. Either it is a
-// connection to a ClusterIP, where nobody but the Service answers, or it consists of answers to packets that met no rule
-// (reversed): address translation would never see the client's next packets, because they belong to it. Nobody sends
+// connection to a ClusterIP, where only the Service answers, or it consists of answers to packets that met no rule
+// (reversed): address translation would never see the client's next packets, because they belong to it. No host sends
 // first from a frontend, except for the host itself: a node port, or an external IP that is an address of the host, may
 // be a process's own port. A host with the external IP may be elsewhere, so connections to it are left alone.
 func (s *sweep) bypasses(f *flow) (by service.Key, reversed, is bool, err error) {

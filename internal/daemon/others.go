@@ -38,7 +38,7 @@ func (o *others) begin(kind string) {
 // ended notes the end of an attempt to remove the rules.
 func (o *others) ended(err error) {
 	if err != nil {
-		err = errOthersStay // not its text: whoever reaches the health address may ask
+		err = errOthersStay // not its text: all clients of the health address may ask
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,7 +56,7 @@ func (o *others) remain() error {
 func (s *server) kind() string { return string(s.backend.Mode) + " " + string(s.backend.Variant) }
 
 // cleanUpOthers removes what other backends left, once the rules of this one are applied. It removes nothing if the Node
-// has an address of a family that this backend does not serve, and returns an error.
+// has an InternalIP of a family that this backend does not serve, and returns an error.
 func (s *server) cleanUpOthers(ctx context.Context) error {
 	select {
 	case <-s.proxy.FirstSync():
@@ -73,15 +73,27 @@ func (s *server) cleanUpOthers(ctx context.Context) error {
 	}
 	s.handover.settle(ctx)
 	s.life.sockets.Close()
-	for ctx.Err() == nil && !s.tryCleanUp(ctx) {
+	var said string
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		replaced, err := s.backend.CleanUpOthers(ctx, s.log)
+		ended := s.cleanedUp(ctx, err, &said)
+		if attempt == 0 {
+			s.handover.leave(ctx)
+		}
+		if attempt == 0 || replaced {
+			s.handover.release(ctx, replaced)
+		}
+		if ended {
+			break
+		}
 		wait(ctx, othersRetry)
 	}
 	return nil
 }
 
-// tryCleanUp reports whether another attempt would find nothing else.
-func (s *server) tryCleanUp(ctx context.Context) (ended bool) {
-	replaced, err := s.backend.CleanUpOthers(ctx, s.log)
+// cleanedUp handles the end of an attempt, and reports whether another one would find nothing else. A failure is logged
+// when it differs from the last one, which said has.
+func (s *server) cleanedUp(ctx context.Context, err error, said *string) (ended bool) {
 	ended = err == nil || errors.Is(err, fs.ErrPermission)
 	if err == nil || ctx.Err() == nil { // otherwise the next server does it
 		s.life.others.ended(err)
@@ -92,10 +104,9 @@ func (s *server) tryCleanUp(ctx context.Context) (ended bool) {
 	case ctx.Err() != nil:
 	case ended:
 		s.log.Info("cannot determine whether rules of another mode remain", zap.Error(err))
-	default:
+	case err.Error() != *said:
+		*said = err.Error()
 		s.log.Warn("failed to remove rules of another mode; they still affect traffic", zap.Error(err))
 	}
-	s.handover.leave(ctx)
-	s.handover.release(ctx, replaced)
 	return ended
 }

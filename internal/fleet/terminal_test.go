@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/terminaltest"
 )
 
-// TestNodesCannotForgeOutput: a compromised node can neither move the cursor of the terminal of whoever asks all nodes,
+// TestNodesCannotForgeOutput: a compromised node can neither move the cursor of the terminal of a person who asks all nodes,
 // nor add rows about other nodes.
 func TestNodesCannotForgeOutput(t *testing.T) {
 	outputs := func(text string) (all map[string]string) {

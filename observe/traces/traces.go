@@ -46,7 +46,7 @@ type Config struct {
 	// always sampled.
 	PerMillion int32
 	Slow       time.Duration
-	// Seed decides together with the trace which ones are sampled, so that nobody who does not know it can choose them.
+	// Seed decides together with the trace which ones are sampled, so that only those who know it can choose them.
 	// Nodes with the same one sample the same traces. With 0, each process has a random one.
 	Seed uint32
 	// Mode, Node and Version describe the process, Domains the families of its domains.

@@ -18,10 +18,12 @@ const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 // Node reduces a Node. The result is never nil.
 func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
 	n := &notes{kind: "Node", name: object.Name}
+	addresses, internal := nodeAddresses(n, object.Status.Addresses)
 	return &service.NodeObject{
 		Name:      strings.Clone(object.Name),
 		Zone:      strings.Clone(nameOr(n, field("metadata.labels["+corev1.LabelTopologyZone+"]"), object.Labels[corev1.LabelTopologyZone], nameMax)),
-		Addresses: nodeAddresses(n, object.Status.Addresses),
+		Addresses: addresses,
+		Internal:  internal,
 		PodCIDRs:  podCIDRs(n, object.Spec.PodCIDRs),
 		Deleting:  object.DeletionTimestamp != nil,
 		AutoscalerTaint: slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool {
@@ -30,9 +32,8 @@ func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
 	}, n.warnings
 }
 
-// nodeAddresses returns the internal addresses, then the external ones.
-func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
-	var found []netip.Addr
+// nodeAddresses returns the internal addresses, then the external ones, and the families of the internal ones.
+func nodeAddresses(n *notes, addresses []corev1.NodeAddress) (found []netip.Addr, internal service.PerFamily[bool]) {
 	for _, kind := range [...]corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i := range addresses {
 			if addresses[i].Type != kind {
@@ -41,13 +42,14 @@ func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 			text := addresses[i].Address
 			if addr, ok := parseAddr(text); ok {
 				found = append(found, addr)
+				internal[service.FamilyOf(addr)] = internal[service.FamilyOf(addr)] || kind == corev1.NodeInternalIP
 			} else {
 				n.add(at("status.addresses", i).dot("address"),
 					"the entry is skipped", "%q is not an IP address", text)
 			}
 		}
 	}
-	return found
+	return found, internal
 }
 
 // podCIDRs returns the first range of each family.

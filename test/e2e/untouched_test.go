@@ -62,7 +62,7 @@ func (s state) mustBeAdopted(t *testing.T, when string) {
 	}
 }
 
-// isChainProbe reports whether a commit is that of a starting proxy in iptables mode: a chain of its own, hooked and removed.
+// isChainProbe reports whether a commit is that of a starting proxy in iptables mode: a separate chain, hooked and removed.
 func isChainProbe(commit harness.Commit) bool {
 	for _, family := range []string{"ip", "ip6"} {
 		chain, rule := " chain "+family+" nat SLUICE-PROBE", " rule "+family+" nat POSTROUTING"

@@ -73,6 +73,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "one large Service has all turns",
+		sentence:  "A large Service that changes all the time does not keep other large ones waiting.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "return key.Compare(last) > 0", "return false"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestLargeServicesTakeTurns")}, short: true,
+	},
+	{
 		name:      "frontends come before their slots",
 		sentence:  "A divided Service changes a frontend only once all its slots exist.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "			room = 0 // later phases wait for the rest of this one\n", "			room -= take / 2\n"),
@@ -111,7 +117,7 @@ var hostile = []mutation{
 	},
 	{
 		name:      "a family is lost in silence",
-		sentence:  "A start ends with an error if the Node has an address of a family that cannot be served.",
+		sentence:  "A start ends with an error if the Node has an InternalIP of a family that cannot be served.",
 		edits:     edit("internal/daemon/setup/backend.go", "!slices.Contains(served, family) {\n\t\t\treturn", "served == nil {\n\t\t\treturn"),
 		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
 	},
@@ -165,7 +171,7 @@ var hostile = []mutation{
 	},
 	{
 		name:      "answers of strangers keep their flows",
-		sentence:  "A client that met no rule reaches its Service after a repair, although somebody answered it.",
+		sentence:  "A client that met no rule reaches its Service after a repair, although another host answered it.",
 		edits:     edit("dataplane/conntrack/sweep.go", "if f.translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelConnectionsWithoutRules")},
 	},

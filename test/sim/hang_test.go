@@ -31,21 +31,7 @@ const changedWithin = 10 * time.Second
 
 func hangStory(t *testing.T, seed uint64, defect int) {
 	synctest.Test(t, func(t *testing.T) {
-		w, err := newWorld(seed, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		happen := func(events ...event) {
-			t.Helper()
-			for _, e := range events {
-				if err := w.happen(e); err != nil {
-					t.Fatalf("%v: %v", e, err)
-				}
-			}
-		}
-		for n := range neighbours {
-			happen(event{setService, n, 0, storyVariant + uint64(n)}, event{setSlice, n, 0, storyVariant + uint64(n)})
-		}
+		w, happen := withNeighbours(t, seed)
 		happen(event{setService, firstChanged, 0, storyVariant}, event{setSlice, firstChanged, 0, storyVariant}, event{settle, 0, 0, 0})
 		d := newRandom(seed, 91)
 		for round := range 60 {

@@ -44,26 +44,33 @@ func (e *ear) count(is func(aggregator.Event) bool) (count int) {
 
 func isQuarantined(e aggregator.Event) bool { _, is := e.(aggregator.Quarantined); return is }
 
+// withNeighbours returns a world with Services, and a function that makes events happen.
+func withNeighbours(t *testing.T, seed uint64) (*world, func(...event)) {
+	t.Helper()
+	w, err := newWorld(seed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	happen := func(events ...event) {
+		t.Helper()
+		for _, e := range events {
+			if err := w.happen(e); err != nil {
+				t.Fatalf("%v: %v", e, err)
+			}
+		}
+	}
+	for n := range neighbours {
+		happen(event{setService, n, 0, storyVariant + uint64(n)}, event{setSlice, n, 0, storyVariant + uint64(n)})
+	}
+	return w, happen
+}
+
 // besideNeighbours plays a story beside Services that are settled, on a kernel that blames
 // nobody. The ear hears what happens in the story.
 func besideNeighbours(t *testing.T, tell func(w *world, heard *ear, happen func(...event))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := newWorld(seedFor(t, blameNothing, false), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		happen := func(events ...event) {
-			t.Helper()
-			for _, e := range events {
-				if err := w.happen(e); err != nil {
-					t.Fatalf("%v: %v", e, err)
-				}
-			}
-		}
-		for n := range neighbours {
-			happen(event{setService, n, 0, storyVariant + uint64(n)}, event{setSlice, n, 0, storyVariant + uint64(n)})
-		}
+		w, happen := withNeighbours(t, seedFor(t, blameNothing, false))
 		happen(event{settle, 0, 0, 0})
 		heard := &ear{}
 		w.monitor.setEar(heard.hear)

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and nobody else
+// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and no other process
 // changes tables meanwhile.
 const turnMax = 10_000
 
@@ -41,21 +41,27 @@ func phaseOf(c *dataplane.Change) phase {
 }
 
 // turn chooses what one write does of a batch that may be divided. It leaves a part of Services with more than most
-// changes for the next writes, so that others wait for a part only. Changes of the node's own rules are not divided:
-// what they add or remove serves all.
-func turn(changes []dataplane.Change, most int) (now, left []dataplane.Change) {
+// changes for the next writes, so that others wait for a part only. Large Services take turns after the last one, in the
+// order of keys: one that changes all the time does not keep the others waiting. Changes of the node's own rules are not
+// divided: what they add or remove serves all.
+func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
 	of := map[service.Key]int{}
 	for i := range changes {
 		of[changes[i].Owner]++
 	}
-	var large service.Key // the first of them; the others wait
+	var all []service.Key
 	for key, n := range of {
-		if n > most && key != service.Node && (large == service.Key{} || key.Compare(large) < 0) {
-			large = key
+		if n > most && key != service.Node {
+			all = append(all, key)
 		}
 	}
-	if large == (service.Key{}) || of[service.Node] > 0 {
-		return changes, nil
+	if len(all) == 0 || of[service.Node] > 0 {
+		return changes, nil, last
+	}
+	slices.SortFunc(all, service.Key.Compare)
+	large = all[0]
+	if next := slices.IndexFunc(all, func(key service.Key) bool { return key.Compare(last) > 0 }); next >= 0 {
+		large = all[next]
 	}
 	var phases [phaseGone + 1]int
 	for i := range changes {
@@ -90,7 +96,7 @@ func turn(changes []dataplane.Change, most int) (now, left []dataplane.Change) {
 			left = append(left, *c)
 		}
 	}
-	return slices.Clip(now), left
+	return slices.Clip(now), left, large
 }
 
 // leave notes in a receipt that changes are left for the next write.

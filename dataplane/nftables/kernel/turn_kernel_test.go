@@ -80,7 +80,7 @@ func TestALargeServiceIsWrittenInTurns(t *testing.T) {
 // refer to.
 func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
 	t.Helper()
-	now, left := kernel.Turn(batch.Changes, most)
+	now, left, _ := kernel.Turn(batch.Changes, most, service.Key{})
 	if len(now)+len(left) != len(batch.Changes) {
 		t.Fatalf("%d changes now and %d left of %d", len(now), len(left), len(batch.Changes))
 	}

@@ -95,7 +95,7 @@ func TestNobodyListensDuringTheFirstWrites(t *testing.T) {
 	}
 }
 
-// TestForeignProcessesHaveParents: a process that goes on after its change is found in /proc with whoever started it.
+// TestForeignProcessesHaveParents: a process that goes on after its change is found in /proc with its parents.
 func TestForeignProcessesHaveParents(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()

@@ -38,6 +38,8 @@ type Writer struct {
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
+	// served is the large Service that had the last turn. Only Write uses it.
+	served service.Key
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
@@ -175,7 +177,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	}
 	var left []dataplane.Change
 	if batch.Divisible {
-		changes, left = turn(changes, w.config.TurnObjects)
+		changes, left, w.served = turn(changes, w.config.TurnObjects, w.served)
 	}
 	if err = a.carryOut(ctx, changes); err != nil {
 		a.account(ctx, changes, err)

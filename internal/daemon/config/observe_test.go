@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestObserved: nobody observes connections unless namespaces are named, and files and flags of earlier versions keep
+// TestObserved: no connections are observed unless namespaces are named, and files and flags of earlier versions keep
 // their meaning, with a warning that names the field.
 func TestObserved(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -14,7 +15,7 @@ import (
 func (r *Report) Print(out io.Writer, lines bool) error {
 	terminal.Clean(r)
 	p := &printer{out: out}
-	p.say("mode %s, node %s, %s, %s", r.Mode, r.Node, count(r.Services, "Service"), strings.Join(r.Domains, " "))
+	p.say("mode %s, node %s, %s, %s", r.Mode, r.Node, plural.Of(r.Services, "Service"), strings.Join(r.Domains, " "))
 	if len(r.Groups) > 0 {
 		p.say("")
 		p.groups(r)
@@ -123,7 +124,7 @@ func (p *printer) unserved(r *Report) {
 
 func (p *printer) summary(r *Report) {
 	if !r.Differs() {
-		p.say("\nNo changes: all %s are up to date.", count(r.Unchanged, "object"))
+		p.say("\nNo changes: all %s are up to date.", plural.Of(r.Unchanged, "object"))
 		return
 	}
 	var added, changed, removed, services int
@@ -134,7 +135,7 @@ func (p *printer) summary(r *Report) {
 		}
 	}
 	p.say("\n%s would change. Objects: %d to add, %d to change, %d to remove; %s up to date.",
-		count(services, "Service"), added, changed, removed, are(r.Unchanged))
+		plural.Of(services, "Service"), added, changed, removed, are(r.Unchanged))
 }
 
 func are(n int) string {
@@ -142,11 +143,4 @@ func are(n int) string {
 		return "1 is"
 	}
 	return fmt.Sprintf("%d are", n)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

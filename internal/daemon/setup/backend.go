@@ -101,14 +101,14 @@ func (b *Backend) Families() (served []service.Family) {
 	return served
 }
 
-// Unserved returns an error if a Node has an address of a family that is not served: its Services would be lost.
+// Unserved returns an error if a Node has an InternalIP of a family that is not served: its Services would be lost.
 func (b *Backend) Unserved(node *service.NodeObject) error {
 	if node == nil {
 		return nil
 	}
 	served := b.Families()
 	for _, addr := range node.Addresses {
-		if family := service.FamilyOf(addr); !slices.Contains(served, family) {
+		if family := service.FamilyOf(addr); node.Internal[family] && !slices.Contains(served, family) {
 			return &backend.AdvisedError{
 				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode, family),
 				Do:  `see the log message "family not served" for the reason, or choose another mode (--proxy-mode)`,

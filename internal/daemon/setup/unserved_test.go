@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUnservedFamilyOfTheNode: a start fails if the Node has an address of a family that the mode does not serve.
+// TestUnservedFamilyOfTheNode: a start fails if the Node has an InternalIP of a family that the mode does not serve.
 func TestUnservedFamilyOfTheNode(t *testing.T) {
 	b := &Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{
 		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}}
@@ -21,8 +21,9 @@ func TestUnservedFamilyOfTheNode(t *testing.T) {
 	}{
 		{nil, ""},
 		{&service.NodeObject{}, ""},
-		{&service.NodeObject{Addresses: []netip.Addr{six}}, ""},
-		{&service.NodeObject{Addresses: []netip.Addr{six, four}}, "IPv4 address 192.0.2.1"},
+		{&service.NodeObject{Addresses: []netip.Addr{six}, Internal: service.PerFamily[bool]{service.IPv6: true}}, ""},
+		{&service.NodeObject{Addresses: []netip.Addr{six, four}, Internal: service.PerFamily[bool]{service.IPv6: true}}, ""},
+		{&service.NodeObject{Addresses: []netip.Addr{six, four}, Internal: service.PerFamily[bool]{true, true}}, "IPv4 address 192.0.2.1"},
 	} {
 		if err := b.Unserved(c.node); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.node, err, c.want)
