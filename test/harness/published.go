@@ -149,7 +149,8 @@ func (i debianImage) make(archive string) error {
 		errs = append(errs, do("install", file, root))
 	}
 	return errors.Join(append(errs,
+		do("install", "-D", "LICENSE", filepath.Join(root+"-licenses", "LICENSE")),
 		do("go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"),
 		do("bin/oci-image", "-out", archive, "-static", strings.TrimSuffix(archive, ".tar")+"-static.tar", "-name", i.name,
-			"-command", i.command, "-binary", runtime.GOARCH+"="+i.binary, "-root", runtime.GOARCH+"="+root))...)
+			"-command", i.command, "-licenses", root+"-licenses", "-binary", runtime.GOARCH+"="+i.binary, "-root", runtime.GOARCH+"="+root))...)
 }
