@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,27 @@ import (
 // floodServices is the number of Services that cause an event at once.
 const floodServices = 150
 
+// countingLimiter counts the requests that use it.
+type countingLimiter struct {
+	flowcontrol.RateLimiter
+	used atomic.Int64
+}
+
+func (l *countingLimiter) Wait(ctx context.Context) error {
+	l.used.Add(1)
+	return l.RateLimiter.Wait(ctx)
+}
+
+func (l *countingLimiter) Accept() {
+	l.used.Add(1)
+	l.RateLimiter.Accept()
+}
+
+func (l *countingLimiter) TryAccept() bool {
+	l.used.Add(1)
+	return l.RateLimiter.TryAccept()
+}
+
 // TestEventsDoNotDelayWatches: a tenant who creates many Services with a bad annotation causes many
 // events. The next request for Services must not wait for them.
 func TestEventsDoNotDelayWatches(t *testing.T) {
@@ -43,7 +65,9 @@ func TestEventsDoNotDelayWatches(t *testing.T) {
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json",
 		GroupVersion: &corev1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
-		APIPath: "/api", RateLimiter: flowcontrol.NewTokenBucketRateLimiter(5, 10)}
+		APIPath: "/api"}
+	limit := &countingLimiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(5, 10)}
+	config.RateLimiter = limit
 	r, err := New(t.Context(), Config{Client: config, Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +81,9 @@ func TestEventsDoNotDelayWatches(t *testing.T) {
 	}
 	testenv.Eventually(t, "an event is sent", func() bool { return posted.Load() > 0 })
 	time.Sleep(100 * time.Millisecond) // the rest of the burst
+	if n := limit.used.Load(); n > 0 {
+		t.Errorf("%d events used the limit of watches", n)
+	}
 	if err := watches.Get().Resource("services").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}

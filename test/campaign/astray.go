@@ -193,9 +193,7 @@ func astray(ctx context.Context, r *trial, number int) error {
 	}
 	fresh, err := r.clients(ctx)
 	if err == nil && now.stopped {
-		err = errors.Join(r.await(ctx, "not all clients hear the server beyond", func() (bool, error) {
-			return r.heardBeyond(fresh) == len(fresh), nil
-		}), r.signal(unix.SIGCONT))
+		err = errors.Join(r.heard(ctx, fresh), r.signal(unix.SIGCONT))
 	}
 	if err == nil {
 		err = r.restored(ctx, append(fresh, r.straying.steady...), want)
@@ -226,6 +224,25 @@ func (r *trial) restored(ctx context.Context, clients []*client, want string) er
 		}
 	}
 	return errors.Join(r.recovered(ctx, from, want, false), r.t.awaitAll(ctx, r.recovery))
+}
+
+// heard waits until each client has heard the server beyond. A client whose port an earlier one had may hear the
+// right pod instead, because the kernel still tracks the earlier connection.
+func (r *trial) heard(ctx context.Context, clients []*client) error {
+	for _, c := range clients {
+		var who string
+		err := r.await(ctx, "a client does not hear the server beyond", func() (bool, error) {
+			who, _, _ = c.Answers()
+			return who == beyondName || who == c.right, nil
+		})
+		if err != nil {
+			return fmt.Errorf("%w: %s hears %q\n%s", err, c, who, r.flowsOf(c))
+		}
+	}
+	if r.heardBeyond(clients) == 0 {
+		return errors.New("no client hears the server beyond: that proves nothing")
+	}
+	return nil
 }
 
 // heardBeyond counts the clients whose last answer is not their Service's.
