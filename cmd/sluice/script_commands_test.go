@@ -304,23 +304,29 @@ func (b *bench) pod(_, name string) http.Handler {
 
 // events COUNT REASON PATTERN
 //
-// Checks how many events with a reason the API server has received, and that each note
-// matches.
+// Waits until the API server has received so many events with a reason, and checks that each note
+// matches. The proxy sends an event a moment after what it reports.
 func cmdEvents(b *bench, args []string) {
 	if len(args) != 3 {
 		b.Fatalf("usage: events COUNT REASON PATTERN")
 	}
-	pattern, found := regexp.MustCompile(args[2]), 0
-	for _, event := range b.api.Events() {
-		if event.Reason != args[1] {
-			continue
+	pattern := regexp.MustCompile(args[2])
+	for deadline := time.Now().Add(waitMax); ; time.Sleep(5 * time.Millisecond) {
+		found := 0
+		for _, event := range b.api.Events() {
+			if event.Reason != args[1] {
+				continue
+			}
+			found++
+			if !pattern.MatchString(event.Note) {
+				b.Fatalf("event %s says %q, which does not match %q", event.Reason, event.Note, args[2])
+			}
 		}
-		found++
-		if !pattern.MatchString(event.Note) {
-			b.Fatalf("event %s says %q, which does not match %q", event.Reason, event.Note, args[2])
+		if strconv.Itoa(found) == args[0] {
+			return
 		}
-	}
-	if strconv.Itoa(found) != args[0] {
-		b.Fatalf("%d events %s, want %s", found, args[1], args[0])
+		if time.Now().After(deadline) {
+			b.Fatalf("%v later there are %d events %s, want %s", waitMax, found, args[1], args[0])
+		}
 	}
 }
