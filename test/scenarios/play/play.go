@@ -248,13 +248,15 @@ var (
 	// that is expected to be dead.
 	echoMax   = 20 * time.Second
 	silentMax = 2 * time.Second
+	// slowness multiplies the limits that scenarios contain.
+	slowness time.Duration = 1
 )
 
 // SlowDown multiplies every limit, for an emulated machine. It must be called before anything is
 // played.
 func SlowDown(factor int) {
 	for _, wait := range []*time.Duration{
-		&answerPatience, &askPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax, &silentMax,
+		&answerPatience, &askPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax, &silentMax, &slowness,
 	} {
 		*wait *= time.Duration(factor)
 	}

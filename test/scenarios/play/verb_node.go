@@ -164,6 +164,7 @@ func parseAwait(words []string) (statement, error) {
 		return nil, err
 	}
 	return settled(func(ctx context.Context, _ *Stage, w *network.World) error {
+		limit := slowness * limit
 		for deadline := time.Now().Add(limit); ; {
 			_, err := w.Run(ctx, words[1], words[2:]...)
 			if err == nil {
