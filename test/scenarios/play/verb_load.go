@@ -68,8 +68,8 @@ func parseLoad(words []string) (statement, error) {
 				return nil, errors.New("load: every connection has to be answered")
 			}
 		}
-		return settled(func(_ context.Context, s *Stage, _ *network.World) error {
-			return endLoad(s, words[0], want)
+		return settled(func(ctx context.Context, s *Stage, _ *network.World) error {
+			return endLoad(ctx, s, words[0], want)
 		}), nil
 	default:
 		return nil, errors.New("want NAME begins CLIENT TARGET, or NAME ends [ENDPOINT…]")
@@ -116,11 +116,18 @@ func (c *loadCount) note(w *network.World, e netns.Exchange) {
 	}
 }
 
-// endLoad stops the client and judges what it met.
-func endLoad(s *Stage, name string, want outcome) error {
+// endLoad stops the client when it has made enough connections, which takes longer in an emulated machine, and judges
+// what it met.
+func endLoad(ctx context.Context, s *Stage, name string, want outcome) error {
 	l, err := kept[*load](s, name)
 	if err != nil {
 		return err
+	}
+	few := func(c *loadCount) bool { return !c.enough() }
+	for deadline := time.Now().Add(settleMax); slices.ContainsFunc(l.counts, few) && time.Now().Before(deadline); {
+		if err := sleep(ctx, loadPause); err != nil {
+			return err
+		}
 	}
 	l.stop()
 	var errs []error
@@ -130,10 +137,24 @@ func endLoad(s *Stage, name string, want outcome) error {
 	return errors.Join(errs...)
 }
 
+// enough reports whether the connections prove something, or one had an error.
+func (c *loadCount) enough() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil || c.total() >= loadMin
+}
+
+// total returns the number of connections with an outcome.
+func (c *loadCount) total() (n int) {
+	for _, of := range c.seen {
+		n += of
+	}
+	return n
+}
+
 func (c *loadCount) judge(want outcome) error {
-	total := 0
+	total := c.total()
 	for answer, n := range c.seen {
-		total += n
 		if answer.Fate != fixture.Answered || (len(want.names) > 0 && !want.allows(c.question, answer)) {
 			return fmt.Errorf("%v: %d connections got %v, the slowest in %v: %v", c.question, n, answer, c.slowest, c.summary())
 		}
