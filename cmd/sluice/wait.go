@@ -112,7 +112,7 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 		p.Changed = gone.Progress(cmd.ErrOrStderr(), len(nodes))
 	}
 	report := gone.NewReport(at, p.Wait(ctx, at))
-	if err := flags.print(cmd.OutOrStdout(), report, report.Print); err != nil {
+	if err := flags.print(cmd, report, report.Print); err != nil {
 		return err
 	}
 	return report.Err(flags.timeout)

@@ -117,7 +117,7 @@ var layers = []layer{
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "deploy", why: "the manifests as text"},
 	{pkg: "internal/fleet/install", may: []string{"deploy"}, why: "pure: objects of a cluster in, manifests out"},
-	{pkg: "internal/fleet", may: []string{"internal/daemon/gone", "internal/explain", "internal/fleet/install", "internal/inspect", "internal/ui", "observe/state", "service", "source/kube", "source/reduce"}, why: "a client of all proxies; it compares them with what the API server has, and shows them with the files of the page about one proxy"},
+	{pkg: "internal/fleet", may: []string{"internal/daemon/gone", "internal/explain", "internal/fleet/install", "internal/inspect", "internal/plural", "internal/ui", "observe/state", "service", "source/kube", "source/reduce"}, why: "a client of all proxies; it compares them with what the API server has, and shows them with the files of the page about one proxy"},
 	{pkg: "cmd/kubectl-sluice", may: []string{"internal/fleet", "internal/terminal"}, why: "exit statuses; internal/fleet has the commands"},
 	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/inspection", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/terminal", "internal/trace"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
 	{pkg: "test/campaign/faults", why: "the whole proxy on the real kernel", test: true},

@@ -134,7 +134,7 @@ const silentShown = 20
 // printSilent prints which nodes did not answer.
 func printSilent(to io.Writer, missing []silent, all int, note string) error {
 	if note != "" {
-		fmt.Fprintln(to, note)
+		_ = inspect.Table(to, nil, [][]string{{note}}) // the next part returns the error
 	}
 	if len(missing) == 0 {
 		return nil

@@ -62,7 +62,7 @@ func TestStatusNamesOtherConfigurations(t *testing.T) {
 	}
 	wants(t, out, "CONFIG", "configurations: 0123456789ab (2), ba9876543210 (1), unknown (1)", "the configuration is not that of most nodes on node-0002, node-0003")
 	out, err = s.run(t, "diff", "node-0000", "node-0002")
-	if err == nil || err.Error() != "1 differences" {
+	if err == nil || err.Error() != "1 difference" {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "configurationHash", "0123456789ab   ba9876543210")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 func (f *flags) statusCommand() *cobra.Command {
@@ -160,6 +161,11 @@ func (n *nodeStatus) gravity() int {
 
 func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
+// None implements inspect.List: nodes with problems have rows.
+func (r *statusReport) None() string {
+	return "No problems on " + plural.Of(r.Total-len(r.Silent), "node")
+}
+
 func (r *statusReport) print(to io.Writer, wide bool) error {
 	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
 	if wide {
@@ -174,10 +180,8 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 		}
 		rows = append(rows, append(row, cmp.Or(strings.Join(n.Findings, ","), "-")))
 	}
-	if len(rows) > 0 {
-		if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
-			return err
-		}
+	if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
+		return err
 	}
 	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), r.Total,
 		counts(r.Versions), counts(r.Modes), counts(r.Configurations))
@@ -186,7 +190,8 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 		if n > silentShown {
 			more = fmt.Sprintf(" and %d more (see -o json)", n-silentShown)
 		}
-		fmt.Fprintf(to, "the configuration is not that of most nodes on %s%s\n", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
+		text := fmt.Sprintf("the configuration is not that of most nodes on %s%s", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
+		_ = inspect.Table(to, nil, [][]string{{text}}) // the next part returns the error
 	}
 	return printSilent(to, r.Silent, r.Total, r.Note)
 }

@@ -50,6 +50,9 @@ func (c *Client) Events(ctx context.Context, namespace string) (*EventList, erro
 	return get[EventList](ctx, c, PathEvents, map[string][]string{"namespace": {namespace}})
 }
 
+// None implements List.
+func (l *EventList) None() string { return "No events" }
+
 // Print prints a table.
 func (l *EventList) Print(to io.Writer) error {
 	t := newTable(to, "NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")

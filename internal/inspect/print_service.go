@@ -55,6 +55,9 @@ func (s *Service) ports() (all []string) {
 	return all
 }
 
+// None implements List.
+func (l *ServiceList) None() string { return "No Services" }
+
 // Print prints the list for people.
 func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
 	t := newTable(to, o.heads()...)
@@ -62,6 +65,25 @@ func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
 		t.row(o.cells(&l.Items[i], l.Now)...)
 	}
 	return t.end()
+}
+
+// Details are everything about several Services.
+type Details []*ServiceDetail
+
+// None implements List.
+func (l Details) None() string { return "No Services" }
+
+// Print prints one Service after the other.
+func (l Details) Print(to io.Writer) error {
+	for i, d := range l {
+		if i > 0 {
+			_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error
+		}
+		if err := d.Print(to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Print prints everything about a Service for people.
@@ -263,8 +285,19 @@ func (l *EndpointList) Print(to io.Writer) error {
 	return err
 }
 
+// None implements List.
+func (l *EndpointList) None() string { return Endpoints{l}.None() }
+
 // Endpoints are those of several Services.
 type Endpoints []*EndpointList
+
+// None implements List.
+func (l Endpoints) None() string {
+	if len(l) == 0 {
+		return "No Services"
+	}
+	return "No endpoints"
+}
 
 // Print prints one table.
 func (l Endpoints) Print(to io.Writer) error {
