@@ -183,7 +183,7 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 	if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), r.Total,
+	fmt.Fprintf(to, "\n%d of %s answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), plural.Of(r.Total, "node"),
 		counts(r.Versions), counts(r.Modes), counts(r.Configurations))
 	if n := len(r.Differing); n > 0 {
 		more := ""

@@ -239,7 +239,7 @@ func TestEventsOfANamespace(t *testing.T) {
 	if err := all.Print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\n3 older events are forgotten\n"} {
+	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\nForgotten: 3 older events\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

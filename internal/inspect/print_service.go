@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -132,7 +133,7 @@ func (d *ServiceDetail) policies() string {
 		parts = append(parts, "failing endpoints avoided")
 	}
 	if d.ZoneMinEndpoints > 0 {
-		parts = append(parts, fmt.Sprintf("zones of at least %d endpoints", d.ZoneMinEndpoints))
+		parts = append(parts, "zones of at least "+plural.Of(d.ZoneMinEndpoints, "endpoint"))
 	}
 	if d.ZoneShare > 0 {
 		parts = append(parts, fmt.Sprintf("%d %% in the zone", d.ZoneShare))
@@ -169,7 +170,7 @@ func (d *ServiceDetail) draining() string {
 }
 
 func actorText(a *state.Actor, now time.Time) string {
-	text := fmt.Sprintf("%s, restarted %d times", cmp.Or(a.State, "none"), a.Restarts)
+	text := cmp.Or(a.State, "none") + ", restarted " + plural.Of(a.Restarts, "time")
 	if a.LastFailure != "" {
 		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
 	}
@@ -230,7 +231,7 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 			return err
 		}
 		if more := len(domain.Objects) - len(shown) + domain.Omitted; more > 0 {
-			_, err = fmt.Fprintf(to, "  and %d more objects\n", more)
+			_, err = fmt.Fprintf(to, "  and %s\n", plural.Of(more, "more object"))
 		}
 	}
 	return err

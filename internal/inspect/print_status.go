@@ -105,7 +105,7 @@ func (s *Status) otherChains() string {
 }
 
 func (c *Conntrack) text(now time.Time) string {
-	text := fmt.Sprintf("%d entries, no limit", c.Entries)
+	text := plural.Of(c.Entries, "entry") + ", no limit"
 	if c.Limit > 0 {
 		text = fmt.Sprintf("%d of %d entries (%d%%)", c.Entries, c.Limit, c.Entries*100/c.Limit)
 	}

@@ -50,7 +50,8 @@ export function drawPipeline() {
   fill($("domains"), ...(s.domains ?? []).map((d) => domain(d, s.now)));
   const all = s.feed?.resources ?? [], failing = all.filter((r) => r.failingSince), followed = all.filter((r) => !r.failingSince);
   fill($("feed"), el("p", {}, "From ", el("span", {class: "mono"}, s.feed?.from ?? "–"),
-    s.feed?.synced ? `, complete since ${age(s.feed.synced, s.now)}` : ", not complete yet"),
+    !s.feed?.synced ? ", not complete yet" : s.findings?.some((f) => f.kind === "manifest-rejected") ? `, read ${age(s.feed.synced, s.now)} ago, but not all of it is valid`
+      : `, complete since ${age(s.feed.synced, s.now)}`),
   followed.length ? el("p", {class: "dim"}, followed.map((r) => `${r.name} (${r.absent ? "absent" : `${age(r.heard, s.now)} ago`})`).join(", ")) : null,
   failing.length ? table(["Resource", "Last message", "Error"], failing.map((r) => [r.name, r.heard ? `${age(r.heard, s.now)} ago` : "–",
     el("span", {class: "bad"}, `failing since ${age(r.failingSince, s.now)}: ${r.error ?? ""}`)])) : null);
