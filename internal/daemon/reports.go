@@ -69,7 +69,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}
 	r.monitor = health.NewMonitor(health.Config{
-		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
+		Domains: seen.status, Node: func() *service.NodeObject { return eligible(from, seen.node()) }, Resources: func() []health.Resource { return resources(from) },
 		Services: seen.counts, SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
 		Others: func() []health.Finding {
 			return slices.Concat(otherFindings(life.owner, r.conflicts, from, offload, test, t), around.findings(), held.findings())
@@ -106,6 +106,14 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.metrics, err = metrics.New(config)
 	return r, err
+}
+
+// eligible returns the Node for health. Without a cluster, an unknown Node is no reason to avoid this one.
+func eligible(from *feed.Feed, known *service.NodeObject) *service.NodeObject {
+	if known == nil && from.Client == nil {
+		return &service.NodeObject{}
+	}
+	return known
 }
 
 // newLines returns what logs the proxy's events.

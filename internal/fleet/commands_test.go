@@ -209,7 +209,7 @@ func TestReportsAreLists(t *testing.T) {
 func TestAnEmptyListIsOneSentence(t *testing.T) {
 	s := newStand(t, 2)
 	for words, want := range map[string]string{
-		"top services": "No traffic of services.\n", "top services -n shop": "No traffic of services in namespace shop.\n",
+		"top services": "No traffic of Services.\n", "top services -n shop": "No traffic of Services in namespace shop.\n",
 		"status --problems": "No problems on 2 nodes.\n", "diff node-0000 node-0001": "No differences between node-0000 and node-0001.\n",
 	} {
 		var out, notes bytes.Buffer
@@ -223,7 +223,7 @@ func TestAnEmptyListIsOneSentence(t *testing.T) {
 	}
 	s.pod("node-0001", corev1.PodPending)
 	out, err := s.run(t, "top", "services")
-	if err == nil || strings.Contains(out, "NAMESPACE") || !strings.Contains(out, "No traffic of services.\n") || !strings.Contains(out, "node-0001") {
+	if err == nil || strings.Contains(out, "NAMESPACE") || !strings.Contains(out, "No traffic of Services.\n") || !strings.Contains(out, "node-0001") {
 		t.Errorf("with a silent node: %v, %q", err, out)
 	}
 }

@@ -202,7 +202,12 @@ func (c *Client) Top(ctx context.Context, q *TopQuery) (*TopList, error) {
 }
 
 // None implements List.
-func (l *TopList) None() string { return "No traffic of " + l.Kind }
+func (l *TopList) None() string {
+	if l.Kind == TopKinds[0] {
+		return "No traffic of Services"
+	}
+	return "No traffic of " + l.Kind
+}
 
 // Print prints a table. A wide one has exact numbers of bytes.
 func (l *TopList) Print(to io.Writer, wide bool) error {

@@ -167,10 +167,6 @@ func (i *Inspection) Status() inspect.Status {
 		made.SelfTest = append(made.SelfTest, test)
 	}
 	for _, f := range report.Findings {
-		// Without a cluster there is no Node that could be eligible for anything.
-		if i.Feed.Client == nil && f.Kind == health.NodeNotEligible {
-			continue
-		}
 		finding := inspect.Finding{
 			Kind: string(f.Kind), About: f.About, Since: utc(f.Since), Unhealthy: f.Unhealthy,
 			Problem: f.Problem, Advice: f.Advice, More: f.More,
@@ -180,7 +176,7 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
-	made.Health = string(report.Health(report.NodeEligible || i.Feed.Client == nil, len(made.Findings)))
+	made.Health = string(report.Health(report.NodeEligible, len(made.Findings)))
 	return made
 }
 
