@@ -64,7 +64,8 @@ type nodeStatus struct {
 	Started  time.Time `json:"started"`
 	Healthy  bool      `json:"healthy"`
 	Services int       `json:"services"`
-	// Pending and Quarantined are the largest numbers of a domain: a Service is in several.
+	// Pending and Quarantined, which are those held, count as the node's status does. Of an older proxy, they are the largest
+	// numbers of a domain: a Service is in several.
 	Pending     int `json:"pending"`
 	Quarantined int `json:"quarantined"`
 	// PendingSeconds is how long the oldest change has waited.
@@ -134,6 +135,9 @@ func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 		if !d.OldestPending.IsZero() { // by the clock of the node
 			line.PendingSeconds = max(line.PendingSeconds, s.Now.Sub(d.OldestPending).Seconds())
 		}
+	}
+	if s.States != nil {
+		line.Pending, line.Quarantined = s.States.Pending, s.States.Held
 	}
 	for i := range s.Findings {
 		if kind := s.Findings[i].Kind; !slices.Contains(line.Findings, kind) {
