@@ -172,6 +172,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.answers.Memory, s.answers.Hash = s.life.events, s.reports.loaded.Load().Hash
 	s.answers.Chains = s.around.chains
+	seen.answers.Store(s.answers)
 	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy, s.life.others.remain)
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err

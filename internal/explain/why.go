@@ -195,7 +195,7 @@ func (w *why) topology(f *frontend) {
 	case service.TopologySameZone:
 		w.say("endpoints are those hinted for zone %s (topology-aware routing)", w.Facts.Zone)
 	case service.TopologyZoneTooSmall:
-		w.say("fewer than %d endpoints are hinted for zone %s, so all are used (annotation sluice.dev/zone-min-endpoints)", f.snapshot.Spec.Zones.MinEndpoints, w.Facts.Zone)
+		w.say("fewer endpoints than %d are hinted for zone %s, so all are used (annotation sluice.dev/zone-min-endpoints)", f.snapshot.Spec.Zones.MinEndpoints, w.Facts.Zone)
 	case service.TopologyZoneShare:
 		w.say("endpoints hinted for zone %s get %d %% of the connections (annotation sluice.dev/zone-share)", w.Facts.Zone, f.snapshot.Spec.Zones.Share)
 	case service.TopologyTerminating:

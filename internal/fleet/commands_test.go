@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -81,7 +82,7 @@ func TestDiffShowsWhatDiffers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "SERVICE    FIELD       NODE-0000   NODE-0001", "shop/web   state       applied     pending", "shop/web   endpoints   2           1")
-	if out, err := s.run(t, "diff", "node-0000", "node-0002"); err != nil || !strings.Contains(out, "do not differ") {
+	if out, err := s.run(t, "diff", "node-0000", "node-0002"); err != nil || !strings.Contains(out, "No differences between") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	s.nodes[2].known.Spec = nil
@@ -201,5 +202,28 @@ func TestReportsAreLists(t *testing.T) {
 	}
 	if _, err := s.run(t, "status", "--sort-by", "weather"); err == nil || !strings.Contains(err.Error(), "or a column: NODE, ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAnEmptyListIsOneSentence on standard error. Nodes that did not answer remain in the output.
+func TestAnEmptyListIsOneSentence(t *testing.T) {
+	s := newStand(t, 2)
+	for words, want := range map[string]string{
+		"top services": "No traffic of Services.\n", "top services -n shop": "No traffic of Services in namespace shop.\n",
+		"status --problems": "No problems on 2 nodes.\n", "diff node-0000 node-0001": "No differences between node-0000 and node-0001.\n",
+	} {
+		var out, notes bytes.Buffer
+		root := Command("kubectl-sluice", "v0.1.0")
+		root.SetArgs(strings.Fields(words))
+		root.SetOut(&out)
+		root.SetErr(&notes)
+		if err := root.ExecuteContext(t.Context()); err != nil || out.Len() > 0 || notes.String() != want {
+			t.Errorf("%s: %v, standard output %q, standard error %q, want %q", words, err, &out, &notes, want)
+		}
+	}
+	s.pod("node-0001", corev1.PodPending)
+	out, err := s.run(t, "top", "services")
+	if err == nil || strings.Contains(out, "NAMESPACE") || !strings.Contains(out, "No traffic of Services.\n") || !strings.Contains(out, "node-0001") {
+		t.Errorf("with a silent node: %v, %q", err, out)
 	}
 }

@@ -51,6 +51,18 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("internal/host/holder", "TestOriginOfAProcess")}, short: true,
 	},
 	{
+		name:      "shadowed counts as applied",
+		sentence:  "Status, page, metrics and /healthz?verbose count a shadowed Service as shadowed.",
+		edits:     edit("observe/state/state.go", "c.Shadowed++", "c.Applied++"),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestAListAndADetailAgree")}, short: true,
+	},
+	{
+		name:      "an empty list has heads",
+		sentence:  "An empty list is one sentence on standard error, in every list command.",
+		edits:     edit("internal/inspect/page.go", "|| p.heads > 0 && p.rows == 0", ""),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestAnEmptyListIsOneSentence")}, short: true,
+	},
+	{
 		name:      "a silent proxy is not named",
 		sentence:  "A client command that gets no answer says which process is in which state.",
 		edits:     edit("internal/inspect/silence.go", "if s.PID != 0 {", "if s.PID < 0 {"),

@@ -69,7 +69,7 @@ func configCheck(at config.Position) string {
 func (p *preflight) cluster() {
 	api := feed.API(p.options)
 	if api.Kubeconfig == "" && api.Master == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		p.add("API server", OK, "", "skipped: no kubeconfig is set and this is not a pod")
+		p.add("API server", Info, "", "skipped: no kubeconfig is set and this is not a pod")
 		return
 	}
 	u, err := feed.Cluster(p.options)

@@ -29,7 +29,7 @@ func (p *preflight) features(ctx context.Context) {
 	}
 	for _, family := range service.Families {
 		if err := backend.HasNFTables(family); err != nil {
-			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
+			p.add("nftables "+family.String(), Info, "", "%s", oneLine(err))
 		} else {
 			p.add("nftables "+family.String(), OK, "", "all required kernel features are available")
 			p.hashing(family)
@@ -40,13 +40,13 @@ func (p *preflight) features(ctx context.Context) {
 			name := "iptables-" + string(variant) + " " + family.String()
 			switch asked, err := backend.HasIPTables(ctx, family, variant); {
 			case err != nil:
-				p.add(name, OK, "", "%s", oneLine(err))
+				p.add(name, Info, "", "%s", oneLine(err))
 			case !asked:
 				module := "iptable_nat"
 				if family == service.IPv6 {
 					module = "ip6table_nat"
 				}
-				p.add(name, OK, "", "tools found; tables not probed, because that would create them; %s",
+				p.add(name, Info, "", "tools found; tables not probed, because that would create them; %s",
 					states(module))
 			default:
 				p.add(name, OK, "", "programs and tables work")
@@ -57,7 +57,7 @@ func (p *preflight) features(ctx context.Context) {
 	p.offload()
 	p.resets()
 	p.variant(ctx)
-	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+	p.add("IPVS", Info, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
 }
 
 // families reports each family of the host's addresses that the mode does not serve. A start ends with an error if the
@@ -103,7 +103,7 @@ func (p *preflight) offload() {
 	case asked != config.OffloadOff:
 		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", oneLine(err))
 	default:
-		p.add("offload", OK, "", "%s", oneLine(err))
+		p.add("offload", Info, "", "%s", oneLine(err))
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
 	case err != nil && p.backend.Mode == config.ModeNFTables:
-		p.add("iptables variant", OK, "", "none can be used; nftables mode needs none")
+		p.add("iptables variant", Info, "", "none can be used; nftables mode needs none")
 	case err != nil:
 		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
 	default:
