@@ -47,21 +47,28 @@ type why struct {
 
 func (w *why) say(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }
 
+// UnknownHere begins the reason that lists the Services which a proxy with an API server does not know.
+const UnknownHere = "not served, and unknown here"
+
 // nobody explains a destination that is no frontend of a Service.
 func (w *why) nobody(ways []way) {
 	to := w.To.Addr()
 	for i := range w.concerned {
 		c := &w.concerned[i]
 		spec := c.snapshot.Spec
+		lists := slices.Contains(spec.ExternalIPs[w.family], to) || slices.Contains(spec.LoadBalancerVIPs[w.family], to)
 		switch {
+		case !spec.ClusterIPs[w.family].IsValid() && (lists || hasNodePort(spec, w.Protocol, w.To.Port()) && w.nodePortsAnswer()):
+			w.say("%s is a frontend of %s, which is not served over %s: it has no ClusterIP of this family (see spec.ipFamilyPolicy)",
+				w.To, c.view.Key, w.family)
 		case spec.ClusterIPs[w.family] == to:
 			w.say("%s is the ClusterIP of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
-		case slices.ContainsFunc(spec.Ports, func(p service.Port) bool {
+		case lists && slices.ContainsFunc(spec.Ports, func(p service.Port) bool {
 			return p.NotOutside && p.Port == w.To.Port() && p.Protocol == w.Protocol
 		}):
 			w.say("%s is an address of %s, whose port %d/%s is not served there: it is a port of nodes (addresses.deniedPorts, or an address of Sluice)",
 				to, c.view.Key, w.To.Port(), w.Protocol)
-		case slices.Contains(spec.ExternalIPs[w.family], to), slices.Contains(spec.LoadBalancerVIPs[w.family], to):
+		case lists:
 			w.say("%s is an address of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
 		case hasNodePort(spec, w.Protocol, w.To.Port()) && to.IsLoopback() && w.Mode == IPVS:
 			w.say("%d/%s is a node port of %s; IPVS cannot serve node ports at loopback addresses", w.To.Port(), w.Protocol, c.view.Key)
@@ -81,9 +88,12 @@ func (w *why) nobody(ways []way) {
 		}
 	}
 	w.say("no Service owns %s/%s as a frontend on this node", w.To, w.Protocol)
-	if !w.local(to) {
-		w.say("not served, and unknown here: headless Services, Services with the label service.kubernetes.io/service-proxy-name, "+
-			"and load balancer IPs with ipMode Proxy; to find one that lists the address: kubectl get services -A -o wide | grep -wF %s", to)
+	switch {
+	case w.Unserved != nil:
+		w.said = append(w.said, w.Unserved(to)...)
+	case !w.local(to):
+		w.say(UnknownHere+": headless Services, Services with the label service.kubernetes.io/service-proxy-name, "+
+			"and load balancer IPs with ipMode Proxy; to find one that lists the address: kubectl sluice explain pod/NAME %s", w.To)
 	}
 	if len(ways) == 1 && ways[0].Verdict == Untouched {
 		w.say("the proxy does not change the packet; a process that listens there receives it")
@@ -151,6 +161,10 @@ func (w *why) endpoints(f *frontend) {
 		w.say("externalTrafficPolicy is Local, but clients on this node and local pods may use all endpoints")
 	case f.policyLocal() && !f.served():
 		w.say("%s is Local, and no usable endpoint runs on this node (%s)", policy, w.census(f))
+		if f.kind != ClusterIP && w.origin == FromPod && !w.Facts.Detect[w.family].Configured() {
+			w.say("local pods may use all endpoints, but %s counts as a client from outside: detection of local pods is not configured "+
+				"(see --detect-local-mode and --cluster-cidr)", w.From.Addr())
+		}
 		return
 	case f.policyLocal():
 		w.say("%s is Local: only endpoints on this node are used", policy)
