@@ -60,9 +60,9 @@ func TestAnswers(t *testing.T) {
 		{"an address that only Services list that are not watched", "10.244.1.5 -> 203.0.113.111:80", "untouched the client",
 			"headless Services, Services with the label", nil},
 		{"an address that the Service lists in a family without a ClusterIP", "fd00:10:244::1 -> [2001:db8:50::5]:80", "untouched the client",
-			"[2001:db8:50::5]:80 is a frontend of ns/web, which is not served over IPv6: it has no ClusterIP of this family", []*serviceMade{both}},
+			"2001:db8:50::5 is an address of ns/web, which is not served over IPv6: it has no ClusterIP of this family", []*serviceMade{both}},
 		{"a node port in a family without a ClusterIP", "fd00:10:244::1 -> [fd00:192::2]:30080", "untouched the client",
-			"[fd00:192::2]:30080 is a frontend of ns/web, which is not served over IPv6", []*serviceMade{both}},
+			"30080/tcp is a node port of ns/web, which is not served over IPv6", []*serviceMade{both}},
 		{"a denied port of a Service that does not list the address", here + " -> 203.0.113.7:80", "untouched the client",
 			"no Service owns 203.0.113.7:80/tcp", []*serviceMade{deniedPort}},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
@@ -114,12 +114,12 @@ func TestAnswers(t *testing.T) {
 
 // TestUnservedAddresses: a source that knows all Services names those that list an address which no node serves.
 func TestUnservedAddresses(t *testing.T) {
-	for text, want := range map[string]string{"203.0.113.111": "k/web is headless", "203.0.113.112": "no Service owns 203.0.113.112:80/tcp"} {
-		s := newState(NFTables)
+	for text, want := range map[string]string{"203.0.113.111": "k/web is headless", "192.0.2.99": "k/api is headless", "203.0.113.112": "no Service owns 203.0.113.112:81/tcp"} {
+		s := newState(NFTables, made("web", here).external(false))
 		s.Unserved = func(at netip.Addr) []string {
-			return map[string][]string{"203.0.113.111": {"k/web is headless"}}[at.String()]
+			return map[string][]string{"203.0.113.111": {"k/web is headless"}, "192.0.2.99": {"k/api is headless"}}[at.String()]
 		}
-		a := explained(t, s, "10.244.1.5 -> "+text+":80")
+		a := explained(t, s, "10.244.1.5 -> "+text+":81")
 		if !mentions(a, want) || mentions(a, "unknown here") {
 			t.Errorf("%s because %q, want %q among it", text, a.Reasons, want)
 		}

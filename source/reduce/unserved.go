@@ -33,9 +33,11 @@ func NotServed(object *corev1.Service) string {
 func Unserved(object *corev1.Service) map[netip.Addr]string {
 	found := map[netip.Addr]string{}
 	why, name := NotServed(object), object.Namespace+"/"+object.Name
-	for _, text := range object.Spec.ExternalIPs {
-		if addr, ok := parseAddr(text); ok && why != "" {
-			found[addr] = fmt.Sprintf("%s is an external IP of %s, which %s", addr, name, why)
+	for kind, texts := range map[string][]string{"the ClusterIP": object.Spec.ClusterIPs, "an external IP": object.Spec.ExternalIPs} {
+		for _, text := range texts {
+			if addr, ok := parseAddr(text); ok && why != "" {
+				found[addr] = fmt.Sprintf("%s is %s of %s, which %s", addr, kind, name, why)
+			}
 		}
 	}
 	for i := range object.Status.LoadBalancer.Ingress {

@@ -40,7 +40,10 @@ func TestUnserved(t *testing.T) {
 			(external == "") != c.unchanged || (vip == "") != (c.vip == "") {
 			t.Errorf("%s: %q; external IP: %q; load balancer IP: %q", c.name, why, external, vip)
 		}
-		if (spec == nil) != !c.unchanged && c.name != "another proxy" { // its label is a selector of the watch
+		if got := all[netip.MustParseAddr("10.96.0.1")]; c.name == "another proxy" && !strings.HasPrefix(got, "10.96.0.1 is the ClusterIP of ns1/svc1, which has the label") {
+			t.Errorf("%s: ClusterIP: %q", c.name, got)
+		}
+		if (spec == nil) == c.unchanged {
 			t.Errorf("%s: the reason is %q, and the Service is %v", c.name, why, spec)
 		}
 	}

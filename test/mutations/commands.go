@@ -47,7 +47,7 @@ var commands = []mutation{
 	{
 		name:      "a family without a ClusterIP has no port",
 		sentence:  "explain says that a Service is not served over a family, and not that it lacks the port.",
-		edits:     edit("internal/explain/why.go", "case !spec.ClusterIPs[w.family].IsValid() && (", "case false && ("),
+		edits:     edit("internal/explain/unowned.go", "case lists && !spec.ClusterIPs[w.family].IsValid():", "case false:"),
 		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
 	},
 	{
