@@ -200,7 +200,7 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 func Unserved(dir string, at netip.Addr) (reasons []string) {
 	readings, err := newScanner(filepath.Clean(dir), reduce.Policy{}).scan(nil)
 	if err != nil {
-		return nil // whoever follows the directory reports it
+		return nil // the follower of the directory reports it
 	}
 	for _, r := range readings {
 		for _, o := range r.objects {

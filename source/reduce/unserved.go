@@ -48,7 +48,7 @@ func Unserved(object *corev1.Service) map[netip.Addr]string {
 		case why != "":
 			found[addr] = fmt.Sprintf("%s is a load balancer IP of %s, which %s", addr, name, why)
 		case entry.IPMode != nil && *entry.IPMode == corev1.LoadBalancerIPModeProxy:
-			found[addr] = fmt.Sprintf("%s is a load balancer IP of %s with ipMode Proxy: the load balancer itself answers, and no node serves it", addr, name)
+			found[addr] = fmt.Sprintf("%s is a load balancer IP of %s with ipMode Proxy: the load balancer answers, and no node serves it", addr, name)
 		}
 	}
 	return found
