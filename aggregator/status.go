@@ -34,7 +34,7 @@ type Status struct {
 	// Submitted is the time of the newest fragment, zero before the first.
 	Waiting   int
 	Submitted time.Time
-	// Batches counts the batches planned, those without a change included.
+	// Batches counts the planned batches that have changes.
 	Batches uint64
 	// LastWrite is when the last landed write ended.
 	LastWrite time.Time

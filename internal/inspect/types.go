@@ -183,7 +183,7 @@ type Domain struct {
 	// Objects are those wanted or known in the kernel, and Dirty those that differ.
 	Objects int `json:"objects"`
 	Dirty   int `json:"dirty"`
-	// Batches counts the batches since the start, failed ones included.
+	// Batches counts the batches that were written since the start, failed ones included.
 	Batches   uint64    `json:"batches"`
 	LastWrite time.Time `json:"lastWrite,omitzero"`
 	// LastAudit is when the kernel state was last read and compared.

@@ -39,6 +39,12 @@ func TestMain(m *testing.M) {
 				log.Fatalf("ip %s: %v: %s", words, err, out)
 			}
 		}
+		// A node forwards packets; otherwise the finding node-settings is on the page.
+		for _, setting := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0o644); err != nil {
+				log.Fatal(err)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	words := append([]string{"--net", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"}, os.Args...)

@@ -33,6 +33,9 @@ type Feed struct {
 	servers *ServerAddresses
 	// open makes the source.
 	open func(node string, log *zap.Logger) proxy.Source
+	// Unserved returns why no node serves an address that Services list; nil with an API server, whose watches leave such
+	// Services out.
+	Unserved func(at netip.Addr) []string
 	// cluster and manifests are set once the source runs; one of them at most.
 	cluster   atomic.Pointer[kube.Source]
 	manifests atomic.Pointer[manifest.Follower]
@@ -41,7 +44,7 @@ type Feed struct {
 // Manifests serves the manifests in a directory.
 func Manifests(dir string) Opener {
 	return func(*setup.Options) (*Feed, error) {
-		f := &Feed{Origin: "manifests in " + dir}
+		f := &Feed{Origin: "manifests in " + dir, Unserved: func(at netip.Addr) []string { return manifest.Unserved(dir, at) }}
 		f.open = func(node string, log *zap.Logger) proxy.Source {
 			return func(ctx context.Context, cache *source.Cache) error {
 				from := manifest.New(dir, cache, node, manifest.Options{Log: log})
