@@ -73,6 +73,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "a large Service is written all the time",
+		sentence:  "After a change that took long to write, the next change of the same Service waits ten times as long.",
+		edits:     edit("aggregator/costly.go", "	c.next = f\n	m.pending", "	if c.next == nil {\n		return false\n	}\n	m.pending"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
+	},
+	{
 		name:      "one large Service has all turns",
 		sentence:  "A large Service that changes all the time does not keep other large ones waiting.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "return key.Compare(last) > 0", "return false"),
