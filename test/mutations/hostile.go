@@ -79,6 +79,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
 	},
 	{
+		name:      "a new table waits for large Services",
+		sentence:  "The first write into a new table contains the node's rules and all small Services; large ones follow.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "of[service.Node] > 0 && !isNew(changes)", "of[service.Node] > 0"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceComesAfterTheOthersIntoANewTable")},
+	},
+	{
+		name:      "a takeover leaves large Services out",
+		sentence:  "Rules of the node that serve a large Service change together with it.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "of[service.Node] > 0 && !isNew(changes)", "len(changes) == 0"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceComesAfterTheOthersIntoANewTable")},
+	},
+	{
 		name:      "one large Service has all turns",
 		sentence:  "A large Service that changes all the time does not keep other large ones waiting.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "return key.Compare(last) > 0", "return false"),
