@@ -79,6 +79,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
 	},
 	{
+		name:      "a preflight looks at one hook",
+		sentence:  "iptables mode serves no family with a chain of its hooks that iptables cannot write to, and a preflight says so.",
+		edits:     edit("dataplane/iptables/kernel/unprintable.go", "!slices.Contains(render.HookedChains(render.Table(table)), chain)", `chain != "POSTROUTING"`),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelOccupiedChain")}, short: true,
+	},
+	{
+		name:      "a dump omits tables",
+		sentence:  "A dump says which tables iptables-save cannot print, and contains them as nft prints them.",
+		edits:     edit("internal/daemon/inspection/dump.go", "printed.buffer.String(), -1)", "printed.buffer.String(), 0)"),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestKernelDumpAlongsideUnprintableRules")}, short: true,
+	},
+	{
 		name:      "a new table waits for large Services",
 		sentence:  "The first write into a new table contains the node's rules and all small Services; large ones follow.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "of[service.Node] > 0 && !isNew(changes)", "of[service.Node] > 0"),
