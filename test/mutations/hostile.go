@@ -85,6 +85,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelOccupiedChain")}, short: true,
 	},
 	{
+		name:      "a preflight knows the host only",
+		sentence:  "A preflight fails if the Node has an InternalIP of a family that cannot be served.",
+		edits:     edit("internal/daemon/preflight/kernel.go", "if !p.reachable {", "if p.reachable {"),
+		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestAFamilyOfTheNodeThatCannotBeServed")}, short: true,
+	},
+	{
 		name:      "a dump omits tables",
 		sentence:  "A dump says which tables iptables-save cannot print, and contains them as nft prints them.",
 		edits:     edit("internal/daemon/inspection/dump.go", "printed.buffer.String(), -1)", "printed.buffer.String(), 0)"),
