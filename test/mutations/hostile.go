@@ -91,6 +91,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestAFamilyOfTheNodeThatCannotBeServed")}, short: true,
 	},
 	{
+		name:      "a remark of iptables is a rule",
+		sentence:  "iptables mode reads its rules alongside chains of other programs with hooks that iptables does not know.",
+		edits:     edit("dataplane/iptables/kernel/unprintable.go", "		case \"#\": //", "		case \"##\": //"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelForeignRulesThatIPTablesCannotPrint")}, short: true,
+	},
+	{
 		name:      "a dump omits tables",
 		sentence:  "A dump says which tables iptables-save cannot print, and contains them as nft prints them.",
 		edits:     edit("internal/daemon/inspection/dump.go", "printed.buffer.String(), -1)", "printed.buffer.String(), 0)"),

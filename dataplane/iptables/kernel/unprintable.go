@@ -115,6 +115,7 @@ func parseList(table render.Table, printed []byte) (*saved, error) {
 		case "-P", "-N":
 			chain, _, _ := strings.Cut(rest, " ")
 			s.declare(chain)
+		case "#": // the table has chains of other programs with hooks that iptables does not know
 		default:
 			if !s.add(line) {
 				return nil, fmt.Errorf("table %s: unknown line of iptables -S: %q", table, line)

@@ -29,6 +29,7 @@ var nftRules = map[string]string{
 	"chain":                  "add chain FAMILY nat mine { type nat hook postrouting priority 50; }",
 	jumpsToUs:                "add chain FAMILY nat mine { type nat hook postrouting priority 50; }\nadd rule FAMILY nat mine tcp dport 1 jump KUBE-POSTROUTING",
 	"hook of another name":   "add chain FAMILY filter PREROUTING { type filter hook prerouting priority 7; }\nadd rule FAMILY filter PREROUTING fib daddr type local counter",
+	"hooks and rules":        "add chain FAMILY filter PREROUTING { type filter hook prerouting priority 7; }\nadd rule FAMILY filter FORWARD tcp dport { 1, 2 } accept\nadd counter FAMILY filter c\nadd rule FAMILY filter INPUT counter name c",
 	"in our chain":           "add rule FAMILY nat KUBE-SERVICES meta mark set numgen inc mod 2",
 	"in our filter chain":    "add rule FAMILY filter KUBE-FORWARD numgen inc mod 2 0 accept",
 	"in the kubelet's chain": "add rule FAMILY filter KUBE-FIREWALL numgen inc mod 2 0 drop",
