@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -89,6 +90,13 @@ func API(o *setup.Options) kube.Config {
 		ContentType: c.ContentType, AcceptContentTypes: c.AcceptContentTypes,
 		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: "sluice/" + o.Version,
 	}
+}
+
+// Node returns the Node of a proxy as the API server has it.
+func Node(ctx context.Context, o *setup.Options, name string) (*service.NodeObject, error) {
+	api := API(o)
+	api.NodeName = name
+	return kube.Node(ctx, api)
 }
 
 // Source returns the source of a proxy on a node.

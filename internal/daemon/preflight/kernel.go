@@ -3,11 +3,13 @@ package preflight
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -15,6 +17,7 @@ import (
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
@@ -53,20 +56,52 @@ func (p *preflight) features(ctx context.Context) {
 			}
 		}
 	}
-	p.families()
+	p.families(ctx)
 	p.offload()
 	p.resets()
 	p.variant(ctx)
 	p.add("IPVS", Info, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
 }
 
-// families reports each family of the host's addresses that the mode does not serve. A start ends with an error if the
-// Node has an address of it.
-func (p *preflight) families() {
+// nodeMax bounds the request for the Node.
+const nodeMax = 5 * time.Second
+
+// families reports each family that the mode does not serve. A start ends with an error if the Node has an InternalIP of
+// it. Without an answer of the API server, the addresses of the host count.
+func (p *preflight) families(ctx context.Context) {
 	served := p.backend.Families()
+	if len(served) == 0 || len(served) == len(service.Families) {
+		return // all is well, or the check of the mode failed
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodeMax)
+	defer cancel()
+	node, err := p.theNode(ctx)
+	if err == nil {
+		if err := p.backend.Unserved(node); err != nil {
+			p.add("family", Fail, "see the checks of the modes for the reason, or choose another mode", "%s; a start ends with an error", oneLine(errors.Unwrap(err)))
+		}
+		return
+	}
+	p.familiesOfTheHost(served, err)
+}
+
+// theNode asks the API server for the Node.
+func (p *preflight) theNode(ctx context.Context) (*service.NodeObject, error) {
+	if !p.reachable {
+		return nil, errors.New("no API server is configured")
+	}
+	name, err := p.options.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	return feed.Node(ctx, p.options, name)
+}
+
+// familiesOfTheHost reports each family of the host's addresses that the mode does not serve.
+func (p *preflight) familiesOfTheHost(served []service.Family, unknown error) {
 	addrs, err := hostaddress.List()
-	if err != nil || len(served) == 0 {
-		return // the check of the mode failed
+	if err != nil {
+		return
 	}
 	for _, family := range service.Families {
 		on := slices.IndexFunc(addrs, func(a netip.Addr) bool { return service.FamilyOf(a) == family && a.IsGlobalUnicast() })
@@ -79,8 +114,8 @@ func (p *preflight) families() {
 			result = Warn
 		}
 		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
-			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address",
-			p.backend.Mode, family, addrs[on], family)
+			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address (unknown: %s)",
+			p.backend.Mode, family, addrs[on], family, oneLine(unknown))
 	}
 }
 

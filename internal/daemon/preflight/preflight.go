@@ -88,7 +88,9 @@ type preflight struct {
 	valid bool
 	// privileged says that the kernel can be asked.
 	privileged bool
-	backend    *setup.Backend
+	// reachable says that the configuration names an API server.
+	reachable bool
+	backend   *setup.Backend
 }
 
 func (p *preflight) add(name string, result Result, do, format string, arguments ...any) {
