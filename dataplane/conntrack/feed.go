@@ -20,16 +20,16 @@ const (
 	waitingMax = 1 << 17
 )
 
-// Announcer calls each for every event, and lost if events were lost because too many came, until it is closed. An event is
-// valid during the call.
+// Announcer calls each for every event, and lost if events were lost because too many came, until it is closed. An
+// event is valid during the call.
 type Announcer interface {
 	Run(each func(*TableEvent), lost func()) error
 	Close() error
 }
 
-// Feed gives the kernel's announcements of connections to all parts of the process that want some. It has one socket, and
-// none from a minute after the last subscription. While it is open, the kernel makes a message for each connection that
-// begins or ends and for each change of its state.
+// Feed gives the kernel's announcements of connections to all parts of the process that want some. It has one socket,
+// and none from a minute after the last subscription. While it is open, the kernel makes a message for each connection
+// that begins or ends and for each change of its state.
 type Feed struct {
 	// Owner returns the Service that has a frontend, or its port as a node port.
 	Owner func(service.Family, service.Frontend) (service.Key, bool)
@@ -203,8 +203,8 @@ func (f *Feed) Service(family service.Family, of Tuple) (key service.Key, ok boo
 	return key, ok
 }
 
-// List calls each with all translated connections of Services. Readings take at most 2 % of the time: it returns false if
-// the next one may not begin yet. One goroutine uses it.
+// List calls each with all translated connections of Services. Readings take at most 2 % of the time: it returns false
+// if the next one may not begin yet. One goroutine uses it.
 func (f *Feed) List(ctx context.Context, each func(service.Key, *Connection)) (complete bool, err error) {
 	if time.Now().Before(f.rest) {
 		return false, nil

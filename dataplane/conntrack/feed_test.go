@@ -95,8 +95,8 @@ func (s *Subscription) expect(t *testing.T, when string, count int, lost bool, f
 	}
 }
 
-// TestFeed: one socket serves all subscribers. Each gets the events of its Services, and is told of lost ones. A slow one
-// loses its own events only. A minute after the last one, nothing listens.
+// TestFeed: one socket serves all subscribers. Each gets the events of its Services, and is told of lost ones. A slow
+// one loses its own events only. A minute after the last one, nothing listens.
 func TestFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, kernel := testFeed()
