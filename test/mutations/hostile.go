@@ -280,7 +280,7 @@ var hostile = []mutation{
 	{
 		name:      "connections that are picked up accuse endpoints",
 		sentence:  "Connections whose entries were lost make no suspects.",
-		edits:     edit("internal/daemon/balance/connections.go", ` && a.event.State == "SYN_SENT"`, ""),
+		edits:     edit("internal/daemon/balance/connections.go", ` && e.State == "SYN_SENT"`, ""),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestPickedUpConnectionsAccuseNoEndpoint")}, short: true,
 	},
 	{
@@ -304,8 +304,20 @@ var hostile = []mutation{
 	{
 		name:      "each change of a mind reads the connection table",
 		sentence:  "Readings of the connection table for leastConnections take at most 2 % of the time.",
-		edits:     edit("internal/daemon/balance/listen.go", "!w.stale || now.Before(w.rest)", "!w.stale"),
+		edits:     edit("dataplane/conntrack/feed.go", "time.Now().Before(f.rest)", "f.rest.IsZero() && ctx == nil"),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestReadingsAreRare")}, short: true,
+	},
+	{
+		name:      "each subscriber listens",
+		sentence:  "One socket listens to the kernel's announcements of connections, for the flow log and balancing.",
+		edits:     edit("dataplane/conntrack/feed.go", "if f.kernel == nil {", "if f.kernel == nil || len(f.subscribed) > 0 {"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
+	},
+	{
+		name:      "an overrun is told to one",
+		sentence:  "Lost announcements of connections are reported to all subscribers.",
+		edits:     edit("dataplane/conntrack/feed.go", "f.each(func(s *Subscription) { s.lost = true })", "f.each(func(s *Subscription) { s.lost = s == f.subscribed[0] })"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
 	},
 	{
 		name:      "every namespace is observed",
