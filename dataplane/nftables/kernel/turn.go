@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and no other process
-// changes tables meanwhile.
+// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and no other
+// process changes tables meanwhile.
 const turnMax = 10_000
 
 // phase is the part of a large Service that a change belongs to. Changes of any phase but phaseRest may be spread over

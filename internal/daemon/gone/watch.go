@@ -221,7 +221,7 @@ type state struct {
 	open            bool
 }
 
-// state also tells whether others may send, in a first element.
+// state also says whether others may send, in a first element.
 func (w *Watch) state() (all []state) {
 	all = append(all, state{open: w.others() == nil})
 	for _, s := range w.proxy.Status() {

@@ -123,8 +123,7 @@ func endLoad(ctx context.Context, s *Stage, name string, want outcome) error {
 	if err != nil {
 		return err
 	}
-	few := func(c *loadCount) bool { return !c.enough() }
-	for deadline := time.Now().Add(settleMax); slices.ContainsFunc(l.counts, few) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(settleMax); slices.ContainsFunc(l.counts, (*loadCount).few) && time.Now().Before(deadline); {
 		if err := sleep(ctx, loadPause); err != nil {
 			return err
 		}
@@ -137,11 +136,11 @@ func endLoad(ctx context.Context, s *Stage, name string, want outcome) error {
 	return errors.Join(errs...)
 }
 
-// enough reports whether the connections prove something, or one had an error.
-func (c *loadCount) enough() bool {
+// few reports whether more connections are needed to prove something. After an error, none are.
+func (c *loadCount) few() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err != nil || c.total() >= loadMin
+	return c.err == nil && c.total() < loadMin
 }
 
 // total returns the number of connections with an outcome.
