@@ -13,7 +13,7 @@ func (m *machine) act(now time.Time) time.Time {
 		m.readAhead(now)
 		return again
 	}
-	soon := m.announce(now)
+	soon := sooner(m.announce(now), m.awaitPostponed(now))
 	action, again := m.pacer.Next(now)
 	again = sooner(again, soon)
 	switch {

@@ -17,7 +17,7 @@ import (
 
 // unapplied reports whether a key is pending.
 func (m *machine) unapplied(key service.Key) bool {
-	return m.pending.waits.has(key) || m.pending.sought.has(key) || m.gate.isAbsent(key)
+	return m.pending.has(key) || m.gate.isAbsent(key)
 }
 
 // allUnapplied returns the pending keys: those that are tried, then the others, the oldest first.
@@ -26,11 +26,24 @@ func (m *machine) allUnapplied() []service.Key {
 }
 
 // count returns the number of keys that wait.
-func (p *pending) count() int { return p.waits.order.Len() + p.sought.order.Len() }
+func (p *pending) count() (n int) {
+	n = p.sought.order.Len() + p.waits.order.Len()
+	for key := range p.costly.of {
+		if !p.sought.has(key) && !p.waits.has(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// has reports whether a key waits.
+func (p *pending) has(key service.Key) bool {
+	return p.waits.has(key) || p.sought.has(key) || p.costly.has(key)
+}
 
 // services returns the number of Services that wait.
 func (p *pending) services() int {
-	if p.waits.has(service.Node) || p.sought.has(service.Node) {
+	if p.has(service.Node) {
 		return p.count() - 1
 	}
 	return p.count()

@@ -21,8 +21,10 @@ type machine struct {
 	tries      tries
 	failing    failing
 	pending    pending
-	start      start
-	health     health
+	// costly has the Services whose next changes wait.
+	costly map[service.Key]*costly
+	start  start
+	health health
 	// flight is the job that the writer carries out; nil if there is none.
 	flight *flight
 	// resume continues a step once the driver has delivered the waiting fragments.
@@ -60,7 +62,9 @@ type pending struct {
 	waits waits
 	// sought are those among them that a bisection tries; progress is when its last try began or ended. Before
 	// the bisection, they are in waits.
-	sought   waits
+	sought waits
+	// costly are those whose newest fragments are postponed.
+	costly   waits
 	progress time.Time
 	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
 	// a damaged object; zero for none.
@@ -172,7 +176,8 @@ func newMachine(config *Config) *machine {
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
 		quarantine: quarantine{held: map[service.Key]*quarantinedKey{}},
-		pending:    pending{waits: newWaits(), sought: newWaits(), damaged: map[service.Key]struct{}{}},
+		pending:    pending{waits: newWaits(), sought: newWaits(), costly: newWaits(), damaged: map[service.Key]struct{}{}},
+		costly:     map[service.Key]*costly{},
 		repairs:    newRepairs(),
 		start:      start{unlanded: map[service.Key]bool{}},
 	}
@@ -217,7 +222,10 @@ func (m *machine) answer(ack dataplane.Ack) { m.out.told = append(m.out.told, to
 func (m *machine) fold(now time.Time, fragments []*dataplane.Fragment) {
 	since := dataplane.Earliest(m.pending.arrived, now)
 	m.pending.arrived = time.Time{} // what arrives from now on wakes the aggregator again
-	for _, f := range fragments {
+	for _, f := range append(m.duePostponed(now), fragments...) {
+		if m.postpone(now, f) {
+			continue
+		}
 		m.gate.submitted(now, f.Key)
 		if !m.ledger.Want(f) {
 			m.tell(LateRejected{Domain: m.domain, Key: f.Key, Revision: f.Revision})

@@ -137,7 +137,13 @@ func (a *Aggregator) ask(ctx context.Context, question func()) error {
 // first returns up to limit keys that wait, the oldest first. Those that a bisection tries are older than all others.
 func (p *pending) first(limit int) []service.Key {
 	keys := p.sought.first(limit)
-	return append(keys, p.waits.first(limit-len(keys))...)
+	keys = append(keys, p.waits.first(limit-len(keys))...)
+	for e := p.costly.order.Front(); e != nil && len(keys) < limit; e = e.Next() {
+		if key := e.Value.(wait).key; !p.sought.has(key) && !p.waits.has(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // first returns up to limit keys, the oldest first.

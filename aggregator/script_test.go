@@ -170,12 +170,22 @@ func (s *script) submit(d *datadriven.TestData) {
 				revision.Sequence, _ = strconv.ParseUint(parts[3], 10, 64)
 			}
 			s.revisions[name] = revision
-			f := fragment(name, strings.Fields(parts[4]))
+			f := fragment(name, repeated(parts[4]))
 			f.Revision = revision
 			all = append(all, f)
 		}
 	}
 	s.h.submitAll(all)
+}
+
+// repeated expands BODY*200.
+func repeated(bodies string) (all []string) {
+	for _, body := range strings.Fields(bodies) {
+		body, times, _ := strings.Cut(body, "*")
+		n, _ := strconv.Atoi(times)
+		all = append(all, slices.Repeat([]string{body}, max(1, n))...)
+	}
+	return all
 }
 
 func fragment(name string, bodies []string) *dataplane.Fragment {

@@ -34,7 +34,7 @@ type Status struct {
 	// Submitted is the time of the newest fragment, zero before the first.
 	Waiting   int
 	Submitted time.Time
-	// Batches counts the batches planned, those without a change included.
+	// Batches counts the planned batches that have changes.
 	Batches uint64
 	// LastWrite is when the last landed write ended.
 	LastWrite time.Time
@@ -72,7 +72,7 @@ func (m *machine) status() Status {
 // oldest returns the start of the longest wait for a write, for any reason: fragments, suspects
 // and damaged objects. Quarantined keys do not count.
 func (p *pending) oldest() time.Time {
-	oldest := dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.arrived), p.drifted)
+	oldest := dataplane.Earliest(dataplane.Earliest(p.waits.oldest(), p.costly.oldest()), dataplane.Earliest(p.arrived, p.drifted))
 	if sought := p.sought.oldest(); !sought.IsZero() {
 		oldest = dataplane.Earliest(oldest, laterOf(sought, p.progress))
 	}

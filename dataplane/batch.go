@@ -11,7 +11,7 @@ import (
 // Batch is one write: the differences between what is wanted and what is known to be in
 // the kernel, and the fragments that it settles. It is immutable.
 type Batch struct {
-	// Number counts the batches of a domain from 1.
+	// Number counts the batches of a domain from 1. A batch without changes has the number of the one before.
 	Number uint64
 	// Changes are sorted by ID. The writer orders them so that every prefix of what
 	// lands is a correct state.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -28,17 +26,7 @@ rendered, batched, applied). Without a name, it shows all Services of the namesp
 		Example: "  sluice describe service shop/web\n  sluice describe service -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, (*inspect.Client).Service, (*inspect.Client).AllDetails, func(all []*inspect.ServiceDetail, to io.Writer) error {
-					for i, found := range all {
-						if i > 0 {
-							_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error
-						}
-						if err := found.Print(to); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
+				return each(cmd, &flags, args, (*inspect.Client).Service, (*inspect.Client).AllDetails, inspect.Details.Print)
 			})
 		},
 	}

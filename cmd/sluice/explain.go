@@ -68,7 +68,7 @@ Rules of other programs are not considered; sluice trace shows their effect.`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd.OutOrStdout(), answer, answer.Print)
+			return flags.print(cmd, answer, answer.Print)
 		},
 	}
 	o.Flags = config.BindServing(cmd.Flags())

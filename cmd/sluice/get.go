@@ -55,9 +55,6 @@ actor restarts. Headless Services are not proxied and not listed.`,
 				if err != nil {
 					return inspect.Answer{}, err
 				}
-				if len(found.Items) == 0 && flags.namespace != "" && !watch {
-					fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
-				}
 				return inspect.Answer{Object: found, Table: func(to io.Writer) error {
 					return found.Print(to, inspect.ListOptions{Namespaces: flags.namespace == "", Wide: flags.Wide()})
 				}}, nil
@@ -89,11 +86,11 @@ without the rules for each port.`,
 		Example: "  sluice get endpoints shop/web\n  sluice get endpoints -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, (*inspect.Client).Endpoints, (*inspect.Client).AllEndpoints, func(all []*inspect.EndpointList, to io.Writer) error {
+				return each(cmd, &flags, args, (*inspect.Client).Endpoints, (*inspect.Client).AllEndpoints, func(all inspect.Endpoints, to io.Writer) error {
 					if len(all) == 1 && len(args) == 1 && !flags.Wide() && !flags.NoHeaders && flags.SortBy == "" {
 						return all[0].Print(to)
 					}
-					return inspect.Endpoints(all).Print(to)
+					return all.Print(to)
 				})
 			})
 		},
@@ -108,13 +105,11 @@ without the rules for each port.`,
 
 // each asks about the Services that arguments name one by one, or about all at once. The answer about one that is named
 // is not a list.
-func each[T any](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (*T, error),
-	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]*T, error), print func([]*T, io.Writer) error) (answer inspect.Answer, err error) {
-	var all []*T
+func each[L ~[]*T, T any](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (*T, error),
+	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]*T, error), print func(L, io.Writer) error) (answer inspect.Answer, err error) {
+	var all L
 	if len(args) == 0 {
-		if all, err = askAll(flags.client(), cmd.Context(), flags.namespace); err == nil && len(all) == 0 && flags.namespace != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "No Services in namespace %s.\n", flags.namespace)
-		}
+		all, err = askAll(flags.client(), cmd.Context(), flags.namespace)
 	}
 	keys, namedErr := flags.named(cmd, args)
 	if err = errors.Join(err, namedErr); err != nil {
@@ -192,7 +187,7 @@ if the kernel counts them (traffic.accounting).`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd.OutOrStdout(), found, found.Print)
+			return flags.print(cmd, found, found.Print)
 		},
 	}
 	flags.bind(cmd)

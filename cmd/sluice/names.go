@@ -76,7 +76,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 }
 
 func notServed(name string) error {
-	return fmt.Errorf("unknown Service %s: this proxy does not have it, or it is of a kind that needs no proxy (headless, ExternalName, no ClusterIP); list all with sluice get services", name)
+	return errors.New(inspect.Unknown(name))
 }
 
 // into sets the namespace and name of a query to those of the only argument.

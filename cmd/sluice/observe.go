@@ -85,7 +85,7 @@ func observe(ctx context.Context, cmd *cobra.Command, flags *clientFlags, q insp
 		case flags.Format == "yaml":
 			fmt.Fprintln(to, "---")
 		}
-		return flags.print(to, e, func(to io.Writer) error { return e.Print(to, flags.Wide()) })
+		return flags.print(cmd, e, func(to io.Writer) error { return e.Print(to, flags.Wide()) })
 	})
 	return errors.Join(failed, err)
 }

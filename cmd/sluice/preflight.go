@@ -24,7 +24,7 @@ func preflightCommand() *cobra.Command {
 which mode it would select. The checks cover kernel features, iptables, mounts,
 capabilities, existing rules, other proxies, and sysctls that would change. Preflight
 probes the kernel exactly as the proxy does at startup. It changes nothing, but the
-kernel may load modules. No API server is needed.
+kernel may load modules. No API server is needed. Lines with INFO need no action.
 
 The exit status is 0 if the proxy would start, 1 if something prevents that, and
 2 for invalid flags.`,

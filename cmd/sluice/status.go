@@ -134,29 +134,30 @@ func (flags *clientFlags) show(cmd *cobra.Command, watch, rows bool, ask func(co
 		return err
 	}
 	if watch {
-		flags.colored(cmd.OutOrStdout())
+		flags.prepare(cmd)
 		return flags.Watch(cmd.Context(), cmd.OutOrStdout(), rows, ask)
 	}
 	answer, err := ask(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return flags.print(cmd.OutOrStdout(), answer.Object, answer.Table)
+	return flags.print(cmd, answer.Object, answer.Table)
 }
 
 // print prints an answer in the wanted format; table prints it for people.
-func (flags *clientFlags) print(to io.Writer, answer any, table func(io.Writer) error) error {
-	flags.colored(to)
-	err := flags.Print(to, answer, table)
+func (flags *clientFlags) print(cmd *cobra.Command, answer any, table func(io.Writer) error) error {
+	flags.prepare(cmd)
+	err := flags.Print(cmd.OutOrStdout(), answer, table)
 	if errors.As(err, new(inspect.SortError)) {
 		return setup.UsageError{Err: err}
 	}
 	return err
 }
 
-// colored turns on colors for a terminal; see https://no-color.org.
-func (flags *clientFlags) colored(to io.Writer) {
-	file, is := to.(*os.File)
+// prepare turns on colors for a terminal, see https://no-color.org, and says where notes go.
+func (flags *clientFlags) prepare(cmd *cobra.Command) {
+	flags.Notes, flags.Within = cmd.ErrOrStderr(), flags.namespace
+	file, is := cmd.OutOrStdout().(*os.File)
 	flags.Color = is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 

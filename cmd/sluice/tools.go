@@ -182,7 +182,7 @@ proxy.`,
 				return err
 			}
 			made := &Version{version, setup.Revision(), setup.Compatible, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			return flags.print(cmd.OutOrStdout(), made, func(to io.Writer) error {
+			return flags.print(cmd, made, func(to io.Writer) error {
 				_, err := fmt.Fprintln(to, versionText())
 				return err
 			})

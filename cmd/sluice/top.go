@@ -73,7 +73,7 @@ func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery, watch 
 		if err != nil {
 			return err
 		}
-		return flags.print(cmd.OutOrStdout(), found, func(to io.Writer) error { return found.Print(to, flags.Wide()) })
+		return flags.print(cmd, found, func(to io.Writer) error { return found.Print(to, flags.Wide()) })
 	}
 	for {
 		if err := show(cmd.Context()); err != nil || !watch {

@@ -58,7 +58,7 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd.OutOrStdout(), answer, answer.Print)
+			return flags.print(cmd, answer, answer.Print)
 		},
 	}
 	flags.bind(cmd)

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // waitFlags are the flags of sluice wait.
@@ -112,7 +113,7 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 		p.Changed = gone.Progress(cmd.ErrOrStderr(), len(nodes))
 	}
 	report := gone.NewReport(at, p.Wait(ctx, at))
-	if err := flags.print(cmd.OutOrStdout(), report, report.Print); err != nil {
+	if err := flags.print(cmd, report, report.Print); err != nil {
 		return err
 	}
 	return report.Err(flags.timeout)
@@ -181,7 +182,7 @@ func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, er
 		}
 		for _, d := range status.Domains {
 			if !d.Open || d.Pending+d.Held+d.Queue > 0 {
-				return fmt.Sprintf("%s: %d Services pending, %d held; see sluice status", d.Name, d.Pending, d.Held), nil
+				return fmt.Sprintf("%s: %s pending, %d held; see sluice status", d.Name, plural.Of(d.Pending, "Service"), d.Held), nil
 			}
 		}
 		return "", nil

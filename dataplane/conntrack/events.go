@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,39 +24,22 @@ const (
 	Ended
 )
 
-// TableEvent is the kernel's announcement about a connection. It has counters only if it ended.
+// TableEvent is the kernel's announcement about a connection to a Service. It has counters only if it ended.
 type TableEvent struct {
 	Kind   EventKind
 	Family service.Family
 	Connection
 	// Replied is set if packets of the other direction were seen.
 	Replied bool
+	// Key is the Service that the connection asks for, and At when the announcement arrived.
+	Key service.Key
+	At  time.Time
 	// tuple is the connection's name, as attributes.
 	tuple []byte
 }
 
 // Groups of announcements (NFNLGRP_CONNTRACK_NEW, …_UPDATE, …_DESTROY).
 const groupNew, groupUpdate, groupDestroy = 1, 2, 3
-
-// Events are the announcements about all connections of a network namespace. While it is open, the kernel makes a message
-// for each connection that begins or ends and for each change of its state. Each and lost are called by Run only.
-type Events struct {
-	listener *netlink.Listener
-	socket   *netlink.Socket
-}
-
-// ListenToEvents begins to listen, in the network namespace of the calling thread.
-func ListenToEvents() (*Events, error) {
-	listener, err := netlink.Listen(unix.NETLINK_NETFILTER, nil, groupNew, groupUpdate, groupDestroy)
-	if err != nil {
-		return nil, err
-	}
-	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
-	if err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return &Events{listener, socket}, nil
-}
 
 // ErrNoEvents means that the kernel does not announce connections.
 var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")
@@ -68,20 +52,13 @@ func CheckEvents() error {
 	return nil
 }
 
-// Kept returns a copy that is valid after the call.
-func (e *TableEvent) Kept() TableEvent {
-	kept := *e
-	kept.tuple = slices.Clone(e.tuple)
-	return kept
-}
-
 // Entry identifies the connection's entry in the table.
 type Entry struct {
 	number uint32
 	tuple  []byte
 }
 
-// Entry returns the identity of the connection. The event must be Kept.
+// Entry returns the identity of the connection.
 func (e *TableEvent) Entry() Entry { return Entry{e.Number, e.tuple} }
 
 // Delete deletes entries of a family. One that is gone is no error.
@@ -106,43 +83,40 @@ func Delete(_ context.Context, family service.Family, entries []Entry) (err erro
 	return nil
 }
 
-// Close ends listening.
-func (e *Events) Close() error { return errors.Join(e.listener.Close(), e.socket.Close()) }
+// listener hears what the kernel announces of connections.
+type listener struct{ *netlink.Listener }
 
-// Run calls each for every event, and lost if events were lost because too many came, until the context ends. It returns
-// the context's cause. An event is valid during the call.
-func (e *Events) Run(ctx context.Context, each func(*TableEvent), lost func()) error {
-	return e.listener.Run(ctx, func(m netlink.Message) {
+// Listen begins to listen, in the network namespace of the calling thread.
+func Listen() (Announcer, error) {
+	if err := CheckEvents(); err != nil {
+		return nil, err
+	}
+	l, err := netlink.Listen(unix.NETLINK_NETFILTER, nil, groupNew, groupUpdate, groupDestroy)
+	return listener{l}, err
+}
+
+// Run implements Announcer.
+func (l listener) Run(each func(*TableEvent), lost func()) error {
+	return l.Listener.Run(context.Background(), func(m netlink.Message) {
 		got, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK)
 		if !ok {
 			return
 		}
-		event := TableEvent{Family: service.IPv4, Connection: parseConnection(got.Attrs)}
+		e := TableEvent{Family: service.IPv4, Connection: parseConnection(got.Attrs)}
 		if got.Family == unix.NFPROTO_IPV6 {
-			event.Family = service.IPv6
+			e.Family = service.IPv6
 		}
 		switch {
 		case got.Kind == messageDelete:
-			event.Kind = Ended
+			e.Kind = Ended
 		case m.Flags&unix.NLM_F_CREATE == 0:
-			event.Kind = Changed
+			e.Kind = Changed
 		}
-		event.Replied = netlink.Find(got.Attrs, attrStatus).Uint32()&statusReplied != 0
-		event.tuple = netlink.Find(got.Attrs, attrOriginal).Data
-		each(&event)
+		e.Replied = netlink.Find(got.Attrs, attrStatus).Uint32()&statusReplied != 0
+		e.tuple = netlink.Find(got.Attrs, attrOriginal).Data
+		each(&e)
 	}, lost)
 }
 
-// Read asks the kernel for the connection of an event as it is now. It returns false if there is none. Only the callback
-// of Run may call it.
-func (e *Events) Read(ctx context.Context, event *TableEvent) (c Connection, ok bool) {
-	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageGet, unix.NLM_F_ACK, layouts[event.Family].protocol)
-	request = netlink.AppendBytes(request, attrOriginal|nested, event.tuple)
-	err := e.socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
-		if got, is := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); is {
-			c, ok = parseConnection(got.Attrs), true
-		}
-		return nil
-	})
-	return c, ok && err == nil
-}
+// Closes reports whether the connection is in one of the states in which TCP connections end.
+func (e *TableEvent) Closes() bool { return e.State == "TIME_WAIT" || e.State == "CLOSE" }

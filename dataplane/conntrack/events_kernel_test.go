@@ -1,9 +1,8 @@
 package conntrack
 
 import (
-	"context"
 	"fmt"
-	"strings"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -19,48 +18,47 @@ func TestKernelEvents(t *testing.T) {
 	if err := node.Sysctl("net.netfilter.nf_conntrack_acct", "1"); err != nil {
 		t.Fatal(err)
 	}
-	var events *Events
-	if err := node.Do(func() (err error) { events, err = ListenToEvents(); return err }); err != nil {
+	feed := &Feed{Open: Listen, Owner: func(_ service.Family, f service.Frontend) (service.Key, bool) {
+		return service.Key{Name: "dns"}, f.Addr == netip.MustParseAddr("10.96.0.10")
+	}}
+	var heard *Subscription
+	if err := node.Do(func() (err error) {
+		heard, err = feed.Subscribe(func(key service.Key) bool { return key.Name == "dns" })
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := events.Close(); err != nil {
+		if err := heard.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
-	ctx, stop := context.WithCancel(t.Context())
-	announced, done := make(chan string, 1000), make(chan error, 1)
-	go func() {
-		done <- events.Run(ctx, func(e *TableEvent) {
-			now, there := events.Read(ctx, e)
-			announced <- fmt.Sprint(e.Kind, e.Family == service.IPv4, e.From.Port(), e.To, e.Answerer, e.Replied, e.Carried.PacketsIn, there, now.Carried.PacketsIn)
-		}, func() { t.Error("events were lost") })
+		feed.Rest()
 	}()
 	if err := send(node, 3000); err != nil {
 		t.Fatal(err)
 	}
 	await := func(want string) {
 		t.Helper()
-		for {
-			select {
-			case got := <-announced:
-				if strings.HasPrefix(got, "1 ") || !strings.Contains(got, "10.96.0.10") {
-					continue
-				}
-				if got != want {
-					t.Errorf("announced %q, want %q", got, want)
-				}
-			case <-time.After(testenv.Patience):
-				t.Errorf("not announced: %q", want)
-			}
-			return
+		select {
+		case <-heard.C:
+		case <-time.After(testenv.Patience):
+			t.Fatalf("not announced: %q", want)
+		}
+		events, lost, err := heard.Take()
+		if len(events) != 1 || lost || err != nil {
+			t.Fatalf("%d events, lost %t: %v", len(events), lost, err)
+		}
+		e, now := events[0], events[0]
+		if err := node.Do(func() error { heard.Read(t.Context(), &now); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(e.Kind, e.Family == service.IPv4, e.From.Port(), e.To, e.Answerer, e.Replied, e.Carried.PacketsIn, now.Carried.PacketsIn); got != want {
+			t.Errorf("announced %q, want %q", got, want)
 		}
 	}
-	await("0 true 3000 10.96.0.10:53 10.0.2.2:5353 false 0 true 1")
+	await("0 true 3000 10.96.0.10:53 10.0.2.2:5353 false 0 1")
 	if err := netnstest.FlushConntrack(node); err != nil {
 		t.Fatal(err)
 	}
-	await("2 true 3000 10.96.0.10:53 10.0.2.2:5353 false 1 false 0")
-	stop()
-	<-done
+	await("2 true 3000 10.96.0.10:53 10.0.2.2:5353 false 1 1")
 }

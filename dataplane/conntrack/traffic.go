@@ -187,8 +187,7 @@ func (t *Traffic) read(ctx context.Context) (err error) {
 		if t.config.Continuous {
 			t.last.Store(t.newest)
 		}
-		now := time.Now()
-		t.rest = now.Add(time.Duration(float64(now.Sub(began)) * (1/t.config.share - 1)))
+		t.rest = restAfter(began, t.config.share)
 	}()
 	r := t.account.begin(began, t.config.Ports())
 	for _, family := range service.Families {

@@ -102,5 +102,5 @@ func (l *Ledger) Served(each func(service.Key)) {
 	}
 }
 
-// Batches counts the batches planned, those without a change included.
+// Batches counts the planned batches that have changes.
 func (l *Ledger) Batches() uint64 { return l.batches }

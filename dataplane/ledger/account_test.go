@@ -32,6 +32,19 @@ func TestAccountSaysHowAKeyStands(t *testing.T) {
 	}
 }
 
+// TestBatchesAreWrites: a fragment without a difference, such as that of the other IP family, is settled and not written.
+func TestBatchesAreWrites(t *testing.T) {
+	l := New(nil, names{}, nil)
+	for revision := range uint64(5) {
+		l.Want(fragment("a", revision+1, chain("x", "1")))
+		l.Want(fragment("b", revision+1))
+		l.Settle(l.Plan(), landed())
+	}
+	if l.Batches() != 1 || l.Stats().Pending != 0 {
+		t.Errorf("%d batches, %d pending; want 1 and 0", l.Batches(), l.Stats().Pending)
+	}
+}
+
 func TestAccountNamesWhoHasAFrontend(t *testing.T) {
 	l := New(nil, names{}, owners{1: "owner"}.of)
 	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other"), hairpin()))

@@ -31,7 +31,9 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	if l.dirty.count == 0 && len(l.pending) == 0 {
 		return nil
 	}
-	l.batches++
+	if l.dirty.count > 0 {
+		l.batches++
+	}
 	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, l.dirty.count)}
 	for _, e := range l.dirty.dirty() {
 		l.steps++

@@ -18,7 +18,7 @@ func (s *server) newBalance() *balance.Watcher {
 	return balance.New(balance.Config{
 		Snapshot: func(key service.Key) service.Snapshot { return s.proxy.Snapshot(key) },
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
-		Owner:    func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) },
+		Feed:     s.connections,
 		Observe:  func(key service.Key, o *service.Observed) { s.proxy.Observe(key, o) },
 		Outliers: s.backend.Mode != config.ModeUserspace, Least: s.backend.Mode == config.ModeNFTables,
 		Pause:  s.options.SuspectPause,

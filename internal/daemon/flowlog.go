@@ -20,7 +20,7 @@ const logEndMax = time.Second
 // newFlows makes what records connections. The proxy comes later, and before the first question.
 func (s *server) newFlows() *flows.Hub {
 	return flows.New(flows.Config{
-		Owner:    func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) },
+		Feed:     s.connections,
 		Snapshot: func(key service.Key) service.Snapshot { return s.proxy.Snapshot(key) },
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
 		Keys:     func() []service.Key { return s.proxy.Keys() },

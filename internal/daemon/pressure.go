@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -49,7 +50,7 @@ func usageText(p *conntrack.Pressure) string {
 	return fmt.Sprintf("the connection table has %d of %d entries (%d%%)", p.Entries, p.Limit, p.Percent())
 }
 
-func entriesText(n uint64) string { return fmt.Sprintf("%d entries", n) }
+func entriesText(n uint64) string { return plural.Of(n, "entry") }
 
 // clientsText names clients with the number of their entries, as far as that is certain.
 func clientsText(clients []traffic.Ranked[netip.Addr]) string {

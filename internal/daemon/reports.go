@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/traces"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -68,8 +69,8 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}
 	r.monitor = health.NewMonitor(health.Config{
-		Domains: seen.status, Node: seen.node, Resources: func() []health.Resource { return resources(from) },
-		SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
+		Domains: seen.status, Node: func() *service.NodeObject { return eligible(from, seen.node()) }, Resources: func() []health.Resource { return resources(from) },
+		Services: seen.counts, SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
 		Others: func() []health.Finding {
 			return slices.Concat(otherFindings(life.owner, r.conflicts, from, offload, test, t), around.findings(), held.findings())
 		},
@@ -87,6 +88,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 		now.Pending = held.held()
 		return now
 	}
+	config.Services = seen.counts
 	config.Findings, config.Shadowed, config.Dropped = r.monitor.Tallies, r.monitor.Shadowed, r.dropped
 	if t != nil {
 		config.Pressure, config.Flows = t.Pressure, t.Last
@@ -104,6 +106,14 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.metrics, err = metrics.New(config)
 	return r, err
+}
+
+// eligible returns the Node for health. Without a cluster, an unknown Node is no reason to avoid this one.
+func eligible(from *feed.Feed, known *service.NodeObject) *service.NodeObject {
+	if known == nil && from.Client == nil {
+		return &service.NodeObject{}
+	}
+	return known
 }
 
 // newLines returns what logs the proxy's events.
@@ -216,6 +226,16 @@ type view struct {
 	name    string
 	domains []proxy.Domain
 	proxy   atomic.Pointer[proxy.Proxy]
+	answers atomic.Pointer[inspection.Inspection]
+}
+
+// counts counts Services by state.
+func (v *view) counts() *state.Counts {
+	if i := v.answers.Load(); i != nil {
+		all, _ := i.Counts(context.Background())
+		return &all
+	}
+	return nil
 }
 
 func (v *view) status() (all []health.DomainStatus) {

@@ -45,8 +45,10 @@ type server struct {
 	cleaner *conntrack.Cleaner
 	// traffic watches the connection table; nil in userspace mode.
 	traffic *conntrack.Traffic
-	flows   *flows.Hub
-	balance *balance.Watcher
+	// connections are the kernel's announcements, for flows and balance.
+	connections *conntrack.Feed
+	flows       *flows.Hub
+	balance     *balance.Watcher
 	// selfTest is nil if the configuration does not ask for it, and in modes without it.
 	selfTest *selftest.Test
 	// offload is nil if the configuration does not ask for it.
@@ -140,6 +142,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.reports, err = newReports(ctx, s.options, s.life, s.feed, s.backend, s.offload, s.selfTest, s.traffic, recorder, seen, s.around, &s.pending); err != nil {
 		return err
 	}
+	s.connections = &conntrack.Feed{Open: conntrack.Listen, Read: conntrack.Translated,
+		Owner: func(family service.Family, f service.Frontend) (service.Key, bool) { return s.proxy.Owner(family, f) }}
 	s.flows = s.newFlows()
 	s.reports.flows = s.flows
 	s.balance = s.newBalance()
@@ -172,6 +176,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.answers.Memory, s.answers.Hash = s.life.events, s.reports.loaded.Load().Hash
 	s.answers.Chains = s.around.chains
+	seen.answers.Store(s.answers)
 	s.answers.Usage, s.answers.Flows, s.answers.Leaving = recorder, s.flows, gone.New(s.proxy, s.life.others.remain)
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err
@@ -263,6 +268,7 @@ func (s *server) yield() {
 func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	defer s.connections.Rest()
 	updates := make(chan config.Update, 1) // the newest content of the configuration file
 	group, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, s.reports.stop)()

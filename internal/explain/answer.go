@@ -97,3 +97,6 @@ const (
 	LoadBalancerIP Kind = "LoadBalancerIP"
 	NodePort       Kind = "NodePort"
 )
+
+// UnknownHere begins the reason that lists the Services which a proxy with an API server does not know.
+const UnknownHere = "not served, and unknown here"

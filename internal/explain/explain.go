@@ -45,6 +45,8 @@ type State struct {
 	// Towards returns the interface through which the node reaches an address, or ""; nil if
 	// that is unknown.
 	Towards func(netip.Addr) string
+	// Unserved returns why no node serves an address that Services list; nil if that is unknown.
+	Unserved func(netip.Addr) []string
 	// Memory says which clients the kernel remembers; nil if that is unknown.
 	Memory Memory
 }

@@ -32,6 +32,9 @@ func TestAnswers(t *testing.T) {
 	renamed, unnamed := made("web", here), made("web", here)
 	renamed.slice.Ports[0].Name, unnamed.spec.Ports[0].Name = "", ""
 	unnamed.slice.Ports = append(unnamed.slice.Ports, service.SlicePort{Name: "dns", Protocol: service.UDP, Port: 53})
+	both, deniedPort := made("web", here).external(false), made("web", here)
+	both.spec.LoadBalancerVIPs[service.IPv6] = []netip.Addr{netip.MustParseAddr("2001:db8:50::5")}
+	deniedPort.spec.Ports[0].NotOutside = true
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
 		zone.slice.Endpoints[i].Location = &service.Location{ForZones: []string{[]string{"zb", "za"}[i]}}
@@ -56,6 +59,12 @@ func TestAnswers(t *testing.T) {
 			"EndpointSlice web-1 has dns/udp, http/tcp, and the Service's port is (unnamed)/tcp: names and protocols", []*serviceMade{unnamed}},
 		{"an address that only Services list that are not watched", "10.244.1.5 -> 203.0.113.111:80", "untouched the client",
 			"headless Services, Services with the label", nil},
+		{"an address that the Service lists in a family without a ClusterIP", "fd00:10:244::1 -> [2001:db8:50::5]:80", "untouched the client",
+			"2001:db8:50::5 is an address of ns/web, which is not served over IPv6: it has no ClusterIP of this family", []*serviceMade{both}},
+		{"a node port in a family without a ClusterIP", "fd00:10:244::1 -> [fd00:192::2]:30080", "untouched the client",
+			"30080/tcp is a node port of ns/web, which is not served over IPv6", []*serviceMade{both}},
+		{"a denied port of a Service that does not list the address", here + " -> 203.0.113.7:80", "untouched the client",
+			"no Service owns 203.0.113.7:80/tcp", []*serviceMade{deniedPort}},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
 			[]*serviceMade{made("web", here+" unready")}},
 		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
@@ -99,6 +108,31 @@ func TestAnswers(t *testing.T) {
 					t.Errorf("%s because %q, want %q among it", c.question, a.Reasons, c.why)
 				}
 			})
+		}
+	}
+}
+
+// TestUnservedAddresses: a source that knows all Services names those that list an address which no node serves.
+func TestUnservedAddresses(t *testing.T) {
+	for text, want := range map[string]string{"203.0.113.111": "k/web is headless", "192.0.2.99": "k/api is headless", "203.0.113.112": "no Service owns 203.0.113.112:81/tcp"} {
+		s := newState(NFTables, made("web", here).external(false))
+		s.Unserved = func(at netip.Addr) []string {
+			return map[string][]string{"203.0.113.111": {"k/web is headless"}, "192.0.2.99": {"k/api is headless"}}[at.String()]
+		}
+		a := explained(t, s, "10.244.1.5 -> "+text+":81")
+		if !mentions(a, want) || mentions(a, "unknown here") {
+			t.Errorf("%s because %q, want %q among it", text, a.Reasons, want)
+		}
+	}
+}
+
+// TestPodsWithoutDetection: without detection of local pods, a pod is a client from outside for the Local policy.
+func TestPodsWithoutDetection(t *testing.T) {
+	for _, mode := range modes {
+		s := newState(mode, made("web", elsewhere).external(true))
+		s.Facts.Detect = service.PerFamily[service.LocalDetector]{}
+		if a := explained(t, s, "10.244.1.5 -> 192.0.2.41:80"); !mentions(a, "counts as a client from outside: detection of local pods is not configured") && mode != IPVS {
+			t.Errorf("%s: %s because %q", mode, a.summary(), a.Reasons)
 		}
 	}
 }

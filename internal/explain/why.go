@@ -17,7 +17,7 @@ import (
 func (e *explanation) reasons(ways []way) []string {
 	w := &why{explanation: e}
 	if len(e.frontends) == 0 {
-		w.nobody(ways)
+		w.unowned(ways)
 		return w.said
 	}
 	f := &e.frontends[0]
@@ -46,61 +46,6 @@ type why struct {
 }
 
 func (w *why) say(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }
-
-// nobody explains a destination that is no frontend of a Service.
-func (w *why) nobody(ways []way) {
-	to := w.To.Addr()
-	for i := range w.concerned {
-		c := &w.concerned[i]
-		spec := c.snapshot.Spec
-		switch {
-		case spec.ClusterIPs[w.family] == to:
-			w.say("%s is the ClusterIP of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
-		case slices.ContainsFunc(spec.Ports, func(p service.Port) bool {
-			return p.NotOutside && p.Port == w.To.Port() && p.Protocol == w.Protocol
-		}):
-			w.say("%s is an address of %s, whose port %d/%s is not served there: it is a port of nodes (addresses.deniedPorts, or an address of Sluice)",
-				to, c.view.Key, w.To.Port(), w.Protocol)
-		case slices.Contains(spec.ExternalIPs[w.family], to), slices.Contains(spec.LoadBalancerVIPs[w.family], to):
-			w.say("%s is an address of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
-		case hasNodePort(spec, w.Protocol, w.To.Port()) && to.IsLoopback() && w.Mode == IPVS:
-			w.say("%d/%s is a node port of %s; IPVS cannot serve node ports at loopback addresses", w.To.Port(), w.Protocol, c.view.Key)
-		case hasNodePort(spec, w.Protocol, w.To.Port()) && w.local(to):
-			w.say("node port %d/%s of %s does not answer at %s (see --nodeport-addresses)", w.To.Port(), w.Protocol, c.view.Key, to)
-		case hasNodePort(spec, w.Protocol, w.To.Port()):
-			w.say("%d/%s is a node port of %s, but %s is no address of this node", w.To.Port(), w.Protocol, c.view.Key, to)
-		}
-	}
-	if len(w.said) > 0 {
-		return
-	}
-	for _, cidr := range w.Facts.ServiceCIDRs[w.family] {
-		if cidr.Contains(to) {
-			w.say("%s is in the range of ClusterIPs %s, and no Service owns it", to, cidr)
-			return
-		}
-	}
-	w.say("no Service owns %s/%s as a frontend on this node", w.To, w.Protocol)
-	if !w.local(to) {
-		w.say("not served, and unknown here: headless Services, Services with the label service.kubernetes.io/service-proxy-name, "+
-			"and load balancer IPs with ipMode Proxy; to find one that lists the address: kubectl get services -A -o wide | grep -wF %s", to)
-	}
-	if len(ways) == 1 && ways[0].Verdict == Untouched {
-		w.say("the proxy does not change the packet; a process that listens there receives it")
-	}
-}
-
-func hasNodePort(spec *service.Spec, protocol service.Protocol, port uint16) bool {
-	return slices.ContainsFunc(spec.Ports, func(p service.Port) bool { return p.Protocol == protocol && p.NodePort == port })
-}
-
-func portList(spec *service.Spec) string {
-	var texts []string
-	for _, p := range spec.Ports {
-		texts = append(texts, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
-	}
-	return strings.Join(texts, ", ")
-}
 
 // keptOut explains what loadBalancerSourceRanges and the list of denied sources decide, and reports whether they
 // drop the client.
@@ -151,6 +96,10 @@ func (w *why) endpoints(f *frontend) {
 		w.say("externalTrafficPolicy is Local, but clients on this node and local pods may use all endpoints")
 	case f.policyLocal() && !f.served():
 		w.say("%s is Local, and no usable endpoint runs on this node (%s)", policy, w.census(f))
+		if f.kind != ClusterIP && w.origin == FromPod && !w.Facts.Detect[w.family].Configured() {
+			w.say("local pods may use all endpoints, but %s counts as a client from outside: detection of local pods is not configured "+
+				"(see --detect-local-mode and --cluster-cidr)", w.From.Addr())
+		}
 		return
 	case f.policyLocal():
 		w.say("%s is Local: only endpoints on this node are used", policy)
@@ -195,7 +144,7 @@ func (w *why) topology(f *frontend) {
 	case service.TopologySameZone:
 		w.say("endpoints are those hinted for zone %s (topology-aware routing)", w.Facts.Zone)
 	case service.TopologyZoneTooSmall:
-		w.say("fewer than %d endpoints are hinted for zone %s, so all are used (annotation sluice.dev/zone-min-endpoints)", f.snapshot.Spec.Zones.MinEndpoints, w.Facts.Zone)
+		w.say("fewer endpoints than %d are hinted for zone %s, so all are used (annotation sluice.dev/zone-min-endpoints)", f.snapshot.Spec.Zones.MinEndpoints, w.Facts.Zone)
 	case service.TopologyZoneShare:
 		w.say("endpoints hinted for zone %s get %d %% of the connections (annotation sluice.dev/zone-share)", w.Facts.Zone, f.snapshot.Spec.Zones.Share)
 	case service.TopologyTerminating:

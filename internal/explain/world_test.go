@@ -33,8 +33,10 @@ func newState(mode string, services ...*serviceMade) *State {
 		Addresses: []netip.Addr{node, second},
 		Facts: &service.NodeFacts{
 			Name: "n1", Zone: "za", NodeIPs: service.PerFamily[netip.Addr]{node},
-			Detect:       service.PerFamily[service.LocalDetector]{{CIDR: netip.MustParsePrefix("10.244.0.0/16")}},
-			NodePorts:    service.PerFamily[service.NodePortAddresses]{{Addresses: []netip.Addr{node}, Host: []netip.Addr{node, second}}},
+			Detect: service.PerFamily[service.LocalDetector]{{CIDR: netip.MustParsePrefix("10.244.0.0/16")}},
+			NodePorts: service.PerFamily[service.NodePortAddresses]{
+				{Addresses: []netip.Addr{node}, Host: []netip.Addr{node, second}}, {Addresses: []netip.Addr{netip.MustParseAddr("fd00:192::2")}},
+			},
 			ServiceCIDRs: service.PerFamily[[]netip.Prefix]{{netip.MustParsePrefix("172.30.0.0/16")}},
 		},
 		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // answer is what a node answered, or why it did not.
@@ -98,7 +99,7 @@ func (p *progress) one() {
 	defer p.mu.Unlock()
 	if p.done++; time.Since(p.shown) >= progressPause {
 		p.shown = time.Now()
-		fmt.Fprintf(p.to, "\r%d of %d nodes answered", p.done, p.all)
+		fmt.Fprintf(p.to, "\r%d of %s answered", p.done, plural.Of(p.all, "node"))
 	}
 }
 
@@ -134,12 +135,12 @@ const silentShown = 20
 // printSilent prints which nodes did not answer.
 func printSilent(to io.Writer, missing []silent, all int, note string) error {
 	if note != "" {
-		fmt.Fprintln(to, note)
+		_ = inspect.Table(to, nil, [][]string{{note}}) // the next part returns the error
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	fmt.Fprintf(to, "\n%d of %d nodes did not answer:\n", len(missing), all)
+	fmt.Fprintf(to, "\n%d of %s did not answer:\n", len(missing), plural.Of(all, "node"))
 	var rows [][]string
 	for _, m := range missing[:min(len(missing), silentShown)] {
 		rows = append(rows, []string{"  " + m.Node, m.Reason})
@@ -156,5 +157,5 @@ func incomplete(missing []silent, all int) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d nodes did not answer", len(missing), all)
+	return fmt.Errorf("%d of %s did not answer", len(missing), plural.Of(all, "node"))
 }

@@ -179,7 +179,7 @@ func (c *cluster) nodes(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// service returns a Service, or an error if it does not exist.
+// service returns a Service, or an error if it does not exist, or no node serves it.
 func (c *cluster) service(ctx context.Context, name string) (*corev1.Service, error) {
 	var list corev1.ServiceList
 	if err := c.named(ctx, "services", name, &list); err != nil {
@@ -187,6 +187,9 @@ func (c *cluster) service(ctx context.Context, name string) (*corev1.Service, er
 	}
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("no Service %s in namespace %s", name, c.namespace)
+	}
+	if why := reduce.NotServed(&list.Items[0]); why != "" {
+		return nil, fmt.Errorf("no node serves %s/%s: it %s", c.namespace, name, why)
 	}
 	return &list.Items[0], nil
 }
@@ -208,9 +211,7 @@ func (c *cluster) digest(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	var known service.Snapshot
-	if known.Spec, _ = (reduce.Policy{}).Service(object); known.Spec == nil {
-		return "", fmt.Errorf("%s/%s needs no proxy: it is headless, of type ExternalName, or of another proxy", c.namespace, name)
-	}
+	known.Spec, _ = (reduce.Policy{}).Service(object)
 	var list discoveryv1.EndpointSliceList
 	selector := labels.Set{discoveryv1.LabelServiceName: name}.String()
 	err = c.api.Get().AbsPath("/apis/discovery.k8s.io/v1").Namespace(c.namespace).Resource("endpointslices").Param("labelSelector", selector).Do(ctx).Into(&list)

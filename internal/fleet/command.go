@@ -84,7 +84,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	s.BoolVar(&f.NoHeaders, "no-headers", false, "print tables without headers")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f.errors = cmd.ErrOrStderr()
+		f.errors, f.Notes = cmd.ErrOrStderr(), cmd.ErrOrStderr()
 		if err := f.check(); err != nil {
 			return err
 		}

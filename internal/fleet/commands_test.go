@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
@@ -81,7 +84,7 @@ func TestDiffShowsWhatDiffers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "SERVICE    FIELD       NODE-0000   NODE-0001", "shop/web   state       applied     pending", "shop/web   endpoints   2           1")
-	if out, err := s.run(t, "diff", "node-0000", "node-0002"); err != nil || !strings.Contains(out, "do not differ") {
+	if out, err := s.run(t, "diff", "node-0000", "node-0002"); err != nil || !strings.Contains(out, "No differences between") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	s.nodes[2].known.Spec = nil
@@ -138,6 +141,36 @@ func TestExplainAsksTheNodeOfThePod(t *testing.T) {
 		if _, err := s.run(t, append([]string{"explain"}, strings.Fields(words)...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", words, err, want)
 		}
+	}
+}
+
+// TestExplainNamesServicesThatNoNodeServes: proxies do not watch headless Services, so the API server is asked.
+func TestExplainNamesServicesThatNoNodeServes(t *testing.T) {
+	s := newStand(t, 1)
+	s.api.Set(apitest.Pods, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "client"}, Spec: corev1.PodSpec{NodeName: "node-0000"},
+		Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.5"}}},
+	})
+	headless := webService()
+	headless.Name, headless.Spec.ClusterIP, headless.Spec.ClusterIPs = "db", corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	headless.Spec.ExternalIPs = []string{"203.0.113.111"}
+	s.api.Set(apitest.Services, headless)
+	s.nodes[0].answer = explain.Answer{Reasons: []string{"first", explain.UnknownHere + ": some", "last"}}
+	for to, want := range map[string]string{
+		"203.0.113.111:80":      "first\n203.0.113.111 is an external IP of shop/db, which is headless",
+		"203.0.113.112:80/udp":  "first\nno Service of the cluster lists 203.0.113.112\nlast",
+		"[2001:db8::1]:80":      "no common family: pod client has no address of the family of 2001:db8::1",
+		"203.0.113.112:80/icmp": "must be an address and port",
+		"svc/db":                "no node serves shop/db: it is headless",
+	} {
+		out, err := s.run(t, "explain", "pod/client", to)
+		got := strings.Join(strings.Fields(out+fmt.Sprint(err)), " ")
+		if !strings.Contains(got, strings.ReplaceAll(want, "\n", " ")) || strings.Contains(got, explain.UnknownHere) {
+			t.Errorf("%s: %s, want %q", to, got, want)
+		}
+	}
+	if _, err := s.run(t, "wait", "svc/db", "--for=applied"); err == nil || !strings.Contains(err.Error(), "it is headless") {
+		t.Errorf("wait: %v", err)
 	}
 }
 
@@ -201,5 +234,28 @@ func TestReportsAreLists(t *testing.T) {
 	}
 	if _, err := s.run(t, "status", "--sort-by", "weather"); err == nil || !strings.Contains(err.Error(), "or a column: NODE, ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAnEmptyListIsOneSentence on standard error. Nodes that did not answer remain in the output.
+func TestAnEmptyListIsOneSentence(t *testing.T) {
+	s := newStand(t, 2)
+	for words, want := range map[string]string{
+		"top services": "No traffic of Services.\n", "top services -n shop": "No traffic of Services in namespace shop.\n",
+		"status --problems": "No problems on 2 nodes.\n", "diff node-0000 node-0001": "No differences between node-0000 and node-0001.\n",
+	} {
+		var out, notes bytes.Buffer
+		root := Command("kubectl-sluice", "v0.1.0")
+		root.SetArgs(strings.Fields(words))
+		root.SetOut(&out)
+		root.SetErr(&notes)
+		if err := root.ExecuteContext(t.Context()); err != nil || out.Len() > 0 || notes.String() != want {
+			t.Errorf("%s: %v, standard output %q, standard error %q, want %q", words, err, &out, &notes, want)
+		}
+	}
+	s.pod("node-0001", corev1.PodPending)
+	out, err := s.run(t, "top", "services")
+	if err == nil || strings.Contains(out, "NAMESPACE") || !strings.Contains(out, "No traffic of Services.\n") || !strings.Contains(out, "node-0001") {
+		t.Errorf("with a silent node: %v, %q", err, out)
 	}
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // diffReport is the answer of kubectl sluice diff.
@@ -44,6 +46,7 @@ if there are differences.`,
 }
 
 func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) {
+	f.Within = f.namespace
 	_, all, _, err := f.connectAll(ctx)
 	if err != nil {
 		return nil, err
@@ -119,16 +122,17 @@ func valuesOf(s *inspect.Service) [len(compared)]string {
 
 func (r *diffReport) verdict() error {
 	if n := len(r.Differences); n > 0 {
-		return fmt.Errorf("%d differences", n)
+		return errors.New(plural.Of(n, "difference"))
 	}
 	return nil
 }
 
+// None implements inspect.List.
+func (r *diffReport) None() string {
+	return fmt.Sprintf("No differences between %s and %s", r.Nodes[0], r.Nodes[1])
+}
+
 func (r *diffReport) print(to io.Writer, _ bool) error {
-	if len(r.Differences) == 0 {
-		_, err := fmt.Fprintf(to, "%s and %s do not differ\n", r.Nodes[0], r.Nodes[1])
-		return err
-	}
 	var rows [][]string
 	for _, d := range r.Differences {
 		rows = append(rows, []string{d.Service, d.Field, d.Values[0], d.Values[1]})

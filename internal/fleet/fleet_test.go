@@ -52,6 +52,19 @@ func TestStatusShowsProblemsFirst(t *testing.T) {
 	wants(t, out, "OLDEST", "90.0s")
 }
 
+// TestStatusCountsAsTheNodesDo: a Service is pending or held, however many domains it is in.
+func TestStatusCountsAsTheNodesDo(t *testing.T) {
+	s := newStand(t, 1)
+	s.nodes[0].status = func(s *inspect.Status) {
+		s.States = &state.Counts{Applied: 5, Pending: 4, Held: 3}
+		s.Domains[0].Pending, s.Domains[0].Held, s.Domains[1].Pending = 2, 1, 2
+	}
+	out, err := s.run(t, "status", "-o", "jsonpath={.nodes[0].pending} {.nodes[0].quarantined}")
+	if err != nil || out != "4 3" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 func TestStatusNamesOtherConfigurations(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[2].status = func(s *inspect.Status) { s.ConfigurationHash = "ba9876543210" }
@@ -62,7 +75,7 @@ func TestStatusNamesOtherConfigurations(t *testing.T) {
 	}
 	wants(t, out, "CONFIG", "configurations: 0123456789ab (2), ba9876543210 (1), unknown (1)", "the configuration is not that of most nodes on node-0002, node-0003")
 	out, err = s.run(t, "diff", "node-0000", "node-0002")
-	if err == nil || err.Error() != "1 differences" {
+	if err == nil || err.Error() != "1 difference" {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "configurationHash", "0123456789ab   ba9876543210")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 const (
@@ -110,7 +111,7 @@ func (f *flags) observe(cmd *cobra.Command, args []string, o *observeFlags, q in
 	for range merged { // until all have ended
 	}
 	if err == nil && cmd.Context().Err() == nil {
-		err = fmt.Errorf("none of %d nodes can be observed", len(chosen))
+		err = fmt.Errorf("none of %s can be observed", plural.Of(len(chosen), "node"))
 	}
 	return err
 }

@@ -41,6 +41,8 @@ type node struct {
 
 	mu    sync.Mutex
 	flows []explain.Flow
+	// answer is that about a connection.
+	answer explain.Answer
 }
 
 func (n *node) Ready(context.Context) error { return nil }
@@ -88,7 +90,8 @@ func (n *node) Explain(_ context.Context, q explain.Flow) (*explain.Answer, erro
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.flows = append(n.flows, q)
-	return &explain.Answer{}, nil
+	answer := n.answer
+	return &answer, nil
 }
 
 func (n *node) Observe(ctx context.Context, _ inspect.FlowQuery, each func(*inspect.FlowEvent) error) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 func (f *flags) statusCommand() *cobra.Command {
@@ -63,7 +64,8 @@ type nodeStatus struct {
 	Started  time.Time `json:"started"`
 	Healthy  bool      `json:"healthy"`
 	Services int       `json:"services"`
-	// Pending and Quarantined are the largest numbers of a domain: a Service is in several.
+	// Pending and Quarantined, which are those held, count as the node's status does. Of an older proxy, they are the largest
+	// numbers of a domain: a Service is in several.
 	Pending     int `json:"pending"`
 	Quarantined int `json:"quarantined"`
 	// PendingSeconds is how long the oldest change has waited.
@@ -134,6 +136,9 @@ func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 			line.PendingSeconds = max(line.PendingSeconds, s.Now.Sub(d.OldestPending).Seconds())
 		}
 	}
+	if s.States != nil {
+		line.Pending, line.Quarantined = s.States.Pending, s.States.Held
+	}
 	for i := range s.Findings {
 		if kind := s.Findings[i].Kind; !slices.Contains(line.Findings, kind) {
 			line.Findings = append(line.Findings, kind)
@@ -160,6 +165,11 @@ func (n *nodeStatus) gravity() int {
 
 func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
 
+// None implements inspect.List: nodes with problems have rows.
+func (r *statusReport) None() string {
+	return "No problems on " + plural.Of(r.Total-len(r.Silent), "node")
+}
+
 func (r *statusReport) print(to io.Writer, wide bool) error {
 	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
 	if wide {
@@ -174,19 +184,18 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 		}
 		rows = append(rows, append(row, cmp.Or(strings.Join(n.Findings, ","), "-")))
 	}
-	if len(rows) > 0 {
-		if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
-			return err
-		}
+	if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
+		return err
 	}
-	fmt.Fprintf(to, "\n%d of %d nodes answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), r.Total,
+	fmt.Fprintf(to, "\n%d of %s answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), plural.Of(r.Total, "node"),
 		counts(r.Versions), counts(r.Modes), counts(r.Configurations))
 	if n := len(r.Differing); n > 0 {
 		more := ""
 		if n > silentShown {
 			more = fmt.Sprintf(" and %d more (see -o json)", n-silentShown)
 		}
-		fmt.Fprintf(to, "the configuration is not that of most nodes on %s%s\n", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
+		text := fmt.Sprintf("the configuration is not that of most nodes on %s%s", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
+		_ = inspect.Table(to, nil, [][]string{{text}}) // the next part returns the error
 	}
 	return printSilent(to, r.Silent, r.Total, r.Note)
 }

@@ -36,7 +36,7 @@ Services can be too low.`,
 			if err := q.Check(); err != nil {
 				return misused("--%w", err)
 			}
-			q.Namespace = f.namespace
+			q.Namespace, f.Within = f.namespace, f.namespace
 			report, err := f.top(cmd.Context(), q)
 			return f.show(cmd, report, err)
 		},

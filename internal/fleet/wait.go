@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // waitFlags are the flags of kubectl sluice wait.
@@ -98,7 +99,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 		return printed
 	}
 	if report.Applied < enough(report.Total) {
-		return fmt.Errorf("%s is applied on %d of %d nodes after %v, want %d", report.Service, report.Applied, report.Total, w.timeout, enough(report.Total))
+		return fmt.Errorf("%s is applied on %d of %s after %v, want %d", report.Service, report.Applied, plural.Of(report.Total, "node"), w.timeout, enough(report.Total))
 	}
 	return nil
 }

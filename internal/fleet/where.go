@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -163,11 +164,11 @@ func (r *whereReport) verdict() error {
 	if r.Applied == r.Total {
 		return nil
 	}
-	return fmt.Errorf("%s is not applied on %d of %d nodes", r.Service, r.Total-r.Applied, r.Total)
+	return fmt.Errorf("%s is not applied on %d of %s", r.Service, r.Total-r.Applied, plural.Of(r.Total, "node"))
 }
 
 func (r *whereReport) print(to io.Writer, wide bool) error {
-	fmt.Fprintf(to, "%s is applied on %d of %d nodes\n", r.Service, r.Applied, r.Total)
+	fmt.Fprintf(to, "%s is applied on %d of %s\n", r.Service, r.Applied, plural.Of(r.Total, "node"))
 	var rows [][]string
 	for _, n := range r.Nodes {
 		if n.State != state.Applied || wide {

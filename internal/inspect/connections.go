@@ -153,6 +153,9 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 	return list, nil
 }
 
+// None implements List.
+func (l *ConnectionList) None() string { return "No connections" }
+
 // Print prints a table.
 func (l *ConnectionList) Print(to io.Writer) error {
 	if len(l.Items) > 0 && l.Items[0].Tracked != nil {

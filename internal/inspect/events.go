@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // EventList is what the proxy reported about Services and the node since the process began, the oldest first. The
@@ -50,6 +52,9 @@ func (c *Client) Events(ctx context.Context, namespace string) (*EventList, erro
 	return get[EventList](ctx, c, PathEvents, map[string][]string{"namespace": {namespace}})
 }
 
+// None implements List.
+func (l *EventList) None() string { return "No events" }
+
 // Print prints a table.
 func (l *EventList) Print(to io.Writer) error {
 	t := newTable(to, "NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
@@ -59,6 +64,6 @@ func (l *EventList) Print(to io.Writer) error {
 	if err := t.end(); err != nil || l.Omitted == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(to, "%d older events are forgotten\n", l.Omitted)
+	_, err := fmt.Fprintf(to, "Forgotten: %s\n", plural.Of(l.Omitted, "older event"))
 	return err
 }

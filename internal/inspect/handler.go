@@ -292,8 +292,12 @@ func keyOf(r *http.Request) service.Key {
 	return service.Key{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 }
 
-func unknown(key service.Key) error {
-	return failure{http.StatusNotFound, fmt.Sprintf("unknown Service %s: this proxy does not have it, or it is of a kind that needs no proxy (headless, ExternalName, no ClusterIP)", key)}
+func unknown(key service.Key) error { return failure{http.StatusNotFound, Unknown(key.String())} }
+
+// Unknown is the error about a Service that a proxy does not know.
+func Unknown(name string) string {
+	return fmt.Sprintf("unknown Service %s: this proxy does not have it, or no node serves it and its external IPs: headless, ExternalName, no ClusterIP, "+
+		"or the label service.kubernetes.io/service-proxy-name; list the served Services with sluice get services", name)
 }
 
 func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -36,6 +36,15 @@ type Output struct {
 	Reverse bool
 	// Color is set on terminals.
 	Color bool
+	// Notes is standard error, which gets a sentence in place of an empty table; Within is the namespace that it names.
+	Notes  io.Writer
+	Within string
+}
+
+// List is an answer whose table may have no rows.
+type List interface {
+	// None says what there is none of, such as "No Services".
+	None() string
 }
 
 // Check returns an error if there is no such format. The error begins with the name of the flag.
@@ -89,6 +98,12 @@ func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) er
 	case o.Table():
 		terminal.Clean(answer)
 		err = table(p)
+		if list, is := answer.(List); is && err == nil && p.empty() {
+			if p.others == 0 { // otherwise, it names nodes that did not answer
+				p.Reset()
+			}
+			err = o.none(list)
+		}
 	default:
 		p.order = nil // the items of the object are sorted
 		err = o.encode(p, object)
@@ -97,6 +112,19 @@ func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) er
 		return err
 	}
 	_, err = to.Write(p.Bytes())
+	return err
+}
+
+// none says on standard error that a list is empty, as kubectl does.
+func (o *Output) none(list List) error {
+	if o.Notes == nil {
+		return nil
+	}
+	text := list.None()
+	if o.Within != "" {
+		text += " in namespace " + terminal.Text(o.Within)
+	}
+	_, err := fmt.Fprintln(o.Notes, text+".")
 	return err
 }
 

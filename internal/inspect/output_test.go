@@ -206,6 +206,29 @@ func TestWatchOfEvents(t *testing.T) {
 	})
 }
 
+// TestWatchOfAnEmptyList: the head comes with the first row.
+func TestWatchOfAnEmptyList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		stop := errors.New("over")
+		var out, notes strings.Builder
+		err := (&Output{Notes: &notes}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
+			l := &ServiceList{Items: []Service{}}
+			switch asked++; asked {
+			case 1, 2:
+			case 3:
+				l.Items = []Service{{Namespace: "n", Name: "web"}}
+			default:
+				return Answer{}, stop
+			}
+			return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+		})
+		if !errors.Is(err, stop) || notes.String() != "No Services.\n" || strings.Count(out.String(), "\n") != 2 || !strings.HasPrefix(out.String(), "NAME ") {
+			t.Errorf("%v, %q\n%s", err, notes.String(), out.String())
+		}
+	})
+}
+
 func TestEventsOfANamespace(t *testing.T) {
 	client := served(t, &stand{})
 	all, err := client.Events(t.Context(), "")
@@ -216,7 +239,7 @@ func TestEventsOfANamespace(t *testing.T) {
 	if err := all.Print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\n3 older events are forgotten\n"} {
+	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\nForgotten: 3 older events\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

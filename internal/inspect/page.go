@@ -23,7 +23,12 @@ type page struct {
 	only map[int]bool
 	// seen is called with each table.
 	seen func(heads []string, rows [][]string)
+	// heads counts the tables with heads, rows their rows, and others the rows of the other tables.
+	heads, rows, others int
 }
+
+// empty reports whether a list was printed that has no rows.
+func (p *page) empty() bool { return p.Len() == 0 || p.heads > 0 && p.rows == 0 }
 
 // arrange returns the lines of a table.
 func (p *page) arrange(heads []string, rows [][]string) (lines [][]string) {
@@ -31,7 +36,11 @@ func (p *page) arrange(heads []string, rows [][]string) (lines [][]string) {
 		p.seen(heads, rows)
 	}
 	if len(heads) == 0 {
+		p.others += len(rows)
 		return rows
+	}
+	if p.heads, p.rows = p.heads+1, p.rows+len(rows); len(rows) == 0 {
+		return nil
 	}
 	if !p.out.NoHeaders {
 		lines = append(lines, heads)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -55,6 +56,9 @@ func (s *Service) ports() (all []string) {
 	return all
 }
 
+// None implements List.
+func (l *ServiceList) None() string { return "No Services" }
+
 // Print prints the list for people.
 func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
 	t := newTable(to, o.heads()...)
@@ -62,6 +66,25 @@ func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
 		t.row(o.cells(&l.Items[i], l.Now)...)
 	}
 	return t.end()
+}
+
+// Details are everything about several Services.
+type Details []*ServiceDetail
+
+// None implements List.
+func (l Details) None() string { return "No Services" }
+
+// Print prints one Service after the other.
+func (l Details) Print(to io.Writer) error {
+	for i, d := range l {
+		if i > 0 {
+			_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error
+		}
+		if err := d.Print(to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Print prints everything about a Service for people.
@@ -110,7 +133,7 @@ func (d *ServiceDetail) policies() string {
 		parts = append(parts, "failing endpoints avoided")
 	}
 	if d.ZoneMinEndpoints > 0 {
-		parts = append(parts, fmt.Sprintf("zones of at least %d endpoints", d.ZoneMinEndpoints))
+		parts = append(parts, "zones of at least "+plural.Of(d.ZoneMinEndpoints, "endpoint"))
 	}
 	if d.ZoneShare > 0 {
 		parts = append(parts, fmt.Sprintf("%d %% in the zone", d.ZoneShare))
@@ -147,7 +170,7 @@ func (d *ServiceDetail) draining() string {
 }
 
 func actorText(a *state.Actor, now time.Time) string {
-	text := fmt.Sprintf("%s, restarted %d times", cmp.Or(a.State, "none"), a.Restarts)
+	text := cmp.Or(a.State, "none") + ", restarted " + plural.Of(a.Restarts, "time")
 	if a.LastFailure != "" {
 		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
 	}
@@ -208,7 +231,7 @@ func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 			return err
 		}
 		if more := len(domain.Objects) - len(shown) + domain.Omitted; more > 0 {
-			_, err = fmt.Fprintf(to, "  and %d more objects\n", more)
+			_, err = fmt.Fprintf(to, "  and %s\n", plural.Of(more, "more object"))
 		}
 	}
 	return err
@@ -263,8 +286,19 @@ func (l *EndpointList) Print(to io.Writer) error {
 	return err
 }
 
+// None implements List.
+func (l *EndpointList) None() string { return Endpoints{l}.None() }
+
 // Endpoints are those of several Services.
 type Endpoints []*EndpointList
+
+// None implements List.
+func (l Endpoints) None() string {
+	if len(l) == 0 {
+		return "No Services"
+	}
+	return "No endpoints"
+}
 
 // Print prints one table.
 func (l Endpoints) Print(to io.Writer) error {

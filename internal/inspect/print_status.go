@@ -34,7 +34,11 @@ func (s *Status) Print(to io.Writer) error {
 	if s.Conntrack != nil {
 		t.row("Conntrack:", s.Conntrack.text(s.Now))
 	}
-	t.row("Services:", fmt.Sprint(s.Services))
+	services := fmt.Sprint(s.Services)
+	if s.States != nil {
+		services += ": " + s.States.String()
+	}
+	t.row("Services:", services)
 	t.row("Actors:", s.Actors.text())
 	if err := t.end(); err != nil {
 		return err
@@ -101,7 +105,7 @@ func (s *Status) otherChains() string {
 }
 
 func (c *Conntrack) text(now time.Time) string {
-	text := fmt.Sprintf("%d entries, no limit", c.Entries)
+	text := plural.Of(c.Entries, "entry") + ", no limit"
 	if c.Limit > 0 {
 		text = fmt.Sprintf("%d of %d entries (%d%%)", c.Entries, c.Limit, c.Entries*100/c.Limit)
 	}
@@ -126,13 +130,13 @@ func (a *Actors) text() string {
 
 func (s *Status) printDomains(to io.Writer) error {
 	_, _ = fmt.Fprintln(to) // the table returns the error
-	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "SHADOWED", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
 	for _, d := range s.Domains {
 		state := fmt.Sprint(d.Applied)
 		if !d.Open {
 			state = "not begun"
 		}
-		t.row(d.Name, state, fmt.Sprint(d.Pending), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
+		t.row(d.Name, state, fmt.Sprint(d.Pending), fmt.Sprint(d.Shadowed), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
 			fmt.Sprint(d.Objects), fmt.Sprint(d.Batches), age(s.Now, d.LastWrite), fmt.Sprint(d.Failures))
 	}
 	if err := t.end(); err != nil {

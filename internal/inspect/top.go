@@ -201,6 +201,14 @@ func (c *Client) Top(ctx context.Context, q *TopQuery) (*TopList, error) {
 	return get[TopList](ctx, c, strings.Replace(PathTop, "{kind}", url.PathEscape(q.Kind), 1), q.values())
 }
 
+// None implements List.
+func (l *TopList) None() string {
+	if l.Kind == TopKinds[0] {
+		return "No traffic of Services"
+	}
+	return "No traffic of " + l.Kind
+}
+
 // Print prints a table. A wide one has exact numbers of bytes.
 func (l *TopList) Print(to io.Writer, wide bool) error {
 	heads := []string{"NAMESPACE", "NAME"}

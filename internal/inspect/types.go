@@ -75,10 +75,12 @@ type Status struct {
 	// OtherChains are base chains of other programs that Service traffic passes. They are no problem by themselves.
 	OtherChains []OtherChain `json:"otherChains,omitempty"`
 	// Services is the number of Services with an actor.
-	Services int      `json:"services"`
-	Actors   Actors   `json:"actors"`
-	Domains  []Domain `json:"domains"`
-	Activity Activity `json:"activity"`
+	Services int `json:"services"`
+	// States counts Services by state; nil from a proxy of an older release.
+	States   *state.Counts `json:"states,omitempty"`
+	Actors   Actors        `json:"actors"`
+	Domains  []Domain      `json:"domains"`
+	Activity Activity      `json:"activity"`
 	// Health is starting, healthy, degraded (with findings) or unhealthy. Healthy is what /healthz answers by: no change
 	// has waited too long in any family, and each has rules.
 	Health   string    `json:"health"`
@@ -168,11 +170,12 @@ type Domain struct {
 	// for.
 	Open    bool `json:"open"`
 	Missing int  `json:"missing,omitempty"`
-	// Applied, Pending and Held count Services: those whose newest rules are in the kernel, those
-	// whose are on the way, and those in quarantine.
-	Applied int `json:"applied"`
-	Pending int `json:"pending"`
-	Held    int `json:"quarantined"`
+	// Applied, Pending, Shadowed and Held count Services: those whose newest rules are in the kernel, those whose are on
+	// the way, those that lack addresses of this family which other Services have, and those in quarantine.
+	Applied  int `json:"applied"`
+	Pending  int `json:"pending"`
+	Shadowed int `json:"shadowed"`
+	Held     int `json:"quarantined"`
 	// Queue counts the fragments that no batch has taken yet.
 	Queue int `json:"queue"`
 	// OldestPending is when the oldest change that is not applied began to wait.
@@ -180,7 +183,7 @@ type Domain struct {
 	// Objects are those wanted or known in the kernel, and Dirty those that differ.
 	Objects int `json:"objects"`
 	Dirty   int `json:"dirty"`
-	// Batches counts the batches since the start, failed ones included.
+	// Batches counts the batches that were written since the start, failed ones included.
 	Batches   uint64    `json:"batches"`
 	LastWrite time.Time `json:"lastWrite,omitzero"`
 	// LastAudit is when the kernel state was last read and compared.

@@ -135,7 +135,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(&text, "DELETED", gone, false))
 	}
 	if o.Table() && (len(only) > 0 || before == nil) {
-		err = errors.Join(err, o.printRows(to, rows, before == nil, only, answer))
+		err = errors.Join(err, o.printRows(to, rows, len(before) == 0, only, answer))
 	}
 	_, failed := to.Write(text.Bytes())
 	return now, errors.Join(err, failed)

@@ -8,4 +8,9 @@ func TestOf(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+	for noun, want := range map[string]string{"entry": "2 entries", "reply": "2 replies", "day": "2 days"} {
+		if got := Of(2, noun); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	nfttrace "github.com/sluice-proxy/sluice/dataplane/nftables/trace"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // Print writes an answer for people.
@@ -19,7 +20,7 @@ func (a *Answer) Print(out io.Writer) error {
 		for i := range a.Paths {
 			packets[a.Paths[i].Reply] += a.Paths[i].Packets
 		}
-		fmt.Fprintf(t, "Packets:\t%d from the client, %d replies\n", packets[false], packets[true])
+		fmt.Fprintf(t, "Packets:\t%d from the client, %s\n", packets[false], plural.Of(packets[true], "reply"))
 		a.printCompared(t)
 	}
 	for _, note := range a.Notes {

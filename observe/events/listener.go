@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -72,7 +73,7 @@ func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 		if event.Child == service.Node {
 			what = "actor of node-wide rules"
 		}
-		r.warn(event.Child, reasonParked, actionProgram, "%s parked until %v; keeping the previous rules: %v", what, e.Until, e.Err)
+		r.warn(event.Child, reasonParked, actionProgram, "%s parked until %v; keeping the previous rules: %v", what, e.Until.UTC().Format(time.RFC3339), e.Err)
 	}
 }
 

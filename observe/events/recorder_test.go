@@ -108,7 +108,7 @@ func TestEvents(t *testing.T) {
 			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: web, What: supervisor.Parked{Until: until, Err: failure}})
-		}, "Service ns/web", "Warning", "ActorParked", "Program", "keeping the previous rules"},
+		}, "Service ns/web", "Warning", "ActorParked", "Program", "actor parked until " + until.UTC().Format(time.RFC3339) + "; keeping the previous rules"},
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
 		}, "Node /node-1", "Warning", "ActorParked", "Program", "actor of node-wide rules parked"},

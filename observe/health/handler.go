@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
@@ -53,14 +54,18 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 			*f = f.public()
 		}
 	}
+	var services *state.Counts
+	if web.OnHost(r) {
+		services = h.monitor.config.Services()
+	}
 	w.Header().Set("Vary", "Accept")
 	if web.PrefersJSON(r.Header.Get("Accept")) {
 		body := newAnswer(&report.State, h.considerNode)
-		body.Findings = report.Findings
+		body.Findings, body.Services = report.Findings, services
 		h.reply(w, &report.State, web.JSON, body.encode())
 		return
 	}
-	h.reply(w, &report.State, web.Text, writeText(&report, h.considerNode))
+	h.reply(w, &report.State, web.Text, writeText(&report, services, h.considerNode))
 }
 
 func (h *handler) reply(w http.ResponseWriter, s *State, mediaType string, body []byte) {
@@ -91,6 +96,7 @@ type answer struct {
 	Healthy  bool                      `json:"healthy"`
 	Status   map[string]instanceAnswer `json:"status,omitempty"`
 	Findings []Finding                 `json:"findings,omitempty"`
+	Services *state.Counts             `json:"services,omitempty"`
 }
 
 type instanceAnswer struct {
@@ -135,7 +141,7 @@ func word(first bool, yes, no string) string {
 }
 
 // writeText renders a report for people.
-func writeText(r *Report, considerNode bool) []byte {
+func writeText(r *Report, services *state.Counts, considerNode bool) []byte {
 	var b bytes.Buffer
 	status := code(&r.State, considerNode)
 	health := r.Health(r.NodeEligible || !considerNode, len(r.Findings))
@@ -153,6 +159,9 @@ func writeText(r *Report, considerNode bool) []byte {
 	}
 	if considerNode {
 		fmt.Fprintf(&b, "node: %s\n", word(r.NodeEligible, "eligible", "not eligible"))
+	}
+	if services != nil {
+		fmt.Fprintf(&b, "Services: %s\n", services)
 	}
 	if len(r.Findings) == 0 {
 		b.WriteString("\nno problems found\n")

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -44,6 +45,8 @@ type Config struct {
 	Stopping func() time.Time
 	// Others returns findings of other parts of the program; nil means none.
 	Others func() []Finding
+	// Services counts Services by state, for people who ask; nil if that is not known. It may take time.
+	Services func() *state.Counts
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest pending change is
 	// younger than twice this.
 	SyncPeriod time.Duration
@@ -58,6 +61,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Others == nil {
 		c.Others = func() []Finding { return nil }
+	}
+	if c.Services == nil {
+		c.Services = func() *state.Counts { return nil }
 	}
 	if c.Resources == nil {
 		c.Resources = func() []Resource { return nil }

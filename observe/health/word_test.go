@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -49,4 +50,20 @@ func TestAFamilyWithoutRulesIsUnhealthyImmediately(t *testing.T) {
 			t.Errorf("/livez: %d %s", got.Code, got.Body)
 		}
 	})
+}
+
+// TestVerboseHealthCountsServices for people on this host, as text and as JSON.
+func TestVerboseHealthCountsServices(t *testing.T) {
+	f := newFixture(t)
+	f.monitor.config.Services = func() *state.Counts { return &state.Counts{Applied: 4977, Shadowed: 23, WithoutEndpoints: 1000} }
+	text := f.get(t, "/healthz?verbose").Body.String()
+	if want := "\nServices: 4977 applied, 0 pending, 23 shadowed, 0 held; 1000 without endpoints\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text)
+	}
+	if text = f.get(t, "/healthz?verbose", "Accept", "application/json").Body.String(); !strings.Contains(text, `"services":{"applied":4977,`) {
+		t.Error(text)
+	}
+	if text = f.get(t, "/healthz").Body.String(); strings.Contains(text, "services") {
+		t.Errorf("a probe counts them: %s", text)
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -107,6 +108,7 @@ func everything(t *testing.T, mode string) *Metrics {
 		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Suspects:       func() (int, uint64) { return 1, 2 },
 		PartlyObserved: func() int { return 1 },
+		Services:       func() *state.Counts { return &state.Counts{Applied: 1} },
 		ForeignChains:  func() map[string]int { return map[string]int{"forward": 1} },
 		Dropped:        func() Dropped { return Dropped{Events: 1} },
 		Configuration:  func() Configuration { return Configuration{Hash: "0123456789ab", Loaded: time.Now()} },

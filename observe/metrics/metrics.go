@@ -41,6 +41,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -66,6 +67,8 @@ type Config struct {
 	// Shadowed returns the Services that want addresses which other ones serve, usually
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
+	// Services counts Services by state. It is called at each scrape; nil if that is not known.
+	Services func() *state.Counts
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
 	// has no address, or each address of the node. It is called for answers about Services, in at most 2 % of
 	// the time, and by Amounts, concurrently. Nil if the kernel does not count.
@@ -226,6 +229,9 @@ func New(config Config) (*Metrics, error) {
 	if config.Configuration != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc, configPendingDesc}, m.collectConfiguration})
 	}
+	if config.Services != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{servicesDesc, servicesWithoutDesc}, m.collectCounts})
+	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
 	}
@@ -275,6 +281,24 @@ func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {
 	for _, f := range m.config.Findings() {
 		send(to, findingDesc, prometheus.GaugeValue, float64(f.Count), string(f.Kind), f.Domain)
 	}
+}
+
+var (
+	servicesDesc = prometheus.NewDesc("sluice_services",
+		"Services by state: applied, pending, shadowed, held. Each Service has one state, the gravest over all domains.", []string{"state"}, nil)
+	servicesWithoutDesc = prometheus.NewDesc("sluice_services_without_endpoints",
+		"Services without an endpoint for new connections, except for pending Services.", nil, nil)
+)
+
+func (m *Metrics) collectCounts(to chan<- prometheus.Metric) {
+	c := m.config.Services()
+	if c == nil {
+		return
+	}
+	for of, n := range map[state.State]int{state.Applied: c.Applied, state.Pending: c.Pending, state.Shadowed: c.Shadowed, state.Held: c.Held} {
+		send(to, servicesDesc, prometheus.GaugeValue, float64(n), string(of))
+	}
+	send(to, servicesWithoutDesc, prometheus.GaugeValue, float64(c.WithoutEndpoints))
 }
 
 // Set applies the settings to the process: to kube-proxy's metrics that New makes from now on, and

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -35,6 +36,40 @@ var ranks = map[State]int{
 func (s State) Class() State {
 	class, _, _ := strings.Cut(string(s), " (")
 	return State(class)
+}
+
+// Counts has numbers of Services by the class of their state. Status, page, metrics and /healthz?verbose show them.
+type Counts struct {
+	Applied  int `json:"applied"`
+	Pending  int `json:"pending"`
+	Shadowed int `json:"shadowed"`
+	Held     int `json:"held"`
+	// WithoutEndpoints are some of these: those that new connections to them reach no endpoint. It is not known of pending
+	// ones.
+	WithoutEndpoints int `json:"withoutEndpoints"`
+}
+
+// Add counts a Service.
+func (c *Counts) Add(r *Record) {
+	class := r.State.Class()
+	switch class {
+	case Applied:
+		c.Applied++
+	case Pending:
+		c.Pending++
+	case Shadowed:
+		c.Shadowed++
+	default:
+		c.Held++
+	}
+	if r.Endpoints == 0 && class != Pending {
+		c.WithoutEndpoints++
+	}
+}
+
+// String returns a phrase.
+func (c *Counts) String() string {
+	return fmt.Sprintf("%d applied, %d pending, %d shadowed, %d held; %d without endpoints", c.Applied, c.Pending, c.Shadowed, c.Held, c.WithoutEndpoints)
 }
 
 // Record is the state of one Service, and its history since its actor began.

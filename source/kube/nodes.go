@@ -9,6 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // NodeAddress is where a node of the cluster is.
@@ -23,12 +26,7 @@ const nodesPage = 500
 
 // NodeAddresses lists the nodes of the cluster in the order of their names.
 func NodeAddresses(ctx context.Context, config Config) (nodes []NodeAddress, err error) {
-	api, err := RESTConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	api.APIPath, api.GroupVersion, api.NegotiatedSerializer = "/api", &schema.GroupVersion{Version: "v1"}, codecs.WithoutConversion()
-	client, err := rest.RESTClientFor(api)
+	client, err := nodesClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +43,29 @@ func NodeAddresses(ctx context.Context, config Config) (nodes []NodeAddress, err
 		options.Continue = page.Continue
 	}
 	return nodes, nil
+}
+
+func nodesClient(config Config) (*rest.RESTClient, error) {
+	api, err := RESTConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	api.APIPath, api.GroupVersion, api.NegotiatedSerializer = "/api", &schema.GroupVersion{Version: "v1"}, codecs.WithoutConversion()
+	return rest.RESTClientFor(api)
+}
+
+// Node returns the Node that a configuration selects.
+func Node(ctx context.Context, config Config) (*service.NodeObject, error) {
+	client, err := nodesClient(config)
+	if err != nil {
+		return nil, err
+	}
+	var object corev1.Node
+	if err := client.Get().Resource("nodes").Name(config.NodeName).Do(ctx).Into(&object); err != nil {
+		return nil, fmt.Errorf("get the Node: %w", err)
+	}
+	node, _ := reduce.Node(&object)
+	return node, nil
 }
 
 func internalIP(node *corev1.Node) netip.Addr {

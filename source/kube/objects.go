@@ -32,7 +32,7 @@ const (
 	// serviceLabels and serviceFields leave out Services that belong to another proxy (any
 	// value of the label counts) and headless ones. A Service that gets the label while it
 	// lives is delivered as a deletion.
-	serviceLabels = "!service.kubernetes.io/service-proxy-name"
+	serviceLabels = "!" + reduce.LabelServiceProxyName
 	serviceFields = "spec.clusterIP!=None"
 	// endpointSliceLabels leave out the slices of headless Services (any value of the label
 	// counts).

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/watch"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // Options are the optional parts of a Follower. Zero durations mean the default.
@@ -193,6 +194,23 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 		return cache, &RejectedError{Problems: problems}
 	}
 	return cache, nil
+}
+
+// Unserved reads the manifests in dir and returns why no node serves an address that Services in them list.
+func Unserved(dir string, at netip.Addr) (reasons []string) {
+	readings, err := newScanner(filepath.Clean(dir), reduce.Policy{}).scan(nil)
+	if err != nil {
+		return nil // the follower of the directory reports it
+	}
+	for _, r := range readings {
+		for _, o := range r.objects {
+			if why := o.unserved[at]; why != "" {
+				reasons = append(reasons, why)
+			}
+		}
+	}
+	slices.Sort(reasons)
+	return reasons
 }
 
 // RejectedError lists the problems of the manifests in a directory.

@@ -99,6 +99,8 @@ type object struct {
 	node     *service.NodeObject
 	ranges   []netip.Prefix
 	warnings []service.Warning
+	// unserved are the addresses that a Service lists and no node serves, with the reasons.
+	unserved map[netip.Addr]string
 }
 
 // The kinds that a manifest may hold.

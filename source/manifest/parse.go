@@ -122,7 +122,10 @@ type typeMeta struct {
 // readers hold the reader of each kind.
 var readers = map[typeMeta]func(*document.Document, reduce.Policy) (object, []document.Mistake){
 	{"v1", kindService}: reader(kindService, defaultService, checkService,
-		func(o *object, p reduce.Policy, read *corev1.Service) { o.spec, o.warnings = p.Service(read) }),
+		func(o *object, p reduce.Policy, read *corev1.Service) {
+			o.spec, o.warnings = p.Service(read)
+			o.unserved = reduce.Unserved(read)
+		}),
 	{"discovery.k8s.io/v1", kindEndpointSlice}: reader(kindEndpointSlice, defaultEndpointSlice, checkEndpointSlice,
 		func(o *object, p reduce.Policy, read *discoveryv1.EndpointSlice) {
 			o.slice, o.warnings = p.EndpointSlice(read)

@@ -16,7 +16,7 @@ func TestDocsNameTheKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{annotationScheduler, annotationFlags, annotationBalancing, annotationSlowStart, annotationOutlier, annotationZoneMin, annotationZoneShare, annotationWeight, annotationCiliumWeight, discoveryv1.LabelServiceName, corev1.EndpointsLastChangeTriggerTime,
-		corev1.LabelTopologyZone, autoscalerTaint, "service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"} {
+		corev1.LabelTopologyZone, autoscalerTaint, LabelServiceProxyName, "service.kubernetes.io/headless"} {
 		if !strings.Contains(string(page), "`"+key+"`") {
 			t.Errorf("%s is missing", key)
 		}

@@ -12,11 +12,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Service reduces a Service. The result is nil when it is not proxied: headless,
-// without a ClusterIP, or an ExternalName, even one that still has a ClusterIP.
+// Service reduces a Service. The result is nil when it is not proxied; see NotServed.
 func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	spec := &object.Spec
-	if spec.Type == corev1.ServiceTypeExternalName || !isAddress(spec.ClusterIP) {
+	if NotServed(object) != "" {
 		return nil, nil
 	}
 	n := &notes{kind: "Service", namespace: object.Namespace, name: object.Name}

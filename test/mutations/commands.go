@@ -33,6 +33,30 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
 	},
 	{
+		name:      "headless Services are unknown",
+		sentence:  "explain names the Service that lists an address which no node serves.",
+		edits:     edit("source/reduce/unserved.go", "case spec.ClusterIP == corev1.ClusterIPNone:", "case false:"),
+		campaigns: []campaign{unitTest("source/reduce", "TestUnserved")}, short: true,
+	},
+	{
+		name:      "explain does not ask for unserved addresses",
+		sentence:  "kubectl sluice explain asks the API server for Services that no proxy knows.",
+		edits:     edit("internal/fleet/explain.go", "at >= 0 {", "at > len(answer.Reasons) {"),
+		campaigns: []campaign{unitTest("internal/fleet", "TestExplainNamesServicesThatNoNodeServes")}, short: true,
+	},
+	{
+		name:      "a family without a ClusterIP has no port",
+		sentence:  "explain says that a Service is not served over a family, and not that it lacks the port.",
+		edits:     edit("internal/explain/unowned.go", "case lists && !spec.ClusterIPs[w.family].IsValid():", "case false:"),
+		campaigns: []campaign{unitTest("internal/explain", "TestAnswers")}, short: true,
+	},
+	{
+		name:      "fragments without a difference are batches",
+		sentence:  "BATCHES of a domain counts writes.",
+		edits:     edit("dataplane/ledger/write.go", "if l.dirty.count > 0 {\n\t\tl.batches++", "if l.dirty.count >= 0 {\n\t\tl.batches++"),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestBatchesAreWrites")}, short: true,
+	},
+	{
 		name:      "foreign chains are not looked at",
 		sentence:  "A chain of another program that drops new connections to endpoints is a problem.",
 		edits:     edit("internal/host/needs/needs.go", "n.Chains, failed = Chains(ctx, w.Legacy)", "n.Chains, failed = nil, ctx.Err()"),
@@ -49,6 +73,18 @@ var commands = []mutation{
 		sentence:  "The parents of a foreign process are those of the process that the kernel named.",
 		edits:     edit("internal/host/holder/origin.go", ` || found != name {`, " {"),
 		campaigns: []campaign{unitTest("internal/host/holder", "TestOriginOfAProcess")}, short: true,
+	},
+	{
+		name:      "shadowed counts as applied",
+		sentence:  "Status, page, metrics and /healthz?verbose count a shadowed Service as shadowed.",
+		edits:     edit("observe/state/state.go", "c.Shadowed++", "c.Applied++"),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestAListAndADetailAgree")}, short: true,
+	},
+	{
+		name:      "an empty list has heads",
+		sentence:  "An empty list is one sentence on standard error, in every list command.",
+		edits:     edit("internal/inspect/page.go", "|| p.heads > 0 && p.rows == 0", ""),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestAnEmptyListIsOneSentence")}, short: true,
 	},
 	{
 		name:      "a silent proxy is not named",

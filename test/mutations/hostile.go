@@ -73,6 +73,48 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "a large Service is written all the time",
+		sentence:  "After a change that took long to write, the next change of the same Service waits ten times as long.",
+		edits:     edit("aggregator/costly.go", "	c.next = f\n	m.pending", "	if c.next == nil {\n		return false\n	}\n	m.pending"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
+	},
+	{
+		name:      "a preflight looks at one hook",
+		sentence:  "iptables mode serves no family with a chain of its hooks that iptables cannot write to, and a preflight says so.",
+		edits:     edit("dataplane/iptables/kernel/unprintable.go", "!slices.Contains(render.HookedChains(render.Table(table)), chain)", `chain != "POSTROUTING"`),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelOccupiedChain")}, short: true,
+	},
+	{
+		name:      "a preflight knows the host only",
+		sentence:  "A preflight fails if the Node has an InternalIP of a family that cannot be served.",
+		edits:     edit("internal/daemon/preflight/kernel.go", "if !p.reachable {", "if p.reachable {"),
+		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestAFamilyOfTheNodeThatCannotBeServed")}, short: true,
+	},
+	{
+		name:      "a remark of iptables is a rule",
+		sentence:  "iptables mode reads its rules alongside chains of other programs with hooks that iptables does not know.",
+		edits:     edit("dataplane/iptables/kernel/unprintable.go", "		case \"#\": //", "		case \"##\": //"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelForeignRulesThatIPTablesCannotPrint")}, short: true,
+	},
+	{
+		name:      "a dump omits tables",
+		sentence:  "A dump says which tables iptables-save cannot print, and contains them as nft prints them.",
+		edits:     edit("internal/daemon/inspection/dump.go", "printed.buffer.String(), -1)", "printed.buffer.String(), 0)"),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestKernelDumpAlongsideUnprintableRules")}, short: true,
+	},
+	{
+		name:      "a new table waits for large Services",
+		sentence:  "The first write into a new table contains the node's rules and all small Services; large ones follow.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "of[service.Node] > 0 && !isNew(changes)", "of[service.Node] > 0"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceComesAfterTheOthersIntoANewTable")},
+	},
+	{
+		name:      "a takeover leaves large Services out",
+		sentence:  "Rules of the node that serve a large Service change together with it.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "of[service.Node] > 0 && !isNew(changes)", "len(changes) == 0"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceComesAfterTheOthersIntoANewTable")},
+	},
+	{
 		name:      "one large Service has all turns",
 		sentence:  "A large Service that changes all the time does not keep other large ones waiting.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "return key.Compare(last) > 0", "return false"),
@@ -238,7 +280,7 @@ var hostile = []mutation{
 	{
 		name:      "connections that are picked up accuse endpoints",
 		sentence:  "Connections whose entries were lost make no suspects.",
-		edits:     edit("internal/daemon/balance/connections.go", ` && a.event.State == "SYN_SENT"`, ""),
+		edits:     edit("internal/daemon/balance/connections.go", ` && e.State == "SYN_SENT"`, ""),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestPickedUpConnectionsAccuseNoEndpoint")}, short: true,
 	},
 	{
@@ -262,8 +304,20 @@ var hostile = []mutation{
 	{
 		name:      "each change of a mind reads the connection table",
 		sentence:  "Readings of the connection table for leastConnections take at most 2 % of the time.",
-		edits:     edit("internal/daemon/balance/listen.go", "!w.stale || now.Before(w.rest)", "!w.stale"),
+		edits:     edit("dataplane/conntrack/feed.go", "time.Now().Before(f.rest)", "f.rest.IsZero() && ctx == nil"),
 		campaigns: []campaign{unitTest("internal/daemon/balance", "TestReadingsAreRare")}, short: true,
+	},
+	{
+		name:      "each subscriber listens",
+		sentence:  "One socket listens to the kernel's announcements of connections, for the flow log and balancing.",
+		edits:     edit("dataplane/conntrack/feed.go", "if f.kernel == nil {", "if f.kernel == nil || len(f.subscribed) > 0 {"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
+	},
+	{
+		name:      "an overrun is told to one",
+		sentence:  "Lost announcements of connections are reported to all subscribers.",
+		edits:     edit("dataplane/conntrack/feed.go", "f.each(func(s *Subscription) { s.lost = true })", "f.each(func(s *Subscription) { s.lost = s == f.subscribed[0] })"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
 	},
 	{
 		name:      "every namespace is observed",

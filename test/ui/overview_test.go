@@ -137,6 +137,7 @@ func overview(s *stand) {
 		s.holds(part, fmt.Sprintf("%s.includes(%q)", activity, part))
 	}
 	s.holds("changes of the last minutes", "[...document.querySelectorAll('[data-card=changes] .chart')].some((c) => !c.innerText.includes('max. 0'))")
+	s.holds("the last card ends its row", "[...document.querySelectorAll('#activity .card')].at(-1).getBoundingClientRect().right >= document.querySelector('#activity').getBoundingClientRect().right - 1")
 	s.picture("ui-overview")
 }
 
@@ -161,6 +162,7 @@ func narrow(s *stand) {
 	}
 	s.press("1")
 	fits("the overview", "ui-narrow")
+	s.holds("the node is in sight as a whole", "((h) => h.innerText === '"+nodeName+"' && h.scrollWidth <= h.clientWidth)(document.querySelector('h1'))")
 	s.press("2")
 	s.holds("rows have two lines", "document.querySelector('#rows').offsetHeight >= 46 * 9000 && document.querySelector('#rows .row').offsetHeight === 46")
 	fits("the list", "")

@@ -113,7 +113,7 @@ func TestPage(t *testing.T) {
 		name string
 		run  func(*stand)
 	}{
-		{"search", searching}, {"keyboard", keyboard}, {"open", opening}, {"change", changing}, {"hostile names", hostile},
+		{"search", searching}, {"keyboard", keyboard}, {"open", opening}, {"link", linked}, {"change", changing}, {"hostile names", hostile},
 		{"quarantine", quarantine}, {"pipeline", pipeline}, {"scroll", scrolling}, {"filters", filtering}, {"traffic", traffic}, {"dark", dark},
 		{"narrow", narrow}, {"lost and found", deleting}, {"overview", overview},
 	} {
@@ -220,6 +220,25 @@ func opening(s *stand) {
 	s.press(kb.Escape)
 	s.holds("the Service closes", "document.querySelector('#detail').hidden")
 	s.press(kb.Escape)
+}
+
+// linked opens a link to a Service. The panel makes rows higher, and the row of the Service stays in sight.
+func linked(s *stand) {
+	const key = "payments/ledger-7844"
+	s.resize(1400, 900)
+	s.do(chromedp.Navigate("about:blank"), chromedp.Navigate(page+"#/"+key))
+	s.holds("the Service opens", text("#detail")+".includes('"+key+"') && "+text("#detail")+".includes('TIMELINE')")
+	type place struct{ Top, Bottom, First, Last float64 }
+	at := value[*place](s, fmt.Sprintf(`new Promise((done) => setTimeout(() => {
+	  const box = document.querySelector('#list').getBoundingClientRect();
+	  const row = document.querySelector(%q)?.getBoundingClientRect();
+	  done(row ? {Top: row.top, Bottom: row.bottom, First: box.top, Last: box.bottom} : null);
+	}, 500))`, row(key)+"[aria-selected=true]"))
+	if at == nil || at.Top < at.First-1 || at.Bottom > at.Last+1 {
+		s.Errorf("the row of the open Service is at %+v", at)
+	}
+	s.resize(1280, 800)
+	s.press(kb.Escape, kb.Escape)
 }
 
 // changing sees a change without a reload, in the list and in the open Service.

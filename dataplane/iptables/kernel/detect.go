@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -182,11 +183,8 @@ const portChars = 16
 // content describes what else a variant contains, empty for nothing.
 func (h *holding) content() string {
 	var parts []string
-	switch {
-	case h.all == 1:
-		parts = append(parts, "1 rule")
-	case h.all > 1:
-		parts = append(parts, fmt.Sprintf("%d rules", h.all))
+	if h.all > 0 {
+		parts = append(parts, plural.Of(h.all, "rule"))
 	}
 	if len(h.drops) > 0 {
 		parts = append(parts, "policy DROP in "+strings.Join(h.drops, ", "))
@@ -259,9 +257,9 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		d.Unused = h.content()
 		if h.services > 0 {
 			d.Leftovers = append(d.Leftovers, fmt.Sprintf(
-				"the %s variant of iptables contains %d chains of Services, and the %s variant is used; "+
+				"the %s variant of iptables contains %s of Services, and the %s variant is used; "+
 					"packets pass both: remove them with a cleanup of that variant",
-				h.variant, h.services, chosen.variant))
+				h.variant, plural.Of(h.services, "chain"), chosen.variant))
 		}
 	}
 	return d, nil

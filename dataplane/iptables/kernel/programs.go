@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -154,13 +156,23 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 	return found, nil
 }
 
-// presence is an input that makes a chain, hooks it into nat, and removes both. All of it is one transaction.
-const presence = "*nat\n:SLUICE-PROBE - [0:0]\n-I POSTROUTING 1 -j SLUICE-PROBE\n" +
-	"-D POSTROUTING -j SLUICE-PROBE\n-X SLUICE-PROBE\nCOMMIT\n"
+// presence is an input that makes a chain in nat and one in filter, hooks it wherever this mode has hooks, and removes all
+// of it. Each table is one transaction.
+var presence = func() string {
+	text := &strings.Builder{}
+	for _, table := range []render.Table{render.NAT, render.Filter} {
+		fmt.Fprintf(text, "*%s\n:SLUICE-PROBE - [0:0]\n", table)
+		for _, chain := range render.HookedChains(table) {
+			fmt.Fprintf(text, "-I %s 1 -j SLUICE-PROBE\n-D %[1]s -j SLUICE-PROBE\n", chain)
+		}
+		text.WriteString("-X SLUICE-PROBE\nCOMMIT\n")
+	}
+	return text.String()
+}()
 
-// Present returns nil if the nat table can be written, so that the family can be served. With dry, the program only
-// checks the input. It returns a *MissingError if the node does not have the table, or a *ToolError if the tool
-// cannot answer at the moment. Rules of other programs in the table play no part.
+// Present returns nil if the tables nat and filter can be written, so that the family can be served. With dry, the program only
+// checks the input. It returns a *MissingError if the node does not have the tables, or a *ToolError if the tool
+// cannot answer at the moment. Rules of other programs in the tables play no part.
 func (e *Exec) Present(ctx context.Context, dry bool) error {
 	args := []string{"--noflush", "-w", strconv.Itoa(e.waitSeconds)}
 	if dry {
@@ -176,7 +188,7 @@ func (e *Exec) Present(ctx context.Context, dry bool) error {
 	}
 	return &MissingError{
 		Family: e.family,
-		What:   "writing a chain to the nat table failed",
+		What:   "writing a chain to the tables nat and filter failed",
 		Need: "CAP_NET_ADMIN, and a kernel with the nat table of the " + string(e.Variant()) +
 			" variant (kernel modules " + e.natModules() + ")",
 		Err: err,

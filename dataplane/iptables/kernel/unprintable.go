@@ -115,6 +115,7 @@ func parseList(table render.Table, printed []byte) (*saved, error) {
 		case "-P", "-N":
 			chain, _, _ := strings.Cut(rest, " ")
 			s.declare(chain)
+		case "#": // the table has chains of other programs with hooks that iptables does not know
 		default:
 			if !s.add(line) {
 				return nil, fmt.Errorf("table %s: unknown line of iptables -S: %q", table, line)
@@ -202,17 +203,34 @@ func (e *Exec) legible(ctx context.Context, table render.Table) (string, error) 
 	return text.String(), nil
 }
 
-// occupied returns an error if another program made POSTROUTING of nat as a chain that the programs cannot write.
+// builtIn has the type and the hook of the built-in chains of nat and filter, as the programs make them.
+var builtIn = map[render.Table]struct {
+	kind       string
+	priorities map[string]int32
+	hooks      map[string]uint32
+}{
+	render.NAT: {"nat", map[string]int32{"PREROUTING": -100, "OUTPUT": -100, "POSTROUTING": 100},
+		map[string]uint32{"PREROUTING": unix.NF_INET_PRE_ROUTING, "OUTPUT": unix.NF_INET_LOCAL_OUT, "POSTROUTING": unix.NF_INET_POST_ROUTING}},
+	render.Filter: {"filter", nil,
+		map[string]uint32{"INPUT": unix.NF_INET_LOCAL_IN, "FORWARD": unix.NF_INET_FORWARD, "OUTPUT": unix.NF_INET_LOCAL_OUT}},
+}
+
+// occupied returns an error if another program made a chain in which this mode has hooks, but not as iptables makes it: the
+// programs cannot write to that.
 func (e *Exec) occupied(ctx context.Context) (err error) {
-	const natSource = 100 // NF_IP_PRI_NAT_SRC
 	begin := func() { err = nil }
 	failed := e.dump(ctx, unix.NFT_MSG_GETCHAIN, nil, begin, func(attrs []byte) {
+		table, chain := netlink.Find(attrs, unix.NFTA_CHAIN_TABLE).Text(), netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text()
+		if !slices.Contains(render.HookedChains(render.Table(table)), chain) {
+			return
+		}
+		want, kind := builtIn[render.Table(table)], netlink.Find(attrs, unix.NFTA_CHAIN_TYPE).Text()
 		hook := netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
-		priority := int32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY).Uint32())
-		if netlink.Find(attrs, unix.NFTA_CHAIN_TABLE).Text() == string(render.NAT) &&
-			netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text() == "POSTROUTING" && (hook == nil || priority != natSource) {
+		number, priority := netlink.Find(hook, unix.NFTA_HOOK_HOOKNUM).Uint32(), int32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY).Uint32())
+		if hook == nil || kind != want.kind || number != want.hooks[chain] || priority != want.priorities[chain] {
 			err = &ToolError{Outcome: dataplane.Unsupported, Command: "list chains of nf_tables", Err: errors.New("iptables cannot write to a chain that another program made"),
-				Output: fmt.Sprintf("chain POSTROUTING of table nat was made with nft and has priority %d, not %d", priority, natSource)}
+				Output: fmt.Sprintf("chain %s of table %s was made with nft and has type %q, hook %d and priority %d, not %q, %d and %d",
+					chain, table, kind, number, priority, want.kind, want.hooks[chain], want.priorities[chain])}
 		}
 	})
 	return cmp.Or(failed, err)

@@ -29,6 +29,7 @@ var nftRules = map[string]string{
 	"chain":                  "add chain FAMILY nat mine { type nat hook postrouting priority 50; }",
 	jumpsToUs:                "add chain FAMILY nat mine { type nat hook postrouting priority 50; }\nadd rule FAMILY nat mine tcp dport 1 jump KUBE-POSTROUTING",
 	"hook of another name":   "add chain FAMILY filter PREROUTING { type filter hook prerouting priority 7; }\nadd rule FAMILY filter PREROUTING fib daddr type local counter",
+	"hooks and rules":        "add chain FAMILY filter PREROUTING { type filter hook prerouting priority 7; }\nadd rule FAMILY filter FORWARD tcp dport { 1, 2 } accept\nadd counter FAMILY filter c\nadd rule FAMILY filter INPUT counter name c",
 	"in our chain":           "add rule FAMILY nat KUBE-SERVICES meta mark set numgen inc mod 2",
 	"in our filter chain":    "add rule FAMILY filter KUBE-FORWARD numgen inc mod 2 0 accept",
 	"in the kubelet's chain": "add rule FAMILY filter KUBE-FIREWALL numgen inc mod 2 0 drop",
@@ -170,15 +171,32 @@ func TestKernelDetectAlongsideUnprintableRules(t *testing.T) {
 	})
 }
 
-// TestKernelOccupiedChain: where another program made POSTROUTING with another priority, iptables cannot serve.
+// TestKernelOccupiedChain: where another program made a chain of our hooks with another hook, type or priority, or
+// as an ordinary chain, iptables cannot serve, and says so dry, too. A chain as iptables makes it is no obstacle.
 func TestKernelOccupiedChain(t *testing.T) {
-	inNamespace(t, func() {
-		k := newKernelTest(t, NFT, service.IPv4)
-		k.foreign("add table ip nat\nadd chain ip nat POSTROUTING { type nat hook postrouting priority 50; }")
-		for _, dry := range []bool{true, false} {
-			if _, ok := errors.AsType[*MissingError](k.tool.Present(k.Context(), dry)); !ok {
-				t.Errorf("dry %v: want a MissingError", dry)
-			}
+	for chain, hook := range map[string]string{
+		"nat POSTROUTING": "type nat hook postrouting priority 50", "nat PREROUTING": "type nat hook prerouting priority -50",
+		"nat OUTPUT": "type nat hook output priority 0", "filter INPUT": "type filter hook input priority 10",
+		"filter FORWARD": "type filter hook forward priority -1", "filter OUTPUT": "type route hook output priority 0",
+		"nat INPUT": "", "filter PREROUTING": "",
+	} {
+		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
+			inNamespace(t, func() {
+				k := newKernelTest(t, NFT, family)
+				table, _, _ := strings.Cut(chain, " ")
+				add := "add table FAMILY " + table + "\nadd chain FAMILY " + chain
+				if hook == "" { // no hook of ours
+					k.foreign(add)
+				} else {
+					k.foreign(add + " { " + hook + "; }")
+				}
+				for _, dry := range []bool{true, false} {
+					err := k.tool.Present(k.Context(), dry)
+					if _, missing := errors.AsType[*MissingError](err); missing != (hook != "") {
+						t.Errorf("%s %s, dry %v: %v", family, chain, dry, err)
+					}
+				}
+			})
 		}
-	})
+	}
 }

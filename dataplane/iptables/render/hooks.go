@@ -103,6 +103,16 @@ func HookRows() []Hook {
 	return hooks
 }
 
+// HookedChains returns the built-in chains of a table to which iptables mode writes hooks.
+func HookedChains(table Table) (chains []string) {
+	for _, h := range HookRows() {
+		if h.Table == table && !slices.Contains(chains, h.Chain) {
+			chains = append(chains, h.Chain)
+		}
+	}
+	return chains
+}
+
 // NewHook returns a hook without a row: the rule with these matches and this comment, if any, that jumps from a
 // built-in chain to target.
 func NewHook(table Table, chain, comment, target string, matches ...string) Hook {

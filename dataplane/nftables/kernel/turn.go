@@ -42,8 +42,9 @@ func phaseOf(c *dataplane.Change) phase {
 
 // turn chooses what one write does of a batch that may be divided. It leaves a part of Services with more than most
 // changes for the next writes, so that others wait for a part only. Large Services take turns after the last one, in the
-// order of keys: one that changes all the time does not keep the others waiting. Changes of the node's own rules are not
-// divided: what they add or remove serves all.
+// order of keys: one that changes all the time does not keep the others waiting. A batch that changes the node's own rules
+// is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small Services are
+// written first, and each large Service after them.
 func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
 	of := map[service.Key]int{}
 	for i := range changes {
@@ -55,7 +56,7 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 			all = append(all, key)
 		}
 	}
-	if len(all) == 0 || of[service.Node] > 0 {
+	if len(all) == 0 || of[service.Node] > 0 && !isNew(changes) {
 		return changes, nil, last
 	}
 	slices.SortFunc(all, service.Key.Compare)
@@ -64,8 +65,11 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		large = all[next]
 	}
 	var phases [phaseGone + 1]int
+	if of[service.Node] > 0 {
+		large = last // none has a turn yet
+	}
 	for i := range changes {
-		if changes[i].Owner == large {
+		if of[service.Node] == 0 && changes[i].Owner == large {
 			phases[phaseOf(&changes[i])]++
 		}
 	}
@@ -87,7 +91,7 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		c := &changes[i]
 		p := phaseOf(c)
 		switch {
-		case of[c.Owner] <= most:
+		case of[c.Owner] <= most || c.Owner == service.Node:
 			now = append(now, *c)
 		case c.Owner == large && phases[p] > 0:
 			phases[p]--
@@ -97,6 +101,12 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		}
 	}
 	return slices.Clip(now), left, large
+}
+
+// isNew reports whether a batch fills a new table, in which nothing serves yet.
+func isNew(changes []dataplane.Change) bool {
+	return !slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.Before != nil }) &&
+		slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.ID.Container == render.ContainerTable })
 }
 
 // leave notes in a receipt that changes are left for the next write.

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -74,6 +75,53 @@ func TestALargeServiceIsWrittenInTurns(t *testing.T) {
 	turns("both", 8)
 	w.want(wide(1, 0).Key, nil)
 	turns("last", 10)
+}
+
+// TestALargeServiceComesAfterTheOthersIntoANewTable: the first write into an empty kernel, and the one after another program
+// deleted the table, contain the node's rules and the small Services. A large Service follows in turns. Rules of the node that serve a
+// large Service change together with it.
+func TestALargeServiceComesAfterTheOthersIntoANewTable(t *testing.T) {
+	const most = 200
+	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})
+	fill := func(name string) {
+		t.Helper()
+		for n := 1; ; n++ {
+			batch := w.ledger.Plan()
+			batch.Divisible = true
+			receipt := w.writer.Write(t.Context(), batch)
+			if receipt.Outcome != dataplane.Landed {
+				t.Fatalf("%s, write %d: %v", name, n, receipt)
+			}
+			w.ledger.Settle(batch, receipt)
+			if n == 1 && (!w.ledger.Whole(plain(7, 0, 0).Key) || w.ledger.Whole(wide(1, 0).Key)) {
+				t.Errorf("%s: the first write has %d objects, want those of the small Service and none of the large one",
+					name, receipt.Written.Objects)
+			}
+			if len(receipt.Certain) == 0 {
+				if n < 5 {
+					t.Errorf("%s: %d writes", name, n)
+				}
+				break
+			}
+		}
+		if drift := w.audit(); drift.Any() || w.ledger.Stats().Dirty > 0 {
+			t.Errorf("%s: %+v", name, drift)
+		}
+	}
+	w.serve(wide(100, 0))
+	w.serve(plain(7, 3, 0))
+	fill("first write")
+	w.nft("", "flush", "ruleset")
+	w.audit()
+	fill("repair")
+	w.facts.ServiceCIDRs[service.IPv4] = nil
+	w.want(service.Node, w.renderer.Node(&w.facts))
+	w.serve(wide(100, 100))
+	if batch := w.ledger.Plan(); !slices.ContainsFunc(batch.Changes, func(c dataplane.Change) bool { return c.Owner == service.Node }) {
+		t.Error("no rule of the node changes")
+	} else if _, left, _ := kernel.Turn(batch.Changes, most, service.Key{}); len(left) > 0 {
+		t.Errorf("%d changes of a large Service that is served are left, although the rules of the node change", len(left))
+	}
 }
 
 // isInOrder fails if a turn would change a frontend before all its new slots exist, or remove a slot that a frontend may

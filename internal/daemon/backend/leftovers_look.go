@@ -8,6 +8,7 @@ import (
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -25,7 +26,7 @@ func Others(
 				chains += n
 			}
 			found = append(found, Leftover{fmt.Sprintf("iptables-%s/%s", variant, family),
-				fmt.Sprintf("%d hooks, %d chains", s.Hooks, chains)})
+				plural.Of(s.Hooks, "hook") + ", " + plural.Of(chains, "chain")})
 		}
 	}
 	var failed []error
@@ -51,7 +52,7 @@ func Others(
 	}
 	s, err := ipvskernel.Cleanup(ctx, true, tables)
 	if s.Any() {
-		found = append(found, Leftover{"ipvs", fmt.Sprintf("%d virtual servers, %d sets, device: %t", s.Servers, s.Sets, s.Device)})
+		found = append(found, Leftover{"ipvs", fmt.Sprintf("%s, %s, device: %t", plural.Of(s.Servers, "virtual server"), plural.Of(s.Sets, "set"), s.Device)})
 	}
 	return found, errors.Join(append(failed, err)...)
 }

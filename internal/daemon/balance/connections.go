@@ -40,21 +40,21 @@ type waiting struct {
 }
 
 // handle takes one announcement.
-func (w *worker) handle(a *announced) {
-	t := w.services[a.key]
+func (w *worker) handle(e *conntrack.TableEvent) {
+	t := w.services[e.Key]
 	if t == nil || !t.follows() {
 		return
 	}
-	of := a.event.Tuple()
+	of := e.Tuple()
 	known := t.open[of]
 	switch {
-	case a.event.Kind == conntrack.Began:
-		w.begin(t, of, a)
+	case e.Kind == conntrack.Began:
+		w.begin(t, of, e)
 	case known == nil:
-	case a.event.Kind == conntrack.Changed && a.event.State == "SYN_RECV":
-		w.answered(t, of, known, a.at)
+	case e.Kind == conntrack.Changed && !e.Closes():
+		w.answered(t, of, known, e.At)
 	default: // it closes or is gone
-		w.end(t, of, known, a)
+		w.end(t, of, known, e)
 	}
 }
 
@@ -108,19 +108,19 @@ func (w *worker) relieve(t *tracked) {
 	t.silenced = 0
 }
 
-func (w *worker) begin(t *tracked, of conntrack.Tuple, a *announced) {
+func (w *worker) begin(t *tracked, of conntrack.Tuple, e *conntrack.TableEvent) {
 	// A connection that the kernel picks up in the middle, for example because its entry was lost, may reach an endpoint
 	// that does not know it. The reset says nothing about the endpoint, and the kernel announces no answer.
-	judges := t.outliers != nil && of.Protocol == service.TCP.Number() && a.event.State == "SYN_SENT"
+	judges := t.outliers != nil && of.Protocol == service.TCP.Number() && e.State == "SYN_SENT"
 	if !judges && !t.least {
 		return
 	}
-	c := &connection{at: a.event.Answerer, began: a.at, entry: a.event.Entry(), replied: !judges}
+	c := &connection{at: e.Answerer, began: e.At, entry: e.Entry(), replied: !judges}
 	if !w.follow(t, of, c) || !judges {
 		return
 	}
 	w.silent = append(w.silent, waiting{of, t, c})
-	w.judged(t, t.outliers.began(c.at, a.at), a.at)
+	w.judged(t, t.outliers.began(c.at, e.At), e.At)
 }
 
 func (w *worker) answered(t *tracked, of conntrack.Tuple, c *connection, now time.Time) {
@@ -138,15 +138,15 @@ func (w *worker) answered(t *tracked, of conntrack.Tuple, c *connection, now tim
 
 // end handles the end of a connection. A reset in answer to the first packet ends it before it has an answer. If the
 // kernel counts packets, a reset by the client itself has none of the other direction.
-func (w *worker) end(t *tracked, of conntrack.Tuple, c *connection, a *announced) {
-	refused := a.event.Kind == conntrack.Ended && !c.replied && !a.event.Replied && a.event.State == "CLOSE" &&
-		!(a.event.Accounted && a.event.Carried.PacketsOut == 0)
-	if a.event.Replied {
-		w.answered(t, of, c, a.at)
+func (w *worker) end(t *tracked, of conntrack.Tuple, c *connection, e *conntrack.TableEvent) {
+	refused := e.Kind == conntrack.Ended && !c.replied && !e.Replied && e.State == "CLOSE" &&
+		!(e.Accounted && e.Carried.PacketsOut == 0)
+	if e.Replied {
+		w.answered(t, of, c, e.At)
 	}
 	w.drop(t, of)
 	if refused && !c.judged && t.outliers != nil {
-		w.judged(t, t.outliers.failed(of.From.Addr(), c.at, a.at), a.at)
+		w.judged(t, t.outliers.failed(of.From.Addr(), c.at, e.At), e.At)
 	}
 }
 
@@ -209,10 +209,9 @@ func (w *worker) silence(now time.Time) {
 }
 
 // found counts a connection that was open before anything was heard of it.
-func (w *worker) found(family service.Family, c *conntrack.Connection) {
+func (w *worker) found(key service.Key, c *conntrack.Connection) {
 	of := c.Tuple()
-	key, ok := w.owner(family, of)
-	if t := w.services[key]; ok && t != nil && t.least && t.open[of] == nil && c.State != "TIME_WAIT" && c.State != "CLOSE" {
+	if t := w.services[key]; t != nil && t.least && t.open[of] == nil && c.State != "TIME_WAIT" && c.State != "CLOSE" {
 		w.follow(t, of, &connection{at: c.Answerer, replied: true})
 	}
 }

@@ -15,10 +15,10 @@ func TestPickedUpConnectionsAccuseNoEndpoint(t *testing.T) {
 		w, s, now, begin := observed()
 		w.need(s, true, least)
 		happen := func(c int, kind conntrack.EventKind, state string) {
-			a := announced{key: s.key, at: now}
-			a.event.Kind, a.event.State, a.event.Protocol, a.event.Answerer = kind, state, service.TCP.Number(), endpointOf(1)
-			a.event.From, a.event.To = netip.AddrPortFrom(client(c), 999), netip.MustParseAddrPort("172.30.0.1:80")
-			w.handle(&a)
+			e := conntrack.TableEvent{Kind: kind, Key: s.key, At: now}
+			e.State, e.Protocol, e.Answerer = state, service.TCP.Number(), endpointOf(1)
+			e.From, e.To = netip.AddrPortFrom(client(c), 999), netip.MustParseAddrPort("172.30.0.1:80")
+			w.handle(&e)
 		}
 		for c := range 8 {
 			s.outliers.answered(client(c), endpointOf(0), now)

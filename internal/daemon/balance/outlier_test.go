@@ -267,9 +267,9 @@ func TestTrialOfASilentEndpoint(t *testing.T) {
 		if kind == conntrack.Began {
 			port++
 		}
-		a := announced{key: key, at: now}
-		a.event.Kind, a.event.State, a.event.Protocol, a.event.Answerer = kind, state, service.TCP.Number(), all[e]
-		a.event.From, a.event.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
+		a := conntrack.TableEvent{Kind: kind, Key: key, At: now}
+		a.State, a.Protocol, a.Answerer = state, service.TCP.Number(), all[e]
+		a.From, a.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
 		w.handle(&a)
 	}
 	pass := func(d time.Duration) {
@@ -324,9 +324,9 @@ func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
 	port := uint16(1000)
 	return w, s, now, func(c, e int) {
 		port++
-		a := announced{key: key, at: now}
-		a.event.Kind, a.event.Protocol, a.event.Answerer, a.event.State = conntrack.Began, service.TCP.Number(), all[e], "SYN_SENT"
-		a.event.From, a.event.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
+		a := conntrack.TableEvent{Kind: conntrack.Began, Key: key, At: now}
+		a.Protocol, a.Answerer, a.State = service.TCP.Number(), all[e], "SYN_SENT"
+		a.From, a.To = netip.AddrPortFrom(client(c), port), netip.MustParseAddrPort("172.30.0.1:80")
 		w.handle(&a)
 	}
 }
@@ -339,8 +339,9 @@ func TestLossesAndDelaysAccuseNoEndpoint(t *testing.T) {
 		s.outliers.answered(client(c), endpointOf(0), now)
 		begin(c, 1)
 	}
-	w.listener = &listener{stop: func() {}, done: closed()}
-	w.hear(&announced{lost: true})
+	w.config.Feed = silentFeed(nil)
+	w.attend(t.Context(), time.Now())
+	w.hear(nil, true, nil)
 	for range 20 {
 		now = now.Add(look)
 		w.silence(now)
@@ -397,8 +398,13 @@ func endpointOf(n byte) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n + 1}), 80)
 }
 
-func closed() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
+// silence announces nothing.
+type silence chan struct{}
+
+func (s silence) Run(func(*conntrack.TableEvent), func()) error { <-s; return nil }
+
+func (s silence) Close() error { close(s); return nil }
+
+func silentFeed(read func(context.Context, service.Family, func(conntrack.Connection)) error) *conntrack.Feed {
+	return &conntrack.Feed{Open: func() (conntrack.Announcer, error) { return silence(make(chan struct{})), nil }, Read: read}
 }

@@ -26,7 +26,7 @@ func TestTheWorkerRestsWithoutServicesWhateverHappenedBefore(t *testing.T) {
 			if failure != nil {
 				k.fail(failure)
 			} else {
-				k.hear(&announced{lost: true})
+				k.hear(nil, true, nil)
 			}
 			k.leave(s)
 			ticks := 0

@@ -4,7 +4,7 @@
 // questions all follow from the same data.
 //
 //	watcher.go       who asks for what, and the loop
-//	listen.go        the kernel's announcements
+//	listen.go        when the kernel announces connections
 //	connections.go   the connections that they are about
 //	outlier.go       endpoints that fail
 //	weights.go       new endpoints, and open connections
@@ -31,9 +31,8 @@ const (
 	weighedMax = 10
 	// pauseEndpoints is the number of endpoints that double weightPause.
 	pauseEndpoints = 256
-	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost. linger is how
-	// long the process listens after the last Service that needs it has left.
-	tryAgain, lostPause, linger = time.Minute, time.Second, time.Minute
+	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost.
+	tryAgain, lostPause = time.Minute, time.Second
 )
 
 // Config is what a Watcher needs of the proxy. All functions may be called at any time and do not block.
@@ -41,8 +40,8 @@ type Config struct {
 	// Snapshot returns what is known of a Service, and Facts of the node.
 	Snapshot func(service.Key) service.Snapshot
 	Facts    func() *service.NodeFacts
-	// Owner returns the Service that has a frontend, or its port as a node port.
-	Owner func(service.Family, service.Frontend) (service.Key, bool)
+	// Feed has the kernel's announcements and its connection table.
+	Feed *conntrack.Feed
 	// Observe tells the Service's actor; nil means nothing is observed.
 	Observe func(service.Key, *service.Observed)
 	// Outliers says that endpoints that fail are avoided here, and Least that weights follow open connections. Otherwise
@@ -50,8 +49,6 @@ type Config struct {
 	Outliers, Least bool
 	// Pause is how long a suspect gets no connection at first; 0 for the default.
 	Pause time.Duration
-	// list reads the connection table, if not as conntrack.Translated does.
-	list func(context.Context, service.Family, func(conntrack.Connection)) error
 	// Delete deletes entries of the connection table.
 	Delete func(context.Context, service.Family, []conntrack.Entry) error
 	// Listen receives what was decided. It must not block.
@@ -150,13 +147,13 @@ type worker struct {
 	relieved bool
 	// ticked is the time of the last tick, and resumed the end of the last delay of this goroutine.
 	ticked, resumed time.Time
-	listener        *listener
+	// heard is nil while the process does not listen for this part.
+	heard *conntrack.Subscription
 	// retry is when to listen again after a loss or a failure, and failed is set after a failure.
 	retry  time.Time
 	failed bool
-	// stale is set while open connections of a Service may not count. rest is the earliest time of the next reading of the connection table, and idle when nothing needs the listener.
-	stale      bool
-	rest, idle time.Time
+	// stale is set while open connections of a Service may not count.
+	stale bool
 	// uneasy are the Services with suspects or trials, and shifting those whose weights change with time.
 	uneasy, shifting map[service.Key]*tracked
 	// purge are suspects whose connections without an answer are deleted. True means that the kernel avoids them.
@@ -180,20 +177,17 @@ func (w *Watcher) Run(ctx context.Context) {
 			armed, k.ticked = true, time.Now()
 			alarm.Reset(look)
 		}
-		var heard <-chan announced
-		var ended <-chan error
-		if k.listener != nil {
-			heard, ended = k.listener.heard, k.listener.ended
+		var heard <-chan struct{}
+		if k.heard != nil {
+			heard = k.heard.C
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
 			k.takeAll(ctx, time.Now())
-		case a := <-heard:
-			k.hear(&a)
-		case err := <-ended:
-			k.fail(err)
+		case <-heard:
+			k.hear(k.heard.Take())
 		case now := <-alarm.C:
 			armed = false
 			k.tick(ctx, now)
@@ -211,7 +205,7 @@ func newWorker(w *Watcher) *worker {
 
 // restless reports whether time may bring something.
 func (w *worker) restless() bool {
-	return len(w.silent)+len(w.uneasy)+len(w.shifting)+len(w.partial) > 0 || !w.retry.IsZero() || !w.idle.IsZero()
+	return len(w.silent)+len(w.uneasy)+len(w.shifting)+len(w.partial) > 0 || !w.retry.IsZero()
 }
 
 // takeAll takes the Services that have changed, and begins or ends to listen.
@@ -448,7 +442,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 	w.deleteUnanswered(ctx)
 	w.whole()
 	w.weigh(now)
-	if !w.retry.IsZero() || w.listener != nil {
+	if !w.retry.IsZero() || w.heard != nil {
 		w.attend(ctx, now)
 	}
 }

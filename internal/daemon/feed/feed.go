@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -33,6 +34,9 @@ type Feed struct {
 	servers *ServerAddresses
 	// open makes the source.
 	open func(node string, log *zap.Logger) proxy.Source
+	// Unserved returns why no node serves an address that Services list; nil with an API server, whose watches leave such
+	// Services out.
+	Unserved func(at netip.Addr) []string
 	// cluster and manifests are set once the source runs; one of them at most.
 	cluster   atomic.Pointer[kube.Source]
 	manifests atomic.Pointer[manifest.Follower]
@@ -41,7 +45,7 @@ type Feed struct {
 // Manifests serves the manifests in a directory.
 func Manifests(dir string) Opener {
 	return func(*setup.Options) (*Feed, error) {
-		f := &Feed{Origin: "manifests in " + dir}
+		f := &Feed{Origin: "manifests in " + dir, Unserved: func(at netip.Addr) []string { return manifest.Unserved(dir, at) }}
 		f.open = func(node string, log *zap.Logger) proxy.Source {
 			return func(ctx context.Context, cache *source.Cache) error {
 				from := manifest.New(dir, cache, node, manifest.Options{Log: log})
@@ -86,6 +90,13 @@ func API(o *setup.Options) kube.Config {
 		ContentType: c.ContentType, AcceptContentTypes: c.AcceptContentTypes,
 		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: "sluice/" + o.Version,
 	}
+}
+
+// Node returns the Node of a proxy as the API server has it.
+func Node(ctx context.Context, o *setup.Options, name string) (*service.NodeObject, error) {
+	api := API(o)
+	api.NodeName = name
+	return kube.Node(ctx, api)
 }
 
 // Source returns the source of a proxy on a node.

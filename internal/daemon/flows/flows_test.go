@@ -31,7 +31,6 @@ var (
 // testHub has Services of a map.
 func testHub(specs map[service.Key]service.Snapshot) *Hub {
 	return New(Config{
-		Owner:    func(service.Family, service.Frontend) (service.Key, bool) { return web, true },
 		Snapshot: func(key service.Key) service.Snapshot { return specs[key] },
 		Facts:    func() *service.NodeFacts { return &service.NodeFacts{} },
 		Keys:     func() []service.Key { return nil }, Failed: func(error) {}, Relayed: true,
@@ -121,19 +120,20 @@ func TestRecords(t *testing.T) {
 			now := time.Unix(1000, 0)
 			for _, step := range c.steps {
 				now = now.Add(step.after)
-				a := announced{tuple: conntrack.Tuple{Protocol: 6, From: client, To: server}, key: web, packet: step.packet, at: now}
-				a.event.Kind, a.event.State, a.event.Replied = step.kind, step.state, step.replied
-				a.event.From, a.event.To, a.event.Answerer = client, server, pod
+				e := conntrack.TableEvent{Kind: step.kind, Replied: step.replied, Key: web, At: now}
+				e.Protocol, e.State, e.From, e.To, e.Answerer = 6, step.state, client, server, pod
 				if step.elsewhere {
-					a.event.Answerer = server
+					e.Answerer = server
 				}
-				a.event.Accounted, a.event.Carried = true, traffic.Counts{BytesIn: step.bytes}
+				e.Accounted, e.Carried = true, traffic.Counts{BytesIn: step.bytes}
 				switch {
 				case step.lost:
 					w.table.forget(now)
 				case step.wait:
+				case step.packet:
+					w.packet(&e)
 				default:
-					w.handle(&a)
+					w.handle(&e)
 				}
 				w.unserved(now)
 			}
@@ -153,19 +153,17 @@ func TestManyConnections(t *testing.T) {
 	h := testHub(nil)
 	s := subscribe(t, h, Filter{})
 	w := &watcher{Hub: h, table: newTable()}
-	began := func(n int, at time.Time) *announced {
+	began := func(n int, at time.Time) *conntrack.TableEvent {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(n >> 16), byte(n >> 8)}), uint16(n&255))
-		a := &announced{tuple: conntrack.Tuple{Protocol: 6, From: from, To: server}, key: web, at: at}
-		a.event.From, a.event.To, a.event.Answerer, a.event.Replied = from, server, pod, true
-		return a
+		e := &conntrack.TableEvent{Replied: true, Key: web, At: at}
+		e.Protocol, e.From, e.To, e.Answerer = 6, from, server, pod
+		return e
 	}
 	now := time.Unix(1000, 0)
 	for n := range begunMax {
 		w.handle(began(n, now))
 	}
-	packet := began(begunMax+2, now.Add(patience))
-	packet.packet = true
-	w.handle(packet)
+	w.packet(began(begunMax+2, now.Add(patience)))
 	now = now.Add(patience + 1)
 	for n := range 2 {
 		w.handle(began(begunMax+n, now))
@@ -174,9 +172,9 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("%d connections and %d packets are remembered", len(w.table.begun), len(w.table.pending))
 	}
 	ended := began(7, now)
-	ended.event.Kind = conntrack.Ended
+	ended.Kind = conntrack.Ended
 	w.handle(ended)
-	if f := <-s.C; f.Client != ended.event.From || !f.Start.IsZero() {
+	if f := <-s.C; f.Client != ended.From || !f.Start.IsZero() {
 		t.Errorf("record %+v", f)
 	}
 	for n := range begunMax + 1 {

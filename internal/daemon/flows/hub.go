@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -32,8 +33,8 @@ const (
 
 // Config is what a Hub needs of the proxy. All functions may be called at any time and do not block.
 type Config struct {
-	// Owner returns the Service that has a frontend, or its port as a node port.
-	Owner func(service.Family, service.Frontend) (service.Key, bool)
+	// Feed has the kernel's announcements, unless Relayed.
+	Feed *conntrack.Feed
 	// Snapshot returns what is known of a Service, and Facts of the node.
 	Snapshot func(service.Key) service.Snapshot
 	Facts    func() *service.NodeFacts

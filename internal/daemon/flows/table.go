@@ -61,58 +61,62 @@ func (t *table) forget(now time.Time) {
 	t.blind = now.Add(patience)
 }
 
+// lost is for lost announcements.
+func (w *watcher) lost(now time.Time) {
+	w.table.forget(now)
+	w.missed(1)
+}
+
 // handle handles one announcement.
-func (w *watcher) handle(a *announced) {
-	t := &w.table
-	known, is := t.begun[a.tuple]
+func (w *watcher) handle(e *conntrack.TableEvent) {
+	t, of := &w.table, e.Tuple()
+	known, is := t.begun[of]
 	switch {
-	case a.packet:
-		w.packet(a, is)
-	case a.event.Kind == conntrack.Began:
-		delete(t.pending, a.tuple)
-		if !t.remember(a.tuple, begun{start: a.at}, a.at) {
-			t.forget(a.at)
-			w.missed(1)
+	case e.Kind == conntrack.Began:
+		delete(t.pending, of)
+		if !t.remember(of, begun{start: e.At}, e.At) {
+			w.lost(e.At)
 		}
-	case a.event.Kind == conntrack.Changed && !known.recorded:
-		w.closed(a, known.start)
-		t.remember(a.tuple, begun{start: known.start, recorded: true}, a.at)
-	case a.event.Kind == conntrack.Ended:
+	case e.Kind == conntrack.Changed && e.Closes() && !known.recorded:
+		w.closed(e, known.start)
+		t.remember(of, begun{start: known.start, recorded: true}, e.At)
+	case e.Kind == conntrack.Ended:
 		// A connection that was closed before anyone listened has no record now.
-		if late := !is && (a.event.State == "TIME_WAIT" || a.event.State == "CLOSE"); !known.recorded && !late {
-			w.closed(a, known.start)
+		if late := !is && e.Closes(); !known.recorded && !late {
+			w.closed(e, known.start)
 		}
 		if is {
-			known.recorded, known.ended = true, a.at
-			t.begun[a.tuple] = known
+			known.recorded, known.ended = true, e.At
+			t.begun[of] = known
 		}
 	}
 }
 
-func (w *watcher) packet(a *announced, begun bool) {
-	t := &w.table
-	p, is := t.pending[a.tuple]
+// packet handles a packet to a Service.
+func (w *watcher) packet(e *conntrack.TableEvent) {
+	t, of := &w.table, e.Tuple()
+	_, begun := t.begun[of]
+	p, is := t.pending[of]
 	switch {
-	case begun || a.at.Before(t.blind):
+	case begun || e.At.Before(t.blind):
 	case is:
 		p.attempts++
-		t.pending[a.tuple] = p
+		t.pending[of] = p
 	case len(t.pending) >= pendingMax:
 		w.missed(1)
 	default:
-		t.pending[a.tuple] = pending{a.key, a.at, 1}
+		t.pending[of] = pending{e.Key, e.At, 1}
 	}
 }
 
 // closed makes the record of a connection. There is none of an untranslated connection to a node port: it went to
 // another node, or to a process. Those to localhost may be forwarded by this process.
-func (w *watcher) closed(a *announced, start time.Time) {
-	e := &a.event
-	if e.Answerer == e.To && !e.To.Addr().IsLoopback() && !w.has(a) {
+func (w *watcher) closed(e *conntrack.TableEvent, start time.Time) {
+	if e.Answerer == e.To && !e.To.Addr().IsLoopback() && !w.has(e) {
 		return
 	}
-	flow := w.flow(a, traffic.Closed)
-	flow.Start, flow.End, flow.Counted = start, a.at, e.Accounted
+	flow := w.flow(e, traffic.Closed)
+	flow.Start, flow.End, flow.Counted = start, e.At, e.Accounted
 	flow.PacketsIn, flow.PacketsOut, flow.BytesIn, flow.BytesOut = e.Carried.PacketsIn, e.Carried.PacketsOut, e.Carried.BytesIn, e.Carried.BytesOut
 	if e.Answerer != e.To {
 		flow.Endpoint = e.Answerer
@@ -128,15 +132,15 @@ func (w *watcher) closed(a *announced, start time.Time) {
 }
 
 // has reports whether the Service has the destination itself, rather than its port on addresses of the node.
-func (w *watcher) has(a *announced) bool {
-	f, _ := a.tuple.Frontend()
-	return slices.Contains(frontends(a.event.Family, w.config.Snapshot(a.key).Spec), f)
+func (w *watcher) has(e *conntrack.TableEvent) bool {
+	f, _ := e.Tuple().Frontend()
+	return slices.Contains(frontends(e.Family, w.config.Snapshot(e.Key).Spec), f)
 }
 
-func (w *watcher) flow(a *announced, verdict traffic.Verdict) traffic.Flow {
-	f, _ := a.tuple.Frontend()
+func (w *watcher) flow(e *conntrack.TableEvent, verdict traffic.Verdict) traffic.Flow {
+	f, _ := e.Tuple().Frontend()
 	port := ""
-	if spec := w.config.Snapshot(a.key).Spec; spec != nil { // it may be deleted
+	if spec := w.config.Snapshot(e.Key).Spec; spec != nil { // it may be deleted
 		for _, p := range spec.Ports {
 			if p.Protocol == f.Protocol && (p.Port == f.Port || p.NodePort == f.Port) {
 				port = p.Name
@@ -145,8 +149,8 @@ func (w *watcher) flow(a *announced, verdict traffic.Verdict) traffic.Flow {
 		}
 	}
 	return traffic.Flow{
-		Time: a.at, Verdict: verdict, Namespace: a.key.Namespace, Name: a.key.Name, Port: port,
-		Protocol: f.Protocol.String(), Client: a.tuple.From, Frontend: a.tuple.To,
+		Time: e.At, Verdict: verdict, Namespace: e.Key.Namespace, Name: e.Key.Name, Port: port,
+		Protocol: f.Protocol.String(), Client: e.From, Frontend: e.To,
 	}
 }
 
@@ -159,13 +163,13 @@ func (w *watcher) unserved(now time.Time) {
 			continue
 		}
 		delete(t.pending, of)
-		a := announced{tuple: of, key: p.key, at: now}
+		e := conntrack.TableEvent{Connection: conntrack.Connection{Protocol: of.Protocol, From: of.From, To: of.To}, Key: p.key, At: now}
 		f, _ := of.Frontend()
 		if views[p.key] == nil {
 			views[p.key] = w.view(p.key)
 		}
 		verdict, reason := why(views[p.key], f, of.From.Addr())
-		flow := w.flow(&a, verdict)
+		flow := w.flow(&e, verdict)
 		flow.Reason, flow.Start, flow.Attempts = reason, p.first, p.attempts
 		w.Put(&flow)
 	}

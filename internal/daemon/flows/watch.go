@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// announcedMax bounds the announcements that wait for the hub. Then the kernel's buffer fills, and counts what it drops.
-	announcedMax = 8192
+	// seenMax bounds the packets that wait for the hub. Then the kernel's buffer fills, and counts what it drops.
+	seenMax = 8192
 	// look is the pause between two looks for packets that were not served.
 	look = 250 * time.Millisecond
 	// portion is the number of frontends that are added at a time.
@@ -34,26 +34,13 @@ type watcher struct {
 	generation int
 }
 
-// announced is what the kernel announced of a connection or a packet to a Service that somebody wants.
-type announced struct {
-	tuple conntrack.Tuple
-	key   service.Key
-	// packet says that this is a packet; otherwise it is an event.
-	packet bool
-	event  conntrack.TableEvent
-	at     time.Time
-}
-
 // watch makes records until nobody wants any.
 func (h *Hub) watch(ctx context.Context) (err error) {
-	if err := conntrack.CheckEvents(); err != nil {
-		return err
-	}
-	events, err := conntrack.ListenToEvents()
+	heard, err := h.config.Feed.Subscribe(h.wants)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, events.Close()) }()
+	defer func() { err = errors.Join(err, heard.Close()) }()
 	w := &watcher{Hub: h, table: newTable(), generation: -1}
 	for _, family := range service.Families {
 		w.sampled[family], w.holders[family] = map[service.Key][]service.Frontend{}, map[service.Frontend]int{}
@@ -70,24 +57,22 @@ func (h *Hub) watch(ctx context.Context) (err error) {
 	defer w.end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	heard := make(chan announced, announcedMax)
+	seen := make(chan conntrack.TableEvent, seenMax)
 	lost := make(chan struct{}, 1)
-	loses := func() {
-		select {
-		case lost <- struct{}{}:
-		default:
-		}
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		return events.Run(ctx, func(e *conntrack.TableEvent) { h.hear(ctx, events, e, heard) }, loses)
-	})
 	if w.sampler != nil {
-		group.Go(func() error { return w.sampler.Run(ctx, func(p sample.Packet) { h.see(ctx, p, heard) }, loses) })
+		group.Go(func() error {
+			return w.sampler.Run(ctx, func(p sample.Packet) { h.see(ctx, p, seen) }, func() {
+				select {
+				case lost <- struct{}{}:
+				default:
+				}
+			})
+		})
 	}
 	group.Go(func() error {
 		defer stop()
-		return w.run(ctx, heard, lost)
+		return w.run(ctx, heard, seen, lost)
 	})
 	if err = group.Wait(); errors.Is(err, context.Canceled) {
 		err = nil
@@ -142,18 +127,21 @@ func (w *watcher) end() {
 }
 
 // run handles announcements while somebody wants records.
-func (w *watcher) run(ctx context.Context, heard <-chan announced, lost <-chan struct{}) error {
+func (w *watcher) run(ctx context.Context, heard *conntrack.Subscription, seen <-chan conntrack.TableEvent, lost <-chan struct{}) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case a := <-heard:
-			w.handle(&a)
+		case <-heard.C:
+			if err := w.hear(ctx, heard); err != nil {
+				return err
+			}
+		case packet := <-seen:
+			w.packet(&packet)
 		case <-lost:
-			w.table.forget(time.Now())
-			w.missed(1)
+			w.lost(time.Now())
 		case <-ticker.C:
 			w.unserved(time.Now().UTC())
 		case <-w.wake:
@@ -165,6 +153,21 @@ func (w *watcher) run(ctx context.Context, heard <-chan announced, lost <-chan s
 			}
 		}
 	}
+}
+
+// hear takes what the kernel announced.
+func (w *watcher) hear(ctx context.Context, from *conntrack.Subscription) error {
+	events, lost, err := from.Take()
+	for i := range events {
+		if e := &events[i]; e.Kind == conntrack.Changed && e.Closes() && w.config.Accounting {
+			from.Read(ctx, e)
+		}
+		w.handle(&events[i])
+	}
+	if lost {
+		w.lost(time.Now())
+	}
+	return err
 }
 
 // news returns the Services that have changed.
@@ -227,47 +230,15 @@ func frontends(of service.Family, spec *service.Spec) (all []service.Frontend) {
 	return all
 }
 
-// hear passes events on about connections that somebody wants. It runs in the goroutine of the events.
-func (h *Hub) hear(ctx context.Context, events *conntrack.Events, e *conntrack.TableEvent, to chan<- announced) {
-	closing := e.State == "TIME_WAIT" || e.State == "CLOSE"
-	if e.Kind == conntrack.Changed && !closing {
-		return
-	}
-	a := announced{tuple: e.Tuple(), event: *e, at: time.Now().UTC()}
-	var ok bool
-	if a.key, ok = h.owner(e.Family, a.tuple); !ok {
-		return
-	}
-	if e.Kind == conntrack.Changed && h.config.Accounting {
-		if now, there := events.Read(ctx, e); there {
-			a.event.Accounted, a.event.Carried = now.Accounted, now.Carried
-		}
-	}
-	send(ctx, to, a)
-}
-
 // see passes packets on that somebody wants. It runs in the goroutine of the sampler.
-func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- announced) {
-	a := announced{tuple: conntrack.Tuple{Protocol: p.Protocol, From: p.From, To: p.To}, packet: true, at: time.Now().UTC()}
+func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- conntrack.TableEvent) {
+	e := conntrack.TableEvent{Connection: conntrack.Connection{Protocol: p.Protocol, From: p.From, To: p.To}, At: time.Now().UTC()}
 	var ok bool
-	if a.key, ok = h.owner(service.FamilyOf(p.To.Addr()), a.tuple); ok {
-		send(ctx, to, a)
+	if e.Key, ok = h.config.Feed.Service(service.FamilyOf(p.To.Addr()), e.Tuple()); !ok || !h.wants(e.Key) {
+		return
 	}
-}
-
-func send(ctx context.Context, to chan<- announced, a announced) {
 	select {
-	case to <- a:
+	case to <- e:
 	case <-ctx.Done():
 	}
-}
-
-// owner returns the Service that a connection asks for, if somebody wants it.
-func (h *Hub) owner(family service.Family, t conntrack.Tuple) (service.Key, bool) {
-	f, ok := t.Frontend()
-	if !ok {
-		return service.Key{}, false
-	}
-	key, ok := h.config.Owner(family, f)
-	return key, ok && h.wants(key)
 }

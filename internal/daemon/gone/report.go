@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // Report is the outcome of a Wait, as the commands print it.
@@ -82,7 +83,7 @@ func (r *Report) Err(after time.Duration) error {
 	if left == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is not known to be out on %d of %d nodes after %v", r.Endpoint, left, len(r.Nodes), after)
+	return fmt.Errorf("%s is not known to be out on %d of %s after %v", r.Endpoint, left, plural.Of(len(r.Nodes), "node"), after)
 }
 
 // Print prints a table.
@@ -90,8 +91,11 @@ func (r *Report) Print(to io.Writer) error {
 	table := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tSTATE\tAFTER\tDETAIL")
 	for _, n := range r.Nodes {
-		after := time.Duration(n.Seconds * float64(time.Second)).Round(time.Millisecond)
-		fmt.Fprintf(table, "%s\t%s\t%v\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
+		after := "0s"
+		if n.Seconds > 0 {
+			after = inspect.Micros(int64(n.Seconds * 1e6))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
 	}
 	return table.Flush()
 }
@@ -110,6 +114,6 @@ func Progress(to io.Writer, nodes int) func([]Result) {
 				out++
 			}
 		}
-		fmt.Fprintf(to, "out on %d of %d nodes\n", out, nodes)
+		fmt.Fprintf(to, "out on %d of %s\n", out, plural.Of(nodes, "node"))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/pprof"
 	"slices"
@@ -179,13 +180,21 @@ var (
 	}
 )
 
+// rulesetFile has what nft prints. iptables-save omits tables with rules that other programs made with nft, and prints
+// some such rules without their matches.
+const rulesetFile = "nft-ruleset.txt"
+
 // iptablesTools returns those of a variant of iptables.
 func iptablesTools(variant iptkernel.Variant) []tool {
 	of := string(cmp.Or(variant, iptkernel.NFT))
-	return []tool{
+	all := []tool{
 		{"iptables-" + of + "-save.txt", []string{"iptables-" + of + "-save", "-c"}},
 		{"ip6tables-" + of + "-save.txt", []string{"ip6tables-" + of + "-save", "-c"}},
 	}
+	if of == string(iptkernel.NFT) {
+		all = append(all, tool{rulesetFile, []string{"nft", "-n", "list", "ruleset"}})
+	}
+	return all
 }
 
 // tools returns those of the mode.
@@ -209,10 +218,18 @@ func (i *Inspection) tools() (all []tool) {
 func (t tool) run(ctx context.Context, to io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
+	printed := &bounded{left: dumpFileMax}
 	cmd := exec.CommandContext(ctx, t.command[0], t.command[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = to, to, time.Second
-	return cmd.Run()
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = io.MultiWriter(to, printed), to, time.Second
+	err := cmd.Run()
+	for _, table := range unprinted.FindAllStringSubmatch(printed.buffer.String(), -1) {
+		_, _ = fmt.Fprintf(to, "\n%s cannot print table %s because of rules that another program made with nft; see %s.\n", strings.TrimSuffix(t.file, ".txt"), table[1], rulesetFile)
+	}
+	return err
 }
+
+// unprinted matches what iptables-save prints in place of a table that it cannot print. It exits with status 0.
+var unprinted = regexp.MustCompile("(?m)^(?:# )?Table `([^']+)' is incompatible")
 
 // kernelFiles are files below /proc about the kernel's state.
 var kernelFiles = []string{"sys/net/ipv4/ip_forward", "sys/net/ipv6/conf/all/forwarding", "sys/net/ipv4/conf/all/route_localnet",

@@ -41,7 +41,7 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 	seen := &explain.State{
 		Mode: string(i.Backend.Mode), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
 		Domain: i.domainOf, ForwardsLocalhost: i.Options.ForwardsLocalhost(),
-		Towards: hostaddress.Towards,
+		Towards: hostaddress.Towards, Unserved: i.Feed.Unserved,
 	}
 	if i.Backend.Mode != config.ModeIPVS { // what IPVS remembers is not read
 		seen.Memory = memory

@@ -137,8 +137,10 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Feed.Resources = append(made.Feed.Resources, resource)
 	}
+	counts, shadowed := i.Counts(context.Background())
+	made.States = &counts
 	for n, status := range i.Proxy.Status() {
-		made.Domains = append(made.Domains, i.domain(n, &status))
+		made.Domains = append(made.Domains, i.domain(n, &status, shadowed[n]))
 	}
 	if i.Offload != nil {
 		now := i.Offload.State()
@@ -165,10 +167,6 @@ func (i *Inspection) Status() inspect.Status {
 		made.SelfTest = append(made.SelfTest, test)
 	}
 	for _, f := range report.Findings {
-		// Without a cluster there is no Node that could be eligible for anything.
-		if i.Feed.Client == nil && f.Kind == health.NodeNotEligible {
-			continue
-		}
 		finding := inspect.Finding{
 			Kind: string(f.Kind), About: f.About, Since: utc(f.Since), Unhealthy: f.Unhealthy,
 			Problem: f.Problem, Advice: f.Advice, More: f.More,
@@ -178,7 +176,7 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
-	made.Health = string(report.Health(report.NodeEligible || i.Feed.Client == nil, len(made.Findings)))
+	made.Health = string(report.Health(report.NodeEligible, len(made.Findings)))
 	return made
 }
 
@@ -196,17 +194,17 @@ func (i *Inspection) activity() inspect.Activity {
 }
 
 // domain returns the state of the domain at a position.
-func (i *Inspection) domain(n int, status *aggregator.Status) inspect.Domain {
+func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) inspect.Domain {
 	d, l := &i.Backend.Domains[n], &status.Ledger
 	made := inspect.Domain{
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
-		Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
+		Shadowed: shadowed, Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
 		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
 		Batches: status.Batches, LastWrite: utc(status.LastWrite), LastAudit: utc(i.Metrics.Audited(status.Domain)),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
-	made.Applied = max(0, l.Keys-1-made.Pending-made.Held) // without the node's own account
+	made.Applied = max(0, l.Keys-1-made.Pending-made.Held-shadowed) // without the node's own account
 	for n := range min(len(status.Quarantined), inspect.QuarantinedMax) {
 		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}

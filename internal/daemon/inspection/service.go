@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,26 +21,52 @@ import (
 // ledgerTime bounds the wait for a ledger.
 const ledgerTime = 2 * time.Second
 
-// unapplied returns the Services that are not applied in some domain. Of a ledger that does not answer, nothing is known
+// unapplied returns the Services that are not applied in each domain. Of a ledger that does not answer, nothing is known
 // to be applied.
-func (i *Inspection) unapplied(ctx context.Context) map[service.Key]bool {
+func (i *Inspection) unapplied(ctx context.Context) (all []map[service.Key]bool) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
-	all := map[service.Key]bool{}
 	for _, status := range i.Proxy.Status() {
+		in := map[service.Key]bool{}
 		keys, err := i.Proxy.Pending(ctx, status.Domain)
 		if err != nil {
 			keys = i.Proxy.Keys()
 		}
 		for _, key := range keys {
-			all[key] = true
+			in[key] = true
 		}
+		all = append(all, in)
 	}
 	return all
 }
 
 // Services yields the wanted Services.
 func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool, yield func(*inspect.Service) bool) {
+	i.states(ctx, wanted, func(spec *service.Spec, record *state.Record, _ []map[service.Key]bool) bool {
+		made := listed(spec, *record)
+		return yield(&made)
+	})
+}
+
+// Counts counts Services by state, as the list has them. Shadowed counts those that are shadowed in each domain and
+// otherwise applied there.
+func (i *Inspection) Counts(ctx context.Context) (all state.Counts, shadowed []int) {
+	shadowed = make([]int, len(i.Backend.Domains))
+	i.states(ctx, func(service.Key) bool { return true }, func(spec *service.Spec, record *state.Record, pending []map[service.Key]bool) bool {
+		all.Add(record)
+		for n, d := range i.Backend.Domains {
+			held := slices.ContainsFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
+			if len(spec.Denied[d.Family]) > 0 && !d.Auxiliary && !held && n < len(pending) && !pending[n][spec.Key] {
+				shadowed[n]++
+			}
+		}
+		return true
+	})
+	return all, shadowed
+}
+
+// states yields the wanted Services with the gravest of their states, and the Services that are pending in each domain.
+func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) {
 	pending, look := i.unapplied(ctx), i.Metrics.Lookup()
 	for _, key := range i.Proxy.Keys() {
 		if !wanted(key) {
@@ -50,14 +77,13 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 			continue // gone meanwhile
 		}
 		record, _ := look.Record(key)
-		if pending[key] && state.Pending.Graver(record.State) {
+		if slices.ContainsFunc(pending, func(in map[service.Key]bool) bool { return in[key] }) && state.Pending.Graver(record.State) {
 			record.State = state.Pending
 		}
 		if spec.Shadowed() && state.Shadowed.Graver(record.State) {
 			record.State = state.Shadowed
 		}
-		made := listed(spec, record)
-		if !yield(&made) || ctx.Err() != nil {
+		if !yield(spec, &record, pending) || ctx.Err() != nil {
 			return
 		}
 	}

@@ -103,6 +103,13 @@ func TestAListAndADetailAgree(t *testing.T) {
 			details = append(details, string(i.Service(t.Context(), service.Key{Namespace: s.Namespace, Name: s.Name}).State))
 			return true
 		})
+		counts, shadowed := i.Counts(t.Context())
+		if got := fmt.Sprintf("%d %d %d %d", counts.Applied, counts.Pending, counts.Shadowed, counts.Held); got != map[bool]string{true: "2 2 3 2", false: "0 4 3 2"}[ledger == nil] {
+			t.Errorf("ledger %v: counts %s", ledger, got)
+		}
+		if want := map[bool]int{true: 2}[ledger == nil]; fmt.Sprint(shadowed) != fmt.Sprint([]int{want}) { // also the one with the parked actor
+			t.Errorf("ledger %v: shadowed in domains %v", ledger, shadowed)
+		}
 		if got := fmt.Sprint(list); got != want {
 			t.Errorf("ledger %v: the list says %s, want %s", ledger, got, want)
 		}

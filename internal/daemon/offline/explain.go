@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 // Explain answers a question about the manifests in a directory. Nothing is probed, so that
@@ -27,6 +28,7 @@ func Explain(o *setup.Options, dir string, q explain.Flow) (*explain.Answer, err
 	if err != nil {
 		return nil, err
 	}
+	state.Unserved = func(at netip.Addr) []string { return manifest.Unserved(dir, at) }
 	return explain.Explain(state, q)
 }
 

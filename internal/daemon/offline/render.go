@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -65,8 +66,8 @@ func Render(o *setup.Options, dir, family string) (string, error) {
 		}
 		names, texts = append(names, family.String()), append(texts, rules)
 	}
-	return fmt.Sprintf("# %s rules for %d Services on node %s, rendered by sluice %s.\n%s",
-		strings.Join(names, " and "), len(s.cache.Keys()), s.facts.Name, o.Version, strings.Join(texts, "")), nil
+	return fmt.Sprintf("# %s rules for %s on node %s, rendered by sluice %s.\n%s",
+		strings.Join(names, " and "), plural.Of(len(s.cache.Keys()), "Service"), s.facts.Name, o.Version, strings.Join(texts, "")), nil
 }
 
 // familiesOf parses --family. One input of iptables-restore holds one family.

@@ -3,11 +3,13 @@ package preflight
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -15,6 +17,7 @@ import (
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
@@ -29,7 +32,7 @@ func (p *preflight) features(ctx context.Context) {
 	}
 	for _, family := range service.Families {
 		if err := backend.HasNFTables(family); err != nil {
-			p.add("nftables "+family.String(), OK, "", "%s", oneLine(err))
+			p.add("nftables "+family.String(), Info, "", "%s", oneLine(err))
 		} else {
 			p.add("nftables "+family.String(), OK, "", "all required kernel features are available")
 			p.hashing(family)
@@ -40,33 +43,65 @@ func (p *preflight) features(ctx context.Context) {
 			name := "iptables-" + string(variant) + " " + family.String()
 			switch asked, err := backend.HasIPTables(ctx, family, variant); {
 			case err != nil:
-				p.add(name, OK, "", "%s", oneLine(err))
+				p.add(name, Info, "", "%s", oneLine(err))
 			case !asked:
 				module := "iptable_nat"
 				if family == service.IPv6 {
 					module = "ip6table_nat"
 				}
-				p.add(name, OK, "", "tools found; tables not probed, because that would create them; %s",
+				p.add(name, Info, "", "tools found; tables not probed, because that would create them; %s",
 					states(module))
 			default:
 				p.add(name, OK, "", "programs and tables work")
 			}
 		}
 	}
-	p.families()
+	p.families(ctx)
 	p.offload()
 	p.resets()
 	p.variant(ctx)
-	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
+	p.add("IPVS", Info, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
 }
 
-// families reports each family of the host's addresses that the mode does not serve. A start ends with an error if the
-// Node has an address of it.
-func (p *preflight) families() {
+// nodeMax bounds the request for the Node.
+const nodeMax = 5 * time.Second
+
+// families reports each family that the mode does not serve. A start ends with an error if the Node has an InternalIP of
+// it. Without an answer of the API server, the addresses of the host count.
+func (p *preflight) families(ctx context.Context) {
 	served := p.backend.Families()
+	if len(served) == 0 || len(served) == len(service.Families) {
+		return // all is well, or the check of the mode failed
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodeMax)
+	defer cancel()
+	node, err := p.theNode(ctx)
+	if err == nil {
+		if err := p.backend.Unserved(node); err != nil {
+			p.add("family", Fail, "see the checks of the modes for the reason, or choose another mode", "%s; a start ends with an error", oneLine(errors.Unwrap(err)))
+		}
+		return
+	}
+	p.familiesOfTheHost(served, err)
+}
+
+// theNode asks the API server for the Node.
+func (p *preflight) theNode(ctx context.Context) (*service.NodeObject, error) {
+	if !p.reachable {
+		return nil, errors.New("no API server is configured")
+	}
+	name, err := p.options.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	return feed.Node(ctx, p.options, name)
+}
+
+// familiesOfTheHost reports each family of the host's addresses that the mode does not serve.
+func (p *preflight) familiesOfTheHost(served []service.Family, unknown error) {
 	addrs, err := hostaddress.List()
-	if err != nil || len(served) == 0 {
-		return // the check of the mode failed
+	if err != nil {
+		return
 	}
 	for _, family := range service.Families {
 		on := slices.IndexFunc(addrs, func(a netip.Addr) bool { return service.FamilyOf(a) == family && a.IsGlobalUnicast() })
@@ -79,8 +114,8 @@ func (p *preflight) families() {
 			result = Warn
 		}
 		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
-			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address",
-			p.backend.Mode, family, addrs[on], family)
+			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address (unknown: %s)",
+			p.backend.Mode, family, addrs[on], family, oneLine(unknown))
 	}
 }
 
@@ -103,7 +138,7 @@ func (p *preflight) offload() {
 	case asked != config.OffloadOff:
 		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", oneLine(err))
 	default:
-		p.add("offload", OK, "", "%s", oneLine(err))
+		p.add("offload", Info, "", "%s", oneLine(err))
 	}
 }
 
@@ -123,7 +158,7 @@ func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
 	case err != nil && p.backend.Mode == config.ModeNFTables:
-		p.add("iptables variant", OK, "", "none can be used; nftables mode needs none")
+		p.add("iptables variant", Info, "", "none can be used; nftables mode needs none")
 	case err != nil:
 		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
 	default:

@@ -40,7 +40,7 @@ func (p *preflight) capabilities() {
 		}
 		result, why := c.need()
 		do := ""
-		if result != OK {
+		if result != Info {
 			do = "run as root, or add " + c.name + " to the container's capabilities"
 		}
 		p.add("capabilities", result, do, "lacks %s: %s", c.name, why)
@@ -53,7 +53,7 @@ func (p *preflight) capabilities() {
 // needRaw says what becomes of a proxy without CAP_NET_RAW.
 func (p *preflight) needRaw() (Result, string) {
 	if mode := p.options.KubeProxy.Mode; mode == config.ModeNFTables || mode == config.ModeUserspace {
-		return OK, "mode " + string(mode) + " does not need it"
+		return Info, "mode " + string(mode) + " does not need it"
 	}
 	return Warn, "the legacy variant of iptables works through a raw socket"
 }
@@ -63,7 +63,7 @@ func (p *preflight) needBind() (Result, string) {
 	if p.options.KubeProxy.Mode == config.ModeUserspace {
 		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
 	}
-	return OK, "only userspace mode listens at ports of Services"
+	return Info, "only userspace mode listens at ports of Services"
 }
 
 // needResource says what becomes of a proxy without CAP_SYS_RESOURCE.
@@ -72,9 +72,9 @@ func (p *preflight) needResource() (Result, string) {
 	score, parseErr := strconv.Atoi(strings.TrimSpace(string(now)))
 	want := p.options.KubeProxy.OOMScoreAdj
 	if errors.Join(err, parseErr) == nil && (want == nil || int(*want) >= score) {
-		return OK, "the OOM score adjustment need not be lowered"
+		return Info, "the OOM score adjustment need not be lowered"
 	}
-	return OK, "the OOM score adjustment remains unchanged, " + strings.TrimSpace(string(now))
+	return Info, "the OOM score adjustment remains unchanged, " + strings.TrimSpace(string(now))
 }
 
 // others says which other proxies run in this network namespace. A kube-proxy under another name, or one
@@ -108,7 +108,7 @@ func (p *preflight) others() {
 // mounts checks the files that are shared with the host: the lock of iptables, and the state.
 func (p *preflight) mounts() {
 	if p.backend.Mode == config.ModeNFTables {
-		p.add("xtables lock", OK, "", "not needed in nftables mode")
+		p.add("xtables lock", Info, "", "not needed in nftables mode")
 	} else {
 		p.lock()
 	}
@@ -121,7 +121,7 @@ func (p *preflight) mounts() {
 	}
 	switch shared, err := iptkernel.SharedWithHost(dir); {
 	case err != nil:
-		p.add("state", OK, "", "%s can be written; cannot %v", dir, err)
+		p.add("state", Info, "", "%s can be written; cannot %v", dir, err)
 	case !shared:
 		p.add("state", Warn, "mount the host's "+dir+" into the container",
 			"%s is not the host's: the record of previous kernel settings ends with the container", dir)
@@ -149,7 +149,7 @@ func (p *preflight) lock() {
 	}
 	switch shared, err := iptkernel.LockShared(); {
 	case err != nil:
-		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
+		p.add("xtables lock", Info, "", "%s can be used; cannot %v", path, err)
 	case shared:
 		p.add("xtables lock", OK, "", "%s can be used, and appears to be the host's", path)
 	} // otherwise the mode has a warning

@@ -22,10 +22,11 @@ import (
 // Result is the outcome of one check of a preflight.
 type Result string
 
-// OK asks for nothing. After a WARN the proxy starts, but may not do what its user wants. A
+// OK is a check that passed, and INFO a fact, such as what a mode that does not serve would lack. After a WARN the proxy starts, but may not do what its user wants. A
 // FAIL keeps it from starting.
 const (
 	OK   Result = "OK"
+	Info Result = "INFO"
 	Warn Result = "WARN"
 	Fail Result = "FAIL"
 )
@@ -87,12 +88,14 @@ type preflight struct {
 	valid bool
 	// privileged says that the kernel can be asked.
 	privileged bool
-	backend    *setup.Backend
+	// reachable says that the configuration names an API server.
+	reachable bool
+	backend   *setup.Backend
 }
 
 func (p *preflight) add(name string, result Result, do, format string, arguments ...any) {
 	found := fmt.Sprintf(format, arguments...)
-	if p.report.Result == OK || result == Fail {
+	if result != Info && (p.report.Result == OK || result == Fail) {
 		p.report.Result = result
 	}
 	p.report.Checks = append(p.report.Checks, Check{name, result, found, do})
@@ -129,7 +132,7 @@ func (p *preflight) node(ctx context.Context) {
 func (p *preflight) setting(c sysctl.Change) {
 	switch {
 	case c.Problem == "":
-		p.add("kernel setting", OK, "", "%s would change from %s to %s", c.Name, c.From, c.To)
+		p.add("kernel setting", Info, "", "%s would change from %s to %s", c.Name, c.From, c.To)
 	case c.Optional:
 		p.add("kernel setting", Warn, c.Advice, "cannot set %s to %s: %s", c.Name, c.To, c.Problem)
 	default:

@@ -34,6 +34,6 @@ func (p *preflight) surroundings(ctx context.Context) {
 		p.add(check, OK, "", "none keeps packets from endpoints")
 	}
 	for i := range n.Chains {
-		p.add("other chains", OK, "", "%s may affect Service traffic", n.Chains[i].Text())
+		p.add("other chains", Info, "", "%s may affect Service traffic", n.Chains[i].Text())
 	}
 }

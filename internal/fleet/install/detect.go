@@ -13,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // Cluster is what the API server has. Objects that do not exist are nil.
@@ -118,7 +120,7 @@ func runs(c Cluster, by Installer) string {
 		if all := c.KubeProxy.Spec.Template.Spec.Containers; len(all) > 0 {
 			image = ", image " + all[0].Image
 		}
-		return fmt.Sprintf("DaemonSet kube-system/kube-proxy on %d nodes%s", c.KubeProxy.Status.DesiredNumberScheduled, image)
+		return fmt.Sprintf("DaemonSet kube-system/kube-proxy on %s%s", plural.Of(int(c.KubeProxy.Status.DesiredNumberScheduled), "node"), image)
 	case len(c.Pods) > 0 && c.Pods[0].Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return fmt.Sprintf("static pods, for example kube-system/%s", c.Pods[0].Name)
 	case len(c.Pods) > 0:

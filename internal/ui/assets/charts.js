@@ -8,6 +8,9 @@ export function short(n) {
   return `${value < 100 && unit ? value.toFixed(1) : Math.round(value)}${["", "k", "M", "G", "T"][unit]}`;
 }
 
+// amount says the bytes of an item of a list. Those of connections that began and ended between two readings are not known.
+export const amount = (i, n) => (i.bytesIn + i.bytesOut || !(i.connections + i.open) ? short(n) : "–");
+
 function shape(name, attributes) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

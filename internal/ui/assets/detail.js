@@ -1,7 +1,7 @@
 // One Service: its state, its traffic, its endpoints with the rule that decided, and its timeline.
-import {$, el, fill, table, state, micros, age, ports} from "./dom.js";
+import {$, el, fill, table, state, many, micros, age, ports} from "./dom.js";
 import {question, measured, model} from "./model.js";
-import {bar, short, trafficCharts} from "./charts.js";
+import {amount, bar, short, trafficCharts} from "./charts.js";
 
 let shown = "", asked = 0;
 const trafficPause = 15000, flowsMax = 20, clientsMax = 10;
@@ -97,7 +97,7 @@ function clients() {
   const made = [el("h3", {}, "Top clients")];
   if (c.note || !c.items.length) return [...made, note(c.note || "No client has an open connection.")];
   return [...made, table(["Client", "Open", ...(c.counted.bytes ? ["Bytes in", "Bytes out"] : [])], c.items.map((i) =>
-    [el("td", {class: "mono"}, i.client), short(i.open), ...(c.counted.bytes ? [short(i.bytesIn), short(i.bytesOut)] : [])])),
+    [el("td", {class: "mono"}, i.client), short(i.open), ...(c.counted.bytes ? [amount(i, i.bytesIn), amount(i, i.bytesOut)] : [])])),
   c.omitted ? note(`and ${c.omitted} more`) : null].filter(Boolean);
 }
 
@@ -107,11 +107,11 @@ function flows(s) {
   if (!f) return [];
   const made = [el("h3", {}, "Open connections")];
   if (f.note || !f.items.length) return [...made, note(f.note || "No connection is open.")];
-  const counted = f.items.some((c) => c.toEndpoint || c.toClient);
+  const known = (c) => !c.tracked || c.tracked.accounted, counted = f.items.some(known);
   return [...made, table(["Client", "Frontend", "Endpoint", "State", "Age", ...(counted ? ["Bytes"] : [])], f.items.map((c) => [
     ...[c.client, c.frontend, c.endpoint].map((at) => el("td", {class: "mono"}, at)),
     c.tracked?.offloaded ? "offloaded" : c.tracked?.state || c.protocol, age(c.began, s.now),
-    ...(counted ? [short(c.toEndpoint + c.toClient)] : [])])),
+    ...(counted ? [known(c) ? short(c.toEndpoint + c.toClient) : "–"] : [])])),
   f.continue ? note(`The first ${f.items.length} are shown.`) : null].filter(Boolean);
 }
 
@@ -121,7 +121,7 @@ function facts(s) {
     s.balancing && s.balancing !== "random" ? ` · balancing ${s.balancing}` : "",
     s.affinitySeconds ? ` · affinity timeout ${s.affinitySeconds} s` : "")];
   if (s.actor?.lastFailure) {
-    made.push(el("p", {class: "note"}, `The actor is ${s.actor.state}; it failed ${s.actor.failures} times, last: ${s.actor.lastFailure}`));
+    made.push(el("p", {class: "note"}, `The actor is ${s.actor.state}; it failed ${many(s.actor.failures, "time")}, last: ${s.actor.lastFailure}`));
   }
   return made;
 }
@@ -222,7 +222,7 @@ function becomes(a) {
   }
   const steps = (a.outcomes?.[0]?.steps ?? []).filter((step) => !step.base);
   if (steps.length) {
-    made.push(el("details", {"data-name": "steps"}, el("summary", {}, `${steps.length} rules on the way to ${a.outcomes[0].to}`),
+    made.push(el("details", {"data-name": "steps"}, el("summary", {}, `${many(steps.length, "rule")} on the way to ${a.outcomes[0].to}`),
       table(["Hook", "Chain", "Rule"], steps.map((step) => [`${step.hook} ${step.table}`, step.rule ? `${step.chain} #${step.rule}` : step.chain,
         el("td", {class: "mono wide"}, step.text, step.element ? ` @${step.set} ${step.element}` : "")]))));
   }
@@ -231,6 +231,6 @@ function becomes(a) {
 
 function objects(s) {
   return (s.domains ?? []).filter((d) => d.objects?.length).map((d) => el("details", {"data-name": d.name},
-    el("summary", {}, `${d.objects.length + (d.omitted ?? 0)} objects in ${d.name}`),
+    el("summary", {}, `${many(d.objects.length + (d.omitted ?? 0), "object")} in ${d.name}`),
     table(["Container", "Object", "State"], d.objects.map((o) => [o.container, el("td", {class: "mono wide"}, o.name), state(o.state)]))));
 }

@@ -43,14 +43,16 @@ export function state(name) {
   return el("span", {class: kinds[name] ?? "bad"}, name);
 }
 
-// micros says a duration.
+// micros says a duration in three digits, with a unit that suits it.
 export function micros(n) {
   if (n === undefined || n === null) return "–";
-  const m = Math.abs(n);
-  if (m < 1000) return `${n} µs`;
-  if (m < 1e6) return `${(n / 1000).toPrecision(3)} ms`;
-  return `${(n / 1e6).toFixed(m < 1e7 ? 2 : 1)} s`;
+  if (n < 1000) return `${n} µs`;
+  if (n < 999500) return `${(n / 1e3).toPrecision(3)} ms`;
+  return n < 999500000 ? `${(n / 1e6).toPrecision(3)} s` : `${Math.round(n / 6e7)} min`;
 }
+
+// many says a number of things.
+export const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 
 // age says how long ago a moment was, by the server's clock.
 export function age(moment, now) {

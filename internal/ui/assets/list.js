@@ -1,6 +1,6 @@
 // The list of Services. Only the rows in sight are in the document, however many there are, and
 // they are used again while the list scrolls.
-import {$, el, fill, age, micros, ports} from "./dom.js";
+import {$, el, fill, age, many, micros, ports} from "./dom.js";
 import {model, parse, select} from "./model.js";
 
 let height = 28; // of a row, as the style sheet has it
@@ -122,12 +122,13 @@ function show(element, at) {
     element.classList.add("changed");
   } else if (element.dataset.shown !== row.key) element.classList.remove("changed");
   element.dataset.shown = row.key;
+  cells[0].title = row.key;
   found(cells[0].children[0], `${row.namespace}/`, words);
   found(cells[0].children[1], row.name, words);
   found(cells[1], (row.clusterIPs ?? []).join(" "), words);
   found(cells[2], ports(row), words.filter((w) => !/\D/.test(w)));
   set(cells[3], row.localEndpoints ? `${row.endpoints} (${row.localEndpoints})` : `${row.endpoints}`);
-  cells[3].title = `${row.endpoints} endpoints, ${row.localEndpoints} of them on this node`;
+  cells[3].title = `${many(row.endpoints, "endpoint")}, ${row.localEndpoints} of them on this node`;
   set(cells[4], row.state);
   cells[4].className = {applied: "good", pending: "wait", shadowed: "wait"}[row.state] ?? "bad";
   set(cells[5], `${row.changes}`);

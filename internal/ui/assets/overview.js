@@ -1,24 +1,20 @@
 // The first view: how many Services there are in each state, what the proxy did in the last 15 minutes, and
 // the traffic of the node.
-import {$, el, fill, age, micros, table} from "./dom.js";
-import {model, measured, states, statesOf} from "./model.js";
-import {chart, short, trafficCharts} from "./charts.js";
+import {$, el, fill, age, many, micros, table} from "./dom.js";
+import {model, measured, states} from "./model.js";
+import {amount, chart, short, trafficCharts} from "./charts.js";
 import {queued} from "./views.js";
 
-// count returns the number of Services by state; the empty state has all.
+// count returns the number of Services by state, as the server counts them; the empty state has all.
 function count() {
-  const n = {"": model.services.size};
-  for (const row of model.services.values()) for (const state of statesOf(row)) n[state] = (n[state] ?? 0) + 1;
-  return n;
+  const {withoutEndpoints, ...n} = model.status?.states ?? {};
+  return {"": model.services.size, ...n, "no-endpoints": withoutEndpoints};
 }
-
-// always are the states with a tile even if no Service is in them.
-const always = ["", "applied", "pending", "shadowed", "held", "no-endpoints"];
 
 // tiles are links to the Services of each state.
 function tiles() {
   const n = count();
-  return ["", ...Object.keys(states)].filter((name) => n[name] || always.includes(name)).map((name) => tile(name, n[name] ?? 0));
+  return ["", ...Object.keys(states)].map((name) => tile(name, n[name] ?? "–")); // an older proxy does not count
 }
 
 function tile(name, n) {
@@ -28,7 +24,6 @@ function tile(name, n) {
 }
 
 const card = (name, title, ...parts) => el("div", {class: "card", "data-card": name}, el("h3", {}, title), ...parts);
-const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const line = (...parts) => el("p", {}, ...parts);
 const both = (r) => r.p50Micros ? `p50 ${micros(r.p50Micros)}, p99 ${micros(r.p99Micros)}` : "none in 15 minutes";
 
@@ -43,7 +38,7 @@ function queue(s) {
   const sum = (field) => (s.domains ?? []).reduce((n, d) => n + d[field], 0);
   const oldest = (s.domains ?? []).map((d) => d.oldestPending).filter(Boolean).sort()[0];
   return card("queue", "Queue", chart("Waiting", queued(), {minutes: 2}),
-    line(`${sum("queue")} in the queue, ${sum("dirty")} objects to write`, oldest ? `, the oldest for ${age(oldest, s.now)}` : ""));
+    line(`${sum("queue")} in the queue, ${many(sum("dirty"), "object")} to write`, oldest ? `, the oldest for ${age(oldest, s.now)}` : ""));
 }
 
 function repair(s) {
@@ -94,7 +89,7 @@ function drawTraffic() {
   const {history, top, refused} = traffic;
   if (!history) return;
   const columns = (c) => [c?.connections && ["Connections", (i) => short(i.connections)], c?.open && ["Open", (i) => short(i.open)],
-    c?.bytes && ["Bytes", (i) => short(i.bytesIn + i.bytesOut)], c?.refused && ["Refused", (i) => short(i.refused)]].filter(Boolean);
+    c?.bytes && ["Bytes", (i) => amount(i, i.bytesIn + i.bytesOut)], c?.refused && ["Refused", (i) => short(i.refused)]].filter(Boolean);
   const busiest = (title, list, of = columns(list?.counted)) => list?.items?.length ? card("top", title,
     table(["Service", ...of.map(([name]) => name)], list.items.map((i) => [link(i), ...of.map(([, value]) => value(i))]))) : null;
   fill($("traffic"), ...[...trafficCharts(history).map((c) => el("div", {class: "card"}, c)),

@@ -1,5 +1,5 @@
 // The views of the whole proxy: the pipeline with its queues, and current problems.
-import {$, el, fill, age, table} from "./dom.js";
+import {$, el, fill, age, many, table} from "./dom.js";
 import {model, statesOf} from "./model.js";
 import {chart} from "./charts.js";
 
@@ -29,15 +29,15 @@ const fact = (value, name, kind) => el("span", {class: "fact"}, el("b", {class: 
 function domain(d, now) {
   let state = el("span", {class: "badge good"}, "applied");
   if (d.nodeAtFault) state = el("span", {class: "badge bad"}, "rejects node-wide rules");
-  else if (!d.open) state = el("span", {class: "badge wait"}, `waits for ${d.missing ?? 0} Services`);
-  else if (d.failures) state = el("span", {class: "badge bad"}, `${d.failures} failed writes`);
+  else if (!d.open) state = el("span", {class: "badge wait"}, `waits for ${many(d.missing ?? 0, "Service")}`);
+  else if (d.failures) state = el("span", {class: "badge bad"}, many(d.failures, "failed write"));
   else if (d.pending) state = el("span", {class: "badge wait"}, "pending");
   return el("div", {class: "card", "data-domain": d.name},
     el("div", {class: "facts"}, el("b", {class: "mono"}, d.name), state, chart("Waiting", kept(queues.get(d.name) ?? []), {minutes: 2})),
     el("div", {class: "facts"},
       fact(d.queue, "in the queue", d.queue ? "wait" : null), fact(d.dirty, "objects to write", d.dirty ? "wait" : null),
       fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
-      fact(d.quarantined, "held", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
+      fact(d.shadowed ?? "–", "shadowed", d.shadowed ? "wait" : null), fact(d.quarantined, "held", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
       fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never")),
       el("span", {}, "last audit ", el("b", {}, d.lastAudit ? `${age(d.lastAudit, now)} ago` : "never"))),
     // Each write takes a moment: only an old change is worth a line.
@@ -50,7 +50,8 @@ export function drawPipeline() {
   fill($("domains"), ...(s.domains ?? []).map((d) => domain(d, s.now)));
   const all = s.feed?.resources ?? [], failing = all.filter((r) => r.failingSince), followed = all.filter((r) => !r.failingSince);
   fill($("feed"), el("p", {}, "From ", el("span", {class: "mono"}, s.feed?.from ?? "–"),
-    s.feed?.synced ? `, complete since ${age(s.feed.synced, s.now)}` : ", not complete yet"),
+    !s.feed?.synced ? ", not complete yet" : s.findings?.some((f) => f.kind === "manifest-rejected") ? `, read ${age(s.feed.synced, s.now)} ago, but not all of it is valid`
+      : `, complete since ${age(s.feed.synced, s.now)}`),
   followed.length ? el("p", {class: "dim"}, followed.map((r) => `${r.name} (${r.absent ? "absent" : `${age(r.heard, s.now)} ago`})`).join(", ")) : null,
   failing.length ? table(["Resource", "Last message", "Error"], failing.map((r) => [r.name, r.heard ? `${age(r.heard, s.now)} ago` : "–",
     el("span", {class: "bad"}, `failing since ${age(r.failingSince, s.now)}: ${r.error ?? ""}`)])) : null);
@@ -69,11 +70,15 @@ function folded(findings) {
     unhealthy: all.some((f) => f.unhealthy), services: [...new Set(all.flatMap((f) => f.services ?? []))]}));
 }
 
+// searches are those that find the Services of a finding; others is a link to them.
+const searches = {shadowed: "state:shadowed", quarantined: "state:held", parked: "state:held", "too-large": "state:held"};
+const others = (n, search) => (search ? el("a", {href: `#?${search}`}, `and ${n} more`) : `and ${n} more`);
+
 function finding(f, now) {
   return el("div", {class: `note ${f.unhealthy ? "" : "degraded"}`},
     el("b", {class: f.unhealthy ? "bad" : "wait"}, f.kind), f.about ? ` ${f.about}` : "", f.since ? `, since ${age(f.since, now)}` : "",
     el("div", {}, f.problem), el("div", {class: "dim"}, f.advice),
-    f.services.length ? el("div", {}, ...f.services.flatMap((k) => [link(k), " "]), f.more ? `and ${f.more} more` : "") : null);
+    f.services.length ? el("div", {}, ...f.services.flatMap((k) => [link(k), " "]), f.more ? others(f.more, searches[f.kind]) : "") : null);
 }
 
 const namedMax = 20;
@@ -86,10 +91,11 @@ export function drawProblems() {
   fill($("quarantine"), held.length ? table(["Service", "Domain", "Since", "Reason"], held.map((q) =>
     [link(`${q.namespace}/${q.name}`), q.domain, age(q.since, s.now), el("td", {class: "wide"}, q.reason)]))
     : el("p", {class: "dim"}, "No Service is quarantined."),
-  more > 0 ? el("p", {class: "dim"}, `and ${more} more`) : null);
-  const idle = [...model.services.values()].filter((row) => statesOf(row).includes("no-endpoints"));
+  more > 0 ? el("p", {}, others(more, "state:held")) : null);
+  const idle = [...model.services.values()].filter((row) => statesOf(row).includes("no-endpoints"))
+    .sort((a, b) => (a.key < b.key ? -1 : 1));
   fill($("idle"), idle.length ? el("p", {}, ...idle.slice(0, namedMax).flatMap((row) => [link(row.key), " "]),
-    idle.length > namedMax ? el("a", {href: "#?state:no-endpoints"}, `and ${idle.length - namedMax} more`) : null)
+    idle.length > namedMax ? others(idle.length - namedMax, "state:no-endpoints") : null)
     : el("p", {class: "dim"}, "Every Service has endpoints."));
 }
 

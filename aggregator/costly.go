@@ -1,0 +1,124 @@
+package aggregator
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// This file limits the share of the time that writes of one large Service take. After a change that took t to write, the
+// next change of the same Service waits 10 t. Other Services do not wait.
+//
+// Invariant: a change waits at most costlyMax for this reason, and what is written once is written to its end: the parts of
+// a divided change follow each other without a wait, and so do repairs and what withdraws a Service.
+
+const (
+	// costlyRest is how many times as long as the write the next change waits.
+	costlyRest = 10
+	// costlyMin is the duration up to which nothing waits. Small changes never do: how long they take depends on the node.
+	costlyMin = 50 * time.Millisecond
+	// costlyMax bounds the wait: clients meet an endpoint that went away for as long.
+	costlyMax = 5 * time.Second
+)
+
+// costly is a Service with a change that took long.
+type costly struct {
+	// spent is what the parts of the change took, and until is when the next change may be written.
+	spent time.Duration
+	until time.Time
+	// next is the newest fragment that waits, and due is when it is folded at the latest; nil for none.
+	next *dataplane.Fragment
+	due  time.Time
+}
+
+// dueAt returns when the waiting fragment is folded.
+func (c *costly) dueAt() time.Time { return dataplane.Earliest(c.until, c.due) }
+
+// charge notes what a landed write took for each large Service of it, by its share of the objects. A usual write is not
+// counted: a write takes as long without the Service.
+func (m *machine) charge(now time.Time, r *result) {
+	if r.receipt.Outcome != dataplane.Landed {
+		return
+	}
+	maps.DeleteFunc(m.costly, func(key service.Key, c *costly) bool {
+		return c.next == nil && !now.Before(c.until) && !m.ledger.Pending(key)
+	})
+	owned, all := map[service.Key]time.Duration{}, time.Duration(0)
+	for i := range r.batch.Changes {
+		if _, left := r.receipt.Certain[r.batch.Changes[i].ID]; !left {
+			owned[r.batch.Changes[i].Owner]++
+			all++
+		}
+	}
+	for i := range r.batch.Contributions {
+		key := r.batch.Contributions[i].Key
+		if key == service.Node || owned[key] <= usualSize {
+			continue
+		}
+		c := m.costly[key]
+		if c == nil {
+			c = &costly{}
+			m.costly[key] = c
+		}
+		c.spent += max(0, r.receipt.Took-m.tries.usual) * owned[key] / all
+		if c.spent >= costlyMin {
+			c.until = now.Add(min(costlyRest*c.spent, costlyMax))
+		}
+	}
+}
+
+// postpone keeps a fragment of a Service that waits, and reports whether it did. A Service that leaves does not wait:
+// another one may get its addresses.
+func (m *machine) postpone(now time.Time, f *dataplane.Fragment) bool {
+	c := m.costly[f.Key]
+	if c == nil {
+		return false
+	}
+	if c.next != nil {
+		f = newerFragment(c.next, f)
+	}
+	if len(f.Objects) == 0 || !now.Before(c.until) {
+		c.next = nil
+		m.pending.costly.end(f.Key)
+		if !c.until.IsZero() && !now.Before(c.until) {
+			delete(m.costly, f.Key)
+		}
+		return false
+	}
+	if c.next == nil {
+		c.due = now.Add(costlyMax)
+	}
+	c.next = f
+	m.pending.costly.begin(f.Key, now)
+	return true
+}
+
+// duePostponed returns the fragments that have waited long enough. It forgets what their Services have spent.
+func (m *machine) duePostponed(now time.Time) (due []*dataplane.Fragment) {
+	for _, key := range slices.SortedFunc(maps.Keys(m.costly), service.Key.Compare) {
+		if c := m.costly[key]; c.next != nil && !now.Before(c.dueAt()) {
+			due = append(due, c.next)
+			m.pending.costly.end(key)
+			delete(m.costly, key)
+		}
+	}
+	return due
+}
+
+// awaitPostponed requests a write for the fragments that have waited long enough. It returns when the next one has; zero
+// for none.
+func (m *machine) awaitPostponed(now time.Time) (next time.Time) {
+	for _, c := range m.costly {
+		if c.next != nil {
+			next = sooner(next, c.dueAt())
+		}
+	}
+	if !next.IsZero() && !now.Before(next) {
+		m.pacer.Waiting(now)
+		return time.Time{}
+	}
+	return next
+}
