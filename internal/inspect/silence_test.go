@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,11 +24,13 @@ const listenerSocket = "SLUICE_TEST_LISTENER"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(listenerSocket); path != "" {
-		if _, err := net.Listen("unix", path); err != nil {
+		listener, err := net.Listen("unix", path)
+		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
 		time.Sleep(time.Hour)
+		runtime.KeepAlive(listener) // garbage collection closes it
 	}
 	os.Exit(m.Run())
 }
@@ -42,7 +45,13 @@ func mute(t *testing.T) (socket string, pid int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	testenv.Eventually(t, "listening", func() bool { _, err := os.Stat(socket); return err == nil })
+	testenv.Eventually(t, "listening", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
 	return socket, cmd.Process.Pid
 }
 

@@ -139,12 +139,17 @@ func meet(conn *net.UnixConn, message []byte, patience time.Duration) (peer *uni
 type entrance struct {
 	mu     sync.Mutex
 	guests []*net.UnixConn
+	closed bool
 }
 
 // admit returns the process at the other end, and an error unless it may be a proxy. A newer
 // connection cuts the oldest one: a proxy connects again, and sends something immediately.
 func (e *entrance) admit(conn *net.UnixConn, patience time.Duration) (*unix.Ucred, error) {
 	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, net.ErrClosed
+	}
 	if len(e.guests) >= guestsMax {
 		_ = e.guests[0].Close()
 		e.guests = slices.Delete(e.guests, 0, 1)
@@ -165,12 +170,12 @@ func (e *entrance) admit(conn *net.UnixConn, patience time.Duration) (*unix.Ucre
 	return peer, err
 }
 
-// close cuts those that have not said anything.
+// close cuts those that have not said anything, and those that come later.
 func (e *entrance) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, conn := range e.guests {
 		_ = conn.Close()
 	}
-	e.guests = nil
+	e.guests, e.closed = nil, true
 }

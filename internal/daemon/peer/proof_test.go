@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
+// kept is what a role holds open: garbage collection closes everything else.
+var kept []io.Closer
+
 // playProof plays a role of the tests below: it binds a name without listening ("bind NAME"), listens
 // and answers nothing ("mute NAME"), reads everything that an offer sends ("grab"), connects over and
 // over and says nothing ("dwell KIND NAME"), passes a socket on
@@ -36,14 +40,17 @@ func playProof(words []string) error {
 		}
 		return unix.Bind(fd, &unix.SockaddrUnix{Name: words[1]})
 	case "mute":
-		_, err := net.Listen("unix", words[1])
+		l, err := net.Listen("unix", words[1])
+		kept = append(kept, l)
 		return err
 	case "grab":
 		go grab()
 	case "dwell":
 		go func() {
 			for range 100_000 {
-				if _, err := net.Dial(words[1], words[2]); err != nil { // it stays connected
+				c, err := net.Dial(words[1], words[2])
+				kept = append(kept, c)
+				if err != nil {
 					time.Sleep(100 * time.Microsecond)
 				}
 			}
