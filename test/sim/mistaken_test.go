@@ -205,4 +205,16 @@ var mistaken = []regression{
 			{suspend, 0, 0, 0x5e70},
 		}},
 	},
+	{
+		// A process ended when a divided write had made the chains of a Service, and not yet all of their rules.
+		"a rejected Service of which only the chains were made",
+		scenario{636, []event{
+			{rejectService, 1, 34, 0x390a},
+			{setSlice, 1, 0, 0x41bc},
+			{pause, 0, 0, 0x200},
+			{upheaval, 0, 0, 0xb102},
+			{addForeignSet, 0, 0, 0xd1c4},
+			{kill, 0, 0, 0x96e2},
+		}},
+	},
 }

@@ -154,6 +154,16 @@ func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 	return false
 }
 
+// onlyBegun reports whether a part is a chain of a vague Service that has no rules yet and that chains lead to, and no
+// element: of a divided write, what makes the chains has landed before the process ended, and no packet comes there.
+func (s *stack) onlyBegun(item nftmodel.Item, want contents) bool {
+	if !isChain(item) || item.Body != "" || !want.past(item.Name, func(past items) bool { _, is := past[item.Name]; return is }) {
+		return false
+	}
+	from := s.ours(func(from nftmodel.Item) bool { return leadsTo(from, item) })
+	return len(from) > 0 && !slices.ContainsFunc(from, isElement)
+}
+
 // ofHealthy reports whether a part is wanted also without what is held back.
 func (c contents) ofHealthy(name nftmodel.Name) bool {
 	_, ok := c.healthy()[name]
@@ -256,6 +266,7 @@ func (s *stack) compare(want contents) error {
 		case theirs, !wanted && s.remains && item.Set == hairpins, want.allows(item.Name, item.Body):
 		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) && !ofOnePort(item) || s.ledTo(item)):
 		case !wanted && !isElement(item) && s.ledByNameless(item, want) && want.announced(item):
+		case !wanted && s.onlyBegun(item, want):
 		case !wanted:
 			wrong(item.Name, "is not wanted")
 		default:
