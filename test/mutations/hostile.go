@@ -251,6 +251,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/peer", "TestKernelAStrangerThatConnectsFirst")},
 	},
 	{
+		name:      "an offer waits for late strangers",
+		sentence:  "A takeover of sockets does not wait for strangers that connect and say nothing.",
+		edits:     edit("internal/daemon/peer/proof.go", "if e.closed {", "if false {"),
+		campaigns: []campaign{unitTest("internal/daemon/peer", "TestAClosedEntranceAdmitsNoOne")},
+	},
+	{
 		name:     "a filter without room is the host's failure",
 		sentence: "Userspace mode: a Service with many source ranges does not stop other Services.",
 		edits: []defects.Edit{

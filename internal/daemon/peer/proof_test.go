@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -283,4 +284,28 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	}
 	defer second.leave()
 	await(t, l.Waited)
+}
+
+// TestAClosedEntranceAdmitsNoOne: an offer ends without a wait for strangers that its goroutines have not seen yet.
+func TestAClosedEntranceAdmitsNoOne(t *testing.T) {
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: unique(t), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nothing was written
+	silent, err := net.DialUnix("unix", nil, listener.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing was written
+	conn, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e entrance
+	e.close()
+	if _, err := e.admit(conn, time.Second); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v, want that it is closed", err)
+	}
+	_ = conn.Close() // nothing was written
 }
