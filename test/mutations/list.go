@@ -150,7 +150,7 @@ var correctness = []mutation{
 		sentence: "When the removal of a Service's chains was interrupted and taken back, its connections could fail " +
 			"for one transaction.",
 		edits:     edit("dataplane/nftables/kernel/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before != nil && isEmptied(c.Before) && noPart == 0:"),
-		campaigns: inMemory,
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestAnEmptiedChainIsFilledFirst")},
 	},
 	{
 		name:     "base chains go with their rules",
