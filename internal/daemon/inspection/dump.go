@@ -220,7 +220,8 @@ func (t tool) run(ctx context.Context, to io.Writer) error {
 	defer cancel()
 	printed := &bounded{left: dumpFileMax}
 	cmd := exec.CommandContext(ctx, t.command[0], t.command[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = io.MultiWriter(to, printed), to, time.Second
+	both := io.MultiWriter(to, printed) // one writer, so one goroutine copies
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = both, both, time.Second
 	err := cmd.Run()
 	for _, table := range unprinted.FindAllStringSubmatch(printed.buffer.String(), -1) {
 		_, _ = fmt.Fprintf(to, "\n%s cannot print table %s because of rules that another program made with nft; see %s.\n", strings.TrimSuffix(t.file, ".txt"), table[1], rulesetFile)
