@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,15 +63,24 @@ func (s state) mustBeAdopted(t *testing.T, when string) {
 	}
 }
 
-// isChainProbe reports whether a commit is that of a starting proxy in iptables mode: a separate chain, hooked and removed.
+// isChainProbe reports whether a commit is that of a starting proxy in iptables mode: a separate chain, hooked here and there
+// and removed, each rule right after it was added.
 func isChainProbe(commit harness.Commit) bool {
-	for _, family := range []string{"ip", "ip6"} {
-		chain, rule := " chain "+family+" nat SLUICE-PROBE", " rule "+family+" nat POSTROUTING"
-		if slices.Equal(commit.Changes, []string{"add" + chain, "add" + rule, "delete" + rule, "delete" + chain}) {
-			return true
+	last := len(commit.Changes) - 1
+	if last < 1 {
+		return false
+	}
+	made, is := strings.CutPrefix(commit.Changes[0], "add chain ")
+	if !is || !strings.HasSuffix(made, " SLUICE-PROBE") || commit.Changes[last] != "delete chain "+made {
+		return false
+	}
+	for rule := range slices.Chunk(commit.Changes[1:last], 2) {
+		added, is := strings.CutPrefix(rule[0], "add rule ")
+		if !is || len(rule) != 2 || rule[1] != "delete rule "+added {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // hooksTable matches the table of a process that keeps the kernel's hooks for NAT. It decides about no packet.
