@@ -526,6 +526,19 @@ var regressions = []regression{
 			{relist, 0, 0, 0xf83b},
 		}},
 	},
+	{
+		// Of two Services that kept a frontend which neither had any more, the one with the smaller name took it from the one
+		// that the kernel had.
+		"a rejected Service keeps a frontend that a Service which does not land had before",
+		scenario{1157, []event{
+			{setService, 18, 0, 0x2b1ce},
+			{pause, 0, 0, 0x1000},
+			{setService, 16, 0, 0x103cd},
+			{stallService, 18, 1, 0x9309},
+			{settle, 1, 0, 0x3113},
+			{rejectMany, 3, 4, 0xb3ee},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
