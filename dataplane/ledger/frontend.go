@@ -22,10 +22,9 @@ type frontends struct {
 	losers map[service.Frontend][]*account
 	// freed are those without a claim since the last review.
 	freed []service.Frontend
-	// indexed is a fragment whose objects are in index by their frontends, until the end of a review:
-	// a Service may lose thousands of frontends together.
-	indexed *dataplane.Fragment
-	index   map[service.Frontend][]*dataplane.Object
+	// index has the objects of fragments by their frontends, until the end of a review: a Service may lose thousands of
+	// frontends together.
+	index map[*dataplane.Fragment]map[service.Frontend][]*dataplane.Object
 }
 
 // tenure is who claims the objects of a frontend, and how many.
@@ -34,9 +33,10 @@ type tenure struct {
 	objects int
 }
 
-// outranks reports whether an account gets a frontend that another one claims.
-func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
-	switch owner, known := s.owner(f); {
+// outranks reports whether an account gets a frontend that another one claims. Of two that keep what they had, the one
+// that the kernel has stays.
+func (l *Ledger) outranks(a, other *account, f service.Frontend) bool {
+	switch owner, known := l.frontends.owner(f); {
 	case known && owner == a.key:
 		return true
 	case known && owner == other.key:
@@ -45,7 +45,22 @@ func (s *frontends) outranks(a, other *account, f service.Frontend) bool {
 	if a.keeps() != other.keeps() {
 		return other.keeps()
 	}
+	if a.keeps() {
+		if mine, theirs := l.there(a, f), l.there(other, f); mine != theirs {
+			return mine
+		}
+	}
 	return a.key.Compare(other.key) < 0
+}
+
+// there reports whether the kernel has the objects of an account at a frontend.
+func (l *Ledger) there(a *account, f service.Frontend) bool {
+	objects := l.at(a, f)
+	return len(objects) > 0 && !slices.ContainsFunc(objects, func(o *dataplane.Object) bool {
+		l.steps++
+		e := l.entries.get(o.ID)
+		return e == nil || !dataplane.Same(e.known, o)
+	})
 }
 
 // enter makes room for one more claim of an account at a frontend. It reports false if another
@@ -57,7 +72,7 @@ func (l *Ledger) enter(a *account, f service.Frontend) bool {
 	}
 	t := s.tenures[f]
 	if t.by != nil && t.by != a {
-		if !s.outranks(a, t.by, f) {
+		if !l.outranks(a, t.by, f) {
 			s.lose(a, f)
 			return false
 		}
@@ -106,17 +121,22 @@ func (l *Ledger) admit(a *account, f service.Frontend) {
 // at returns the objects of an account at a frontend.
 func (l *Ledger) at(a *account, f service.Frontend) []*dataplane.Object {
 	s := &l.frontends
-	if s.indexed != a.folded || s.index == nil {
-		s.indexed, s.index = a.folded, map[service.Frontend][]*dataplane.Object{}
+	index := s.index[a.folded]
+	if index == nil {
+		index = map[service.Frontend][]*dataplane.Object{}
 		objects := objectsOf(a.folded)
 		for i := range objects {
 			l.steps++
 			if at, ok := l.naming.Frontend(objects[i].ID); ok {
-				s.index[at] = append(s.index[at], &objects[i])
+				index[at] = append(index[at], &objects[i])
 			}
 		}
+		if s.index == nil {
+			s.index = map[*dataplane.Fragment]map[service.Frontend][]*dataplane.Object{}
+		}
+		s.index[a.folded] = index
 	}
-	return s.index[f]
+	return index[f]
 }
 
 // lose notes that an account wants a frontend that another one has.
@@ -164,7 +184,7 @@ func (l *Ledger) review(a *account) {
 			s.find(a, f)
 		case t.by == nil:
 			l.admit(a, f)
-		case s.outranks(a, t.by, f):
+		case l.outranks(a, t.by, f):
 			l.evict(t.by, f)
 			l.admit(a, f)
 		}
@@ -175,13 +195,13 @@ func (l *Ledger) review(a *account) {
 		if losers := s.losers[f]; s.tenures[f].by == nil && len(losers) > 0 {
 			best := losers[0]
 			for _, o := range losers[1:] {
-				if s.outranks(o, best, f) {
+				if l.outranks(o, best, f) {
 					best = o
 				}
 			}
 			l.admit(best, f)
 		}
 	}
-	s.freed, s.indexed, s.index = freed[:0], nil, nil
+	s.freed, s.index = freed[:0], nil
 	l.keep()
 }

@@ -195,6 +195,29 @@ func TestAHeldServiceGivesWay(t *testing.T) {
 	expectApplied(t, l, "the second one has left", "frontends a 1")
 }
 
+// TestOfTwoThatKeepAFrontendTheOneInTheKernelStays: neither has it by the API any more. What a held Service had before
+// another one got the frontend does not return when that one is rejected as well.
+func TestOfTwoThatKeepAFrontendTheOneInTheKernelStays(t *testing.T) {
+	for _, order := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		former, latter := order[0], order[1]
+		has := owners{1: former}
+		l := New(nil, names{}, has.of)
+		l.Want(fragment(former, 1, served(1, former)))
+		l.Settle(l.Plan(), landed())
+		l.Want(fragment(former, 2, chain("c", "rejected")))
+		l.Hold(key(former))
+		has[1] = latter
+		l.Want(fragment(latter, 1, append(firewall(1, latter, 1), served(1, latter))...))
+		l.Settle(l.Plan(), landed())
+		delete(has, 1)
+		l.Want(fragment(latter, 2, chain("d", "rejected")))
+		b := l.Plan()
+		l.Settle(b, rejectedButFor(b, func(dataplane.ID) bool { return false }))
+		l.Hold(key(latter))
+		expectApplied(t, l, latter+" is held", fmt.Sprintf("allowed-sources %[1]s 1, firewalled %[1]s 1, frontends %[1]s 1", latter))
+	}
+}
+
 // TestFrontendsQuick: after any history, each frontend has exactly what one Service wants there, and
 // its owner has it if it wants anything.
 func TestFrontendsQuick(t *testing.T) {

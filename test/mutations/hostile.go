@@ -251,6 +251,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/peer", "TestKernelAStrangerThatConnectsFirst")},
 	},
 	{
+		name:      "a stale frontend returns",
+		sentence:  "A rejected Service keeps its frontends although a held Service had one of them before.",
+		edits:     edit("dataplane/ledger/frontend.go", "if a.keeps() {\n\t\tif mine", "if false {\n\t\tif mine"),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestOfTwoThatKeepAFrontendTheOneInTheKernelStays")},
+	},
+	{
 		name:      "an offer waits for late strangers",
 		sentence:  "A takeover of sockets does not wait for strangers that connect and say nothing.",
 		edits:     edit("internal/daemon/peer/proof.go", "if e.closed {", "if false {"),

@@ -57,8 +57,8 @@ var isolated = []mutation{
 	{
 		name:     "a held Service keeps what it gave up",
 		sentence: "An address that a quarantined Service gave up goes to the Service that the API gave it to.",
-		edits: edit("dataplane/ledger/frontend.go", "switch owner, known := s.owner(f); {\n",
-			"switch owner, known := s.owner(f); {\n\tcase other.keeps():\n\t\treturn false\n"),
+		edits: edit("dataplane/ledger/frontend.go", "switch owner, known := l.frontends.owner(f); {\n",
+			"switch owner, known := l.frontends.owner(f); {\n\tcase other.keeps():\n\t\treturn false\n"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{

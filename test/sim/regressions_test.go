@@ -504,6 +504,41 @@ var regressions = []regression{
 			{setSlice, 28, 0, 0x8ce1},
 		}},
 	},
+	{
+		// The chain that limits the sources of external addresses was written for a Service with a node port only. The next
+		// process removed it, as nothing led there.
+		"a broken Service with affinity, denied sources and a node port",
+		scenario{1498, []event{
+			{setService, 17, 0, 0x2af70},
+			{setSlice, 17, 0, 0x3b86},
+			{setSlice, 18, 0, 0xe0dc},
+			{setSlice, 0, 2, 0x7c95},
+			{rival, 1, 0, 0xb110},
+			{settle, 0, 0, 0x9dda},
+			{breakService, 17, 5, 0xbccc},
+			{setSlice, 4, 2, 0xed0c},
+			{setService, 20, 0, 0x70f5},
+			{restart, 0, 0, 0xb220},
+			{pause, 0, 0, 0x1},
+			{setService, 16, 0, 0x121b4},
+			{pause, 0, 0, 0x4000},
+			{setService, 26, 0, 0xfb0},
+			{relist, 0, 0, 0xf83b},
+		}},
+	},
+	{
+		// Of two Services that kept a frontend which neither had any more, the one with the smaller name took it from the one
+		// that the kernel had.
+		"a rejected Service keeps a frontend that a Service which does not land had before",
+		scenario{1157, []event{
+			{setService, 18, 0, 0x2b1ce},
+			{pause, 0, 0, 0x1000},
+			{setService, 16, 0, 0x103cd},
+			{stallService, 18, 1, 0x9309},
+			{settle, 1, 0, 0x3113},
+			{rejectMany, 3, 4, 0xb3ee},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -69,8 +69,11 @@ func (p *portDraft) renderAffinity() {
 	}
 	if p.port.ExternallyAccessible() && p.port.HasAny {
 		addresses, nodePort := p.externalTargets(false), p.externalTargets(true)
-		p.ownExternal(addresses)
-		if p.port.NodePort != 0 && nodePort.chain(p.base) != addresses.chain(p.base) {
+		separate := p.port.NodePort != 0 && nodePort.chain(p.base) != addresses.chain(p.base)
+		if !separate || len(p.port.ExternalIPs)+len(p.port.LoadBalancerVIPs) > 0 {
+			p.ownExternal(addresses)
+		}
+		if separate {
 			p.ownExternal(nodePort)
 		}
 	}
