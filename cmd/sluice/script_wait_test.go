@@ -5,4 +5,4 @@ package main
 import "github.com/sluice-proxy/sluice/test/testenv"
 
 // waitMax bounds everything that a script waits for.
-const waitMax = testenv.Patience
+var waitMax = testenv.Patience

@@ -85,11 +85,12 @@ const (
 	servicePort  = 53
 	endpointPort = 5353
 	nodePort     = 30053
-	// patience bounds the wait for what should come soon.
-	patience = testenv.Patience
 	// hush is how long a silence must last.
 	hush = 300 * time.Millisecond
 )
+
+// patience bounds the wait for what should come soon.
+var patience = testenv.Patience
 
 var dns = service.Key{Namespace: "ns1", Name: "dns"}
 

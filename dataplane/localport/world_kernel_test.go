@@ -214,7 +214,7 @@ func (w *world) await(what string, is func() bool) {
 }
 
 // patience bounds every wait.
-const patience = testenv.Patience
+var patience = testenv.Patience
 
 func check(t testing.TB, err error) {
 	t.Helper()

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds every wait.
-const patience = testenv.Patience
+var patience = testenv.Patience
 
 // world is a node with a writer, and a client on another host whose default route leads to it.
 type world struct {

@@ -30,7 +30,7 @@ const (
 )
 
 // patience bounds what should come at once.
-const patience = testenv.Patience
+var patience = testenv.Patience
 
 func newWorld(t *testing.T) *world {
 	t.Helper()

@@ -23,10 +23,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-const (
-	domain4  = "nftables/IPv4"
-	patience = testenv.Patience
-)
+const domain4 = "nftables/IPv4"
+
+var patience = testenv.Patience
 
 var web = service.Key{Namespace: "shop", Name: "web"}
 

@@ -72,7 +72,7 @@ func (r *runner) run(ctx context.Context, c campaign, binary string, env ...stri
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = c.pkg
-	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds)), env...)
+	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds), "SLUICE_TEST_PATIENCE=30s"), env...)
 	printed, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", "", err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,61 +85,41 @@ func torn(objects []dataplane.Object) (pairs, single int) {
 	return pairs, single
 }
 
-// whileChurning runs something while another program commits one transaction after the other.
-func whileChurning(t *testing.T, w *world, transact func(socket *wire.Socket, n int), do func()) {
-	t.Helper()
-	var socket *wire.Socket
-	if err := w.node.Do(func() (err error) { socket, err = wire.Open(); return err }); err != nil {
-		t.Fatal(err)
-	}
-	churn(t, socket, 0, true)
-	ctx, stop := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ {
-			transact(socket, n)
-			time.Sleep(100 * time.Microsecond)
-		}
-	})
-	do()
-	stop()
-	done.Wait()
-	if err := socket.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestAReadingIsOneMoment: while another program changes elements of our sets, a reading
+// TestAReadingIsOneMoment: while another program changes elements of our sets, between any two questions of a reading, it
 // either returns a state that the table was in, or an error. (The kernel reports that a list
 // of chains was interrupted, but never a list of elements. Once every reading mixed moments
 // and was believed.)
 func TestAReadingIsOneMoment(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
-	whole, interrupted := 0, 0
-	whileChurning(t, w, func(socket *wire.Socket, n int) { churn(t, socket, n, false) }, func() {
-		for began := time.Now(); whole+interrupted < 4 || interrupted == 0; {
-			if time.Since(began) > testenv.Patience {
-				t.Fatal("no reading was interrupted: that proves nothing")
+	var socket *wire.Socket
+	check(t, w.node.Do(func() (err error) { socket, err = wire.Open(); return err }))
+	t.Cleanup(func() { check(t, socket.Close()) })
+	churn(t, socket, 0, true)
+	n, rests := 0, false
+	w.restart(kernel.WriterConfig{Open: func() (kernel.Socket, error) {
+		ours, err := wire.Open()
+		return meddling{ours, func() {
+			if !rests {
+				churn(t, socket, n, false)
+				n++
 			}
-			objects, err := w.writer.Read(t.Context())
-			if errors.Is(err, netlink.ErrInterrupted) {
-				interrupted++
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			whole++
-			if pairs, single := torn(objects); single > 0 || pairs != churnedElements {
-				t.Fatalf("a reading shows %d pairs and %d addresses without their pair: no moment was like that", pairs, single)
-			}
+		}}, err
+	}})
+	for range 3 {
+		objects, err := w.writer.Read(t.Context())
+		if errors.Is(err, netlink.ErrInterrupted) {
+			continue
 		}
-	})
-	if _, err := w.writer.Read(t.Context()); err != nil {
-		t.Errorf("when the stranger rests: %v", err)
+		check(t, err)
+		if pairs, single := torn(objects); single > 0 || pairs != churnedElements {
+			t.Fatalf("a reading shows %d pairs and %d addresses without their pair: no moment was like that", pairs, single)
+		}
 	}
-	t.Logf("%d readings whole, %d said to be interrupted", whole, interrupted)
+	rests = true
+	if pairs, single := torn(w.read()); n == 0 || single > 0 || pairs != churnedElements {
+		t.Errorf("when the stranger rests, after %d changes: %d pairs, %d single", n, pairs, single)
+	}
 }
 
 // meddling is a socket with another program, which acts before each question.

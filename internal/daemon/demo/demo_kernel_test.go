@@ -24,7 +24,7 @@ import (
 )
 
 // demoMax bounds one run; it takes some three seconds.
-const demoMax = testenv.Patience
+var demoMax = testenv.Patience
 
 // self is this test binary.
 const self = "/proc/self/exe"

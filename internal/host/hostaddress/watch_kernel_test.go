@@ -17,7 +17,7 @@ import (
 )
 
 // reactMax bounds the time until a change is seen.
-const reactMax = testenv.Patience
+var reactMax = testenv.Patience
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 

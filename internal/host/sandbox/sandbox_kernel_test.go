@@ -16,7 +16,7 @@ import (
 )
 
 // endMax bounds what a test waits for.
-const endMax = testenv.Patience
+var endMax = testenv.Patience
 
 // sandboxed returns a command that plays a role in a sandbox.
 func sandboxed(role string) *exec.Cmd {
