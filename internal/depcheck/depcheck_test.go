@@ -90,7 +90,7 @@ var layers = []layer{
 	{pkg: "internal/daemon/offline", may: []string{"dataplane", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/ipvs/render", "dataplane/nftables/render", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/explain", "internal/host/hostaddress", "internal/host/sysctl", "internal/render", "observe", "proxy", "service", "source", "source/manifest", "internal/plural"}, why: "commands without a running proxy"},
 	{pkg: "internal/daemon/backend", may: []string{"proxy", "aggregator", "dataplane/conntrack", "dataplane", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/iptables/tree", "dataplane/ipvs/kernel", "dataplane/ipvs/render", "dataplane/ipvs/wire", "dataplane/localport", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/relay", "dataplane/traffic", "dataplane/userspace", "internal/daemon/config", "internal/host/hostaddress", "internal/host/sandbox", "internal/host/sysctl", "service", "internal/plural"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/daemon/config", may: []string{"proxy", "aggregator", "internal/document", "internal/host/watch", "service"}, why: "flags and files in, settings out; commands build things from them"},
-	{pkg: "internal/daemon/demo", may: []string{"actors", "aggregator", "examples", "internal/host/netns", "observe", "proxy", "service", "source", "source/manifest", "supervisor"}, why: "a command's story about the core; it is given the backends"},
+	{pkg: "internal/daemon/demo", may: []string{"actors", "aggregator", "examples", "internal/daemon/lab", "observe", "proxy", "service", "source", "source/manifest", "supervisor"}, why: "a command's story about the core; it is given the backends"},
 	{pkg: "internal/inspect", may: []string{"dataplane/traffic", "internal/explain", "internal/plural", "internal/terminal", "observe/state", "service"}, why: "answers as JSON; the daemon makes them"},
 	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables/rules", "dataplane/ipvs/render", "dataplane/ipvs/wire", "dataplane/localport", "dataplane/nftables/render", "dataplane/nftables/rules", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/trace", may: []string{"dataplane/iptables/kernel", "dataplane/nftables/render", "dataplane/nftables/trace", "internal/explain", "service", "internal/plural"}, why: "traced packets compared with a prediction that it is given; it queries no proxy"},
@@ -156,7 +156,7 @@ var outside = []struct {
 	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "internal/daemon/security", "internal/fleet", "internal/inspect", "test/apitest", "test/campaign", "test/harness", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects; internal/inspect decodes JSON and field selectors as kubectl does"},
 	{"go.opentelemetry.io/", []string{"observe/traces"}, "spans are made in one place"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
-	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "test/harness", "test/netnstest"}, "only backends, and what looks at the host, open netlink sockets"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "test/harness", "test/netnstest"}, "only backends, and what looks at the host, open netlink sockets"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/wire"}, "one package speaks to IPVS"},
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/wire"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables/kernel"}, "only the backend runs its tools"},
@@ -228,7 +228,7 @@ func checkOurs(t *testing.T, from layer, imported string) {
 		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
 	}
 	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
-	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/demo" && from.pkg != "internal/daemon/lab" {
+	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/lab" {
 		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
 	}
 }

@@ -30,6 +30,8 @@ const (
 	hangs
 )
 
+func (m mode) String() string { return [...]string{"behave", "panic", "hang"}[m] }
+
 func newChaos() *chaos { return &chaos{release: make(chan struct{})} }
 
 // arm chooses the victim and what it will do.

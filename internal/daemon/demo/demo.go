@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/internal/daemon/lab"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -39,6 +40,23 @@ var echo = service.Key{Namespace: "demo", Name: "echo"}
 // Node is the name of this node in the manifests.
 const Node = "demo"
 
+// pods have the addresses 10.244.1.11 and fd00:10:244:1::11 and so on. No manifest names the last one at first. The network
+// does not follow the manifests: pods must answer before there are rules for them, and after.
+var pods = []string{"pod-11", "pod-12", "pod-13", "pod-14"}
+
+// servers are those of the pods, with their names.
+func servers() map[lab.Socket]string {
+	all := map[lab.Socket]string{}
+	for _, pod := range pods {
+		number := strings.TrimPrefix(pod, "pod-")
+		for _, addr := range []string{"10.244.1." + number, "fd00:10:244:1::" + number} {
+			all[lab.Socket{At: netip.AddrPortFrom(netip.MustParseAddr(addr), 8080), Protocol: service.TCP}] = pod
+			all[lab.Socket{At: netip.AddrPortFrom(netip.MustParseAddr(addr), 5353), Protocol: service.UDP}] = pod
+		}
+	}
+	return all
+}
+
 // Kernel builds the domains of the backend that the demo uses.
 type Kernel func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error)
 
@@ -52,7 +70,7 @@ type run struct {
 	log       *zap.Logger
 	kernel    Kernel
 	explain   Explain
-	network   *network
+	network   *lab.Lab
 	manifests manifests
 	recorder  *recorder
 	chaos     *chaos
@@ -84,11 +102,12 @@ func (r *run) setUp(context.Context) (err error) {
 	r.page.Heading("A private network", "Everything runs in a sandbox, so this host does not change.",
 		"A client and the pods are real, in network namespaces.")
 	r.say("sandbox: private user, mount and network namespaces; the host is out of reach")
-	if r.network, err = newNetwork(); err != nil {
+	if r.network, err = lab.New(nil, r.log); err != nil {
 		return fmt.Errorf("demo network: %w", err)
 	}
-	r.say("network: a client, this node, and %d pods with %d real servers (TCP and UDP, IPv4 and IPv6)",
-		len(podNumbers), r.network.Servers())
+	servers := servers()
+	r.network.Want(servers)
+	r.say("network: a client, this node, and %d pods with %d real servers (TCP and UDP, IPv4 and IPv6)", len(pods), len(servers))
 	if r.manifests, err = newManifests(); err != nil {
 		return fmt.Errorf("demo manifests: %w", err)
 	}
@@ -185,13 +204,12 @@ func (r *run) spread(ctx context.Context) error {
 	r.page.Heading("Connections", "Every address must work, and its pods must share the load evenly.")
 	r.say("connections: %d from the client to the Service addresses", connections)
 	for _, t := range targets {
-		answers, err := connectMany(ctx, r.network.client, t, connections/len(targets))
+		answers, err := r.connectMany(ctx, t, connections/len(targets))
 		if err != nil {
 			return err
 		}
 		r.say("   %s %-22s %s", t.label, t.addr, answers)
-		for _, number := range podNumbers[:3] {
-			name := fmt.Sprintf("pod-%d", number)
+		for _, name := range pods[:3] {
 			// 250 over three: expected 83, and fewer than 40 is beyond chance.
 			if answers[name] < connections/len(targets)/6 {
 				return fmt.Errorf("%s: %s answered %d of %d connections: not spread evenly", t.label, name, answers[name], connections/len(targets))
@@ -204,42 +222,58 @@ func (r *run) spread(ctx context.Context) error {
 // replace replaces one endpoint under load.
 func (r *run) replace(ctx context.Context) error {
 	r.page.Heading("A change", "A pod is replaced while a client keeps connecting. No connection may fail.")
-	l, err := startLoad(ctx, r.network.client)
-	if err != nil {
-		return err
-	}
-	changed := time.Now()
-	if err := r.manifests.replace("echo.yaml", "10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14"); err != nil {
-		return err
-	}
-	applied, err := r.awaitApplied(ctx, "the replaced endpoint", changed, echo)
-	if err == nil {
-		var answered time.Time
-		if answered, err = l.firstAnswer(ctx, targets[0], "pod-14", changed); err == nil {
-			r.say("change: pod-13 replaced by pod-14 under load: first answer %v after the file was saved",
-				answered.Sub(changed).Round(100*time.Microsecond))
-			r.say("   change → kernel: all rules in place %v after the file was saved, %v after it had been read",
-				applied.At.Sub(changed).Round(100*time.Microsecond), applied.At.Sub(applied.Received).Round(10*time.Microsecond))
+	err := r.underLoad(ctx, func(l *load) error {
+		changed := time.Now()
+		if err := r.move("13", "14"); err != nil {
+			return err
 		}
-	}
-	time.Sleep(afterChange)
-	made, loadErr := l.stop()
-	if err = errors.Join(err, loadErr); err != nil {
-		return err
-	}
-	r.say("   %d connections meanwhile, none lost", made)
-	return r.gone(ctx, "pod-13")
-}
-
-// gone checks that a backend gets no new connections.
-func (r *run) gone(ctx context.Context, backend string) error {
-	for _, t := range targets[:2] {
-		answers, err := connectMany(ctx, r.network.client, t, 50)
+		applied, err := r.awaitApplied(ctx, "the replaced endpoint", changed, echo)
 		if err != nil {
 			return err
 		}
-		if answers[backend] > 0 {
-			return fmt.Errorf("%s: %s still answers after it was taken out", t.label, backend)
+		answered, err := l.firstAnswer(ctx, targets[0], "pod-14", changed)
+		if err != nil {
+			return err
+		}
+		r.say("change: pod-13 replaced by pod-14 under load: first answer %v after the file was saved",
+			answered.Sub(changed).Round(100*time.Microsecond))
+		r.say("   change → kernel: all rules in place %v after the file was saved, %v after it had been read",
+			applied.At.Sub(changed).Round(100*time.Microsecond), applied.At.Sub(applied.Received).Round(10*time.Microsecond))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.gone(ctx, "pod-13")
+}
+
+// underLoad does something while the client keeps connecting, which it does for a moment longer. No connection may fail.
+func (r *run) underLoad(ctx context.Context, do func(*load) error) error {
+	l := r.startLoad(ctx)
+	err := do(l)
+	time.Sleep(afterChange)
+	made, lost := l.stop()
+	if err := errors.Join(err, lost); err != nil {
+		return err
+	}
+	r.say("   %d connections meanwhile, none lost", made)
+	return nil
+}
+
+// move replaces an endpoint of the sample Service, in both families.
+func (r *run) move(from, to string) error {
+	return r.manifests.replace("echo.yaml", "10.244.1."+from, "10.244.1."+to, "fd00:10:244:1::"+from, "fd00:10:244:1::"+to)
+}
+
+// gone checks that a pod gets no new connections.
+func (r *run) gone(ctx context.Context, pod string) error {
+	for _, t := range targets[:2] {
+		answers, err := r.connectMany(ctx, t, 50)
+		if err != nil {
+			return err
+		}
+		if answers[pod] > 0 {
+			return fmt.Errorf("%s: %s still answers after it was taken out", t.label, pod)
 		}
 	}
 	return nil
@@ -249,48 +283,38 @@ func (r *run) gone(ctx context.Context, backend string) error {
 func (r *run) panic(ctx context.Context) error {
 	r.page.Heading("A crash", "One goroutine, the actor, is responsible for one Service. This one crashes.",
 		"Sluice must restart it, and no connection may fail.")
-	return r.misbehave(ctx, panics, "panic", func() bool { return len(r.recorder.failed) == 1 && r.recorder.restarts >= 1 },
-		"10.244.1.14", "10.244.1.13", "fd00:10:244:1::14", "fd00:10:244:1::13")
+	return r.misbehave(ctx, panics, "14", "13", func() bool { return len(r.recorder.failed) == 1 && r.recorder.restarts >= 1 })
 }
 
-// hang makes it hang on the one after that.
 func (r *run) hang(ctx context.Context) error {
 	r.page.Heading("A hang", "Now the actor stops responding. Sluice must notice, and replace it.")
-	return r.misbehave(ctx, hangs, "hang", func() bool { return len(r.recorder.stuck) == 1 && r.recorder.restarts >= 2 },
-		"10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14")
+	return r.misbehave(ctx, hangs, "13", "14", func() bool { return len(r.recorder.stuck) == 1 && r.recorder.restarts >= 2 })
 }
 
-// misbehave arms the chaos and changes an endpoint. It checks that the actor restarts, the
-// change reaches the kernel, and no connection is lost.
-func (r *run) misbehave(ctx context.Context, m mode, verb string, restarted func() bool, pairs ...string) error {
-	l, err := startLoad(ctx, r.network.client)
-	if err != nil {
-		return err
-	}
-	r.chaos.arm(echo, m)
-	changed := time.Now()
-	err = r.manifests.replace("echo.yaml", pairs...)
-	if err == nil {
+// misbehave makes the actor of the sample Service do so at a change of an endpoint.
+func (r *run) misbehave(ctx context.Context, m mode, from, to string, restarted func() bool) error {
+	return r.underLoad(ctx, func(*load) error {
+		r.chaos.arm(echo, m)
+		changed := time.Now()
+		if err := r.move(from, to); err != nil {
+			return err
+		}
 		wait, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
-		err = r.recorder.await(wait, "the restart of an actor made to "+verb, restarted)
-	}
-	var applied aggregator.Applied
-	if err == nil {
-		applied, err = r.awaitApplied(ctx, "the change after the restart", changed, echo)
-	}
-	time.Sleep(afterChange)
-	made, loadErr := l.stop()
-	if err = errors.Join(err, loadErr); err != nil {
-		return err
-	}
-	r.say("%s: the actor of %s was made to %s at a change; restarted, and the change was in the kernel after %v",
-		verb, echo, verb, applied.At.Sub(changed).Round(time.Millisecond))
-	if m == hangs {
-		r.say("   it stood at: %s", standsAt(r.recorder.stack()))
-	}
-	r.say("   %d connections meanwhile, none lost", made)
-	return nil
+		if err := r.recorder.await(wait, fmt.Sprintf("the restart of an actor made to %s", m), restarted); err != nil {
+			return err
+		}
+		applied, err := r.awaitApplied(ctx, "the change after the restart", changed, echo)
+		if err != nil {
+			return err
+		}
+		r.say("%[1]s: the actor of %[2]s was made to %[1]s at a change; restarted, and the change was in the kernel after %[3]v",
+			m, echo, applied.At.Sub(changed).Round(time.Millisecond))
+		if m == hangs {
+			r.say("   it stood at: %s", standsAt(r.recorder.stack()))
+		}
+		return nil
+	})
 }
 
 // standsAt returns function and place of our topmost frame in a captured stack. Its lines

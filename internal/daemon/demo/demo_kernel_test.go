@@ -43,7 +43,7 @@ var told = []string{
 	at + `rules: both Services are in the kernel, \S+ after the proxy started`,
 	at + `rules of demo/echo on IPv4, as the kernel lists them \(.*\):`,
 	`RULES`,
-	at + `where would a connection end\? sluice explain --from 203\.0\.113\.10:40000 --to 172\.30\.0\.41:80 \(in part\):`,
+	at + `where would a connection end\? sluice explain --from 192\.0\.2\.10:40000 --to 172\.30\.0\.41:80 \(in part\):`,
 	`         Service:  demo/echo`, `         ENDPOINT`, `         10\.244\.1\.11:8080`,
 	``, `3\. Connections`, `Every address must work, .*`,
 	at + `connections: 1000 from the client to the Service addresses`,

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/lab"
 	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // shownMax bounds the rules that the demo shows.
@@ -50,7 +52,7 @@ func rulesAbout(listing, service string) (found []string) {
 
 // explainOne shows what sluice explain answers about a connection of the client.
 func (r *run) explainOne(p *proxy.Proxy) error {
-	client := netip.MustParseAddrPort("203.0.113.10:40000")
+	client := netip.AddrPortFrom(lab.ClientAddrs[service.IPv4], 40000)
 	answer, err := r.explain(p, r.domains, client, targets[0].addr)
 	if err != nil {
 		return err
