@@ -55,9 +55,9 @@ func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 			return err
 		}
 		verbose := cmd.Flags().Changed("log-level")
-		err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
+		err := demo.Run(cmd.Context(), o, cmd.OutOrStdout(), verbose)
 		if err == nil && keep {
-			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
+			err = demo.Keep(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
 		}
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package lab is a small network around a proxy in a sandbox, for users who want to try
 // Services without a cluster: a client outside of the node, and a pod for each address that
 // the manifests name as an endpoint, with real servers at its ports. It follows the
-// manifests. It stands above the root package; package daemon calls it for sluice run.
+// manifests. It stands above the root package; package daemon calls it for sluice run, and package demo for sluice demo.
 //
 //	client 192.0.2.10 ── node (the sandbox itself) ─┬─ pod 10.244.1.11
 //	                                                └─ pod 10.244.1.12 …
