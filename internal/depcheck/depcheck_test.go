@@ -99,7 +99,7 @@ var layers = []layer{
 	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
 	{pkg: "internal/daemon/plan", may: []string{"actors", "dataplane", "dataplane/iptables/kernel", "dataplane/ledger", "dataplane/nftables/render", "internal/daemon/backend", "internal/plural", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "internal/terminal", "proxy", "service", "source", "source/kube", "source/manifest"}, why: "a start up to the first write, and what its batches would change"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
-	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
+	{pkg: "internal/host/netns", why: "plain namespaces"},
 	{pkg: "docs", may: []string{"test/doctest"}, why: "checks the pages", test: true},
 	{pkg: "internal/netlink", why: "the transport of whoever encodes messages; it knows nothing of Services"},
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
@@ -228,7 +228,7 @@ func checkOurs(t *testing.T, from layer, imported string) {
 		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
 	}
 	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
-	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/lab" {
+	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") {
 		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
 	}
 }
