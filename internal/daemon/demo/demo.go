@@ -234,7 +234,7 @@ func (r *run) awaitApplied(ctx context.Context, what string, after time.Time, ke
 func (r *run) close() error {
 	var errs []error
 	if r.network != nil {
-		errs = append(errs, r.network.Close())
+		errs = append(errs, r.network.CloseNow()) // the sandbox that stays has another network
 	}
 	if r.manifests.dir != "" {
 		errs = append(errs, r.manifests.close())

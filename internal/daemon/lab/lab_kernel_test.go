@@ -203,7 +203,7 @@ func TestALabFollowsAnother(t *testing.T) {
 		if got, err := get(t, l.network.Hosts[client], "10.0.0.1:80"); err != nil || !strings.Contains(got, " of a/web ") {
 			t.Errorf("got %q, %v", got, err)
 		}
-		check(t, l.Close())
+		check(t, l.CloseNow())
 		links, err := net.Interfaces()
 		check(t, err)
 		if len(links) != 1 {
