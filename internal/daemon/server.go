@@ -191,7 +191,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 	return proxy.New(proxy.Config{
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
-		Listeners: r.listeners(), ApplyObservers: observers,
+		Listeners: append(r.listeners(), o.Listeners...), ApplyObservers: observers, Intercept: o.Intercept,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {

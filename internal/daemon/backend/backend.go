@@ -1,6 +1,6 @@
 // Package backend builds the domains of a kernel backend: it probes what the node
 // offers, and assembles renderer, layout and writer of each family. It stands above the
-// root package: the daemon, the demo and the benchmarks call it. It also removes what
+// root package: the daemon and the benchmarks call it. It also removes what
 // other modes left on the node.
 package backend
 

@@ -67,7 +67,7 @@ func (n *node) names(domains []proxy.Domain) (names []string) {
 // sh runs a shell command on the node.
 func (n *node) sh(script string) string {
 	n.Helper()
-	printed, err := n.namespace.Output(exec.Command("sh", "-ec", script))
+	printed, err := netnstest.Output(n.namespace, exec.Command("sh", "-ec", script))
 	if err != nil {
 		n.Fatalf("%s: %v", script, err)
 	}
@@ -125,7 +125,7 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 			if _, err := n.domains(IPTablesOptions{Variant: "nft", LocalhostNodePorts: c.asked}); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != c.want {
+			if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != c.want {
 				t.Errorf("%s is %s, %v; want %s", routeLocalnet, got, err, c.want)
 			}
 		})
@@ -168,7 +168,7 @@ func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 					ok(t, n.namespace.Sysctl(routeLocalnet, "0"))
 					ok(t, set(IPTablesOptions{}))
 					protected("afterwards")
-					if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "1" {
+					if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "1" {
 						t.Errorf("route_localnet is %s, %v", got, err)
 					}
 				}
@@ -194,7 +194,7 @@ func TestKernelRecordsLoopbackAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+	if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "0" {
 		t.Errorf("%s is %s, %v", routeLocalnet, got, err)
 	}
 }
@@ -227,7 +227,7 @@ func TestKernelRejectsWithoutTouching(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+			if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "0" {
 				t.Errorf("%s is %s, %v", routeLocalnet, got, err)
 			}
 		})

@@ -70,7 +70,7 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 	}
 	ok(t, node.Do(func() error { _, err := files.Restore(); return err }))
 	for name, want := range map[string]string{"arp_ignore": "0", "arp_announce": "0"} {
-		if got, err := node.ReadSysctl("net.ipv4.conf.all." + name); err != nil || strings.TrimSpace(got) != want {
+		if got, err := netnstest.ReadSysctl(node, "net.ipv4.conf.all."+name); err != nil || strings.TrimSpace(got) != want {
 			t.Errorf("%s is %q after the clean-up, want %s; %v", name, got, want, err)
 		}
 	}
@@ -200,7 +200,7 @@ func ok(t *testing.T, err error) {
 
 func run(t *testing.T, in *netns.Namespace, program string, words ...string) string {
 	t.Helper()
-	out, err := in.Output(exec.Command(program, words...))
+	out, err := netnstest.Output(in, exec.Command(program, words...))
 	ok(t, err)
 	return string(out)
 }

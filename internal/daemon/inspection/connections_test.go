@@ -58,14 +58,14 @@ func TestKernelConnectionsInAllModes(t *testing.T) {
 		chain out { type nat hook output priority -100; ip daddr 10.0.0.1 tcp dport 80 dnat to 127.0.0.1:8080; }
 		chain after { type nat hook postrouting priority 100; tcp dport 8080 snat to 127.0.0.7; }
 	}`)
-	if out, err := node.Output(nft); err != nil {
+	if out, err := netnstest.Output(node, nft); err != nil {
 		t.Fatalf("nft: %v: %s (Debian package nftables)", err, out)
 	}
 	if err := node.AddLinkRoute(netip.MustParsePrefix("10.0.0.0/24"), "lo"); err != nil {
 		t.Fatal(err)
 	}
 	netnstest.Serve(t, node, "a", netip.MustParseAddrPort("127.0.0.1:8080"))
-	session, err := node.Connect(t.Context(), netip.MustParseAddrPort("10.0.0.1:80"))
+	session, err := netnstest.Connect(t.Context(), node, netip.MustParseAddrPort("10.0.0.1:80"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package offline has the commands that need no running proxy: it renders and explains the rules for
-// manifests, removes what proxies left, and tells the demo.
+// manifests, and removes what proxies left.
 package offline
 
 import (
