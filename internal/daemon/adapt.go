@@ -20,7 +20,7 @@ func (s *server) newBalance() *balance.Watcher {
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
 		Feed:     s.connections,
 		Observe:  func(key service.Key, o *service.Observed) { s.proxy.Observe(key, o) },
-		Outliers: s.backend.Mode != config.ModeUserspace, Least: s.backend.Mode == config.ModeNFTables,
+		Outliers: !s.backend.Mode.Forwards, Least: s.backend.Mode.Name == config.ModeNFTables,
 		Pause:  s.options.SuspectPause,
 		Delete: conntrack.Delete,
 		Listen: s.reports.adapted,

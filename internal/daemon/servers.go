@@ -68,11 +68,11 @@ func (s *server) inspectionServer(address string) *web.Server {
 // metricsConfig says what is counted.
 func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
-		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
+		Mode: string(b.Mode.Name), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
 	counts := func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, b.Domains) }
-	switch b.Mode {
+	switch b.Mode.Name {
 	case config.ModeNFTables:
 		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
 		c.Traffic = counts
@@ -140,9 +140,9 @@ func hostNames(o *Options, node string) []string {
 // pages returns what the metrics address shows.
 func (s *server) pages() web.Pages {
 	p := web.Pages{
-		Mode: string(s.backend.Mode), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
+		Mode: string(s.backend.Mode.Name), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
 		Configz: func() map[string]any {
-			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode, s.backend.Pace())
+			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode.Name, s.backend.Pace())
 			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.options.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,

@@ -150,14 +150,12 @@ func inSandbox(mode config.Mode) (status int, err error) {
 		return 1, err
 	}
 	return 0, Run(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(mode, nil, backend.Builders{
-			NFTables: func(whole bool) ([]proxy.Domain, error) {
+		_, domains, err := backend.Build(mode, nil, func(mode config.Mode, whole bool) ([]proxy.Domain, error) {
+			if mode == config.ModeNFTables {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
-			},
-			IPTables: func() ([]proxy.Domain, error) {
-				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-				return domains, err
-			},
+			}
+			domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			return domains, err
 		})
 		return domains, err
 	}, func(*proxy.Proxy, []proxy.Domain, netip.AddrPort, netip.AddrPort) (string, error) {

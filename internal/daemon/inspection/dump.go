@@ -199,7 +199,7 @@ func iptablesTools(variant iptkernel.Variant) []tool {
 
 // tools returns those of the mode.
 func (i *Inspection) tools() (all []tool) {
-	switch i.Backend.Mode {
+	switch i.Backend.Mode.Name {
 	case config.ModeNFTables:
 		if all = nftablesTools; i.Offload != nil {
 			all = slices.Concat(all, offloadTools)

@@ -214,7 +214,7 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 // objectName names an object for people: names of elements are binary.
 func (i *Inspection) objectName(n int, h *ledger.Holding) string {
 	id := h.Object.ID
-	if i.Backend.Mode == config.ModeNFTables {
+	if i.Backend.Mode.Name == config.ModeNFTables {
 		if _, text, err := nftrender.Element(i.Backend.Domains[n].Family, id.Name, id.Container); err == nil {
 			return text
 		}

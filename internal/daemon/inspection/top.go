@@ -44,12 +44,12 @@ func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
 
 // accounts reports whether bytes come from the kernel's connection table.
 func (i *Inspection) accounts() bool {
-	return i.Traffic != nil && i.Options.Sluice.Traffic.Accounting && i.Backend.Mode != config.ModeIPVS
+	return i.Traffic != nil && i.Options.Sluice.Traffic.Accounting && i.Backend.Mode.Name != config.ModeIPVS
 }
 
 // counted returns what this mode counts for Services or endpoints.
 func (i *Inspection) counted(kind string) inspect.TopCounted {
-	mode := i.Backend.Mode
+	mode := i.Backend.Mode.Name
 	c := inspect.TopCounted{
 		Connections: true, Refused: i.Metrics.CountsRefusals(), Open: true,
 		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),

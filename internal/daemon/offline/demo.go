@@ -41,14 +41,12 @@ func Demo(ctx context.Context, o *setup.Options, out io.Writer, verbose bool) er
 	defer release()
 	return demo.Run(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
-		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
-			NFTables: func(whole bool) ([]proxy.Domain, error) {
+		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, func(mode config.Mode, whole bool) ([]proxy.Domain, error) {
+			if mode == config.ModeNFTables {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
-			},
-			IPTables: func() ([]proxy.Domain, error) {
-				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-				return domains, err
-			},
+			}
+			domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			return domains, err
 		})
 		return domains, err
 	}, explainDemo)

@@ -103,10 +103,10 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 
 // learn finds out everything that rules depend on.
 func (p *preview) learn(ctx context.Context, dir string) (err error) {
-	if p.settings, err = p.options.NodeSettings(p.backend.Mode); err != nil {
+	if p.settings, err = p.options.NodeSettings(p.backend.Mode.Name); err != nil {
 		return err
 	}
-	p.settings.SelfTest = p.options.SelfTest(p.backend.Mode)
+	p.settings.SelfTest = p.options.SelfTest(p.backend.Mode.Name)
 	if p.cache, err = p.fill(ctx, dir); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (p *preview) fill(ctx context.Context, dir string) (*source.Cache, error) {
 
 // report reads each domain and compares it.
 func (p *preview) report(ctx context.Context) (*Report, error) {
-	r := &Report{Node: p.settings.Name, Mode: string(p.backend.Mode), Services: len(p.cache.Keys()),
+	r := &Report{Node: p.settings.Name, Mode: string(p.backend.Mode.Name), Services: len(p.cache.Keys()),
 		Groups: []*Group{}, Settings: p.settled}
 	for i := range p.backend.Domains {
 		d := &p.backend.Domains[i]
@@ -247,14 +247,14 @@ func (p *preview) adopt(book *ledger.Ledger, d *proxy.Domain) {
 
 // lines returns what puts this mode's objects into words.
 func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, []string) {
-	if p.backend.Mode != config.ModeNFTables {
+	if p.backend.Mode.Name != config.ModeNFTables {
 		return TextLines
 	}
 	return func(o *dataplane.Object) (string, []string) { return nftrender.Lines(family, o) }
 }
 
 func (p *preview) leavesOut() func(*dataplane.Change) bool {
-	if p.backend.Mode == config.ModeNFTables {
+	if p.backend.Mode.Name == config.ModeNFTables {
 		return nil
 	}
 	return iptkernel.LeavesOut
@@ -292,7 +292,7 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 
 // others returns what a start would remove because another mode left it.
 func (p *preview) others(ctx context.Context) ([]Other, error) {
-	found, err := backend.Others(ctx, p.backend.Mode, p.backend.Variant, p.backend.Families())
+	found, err := backend.Others(ctx, p.backend.Mode.Name, p.backend.Variant, p.backend.Families())
 	all := make([]Other, 0, len(found))
 	for _, f := range found {
 		all = append(all, Other(f))

@@ -115,13 +115,13 @@ func (p *preflight) familiesOfTheHost(served []service.Family, unknown error) {
 		}
 		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
 			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address (unknown: %s)",
-			p.backend.Mode, family, addrs[on], family, oneLine(unknown))
+			p.backend.Mode.Name, family, addrs[on], family, oneLine(unknown))
 	}
 }
 
 // hashing warns if Services cannot choose endpoints by a hash.
 func (p *preflight) hashing(family service.Family) {
-	if p.backend.Mode == config.ModeNFTables && backend.LacksHashing(family) {
+	if p.backend.Mode.Name == config.ModeNFTables && backend.LacksHashing(family) {
 		p.add("hashing "+family.String(), Warn, "use a kernel with CONFIG_NFT_HASH", "Services with sluice.dev/balancing sourceHash or connectionHash choose endpoints at random")
 	}
 }
@@ -131,8 +131,8 @@ func (p *preflight) offload() {
 	asked := p.options.Sluice.NFTables.Offload
 	err := backend.CheckOffload()
 	switch {
-	case err == nil && asked != config.OffloadOff && p.backend.Mode != config.ModeNFTables:
-		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode)
+	case err == nil && asked != config.OffloadOff && p.backend.Mode.Name != config.ModeNFTables:
+		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode.Name)
 	case err == nil:
 		p.add("offload", OK, "", "the kernel can offload connections; nftables.offload is %s", asked)
 	case asked != config.OffloadOff:
@@ -146,7 +146,7 @@ func (p *preflight) offload() {
 // it does not know.
 func (p *preflight) resets() {
 	loose, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
-	kernelMode := p.backend.Mode == config.ModeNFTables || p.backend.Mode == config.ModeIPTables
+	kernelMode := p.backend.Mode.Name == config.ModeNFTables || p.backend.Mode.Name == config.ModeIPTables
 	if err == nil && strings.TrimSpace(string(loose)) == "0" && kernelMode && p.options.Sluice.Balancing.DrainDeadline.Duration > 0 {
 		p.add("drain deadline", Warn, "set net.netfilter.nf_conntrack_tcp_loose to 1",
 			"nf_conntrack_tcp_loose is 0: clients get no reset when balancing.drainDeadline ends their connections")
@@ -157,7 +157,7 @@ func (p *preflight) resets() {
 func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
-	case err != nil && p.backend.Mode == config.ModeNFTables:
+	case err != nil && p.backend.Mode.Name == config.ModeNFTables:
 		p.add("iptables variant", Info, "", "none can be used; nftables mode needs none")
 	case err != nil:
 		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
@@ -185,7 +185,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		case err != nil:
 			p.add("rules", Warn, "", "%v", err)
 		case exists:
-			tell(p.backend.Mode == config.ModeNFTables, "table "+nftrender.TableName+" of nftables, "+family.String())
+			tell(p.backend.Mode.Name == config.ModeNFTables, "table "+nftrender.TableName+" of nftables, "+family.String())
 		}
 	}
 	for _, f := range backend.FindFormer(ctx) {
@@ -194,15 +194,15 @@ func (p *preflight) leftovers(ctx context.Context) {
 			continue
 		}
 		what := f.String()
-		if p.backend.Mode == config.ModeIPTables && f.Variant != p.backend.Variant {
+		if p.backend.Mode.Name == config.ModeIPTables && f.Variant != p.backend.Variant {
 			found = true
 			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they remain, and still affect packets", what)
 			continue
 		}
-		tell(p.backend.Mode == config.ModeIPTables, what)
+		tell(p.backend.Mode.Name == config.ModeIPTables, what)
 	}
 	if ipvskernel.HasServers() {
-		tell(p.backend.Mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
+		tell(p.backend.Mode.Name == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
 	}
 	if !found {
 		p.add("rules", OK, "", "no kube-proxy or Sluice rules found")

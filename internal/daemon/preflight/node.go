@@ -60,7 +60,7 @@ func (p *preflight) needRaw() (Result, string) {
 
 // needBind says what becomes of a proxy without CAP_NET_BIND_SERVICE.
 func (p *preflight) needBind() (Result, string) {
-	if p.options.KubeProxy.Mode == config.ModeUserspace {
+	if setup.ModeNamed(p.options.KubeProxy.Mode).Forwards {
 		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
 	}
 	return Info, "only userspace mode listens at ports of Services"
@@ -107,7 +107,7 @@ func (p *preflight) others() {
 
 // mounts checks the files that are shared with the host: the lock of iptables, and the state.
 func (p *preflight) mounts() {
-	if p.backend.Mode == config.ModeNFTables {
+	if p.backend.Mode.Name == config.ModeNFTables {
 		p.add("xtables lock", Info, "", "not needed in nftables mode")
 	} else {
 		p.lock()

@@ -42,7 +42,7 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 	p.backend.Choice.Log.Warn(p.backend.Choice.Reason, zap.Error(lacks))
 	p.backend.Choice.Log.Warn("a firewall drops", zap.String("chain", "FORWARD"))
 	p.backend.Choice.Log.Info("not worth a line")
-	p.backend.Mode = config.ModeIPTables
+	p.backend.Mode = setup.IPTables
 	p.mode(nil, said.warnings)
 	want := []Check{
 		{"mode", Warn, "a firewall drops (chain: FORWARD)", ""},

@@ -23,7 +23,7 @@ import (
 
 // Backend is the backend in use, and what other backends left.
 type Backend struct {
-	Mode config.Mode
+	Mode Mode
 	// Domains are in the order of the proxy's Status.
 	Domains []proxy.Domain
 	// Variant is the one of iptables that this mode writes; empty if it writes none.
@@ -46,35 +46,16 @@ func NewBackend(
 	if o.KubeProxy.Mode == config.ModeBest {
 		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	b.Mode, b.Domains, err = backend.Build(o.KubeProxy.Mode, b.Choice, backend.Builders{
-		NFTables: func(whole bool) ([]proxy.Domain, error) {
-			b.Variant = "" // iptables may have been tried
-			options := o.nftables(log)
-			options.Whole, options.Sockets, options.Tallies = whole, forwarders.Sockets, tallies
-			return backend.NFTables(ctx, options)
-		},
-		IPTables: func() (domains []proxy.Domain, err error) {
-			options, err := o.iptables(files, log)
-			if err == nil {
-				domains, b.Variant, err = backend.IPTables(ctx, options)
-			}
-			return domains, err
-		},
-		IPVS: func() (domains []proxy.Domain, err error) {
-			domains, b.Variant, err = backend.IPVS(ctx, o.ipvs(files, log))
-			return domains, err
-		},
-		Userspace: func() ([]proxy.Domain, error) {
-			if files.Planning() {
-				o.SetARP(files, log) // a server does it when it begins to serve
-			}
-			return backend.Userspace(forwarders, o.userspace(files, log))
-		},
+	from := &start{o, files, forwarders, tallies, log}
+	name, domains, err := backend.Build(o.KubeProxy.Mode, b.Choice, func(mode config.Mode, whole bool) (domains []proxy.Domain, err error) {
+		domains, b.Variant, err = ModeNamed(mode).domains(ctx, from, whole)
+		return domains, err
 	})
+	b.Mode, b.Domains = ModeNamed(name), domains
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
 	}
-	if err == nil && b.Mode == config.ModeNFTables {
+	if err == nil && b.Mode.Name == config.ModeNFTables {
 		b.NoHashing = backend.LacksHashing(b.Domains[0].Family)
 	}
 	return b, err
@@ -110,7 +91,7 @@ func (b *Backend) Unserved(node *service.NodeObject) error {
 	for _, addr := range node.Addresses {
 		if family := service.FamilyOf(addr); node.Internal[family] && !slices.Contains(served, family) {
 			return &backend.AdvisedError{
-				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode, family),
+				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode.Name, family),
 				Do:  `see the log message "family not served" for the reason, or choose another mode (--proxy-mode)`,
 			}
 		}
@@ -129,7 +110,7 @@ func (b *Backend) Succeed(former *Backend) {
 // device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
 // away once listeners and routes are there.
 func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
-	if b.Mode == config.ModeIPVS || b.Mode == config.ModeUserspace {
+	if b.Mode.Name == config.ModeIPVS || b.Mode.Forwards {
 		return hostaddress.WatchWithout(ipvsrender.Device)
 	}
 	return hostaddress.Watch
@@ -139,7 +120,7 @@ func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip
 // that this process has left. It only warns of those that other programs left. It reports whether
 // another mode had left anything.
 func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
-	replaced, err = backend.CleanUpOthers(ctx, b.Mode, b.Variant, b.Families(), log)
+	replaced, err = backend.CleanUpOthers(ctx, b.Mode.Name, b.Variant, b.Families(), log)
 	failed := []error{err}
 	for _, variant := range b.left {
 		for _, family := range b.Families() {

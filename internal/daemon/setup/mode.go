@@ -1,0 +1,79 @@
+package setup
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
+)
+
+// Mode is everything in which one mode of the proxy differs from the others. Code outside of this package asks a Mode, and
+// never compares names. The zero value is a mode that is not known yet.
+type Mode struct {
+	Name config.Mode
+	Traits
+	// domains builds the domains of a process, and returns the variant of iptables that they write. With whole, it is an
+	// error if the kernel lacks a feature of one family only.
+	domains func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error)
+	// prepare does what needs full privileges, for --init-only.
+	prepare func(ctx context.Context, s *start, whole bool) error
+	// kept returns the kernel parameters that the proxy needs as long as it serves; nil for none.
+	kept func(*Options) []backend.Parameter
+	// Renderer returns how this mode renders a family with a configuration on a node where such things were found, as its
+	// domain does, and an empty layout or nil. Userspace mode, which has no rules, renders as nftables mode does.
+	Renderer func(o *Options, family service.Family, found backend.Found) (dataplane.Renderer, dataplane.Layout, error)
+	// Text prints the objects of a family as input of a program; nil if none reads them, and Unprintable says why.
+	Text        func(service.Family, []dataplane.Object) (string, error)
+	Unprintable string
+	// OneFamily says that one input of that program holds one family only.
+	OneFamily bool
+}
+
+// Traits are the properties of a mode that others ask for.
+type Traits struct {
+	// Forwards says that this process forwards connections, so that the kernel translates none.
+	Forwards bool
+	// NeedsHostRoot says that only the host's root can use it, even in a sandbox.
+	NeedsHostRoot bool
+	// Policy has what Services cannot ask for in this mode, and what needs observed connections.
+	Policy reduce.Policy
+}
+
+// start is what a process builds the domains of a mode from.
+type start struct {
+	*Options
+	files      sysctl.Files
+	forwarders *backend.Forwarders
+	// tallies are nil for a process that writes nothing.
+	tallies *backend.Tallies
+	log     *zap.Logger
+}
+
+// Modes are all modes.
+func Modes() []Mode { return []Mode{NFTables, IPTables, IPVS, Userspace} }
+
+// ModeNamed returns a mode by its name, and the zero value for another name.
+func ModeNamed(name config.Mode) Mode {
+	for _, m := range Modes() {
+		if m.Name == name {
+			return m
+		}
+	}
+	return Mode{}
+}
+
+// Assumed returns the mode that a command without a kernel takes: the configured one, and nftables mode by default.
+func (o *Options) Assumed() Mode {
+	if o.KubeProxy.Mode == config.ModeBest {
+		return NFTables
+	}
+	return ModeNamed(o.KubeProxy.Mode)
+}

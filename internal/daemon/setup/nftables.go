@@ -1,0 +1,54 @@
+package setup
+
+import (
+	"context"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
+)
+
+// NFTables is nftables mode.
+var NFTables = Mode{
+	Name:   config.ModeNFTables,
+	Traits: Traits{Policy: reduce.Policy{UnobservedLeast: true}},
+	domains: func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error) {
+		o := s.nftables(s.log)
+		o.Whole, o.Sockets, o.Tallies = whole, s.forwarders.Sockets, s.tallies
+		domains, err := backend.NFTables(ctx, o)
+		return domains, "", err
+	},
+	prepare:  func(_ context.Context, _ *start, whole bool) error { return backend.PrepareNFTables(whole) },
+	Renderer: nftablesRenderer,
+	Text:     nftablesText,
+}
+
+func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
+	return backend.NFTablesOptions{
+		MasqueradeBit: o.MasqueradeBit(), CountEndpoints: o.Sluice.Traffic.Endpoints, HashSeed: uint32(o.Sluice.Balancing.Seed), LocalPorts: o.ForwardsLocalhost(),
+		DryRun: o.Dry != nil, Log: log,
+	}
+}
+
+func nftablesRenderer(o *Options, family service.Family, _ backend.Found) (dataplane.Renderer, dataplane.Layout, error) {
+	options := o.nftables(nil)
+	return options.Renderer(family), nil, nil
+}
+
+// nftablesText returns one table for nft, after two lines that delete a table of that name. It has to exist to be deleted.
+func nftablesText(family service.Family, objects []dataplane.Object) (string, error) {
+	text, err := nftrender.Text(family, objects)
+	if err != nil {
+		return "", err
+	}
+	table, _, _ := strings.Cut(text, " {\n")
+	return table + "\ndelete " + table + "\n" + text, nil
+}
