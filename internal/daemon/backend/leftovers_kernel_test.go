@@ -38,10 +38,18 @@ const rulesOfServices = `iptables-nft-restore --noflush <<END
 COMMIT
 END`
 
+// keep has what stays in each mode.
+var keep = map[config.Mode]Keep{
+	config.ModeNFTables: {NFTables: true}, config.ModeIPTables: {IPTables: true}, config.ModeIPVS: {IPVS: true}, config.ModeUserspace: {Userspace: true},
+}
+
 func (n *node) leave(mode config.Mode) string {
 	n.Helper()
 	err := n.namespace.Do(func() error {
-		_, err := CleanUpOthers(n.Context(), mode, iptkernel.NFT, service.Families[:], n.log)
+		left, err := (&Sweep{Keep: keep[mode], Variant: iptkernel.NFT, Families: service.Families[:]}).Run(n.Context())
+		for i := range left {
+			left[i].Log(n.log)
+		}
 		return err
 	})
 	if err != nil {

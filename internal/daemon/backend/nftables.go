@@ -166,24 +166,6 @@ func Traffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily
 	return all
 }
 
-// CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
-// told for each family.
-func CleanUpNFTables(dry bool, families []service.Family, told func(family service.Family, removed bool)) error {
-	var failed []error
-	for _, family := range families {
-		var removed bool
-		var err error
-		if dry {
-			removed, err = nftkernel.Exists(context.Background(), family)
-		} else {
-			removed, err = nftkernel.Cleanup(family, nil)
-		}
-		told(family, removed)
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
-}
-
 // localPorts builds the domains that let node ports answer on localhost, for the families that are
 // served and want it.
 func localPorts(served []proxy.Domain, o NFTablesOptions) []proxy.Domain {

@@ -292,10 +292,12 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 
 // others returns what a start would remove because another mode left it.
 func (p *preview) others(ctx context.Context) ([]Other, error) {
-	found, err := backend.Others(ctx, p.backend.Mode.Name, p.backend.Variant, p.backend.Families())
-	all := make([]Other, 0, len(found))
-	for _, f := range found {
-		all = append(all, Other(f))
+	found, err := p.backend.Sweep(true).Run(ctx)
+	all := []Other{}
+	for i := range found {
+		if found[i].Any() {
+			all = append(all, Other{found[i].Of, found[i].What})
+		}
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return all, nil // a start without more rights leaves alone what it cannot see

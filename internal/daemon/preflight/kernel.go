@@ -12,9 +12,6 @@ import (
 	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
-	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
@@ -180,12 +177,13 @@ func (p *preflight) leftovers(ctx context.Context) {
 		}
 		p.add("rules", OK, "", "%s: %s", what, fate)
 	}
-	for _, family := range service.Families {
-		switch exists, err := nftkernel.Exists(ctx, family); {
-		case err != nil:
-			p.add("rules", Warn, "", "%v", err)
-		case exists:
-			tell(p.backend.Mode.Name == config.ModeNFTables, "table "+nftrender.TableName+" of nftables, "+family.String())
+	left, err := (&backend.Sweep{Dry: true, WithoutTables: true, Keep: p.backend.Mode.Keep, Families: service.Families[:]}).Run(ctx)
+	if err != nil {
+		p.add("rules", Warn, "", "%s", oneLine(err))
+	}
+	for i := range left {
+		if l := &left[i]; l.What != "" {
+			tell(l.Kept, l.Of+" has "+l.What)
 		}
 	}
 	for _, f := range backend.FindFormer(ctx) {
@@ -193,16 +191,13 @@ func (p *preflight) leftovers(ctx context.Context) {
 		if f.ServicePorts == 0 {
 			continue
 		}
-		what := f.String()
-		if p.backend.Mode.Name == config.ModeIPTables && f.Variant != p.backend.Variant {
+		what, own := f.String(), p.backend.Mode.Keep.IPTables
+		if own && f.Variant != p.backend.Variant {
 			found = true
 			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they remain, and still affect packets", what)
 			continue
 		}
-		tell(p.backend.Mode.Name == config.ModeIPTables, what)
-	}
-	if ipvskernel.HasServers() {
-		tell(p.backend.Mode.Name == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
+		tell(own, what)
 	}
 	if !found {
 		p.add("rules", OK, "", "no kube-proxy or Sluice rules found")

@@ -116,27 +116,31 @@ func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip
 	return hostaddress.Watch
 }
 
-// CleanUpOthers removes what other modes left, and the rules of the variants of iptables
-// that this process has left. It only warns of those that other programs left. It reports whether
-// another mode had left anything.
+// Sweep returns the search for what other modes left, and for the rules of the variants of iptables that this process has
+// left.
+func (b *Backend) Sweep(dry bool) *backend.Sweep {
+	return &backend.Sweep{Dry: dry, Keep: b.Mode.Keep, Families: b.Families(), Variant: b.Variant, Former: b.left}
+}
+
+// CleanUpOthers removes what other modes left. It only warns of rules that other programs left. It reports whether another
+// mode had left anything.
+//
+// If this process forwards, open connections that rules have translated go on until StopPreserving, and replaced reports
+// whether there were rules.
 func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
-	replaced, err = backend.CleanUpOthers(ctx, b.Mode.Name, b.Variant, b.Families(), log)
-	failed := []error{err}
-	for _, variant := range b.left {
-		for _, family := range b.Families() {
-			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.CombinedOwnership())
-			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
-				continue // nothing can be there
-			}
-			if err != nil {
-				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
-			} else if summary.Any() {
-				log.Info("rules of another variant removed", zap.String("mode", "iptables-"+string(variant)),
-					zap.Stringer("family", family), zap.Int("hooks", summary.Hooks))
+	if b.Mode.Forwards {
+		found, _ := b.Sweep(true).Run(ctx) // what cannot be seen is not removed either
+		if replaced = slices.ContainsFunc(found, func(l backend.Leftover) bool { return l.Any() }); replaced {
+			if err := backend.PreserveConnections(); err != nil {
+				log.Info("closing connections translated by the previous mode", zap.Error(err))
 			}
 		}
 	}
-	return replaced, errors.Join(failed...)
+	found, err := b.Sweep(false).Run(ctx)
+	for i := range found {
+		found[i].Log(log)
+	}
+	return replaced, err
 }
 
 // Pace returns the pace of the domains that hold the rules of Services.

@@ -19,7 +19,7 @@ import (
 // IPTables is iptables mode.
 var IPTables = Mode{
 	Name:   config.ModeIPTables,
-	Traits: Traits{Policy: reduce.Policy{NoBalancing: onlyRandom()}},
+	Traits: Traits{Keep: backend.Keep{IPTables: true}, Policy: reduce.Policy{NoBalancing: onlyRandom()}},
 	domains: func(ctx context.Context, s *start, _ bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o, err := s.iptables(s.files, s.log)
 		if err != nil {

@@ -22,6 +22,7 @@ const kernelDecides = "is not possible in IPVS mode, in which the kernel decides
 var IPVS = Mode{
 	Name: config.ModeIPVS,
 	Traits: Traits{
+		Keep:          backend.Keep{IPVS: true},
 		NeedsHostRoot: true, // GENL_ADMIN_PERM of virtual servers
 		Policy: reduce.Policy{
 			NoEndpoints: map[service.NoEndpoints]string{

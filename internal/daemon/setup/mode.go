@@ -43,6 +43,8 @@ type Traits struct {
 	Forwards bool
 	// NeedsHostRoot says that only the host's root can use it, even in a sandbox.
 	NeedsHostRoot bool
+	// Keep has the rules of this mode, which stay when those of others go.
+	Keep backend.Keep
 	// Policy has what Services cannot ask for in this mode, and what needs observed connections.
 	Policy reduce.Policy
 }

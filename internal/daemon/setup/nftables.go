@@ -19,7 +19,7 @@ import (
 // NFTables is nftables mode.
 var NFTables = Mode{
 	Name:   config.ModeNFTables,
-	Traits: Traits{Policy: reduce.Policy{UnobservedLeast: true}},
+	Traits: Traits{Keep: backend.Keep{NFTables: true}, Policy: reduce.Policy{UnobservedLeast: true}},
 	domains: func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o := s.nftables(s.log)
 		o.Whole, o.Sockets, o.Tallies = whole, s.forwarders.Sockets, s.tallies

@@ -20,6 +20,7 @@ var Userspace = Mode{
 	Name: config.ModeUserspace,
 	Traits: Traits{
 		Forwards: true,
+		Keep:     backend.Keep{Userspace: true},
 		Policy: reduce.Policy{NoEndpoints: map[service.NoEndpoints]string{
 			service.NoEndpointsPass: "is not possible in userspace mode, in which the addresses of Services are addresses of the node",
 		}},
