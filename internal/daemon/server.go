@@ -121,7 +121,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.node.SelfTest = s.options.SelfTest(s.backend.Mode.Name)
 	seen := &view{name: s.node.Name, domains: s.backend.Domains}
 	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
-		s.offload = &backend.Offload{Mode: s.backend.Mode.Name, Log: s.log}
+		s.offload = &backend.Offload{Mode: s.backend.Mode.Name, Unable: !s.backend.Mode.Offloads, Log: s.log}
 	}
 	if !s.backend.Mode.Forwards { // which translates nothing
 		s.traffic = conntrack.NewTraffic(conntrack.TrafficConfig{
@@ -152,7 +152,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Owner: seen.owner, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
-			Drains: s.backend.Mode.Name != config.ModeIPVS, // there, the actors drain
+			Drains: !s.backend.Mode.DrainsItself,
 		})
 		if err != nil {
 			return err
@@ -225,7 +225,7 @@ func (s *server) run(ctx context.Context) error {
 		if s.backend.Choice != nil {
 			s.reports.recorder.DefaultMode(string(s.backend.Mode.Name))
 		}
-		if s.backend.Mode.Name == config.ModeIPVS {
+		if s.backend.Mode.Deprecated {
 			s.reports.recorder.IPVS()
 		}
 	}

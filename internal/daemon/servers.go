@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,9 +10,6 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -21,7 +17,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // started is when this process began.
@@ -71,19 +66,16 @@ func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Rec
 		Mode: string(b.Mode.Name), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
-	counts := func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, b.Domains) }
-	switch b.Mode.Name {
-	case config.ModeNFTables:
-		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
-		c.Traffic = counts
-	case config.ModeIPVS:
-		c.Traffic = backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
-	case config.ModeUserspace:
+	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
+	if b.Mode.Traffic != nil {
+		c.Traffic = b.Mode.Traffic(&o.Options, b.Domains)
+	}
+	if b.Mode.Forwards {
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
-	case config.ModeIPTables:
-		c.Traffic = counts
-		if _, err := iptkernel.ReadAccounts(); err == nil {
-			c.Accounted = iptkernel.ReadAccounts
+	}
+	if b.Mode.Accounts != nil {
+		if _, err := b.Mode.Accounts(); err == nil {
+			c.Accounted = b.Mode.Accounts
 		}
 	}
 	for _, d := range b.Domains {

@@ -13,7 +13,6 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
@@ -43,7 +42,7 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 		Domain: i.domainOf, ForwardsLocalhost: i.Options.ForwardsLocalhost(),
 		Towards: hostaddress.Towards, Unserved: i.Feed.Unserved,
 	}
-	if i.Backend.Mode.Name != config.ModeIPVS { // what IPVS remembers is not read
+	if !i.Backend.Mode.ForgetsClients {
 		seen.Memory = memory
 	}
 	answer, err := explain.Explain(seen, q)

@@ -16,11 +16,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
@@ -173,7 +170,7 @@ func (p *preview) report(ctx context.Context) (*Report, error) {
 		origin, _ := d.Writer.(dataplane.Origin)
 		r.Unchanged += equal
 		r.Add(Domain{
-			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
+			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.backend.Mode.LeavesOut,
 		}, changes)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
@@ -247,17 +244,10 @@ func (p *preview) adopt(book *ledger.Ledger, d *proxy.Domain) {
 
 // lines returns what puts this mode's objects into words.
 func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, []string) {
-	if p.backend.Mode.Name != config.ModeNFTables {
+	if p.backend.Mode.Lines == nil {
 		return TextLines
 	}
-	return func(o *dataplane.Object) (string, []string) { return nftrender.Lines(family, o) }
-}
-
-func (p *preview) leavesOut() func(*dataplane.Change) bool {
-	if p.backend.Mode.Name == config.ModeNFTables {
-		return nil
-	}
-	return iptkernel.LeavesOut
+	return func(o *dataplane.Object) (string, []string) { return p.backend.Mode.Lines(family, o) }
 }
 
 // draining returns a view with the endpoints that have left and that have connections in the

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -55,9 +54,7 @@ func NewBackend(
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
 	}
-	if err == nil && b.Mode.Name == config.ModeNFTables {
-		b.NoHashing = backend.LacksHashing(b.Domains[0].Family)
-	}
+	b.NoHashing = err == nil && b.Mode.LacksHashing(b.Domains[0].Family)
 	return b, err
 }
 
@@ -106,12 +103,10 @@ func (b *Backend) Succeed(former *Backend) {
 	})
 }
 
-// HostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
-// device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
-// away once listeners and routes are there.
+// HostAddresses follows the host's addresses, without those of the mode's device.
 func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
-	if b.Mode.Name == config.ModeIPVS || b.Mode.Forwards {
-		return hostaddress.WatchWithout(ipvsrender.Device)
+	if b.Mode.HostDevice != "" {
+		return hostaddress.WatchWithout(b.Mode.HostDevice)
 	}
 	return hostaddress.Watch
 }

@@ -18,8 +18,11 @@ import (
 
 // IPTables is iptables mode.
 var IPTables = Mode{
-	Name:   config.ModeIPTables,
-	Traits: Traits{Keep: backend.Keep{IPTables: true}, Policy: reduce.Policy{NoBalancing: onlyRandom()}},
+	Name: config.ModeIPTables,
+	Traits: Traits{
+		Keep: backend.Keep{IPTables: true}, Policy: reduce.Policy{NoBalancing: onlyRandom()}, CountsEndpoints: true,
+		Accounts: iptkernel.ReadAccounts, Traffic: rulesTraffic, LeavesOut: iptkernel.LeavesOut,
+	},
 	domains: func(ctx context.Context, s *start, _ bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o, err := s.iptables(s.files, s.log)
 		if err != nil {
@@ -40,6 +43,7 @@ var IPTables = Mode{
 		}
 		return []backend.Parameter{{Path: iptkernel.RouteLocalnet, Value: "1", Advice: iptkernel.AdviceRouteLocalnet}}
 	},
+	features:  iptablesFeatures,
 	Renderer:  iptablesRenderer,
 	Text:      func(_ service.Family, objects []dataplane.Object) (string, error) { return iptkernel.Text(objects) },
 	OneFamily: true,
@@ -62,6 +66,24 @@ func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTable
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
 		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
 	}, err
+}
+
+func iptablesFeatures(ctx context.Context, _ *Options) (all []Feature) {
+	modules := service.PerFamily[string]{"iptable_nat", "ip6table_nat"}
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
+		for _, family := range service.Families {
+			f := Feature{Name: "iptables-" + string(variant) + " " + family.String(), Text: "programs and tables work"}
+			asked, err := backend.HasIPTables(ctx, family, variant)
+			switch f.OK = asked && err == nil; {
+			case err != nil:
+				f.Text = oneLine(err)
+			case !asked:
+				f.Text = "tools found; tables not probed, because that would create them; " + states(modules[family])
+			}
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 func iptablesRenderer(o *Options, family service.Family, found backend.Found) (dataplane.Renderer, dataplane.Layout, error) {

@@ -7,7 +7,9 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	ipvswire "github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -22,7 +24,17 @@ const kernelDecides = "is not possible in IPVS mode, in which the kernel decides
 var IPVS = Mode{
 	Name: config.ModeIPVS,
 	Traits: Traits{
-		Keep:          backend.Keep{IPVS: true},
+		Keep:           backend.Keep{IPVS: true},
+		DrainsItself:   true,
+		Deprecated:     true,
+		CountsBytes:    true,
+		ForgetsClients: true,
+		HostDevice:     ipvsrender.Device,
+		LeavesOut:      iptkernel.LeavesOut,
+		Traffic: func(o *Options, _ []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading] {
+			return backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
+		},
+		Tools:         []Tool{{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, {"ipset.txt", []string{"ipset", "list"}}},
 		NeedsHostRoot: true, // GENL_ADMIN_PERM of virtual servers
 		Policy: reduce.Policy{
 			NoEndpoints: map[service.NoEndpoints]string{
@@ -40,6 +52,9 @@ var IPVS = Mode{
 	kept: func(o *Options) []backend.Parameter {
 		options := o.ipvs(sysctl.Files{}, nil)
 		return options.Parameters()
+	},
+	features: func(_ context.Context, o *Options) []Feature {
+		return []Feature{{Name: "IPVS", Text: states("ip_vs", "ip_set", "ip_vs_"+o.Scheduler())}}
 	},
 	Renderer:    ipvsRenderer,
 	Unprintable: "because virtual servers, sets, addresses and rules lack a common text format",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -25,6 +26,8 @@ type Mode struct {
 	domains func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error)
 	// prepare does what needs full privileges, for --init-only.
 	prepare func(ctx context.Context, s *start, whole bool) error
+	// features says what the kernel and the programs of this node have for this mode; nil for nothing to say.
+	features func(context.Context, *Options) []Feature
 	// kept returns the kernel parameters that the proxy needs as long as it serves; nil for none.
 	kept func(*Options) []backend.Parameter
 	// Renderer returns how this mode renders a family with a configuration on a node where such things were found, as its
@@ -41,12 +44,68 @@ type Mode struct {
 type Traits struct {
 	// Forwards says that this process forwards connections, so that the kernel translates none.
 	Forwards bool
+	// WithoutIPTables says that it serves without the programs of iptables.
+	WithoutIPTables bool
+	// DrainsItself says that its actors end connections to endpoints that left, and not the cleaner of conntrack.
+	DrainsItself bool
+	// Offloads says that it can offload connections.
+	Offloads bool
+	// Deprecated says that kube-proxy removes it.
+	Deprecated bool
+	// CountsBytes says that it counts bytes without traffic.accounting, and CountsEndpoints that it counts by endpoint
+	// without traffic.endpoints.
+	CountsBytes, CountsEndpoints bool
+	// ForgetsClients says that nothing reads what the kernel remembers of clients with session affinity.
+	ForgetsClients bool
+	// HostDevice is the device whose addresses are those of Services; empty for none.
+	HostDevice string
+	// LocalPorts says that listeners answer at node ports on localhost.
+	LocalPorts bool
+	// Accounts returns the packets that accounting objects of the kernel count; nil if none do.
+	Accounts func() (map[string]uint64, error)
+	// Traffic returns what reads the traffic that the kernel counts; nil if it counts none.
+	Traffic func(*Options, []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading]
+	// Lines puts an object into words. It is nil if the body of an object is text.
+	Lines func(service.Family, *dataplane.Object) (where string, lines []string)
+	// Element names an element of a set or map; nil if names are text.
+	Element func(service.Family, dataplane.ID) (string, error)
+	// LeavesOut reports whether the writer leaves a change out; nil for never.
+	LeavesOut func(*dataplane.Change) bool
+	// Tools print what the kernel has, besides iptables.
+	Tools []Tool
+	// lacksHashing reports whether the kernel lacks what Services that hash need; nil for never.
+	lacksHashing func(service.Family) bool
 	// NeedsHostRoot says that only the host's root can use it, even in a sandbox.
 	NeedsHostRoot bool
 	// Keep has the rules of this mode, which stay when those of others go.
 	Keep backend.Keep
 	// Policy has what Services cannot ask for in this mode, and what needs observed connections.
 	Policy reduce.Policy
+}
+
+// Feature is something that a mode needs of the kernel or of programs. OK says that it is there.
+type Feature struct {
+	Name, Text string
+	OK         bool
+}
+
+// Features returns what this node has for a mode. It changes nothing.
+func (m *Mode) Features(ctx context.Context, o *Options) []Feature {
+	if m.features == nil {
+		return nil
+	}
+	return m.features(ctx, o)
+}
+
+// LacksHashing reports whether the kernel lacks what Services that hash need.
+func (t *Traits) LacksHashing(family service.Family) bool {
+	return t.lacksHashing != nil && t.lacksHashing(family)
+}
+
+// Tool is a program that prints what the kernel has, into a file of a support bundle.
+type Tool struct {
+	File    string
+	Command []string
 }
 
 // start is what a process builds the domains of a mode from.

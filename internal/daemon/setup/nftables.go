@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -18,8 +19,19 @@ import (
 
 // NFTables is nftables mode.
 var NFTables = Mode{
-	Name:   config.ModeNFTables,
-	Traits: Traits{Keep: backend.Keep{NFTables: true}, Policy: reduce.Policy{UnobservedLeast: true}},
+	Name: config.ModeNFTables,
+	Traits: Traits{
+		Keep: backend.Keep{NFTables: true}, Policy: reduce.Policy{UnobservedLeast: true}, WithoutIPTables: true, Offloads: true, LocalPorts: true,
+		Traffic: rulesTraffic, Lines: nftrender.Lines, lacksHashing: backend.LacksHashing,
+		Element: func(family service.Family, id dataplane.ID) (string, error) {
+			_, text, err := nftrender.Element(family, id.Name, id.Container)
+			return text, err
+		},
+		Tools: []Tool{
+			{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
+			{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
+		},
+	},
 	domains: func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o := s.nftables(s.log)
 		o.Whole, o.Sockets, o.Tallies = whole, s.forwarders.Sockets, s.tallies
@@ -27,6 +39,7 @@ var NFTables = Mode{
 		return domains, "", err
 	},
 	prepare:  func(_ context.Context, _ *start, whole bool) error { return backend.PrepareNFTables(whole) },
+	features: nftablesFeatures,
 	Renderer: nftablesRenderer,
 	Text:     nftablesText,
 }
@@ -36,6 +49,24 @@ func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
 		MasqueradeBit: o.MasqueradeBit(), CountEndpoints: o.Sluice.Traffic.Endpoints, HashSeed: uint32(o.Sluice.Balancing.Seed), LocalPorts: o.ForwardsLocalhost(),
 		DryRun: o.Dry != nil, Log: log,
 	}
+}
+
+func nftablesFeatures(context.Context, *Options) (all []Feature) {
+	for _, family := range service.Families {
+		f := Feature{Name: "nftables " + family.String(), Text: "all required kernel features are available", OK: true}
+		if err := backend.HasNFTables(family); err != nil {
+			f.Text, f.OK = oneLine(err), false
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// rulesTraffic reads what rules count.
+func rulesTraffic(_ *Options, domains []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading] {
+	return func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, domains) }
 }
 
 func nftablesRenderer(o *Options, family service.Family, _ backend.Found) (dataplane.Renderer, dataplane.Layout, error) {

@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -19,8 +20,21 @@ import (
 var Userspace = Mode{
 	Name: config.ModeUserspace,
 	Traits: Traits{
-		Forwards: true,
-		Keep:     backend.Keep{Userspace: true},
+		Forwards:        true,
+		WithoutIPTables: true,
+		CountsBytes:     true,
+		CountsEndpoints: true,
+		LeavesOut:       iptkernel.LeavesOut,
+		HostDevice:      ipvsrender.Device, // which IPVS mode takes away once listeners and routes are there
+		// Addresses of Services are made local by routes, and guarded by a table.
+		Tools: []Tool{
+			{"routes-ip.txt", []string{"ip", "-4", "route", "show", "table", "local"}},
+			{"routes-ip6.txt", []string{"ip", "-6", "route", "show", "table", "local"}},
+			{"sockets.txt", []string{"ss", "-tulnp"}},
+			{"nft-guard-ip.txt", []string{"nft", "list", "table", "ip", "sluice-guard"}},
+			{"nft-guard-ip6.txt", []string{"nft", "list", "table", "ip6", "sluice-guard"}},
+		},
+		Keep: backend.Keep{Userspace: true},
 		Policy: reduce.Policy{NoEndpoints: map[service.NoEndpoints]string{
 			service.NoEndpointsPass: "is not possible in userspace mode, in which the addresses of Services are addresses of the node",
 		}},
