@@ -63,7 +63,7 @@ func (s *server) inspectionServer(address string) *web.Server {
 // metricsConfig says what is counted.
 func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
-		Mode: string(b.Mode.Name), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
+		Mode: string(b.Mode.Name), Refusals: b.Mode.Refusals, ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
 	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)

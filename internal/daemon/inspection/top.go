@@ -50,7 +50,7 @@ func (i *Inspection) accounts() bool {
 func (i *Inspection) counted(kind string) inspect.TopCounted {
 	mode := &i.Backend.Mode
 	c := inspect.TopCounted{
-		Connections: true, Refused: i.Metrics.CountsRefusals(), Open: true, Bytes: mode.CountsBytes || i.accounts(),
+		Connections: true, Refused: len(mode.Refusals) > 0, Open: true, Bytes: mode.CountsBytes || i.accounts(),
 	}
 	if kind == "endpoints" {
 		c.Connections = mode.CountsEndpoints || i.Options.Sluice.Traffic.Endpoints

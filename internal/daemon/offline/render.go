@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -99,22 +98,22 @@ func readState(o *setup.Options, dir string, mode setup.Mode) (*offlineState, er
 		log.Warn("no Node object matches this node; its zone and addresses are unknown",
 			zap.String("node", settings.Name))
 	}
-	hosts, err := hostsOf(settings, cache.Node())
+	hosts, err := hostsOf(settings, mode.HostDevice, cache.Node())
 	if err != nil {
 		return nil, err
 	}
 	return &offlineState{o, mode, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
 }
 
-// hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the
-// addresses of Services on a device, those of the node's manifest take their place.
-func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Addr, error) {
+// hostsOf returns this host's addresses if rules depend on them. If the mode has the addresses of Services on a device,
+// those of the node's manifest take their place.
+func hostsOf(settings proxy.NodeSettings, device string, node *service.NodeObject) ([]netip.Addr, error) {
 	limited := slices.ContainsFunc(settings.NodePortRanges, func(r netip.Prefix) bool { return r.Bits() > 0 })
 	switch {
 	case settings.HostAddresses && node != nil && !limited:
 		return node.Addresses, nil
 	case settings.HostAddresses:
-		return hostaddress.ListWithout(ipvsrender.Device)
+		return hostaddress.ListWithout(device)
 	case limited:
 		return hostaddress.List()
 	default:

@@ -21,7 +21,7 @@ var IPTables = Mode{
 	Name: config.ModeIPTables,
 	Traits: Traits{
 		Keep: backend.Keep{IPTables: true}, Policy: reduce.Policy{NoBalancing: onlyRandom()}, CountsEndpoints: true,
-		Accounts: iptkernel.ReadAccounts, Traffic: rulesTraffic, LeavesOut: iptkernel.LeavesOut,
+		Accounts: iptkernel.ReadAccounts, Traffic: rulesTraffic, Refusals: rulesRefusals, LeavesOut: iptkernel.LeavesOut,
 	},
 	domains: func(ctx context.Context, s *start, _ bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o, err := s.iptables(s.files, s.log)

@@ -65,6 +65,8 @@ type Traits struct {
 	Accounts func() (map[string]uint64, error)
 	// Traffic returns what reads the traffic that the kernel counts; nil if it counts none.
 	Traffic func(*Options, []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading]
+	// Refusals are the reasons for which it counts refused packets or clients.
+	Refusals []traffic.Reason
 	// Lines puts an object into words. It is nil if the body of an object is text.
 	Lines func(service.Family, *dataplane.Object) (where string, lines []string)
 	// Element names an element of a set or map; nil if names are text.

@@ -22,7 +22,7 @@ var NFTables = Mode{
 	Name: config.ModeNFTables,
 	Traits: Traits{
 		Keep: backend.Keep{NFTables: true}, Policy: reduce.Policy{UnobservedLeast: true}, WithoutIPTables: true, Offloads: true, LocalPorts: true,
-		Traffic: rulesTraffic, Lines: nftrender.Lines, lacksHashing: backend.LacksHashing,
+		Traffic: rulesTraffic, Refusals: rulesRefusals, Lines: nftrender.Lines, lacksHashing: backend.LacksHashing,
 		Element: func(family service.Family, id dataplane.ID) (string, error) {
 			_, text, err := nftrender.Element(family, id.Name, id.Container)
 			return text, err
@@ -63,6 +63,9 @@ func nftablesFeatures(context.Context, *Options) (all []Feature) {
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// rulesRefusals are the reasons that rules count.
+var rulesRefusals = []traffic.Reason{traffic.NoEndpoints, traffic.SourceRange}
 
 // rulesTraffic reads what rules count.
 func rulesTraffic(_ *Options, domains []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading] {

@@ -94,10 +94,14 @@ func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
 // RestoreARP restores the settings about ARP that a former configuration needed and the one of this mode does not.
 // Local addresses of another mode must have been removed.
 func (o *Options) RestoreARP(mode Mode, files sysctl.Files, log *zap.Logger) {
-	needed, all := o.kept(mode), backend.ARP()
-	if !slices.ContainsFunc(needed, func(p backend.Parameter) bool { return slices.Contains(all, p.Path) }) {
-		restored(log, files, all...)
+	if o.restoresARP(mode) {
+		restored(log, files, backend.ARP()...)
 	}
+}
+
+// restoresARP reports whether a mode needs none of the settings about ARP.
+func (o *Options) restoresARP(mode Mode) bool {
+	return !slices.ContainsFunc(o.kept(mode), func(p backend.Parameter) bool { return slices.Contains(backend.ARP(), p.Path) })
 }
 
 // restored restores sysctls that a former configuration has set, and logs that.

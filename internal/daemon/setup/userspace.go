@@ -7,6 +7,7 @@ import (
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -23,6 +24,7 @@ var Userspace = Mode{
 		Forwards:        true,
 		WithoutIPTables: true,
 		CountsBytes:     true,
+		Refusals:        []traffic.Reason{traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
 		CountsEndpoints: true,
 		LeavesOut:       iptkernel.LeavesOut,
 		HostDevice:      ipvsrender.Device, // which IPVS mode takes away once listeners and routes are there
