@@ -71,7 +71,7 @@ func (l *Leftover) Log(log *zap.Logger) {
 func (s *Sweep) Run(ctx context.Context) ([]Leftover, error) {
 	err := s.servers(ctx)
 	if err != nil {
-		err = fmt.Errorf("remove the rules of other modes: %w", err)
+		err = fmt.Errorf("remove the rules of iptables and IPVS modes: %w", err)
 	}
 	for _, family := range s.Families {
 		err = errors.Join(err, s.table(ctx, family))
