@@ -26,7 +26,7 @@ type Mode struct {
 	domains func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error)
 	// prepare does what needs full privileges, for --init-only.
 	prepare func(ctx context.Context, s *start, whole bool) error
-	// features says what the kernel and the programs of this node have for this mode; nil for nothing to say.
+	// features lists this node's features for this mode; nil for none.
 	features func(context.Context, *Options) []Feature
 	// kept returns the kernel parameters that the proxy needs as long as it serves; nil for none.
 	kept func(*Options) []backend.Parameter
@@ -55,7 +55,7 @@ type Traits struct {
 	// CountsBytes says that it counts bytes without traffic.accounting, and CountsEndpoints that it counts by endpoint
 	// without traffic.endpoints.
 	CountsBytes, CountsEndpoints bool
-	// ForgetsClients says that nothing reads what the kernel remembers of clients with session affinity.
+	// ForgetsClients says that explain cannot read the kernel's memory of clients with session affinity.
 	ForgetsClients bool
 	// HostDevice is the device whose addresses are those of Services; empty for none.
 	HostDevice string
@@ -79,9 +79,9 @@ type Traits struct {
 	lacksHashing func(service.Family) bool
 	// NeedsHostRoot says that only the host's root can use it, even in a sandbox.
 	NeedsHostRoot bool
-	// Keep has the rules of this mode, which stay when those of others go.
+	// Keep names this mode's own rules, which a sweep leaves.
 	Keep backend.Keep
-	// Policy has what Services cannot ask for in this mode, and what needs observed connections.
+	// Policy has the requests of Services that this mode rejects, and says which need observed connections.
 	Policy reduce.Policy
 }
 
@@ -91,7 +91,7 @@ type Feature struct {
 	OK         bool
 }
 
-// Features returns what this node has for a mode. It changes nothing.
+// Features returns this node's features for a mode, and changes nothing.
 func (m *Mode) Features(ctx context.Context, o *Options) []Feature {
 	if m.features == nil {
 		return nil
