@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -283,20 +282,21 @@ func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 	}
 }
 
-// cleanUp runs the clean-up on the node, and gives what it was told by
-// "variant/family".
-func (n *node) cleanUp() (summaries map[string]iptkernel.CleanupSummary, err error) {
-	summaries = map[string]iptkernel.CleanupSummary{}
+// cleanUp runs a sweep on the node, and returns what it found by place.
+func (n *node) cleanUp() (found map[string]string, err error) {
+	found = map[string]string{}
 	inside := n.namespace.Do(func() error {
-		err = CleanUpIPTables(n.Context(), false, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
-			summaries[variant+"/"+family.String()] = s
-		})
+		var left []Leftover
+		left, err = (&Sweep{Families: service.Families[:]}).Run(n.Context())
+		for _, l := range left {
+			found[l.Of] = l.What
+		}
 		return nil
 	})
 	if inside != nil {
 		n.Fatal(inside)
 	}
-	return summaries, err
+	return found, err
 }
 
 func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
@@ -306,19 +306,21 @@ func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
 			program + " -t nat -A OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES")
 	}
 	n.sh("iptables-nft -t nat -A MINE -p udp -j KUBE-SERVICES")
-	summaries, err := n.cleanUp()
+	found, err := n.cleanUp()
 	if err == nil || !strings.Contains(err.Error(), "iptables-nft/IPv4: ") || !strings.Contains(err.Error(), "in chain MINE") {
 		t.Errorf("got %v, want an error that names the rule in the way", err)
 	}
-	for name, chains := range map[string]int{"nft/IPv4": 0, "nft/IPv6": 1, "legacy/IPv4": 1, "legacy/IPv6": 1} {
-		s, told := summaries[name]
-		if !told || s.Hooks != 1 || s.Chains[iptrender.NAT] != chains {
-			t.Errorf("%s: %+v, %v; want 1 hook and %d chains", name, s, told, chains)
+	for name, want := range map[string]string{
+		"iptables-nft/IPv4": "1 hook, 0 chains", "iptables-nft/IPv6": "1 hook, 1 chain",
+		"iptables-legacy/IPv4": "1 hook, 1 chain", "iptables-legacy/IPv6": "1 hook, 1 chain",
+	} {
+		if found[name] != want {
+			t.Errorf("%s: %s, want %s", name, found[name], want)
 		}
 	}
 	n.sh("iptables-nft -t nat -F MINE")
-	if summaries, err = n.cleanUp(); err != nil || summaries["nft/IPv4"].Chains[iptrender.NAT] != 1 {
-		t.Errorf("the second time: %+v, %v", summaries, err)
+	if found, err = n.cleanUp(); err != nil || found["iptables-nft/IPv4"] != "0 hooks, 1 chain" {
+		t.Errorf("the second time: %v, %v", found, err)
 	}
 	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
 		if rules := n.sh(program + " -t nat"); strings.Contains(rules, "KUBE-") || !strings.Contains(rules, ":MINE ") {

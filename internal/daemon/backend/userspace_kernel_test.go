@@ -125,15 +125,21 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 	if err := ask("10.0.0.41:10250"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("at the Service's address: %v, want it rejected", err)
 	}
-	var told []UserspaceLeft
+	var told []string
 	for _, dry := range []bool{true, false, false} {
 		ok(t, node.Do(func() error {
-			return CleanUpUserspace(t.Context(), dry, service.Families[:], func(_ service.Family, left UserspaceLeft) { told = append(told, left) })
+			left, err := (&Sweep{Dry: dry, WithoutTables: true, Families: service.Families[:]}).Run(t.Context())
+			for _, l := range left {
+				if strings.HasPrefix(l.Of, "userspace/") {
+					told = append(told, l.What)
+				}
+			}
+			return err
 		}))
 	}
-	there := UserspaceLeft{Addresses: 1, Guard: true}
-	if want := []UserspaceLeft{there, {}, there, {}, {}, {}}; !slices.Equal(told, want) {
-		t.Errorf("the clean-ups found %v, want %v", told, want)
+	const there = "1 local addresses, guard: true"
+	if want := []string{there, "", there, "", "", ""}; !slices.Equal(told, want) {
+		t.Errorf("the clean-ups found %q, want %q", told, want)
 	}
 	if left := run(t, node, "nft", "list", "ruleset") + run(t, node, "ip", "route", "show", "table", "local", "proto", "219"); left != "" {
 		t.Errorf("left: %s", left)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -71,18 +71,18 @@ func TestKernelConnectionsInAllModes(t *testing.T) {
 	}
 	defer session.Close() //nolint:errcheck // the test is over
 	_, i := newFake(t, wants("web"))
-	for _, mode := range []config.Mode{config.ModeNFTables, config.ModeIPTables, config.ModeIPVS} {
+	for _, mode := range []setup.Mode{setup.NFTables, setup.IPTables, setup.IPVS} {
 		i.Backend.Mode = mode
 		err := node.Do(func() error {
 			list, more, err := i.Connections(0, 10, func(*inspect.Connection) bool { return true })
 			if len(list) != 1 || more {
-				t.Errorf("%s: %+v", mode, list)
+				t.Errorf("%s: %+v", mode.Name, list)
 				return err
 			}
 			c := list[0]
 			if c.Name != "web" || c.Endpoint.String() != "127.0.0.1:8080" || c.Frontend.String() != "10.0.0.1:80" || c.Client.Addr().String() == "127.0.0.7" ||
 				c.Tracked == nil || c.Tracked.State != "ESTABLISHED" || !c.Tracked.Accounted || c.ToEndpoint < 60 || c.ToClient < 60 {
-				t.Errorf("%s: %+v", mode, c)
+				t.Errorf("%s: %+v", mode.Name, c)
 			}
 			return err
 		})
