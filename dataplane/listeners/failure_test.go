@@ -115,7 +115,12 @@ time.sleep(600)`
 		}
 		_, _ = out.Read(make([]byte, 16)) // it is ready
 		pid := cmd.Process.Pid
-		if text, want := look(), fmt.Sprintf("port 30080 on %s is held by pid %d (", c.wanted, pid); !strings.HasPrefix(text, want) || !strings.Contains(text, "python3 -c") {
+		want, text := fmt.Sprintf("port 30080 on %s is held by pid %d (", c.wanted, pid), ""
+		testenv.Eventually(t, "the search, which has 200 ms, finds the process", func() bool {
+			text = look()
+			return !strings.Contains(text, "cannot be seen")
+		})
+		if !strings.HasPrefix(text, want) || !strings.Contains(text, "python3 -c") {
 			t.Errorf("%s at %s: %q, want %q", p, c.address, text, want)
 		}
 		_ = cmd.Process.Kill() // it has not ended before
