@@ -101,7 +101,7 @@ func TestFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, kernel := testFeed()
 		if kernel.opened != 0 {
-			t.Error("it listens for nobody")
+			t.Error("it listens without a subscriber")
 		}
 		one, two := subscribe(t, f, 80, 81), subscribe(t, f, 81, 82)
 		for _, port := range []uint16{80, 81, 82, 83, 100} {
@@ -166,7 +166,7 @@ func TestAFeedFails(t *testing.T) {
 	})
 }
 
-// TestAFeedListsSeldom: readings of the connection table take at most 2 % of the time, whatever asks for them.
+// TestAFeedListsSeldom: readings of the connection table take at most 2 % of the time, for any number of requests.
 func TestAFeedListsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := testFeed()

@@ -170,9 +170,9 @@ var presence = func() string {
 	return text.String()
 }()
 
-// Present returns nil if the tables nat and filter can be written, so that the family can be served. With dry, the program only
-// checks the input. It returns a *MissingError if the node does not have the tables, or a *ToolError if the tool
-// cannot answer at the moment. Rules of other programs in the tables play no part.
+// Present returns nil if the tables nat and filter can be written, so that the family can be served. With dry, the
+// program only checks the input. It returns a *MissingError if the node does not have the tables, or a *ToolError if the
+// tool cannot answer at the moment. Rules of other programs in the tables play no part.
 func (e *Exec) Present(ctx context.Context, dry bool) error {
 	args := []string{"--noflush", "-w", strconv.Itoa(e.waitSeconds)}
 	if dry {

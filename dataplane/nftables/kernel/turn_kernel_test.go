@@ -77,9 +77,9 @@ func TestALargeServiceIsWrittenInTurns(t *testing.T) {
 	turns("last", 10)
 }
 
-// TestALargeServiceComesAfterTheOthersIntoANewTable: the first write into an empty kernel, and the one after another program
-// deleted the table, contain the node's rules and the small Services. A large Service follows in turns. Rules of the node that serve a
-// large Service change together with it.
+// TestALargeServiceComesAfterTheOthersIntoANewTable: the first write into an empty kernel, and the one after another
+// program deleted the table, contain the node's rules and the small Services. A large Service follows in turns. Rules of
+// the node that serve a large Service change together with it.
 func TestALargeServiceComesAfterTheOthersIntoANewTable(t *testing.T) {
 	const most = 200
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})

@@ -22,8 +22,8 @@ import (
 // Result is the outcome of one check of a preflight.
 type Result string
 
-// OK is a check that passed, and INFO a fact, such as what a mode that does not serve would lack. After a WARN the proxy starts, but may not do what its user wants. A
-// FAIL keeps it from starting.
+// OK is a check that passed, and INFO a fact, such as what a mode that does not serve would lack. After a WARN the proxy
+// starts, but may not do what its user wants. A FAIL keeps it from starting.
 const (
 	OK   Result = "OK"
 	Info Result = "INFO"
