@@ -156,10 +156,16 @@ func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what str
 
 // checkWork fails unless so many writes since a moment have repaired damage, each after one audit
 // that found it. A repair that follows another one too soon waits on purpose, and begins with
-// another audit.
+// another audit. The kernel holds what a write brought a moment before the write is reported, so
+// it waits for the reports.
 func (p *proxyNode) checkWork(family service.Family, since time.Time, want int, what string) {
 	p.Helper()
 	name := p.domains[family].name
+	for began := time.Now(); p.events.count(since, wrote(name, dataplane.Landed)) < want; time.Sleep(500 * time.Microsecond) {
+		if time.Since(began) > testenv.Patience {
+			break
+		}
+	}
 	found := p.events.count(since, func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.AuditDone)
 		return ok && a.Domain == name && a.Drift.Any()
@@ -168,7 +174,8 @@ func (p *proxyNode) checkWork(family service.Family, since time.Time, want int, 
 		r, ok := e.(aggregator.RepairBegan)
 		return ok && r.Domain == name && r.Pause > 0
 	})
-	if written := p.events.count(since, wrote(name, dataplane.Landed)); found != want+waited || written != want {
+	written := p.events.count(since, wrote(name, dataplane.Landed))
+	if found != want+waited || written != want {
 		p.Errorf("%s %s: %d audits found it, %d repairs waited and %d writes landed, want %d: %s",
 			family, what, found, waited, written, want, p.events.list(since))
 	}
