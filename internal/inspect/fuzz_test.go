@@ -55,6 +55,7 @@ func FuzzRequest(f *testing.F) {
 // proxy at all, and prints them.
 func FuzzAnswer(f *testing.F) {
 	f.Add(`{"node":"n1","items":[{"namespace":"ns","name":"web","ports":[{"port":80}],"state":"applied"}]}`)
+	f.Add(`{"ports":[{}]}`)
 	f.Add(`{"domains":[{}],"service":{"endpoints":[{}]},"changes":[{}],"quarantine":{"reason":"x"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var out strings.Builder

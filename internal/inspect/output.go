@@ -12,7 +12,6 @@ import (
 
 	jsonutil "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
-	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
@@ -133,7 +132,7 @@ func (o *Output) encode(to io.Writer, object map[string]any) error {
 	format, text, _ := strings.Cut(o.Format, "=")
 	switch format {
 	case "yaml":
-		made, err := yaml.Marshal(object)
+		made, err := terminal.YAML(object)
 		if err != nil || !terminal.Printable(made) {
 			return encodeJSON(to, object) // it is YAML, and has escapes for all characters
 		}

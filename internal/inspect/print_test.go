@@ -75,9 +75,9 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 func TestEndpointsShowWhatDecided(t *testing.T) {
 	var out strings.Builder
 	l := EndpointList{Namespace: "a", Name: "b", Node: "n1", Ports: []EndpointPort{
-		{Port: Port{Name: "web", Protocol: "TCP", Port: 80}, Family: "IPv4", Internal: &Rule{"Cluster", "every ready endpoint", 1}, Omitted: 2,
+		{Port: Port{Name: "web", Protocol: "TCP", Port: 80}, Family: "IPv4", Internal: Rule{"Cluster", "every ready endpoint", 1}, Omitted: 2,
 			Endpoints: []Endpoint{{Address: "10.0.0.1:80", Slice: "b-1", Ready: true, Internal: &Decision{Chosen: true, Rule: "ready", Why: "ready"}}}},
-		{Port: Port{Protocol: "UDP", Port: 53}, Family: "IPv6", Internal: &Rule{Policy: "Cluster"}},
+		{Port: Port{Protocol: "UDP", Port: 53}, Family: "IPv6", Internal: Rule{Policy: "Cluster"}},
 	}}
 	if err := l.Print(&out); err != nil {
 		t.Fatal(err)

@@ -343,7 +343,7 @@ type EndpointPort struct {
 	// Internal and External say how endpoints are chosen for traffic from inside the cluster (to
 	// the ClusterIP), and from outside (to everything else); External is nil if nothing is
 	// reachable from outside.
-	Internal *Rule `json:"internal"`
+	Internal Rule  `json:"internal"`
 	External *Rule `json:"external,omitempty"`
 	// Endpoints are sorted by address, at most EndpointsMax; Omitted counts the others.
 	Endpoints []Endpoint `json:"endpoints"`

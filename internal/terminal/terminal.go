@@ -5,14 +5,18 @@ package terminal
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Text returns a text with escapes, such as \x1b, for all characters that do not print. A text without such characters
@@ -62,6 +66,21 @@ func JSON(text []byte) []byte {
 		}
 	}
 	return made
+}
+
+// forbidden are the characters that YAML allows only as escapes, or reads as ends of lines, and JSON has as they are.
+var forbidden = regexp.MustCompile(`[\x7f-\x9f\x{feff}\x{fffe}\x{ffff}]`)
+
+// YAML returns an object, which encodes as JSON, as YAML. The library reads the JSON as YAML.
+func YAML(object any) ([]byte, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(forbidden.ReplaceAllFunc(text, func(found []byte) []byte {
+		r, _ := utf8.DecodeRune(found)
+		return fmt.Appendf(nil, `\u%04x`, r)
+	}))
 }
 
 // isSpace reports whether a character is white space between values of JSON; in strings, it has an escape.

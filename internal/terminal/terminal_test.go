@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/sluice-proxy/sluice/test/terminaltest"
 )
 
@@ -36,6 +38,19 @@ func TestJSONKeepsItsValue(t *testing.T) {
 	var got string
 	if made = JSON(made); !Printable(made) || json.Unmarshal(made, &got) != nil || got != text {
 		t.Errorf("%s: %q", made, got)
+	}
+}
+
+// TestYAMLKeepsItsValue, also with characters that YAML does not allow as they are.
+func TestYAMLKeepsItsValue(t *testing.T) {
+	want := map[string]string{"text": "\x7f\u0080\u0085\u009b\u2028\u202e\ufeff\ufffe\U000e0041é" + terminaltest.Hostile}
+	made, err := YAML(want)
+	var got map[string]string
+	if err == nil {
+		err = yaml.Unmarshal(made, &got)
+	}
+	if err != nil || got["text"] != want["text"] {
+		t.Errorf("%v, %s: %q", err, made, got)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // zpage is a page such as /flagz and /statusz: a text for people, or an object for programs that
@@ -86,7 +86,7 @@ func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	object["metadata"] = map[string]string{"name": component}
 	marshal := json.Marshal
 	if form.mediaType == mediaYAML {
-		marshal = func(v any) ([]byte, error) { return yaml.Marshal(v) }
+		marshal = terminal.YAML
 	}
 	text, err := marshal(object)
 	if err != nil {

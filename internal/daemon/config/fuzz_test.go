@@ -18,6 +18,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(kubeProxyHead+"iptables: {syncPeriod: 2562047h47m16.854775807s, masqueradeBit: 2147483648}\nbogus: \"\\e[2J\"\n", "-v=99999999999")
 	f.Add("", "--proxy-mode=ipvs --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-scheduler=rr")
 	f.Add("", "--ipvs-exclude-cidrs=\xff --hostname-override=\xff")
+	f.Add("", "--ipvs-exclude-cidrs=\x7f\u0080\u0085\ufeff")
 	f.Fuzz(func(t *testing.T, text, line string) {
 		flags, err := parse(strings.Fields(line)...)
 		if err != nil || flags.File != "" {

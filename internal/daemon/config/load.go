@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Load combines defaults, file and flags, and checks the result. It reads the file again
@@ -173,11 +174,11 @@ func overlays(field string) bool {
 // except for the flags of Control. kube-proxy reads the first document and ignores the
 // second.
 func (c *Config) Text() ([]byte, error) {
-	first, err := yaml.Marshal(c.document())
+	first, err := terminal.YAML(c.document())
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the configuration: %w", err)
 	}
-	second, err := yaml.Marshal(&c.Sluice)
+	second, err := terminal.YAML(&c.Sluice)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the configuration: %w", err)
 	}

@@ -35,7 +35,8 @@ func endpointPort(port *service.Port, family service.Family, view *service.PortV
 		Port: portOf(port), Family: family.String(), Internal: ruleOf(view, view.InternalLocal), Endpoints: []inspect.Endpoint{},
 	}
 	if view.ExternallyAccessible() {
-		made.External = ruleOf(view, view.ExternalLocal)
+		external := ruleOf(view, view.ExternalLocal)
+		made.External = &external
 	}
 	listed := min(len(decisions), inspect.EndpointsMax)
 	made.Omitted = len(decisions) - listed
@@ -46,8 +47,8 @@ func endpointPort(port *service.Port, family service.Family, view *service.PortV
 }
 
 // ruleOf says how a policy chose the endpoints of a port.
-func ruleOf(view *service.PortView, local bool) *inspect.Rule {
-	rule := &inspect.Rule{Policy: policy(local), Chosen: len(view.Cluster)}
+func ruleOf(view *service.PortView, local bool) inspect.Rule {
+	rule := inspect.Rule{Policy: policy(local), Chosen: len(view.Cluster)}
 	switch {
 	case local && len(view.Local) == 0 && view.HasAny:
 		rule.Rule = "no usable endpoint on this node: dropped"
