@@ -42,7 +42,7 @@ func TestConfigurationRollsOut(t *testing.T) {
 		t.Errorf("the nodes have the configurations %v, before that %v", now, first)
 	}
 	t.Logf("a good configuration reached %d of %d nodes in %v", len(p.nodes), len(p.nodes), took.Round(time.Second))
-	r.kubectl(t, "rollout", "status", "daemonset/sluice", "--timeout=10s")
+	r.kubectl(t, "rollout", "status", "daemonset/sluice", "--timeout=2m")
 
 	for _, bad := range []struct{ name, key, from, to, probe string }{
 		{"without the API server", "kubeconfig.conf", "server: https://", "server: https://127.0.0.1:1/", "the first sync is not complete"},

@@ -65,6 +65,7 @@ func testHandOver(t *testing.T, mode harness.Mode) {
 	if page, err := c.N1.Get(t.Context(), "http://"+harness.MetricsAddress+"/proxyMode"); err == nil {
 		t.Errorf("the former metrics address still answers: %d %s", page.Status, page.Body)
 	}
+	awaitOneMode(t, c.N1, mode)
 	before := settled(t, c, proxy)
 
 	// A file that cannot be applied, with a field that could have changed in place.
