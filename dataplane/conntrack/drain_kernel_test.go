@@ -189,7 +189,7 @@ func (w *world) awaitCut() (conntrack.Swept, conntrack.Cut) {
 // TestKernelDrainDeadline: one of ten endpoints of a Service is removed. At the deadline all its connections are gone
 // from the kernel and end with a reset when their client sends, and no other connection is touched.
 func TestKernelDrainDeadline(t *testing.T) {
-	const deadline = time.Second
+	const deadline = 4 * time.Second
 	eachRules(t, func(w *world) {
 		w.serveWeb(deadline)
 		sessions := w.connectWeb(*drainConnections)

@@ -85,14 +85,14 @@ func TestNodesWithoutAnswerAreNamed(t *testing.T) {
 	s := newStand(t, 5)
 	s.api.Remove(apitest.Pods, "kube-system", "sluice-node-0001")
 	s.pod("node-0002", corev1.PodPending)
-	s.nodes[3].slow = 2 * time.Second
+	s.nodes[3].slow = 6 * time.Second
 	s.api.Proxy(proxyAllBut(s, "sluice-node-0004:10253"))
-	out, err := s.run(t, "status", "--node-timeout", "300ms")
+	out, err := s.run(t, "status", "--node-timeout", "3s")
 	if err == nil || err.Error() != "4 of 5 nodes did not answer" {
 		t.Errorf("%v", err)
 	}
 	wants(t, out, "1 of 5 nodes answered", "4 of 5 nodes did not answer", "node-0001", "no pod of Sluice on this node", "node-0002", "pod sluice-node-0002 is pending",
-		"node-0003", "no answer within 300ms", "node-0004", "connection refused")
+		"node-0003", "no answer within 3s", "node-0004", "connection refused")
 
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "sluice", errors.New("no right"))
 	s.api.Reject("pods/proxy", forbidden)

@@ -122,12 +122,13 @@ func TestAnAnswerThatStops(t *testing.T) {
 	if _, err := c.Services(t.Context(), ""); !errors.As(err, new(*Silent)) {
 		t.Error(err)
 	}
+	c.Patience = 500 * time.Millisecond // the answer has to begin
 	answer, err := c.ask(t.Context(), PathServices, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()  //nolint:errcheck // nothing else is read
-	time.Sleep(2 * c.Patience) // what the reader does
+	defer answer.Body.Close()        //nolint:errcheck // nothing else is read
+	time.Sleep(c.Patience * 13 / 10) // what the reader does
 	if n, err := answer.Body.Read(make([]byte, 1)); n != 1 || err != nil {
 		t.Error(n, err)
 	}

@@ -240,6 +240,7 @@ func TestReceiverThatRejects(t *testing.T) {
 	failed := make(chan error, 1)
 	c.Failed = func(err error) { failed <- err }
 	traces := New(c)
+	traces.stopMax = patience
 	stop := running(t, traces.Run)
 	traces.Aggregator(applied("web", time.Millisecond))
 	stop()

@@ -101,7 +101,7 @@ func TestStoppingLetsRequestsFinish(t *testing.T) {
 			_, _ = io.WriteString(w, "late")
 		})
 		s := newServer(c)
-		s.farewell = time.Second / 2
+		s.farewell = 3 * time.Second
 		stop := started(t, s)
 		address := addressOf(t, s)
 		send := func(text string) net.Conn {

@@ -218,7 +218,7 @@ func TestFollowerSeesEditors(t *testing.T) {
 func TestFollowerWaitsForSlowWriters(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", "")
-	time.Sleep(emptyGrace / 4) // longer than events are put off
+	time.Sleep(emptyGrace / 20) // longer than events are put off
 	r.write("a.yaml", manifest("a", 81))
 	r.awaitOnly("spec default/a")
 	r.write("a.yaml", "")
@@ -258,9 +258,9 @@ func TestFollowerRejectsWholeFiles(t *testing.T) {
 	r.write("b.yaml", manifest("b", 81)+"---\n"+manifest("a", 99))
 	r.awaitProblem("b.yaml:8: Service default/a: metadata.name: is already defined in " + r.path("a.yaml") + ":1")
 	r.awaitOnly("spec default/b") // the other object of the file
-	if r.logs.FilterMessageSnippet("rejected duplicate object").Len() != 1 {
-		t.Error("the log does not tell which objects are rejected")
-	}
+	testenv.Eventually(t, "the log tells which objects are rejected", func() bool {
+		return r.logs.FilterMessageSnippet("rejected duplicate object").Len() == 1
+	})
 	r.must(os.Remove(r.path("a.yaml")))
 	r.awaitOnly("spec default/a")
 	r.awaitNoProblem()

@@ -30,7 +30,7 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(time.Second)
 		exchanges, err := traffic.Stop()
 		if lost != (err != nil && strings.Contains(err.Error(), "exchanges failed")) || !lost && exchanges < 6 {
 			t.Errorf("lost %v: %d exchanges, %v", lost, exchanges, err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Without any proxy, every client reaches every pod directly, with its own address.
@@ -57,7 +58,5 @@ func TestForgottenFlowsAreTranslated(t *testing.T) {
 	if err := netnstest.FlushConntrack(n.N1.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if !answered() {
-		t.Error("no answer after the flow was forgotten")
-	}
+	testenv.Eventually(t, "an answer after the flow was forgotten", answered)
 }

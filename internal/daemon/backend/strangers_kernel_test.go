@@ -168,7 +168,10 @@ func TestKernelOwnWritesBringNoAudit(t *testing.T) {
 			}
 			write(0)
 			c := n.serve(variant, manifests)
-			time.Sleep(time.Second) // everything that the start causes is over
+			for seen := int64(-1); seen != c.audits.Load(); { // until what the start causes is over
+				seen = c.audits.Load()
+				time.Sleep(time.Second)
+			}
 			audits, writes := c.audits.Load(), c.writes.Load()
 			for i := range 8 {
 				applied := c.applied.Load()

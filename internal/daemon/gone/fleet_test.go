@@ -60,7 +60,7 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	defer other.Close()
 	old, _ := At(other.URL)
 	nodes := []Node{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
-	for ignore, most := range map[bool]time.Duration{true: 3 * time.Second, false: time.Second} {
+	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 3 * time.Second} {
 		p := Proxies{Nodes: nodes, IgnoreUnreachable: ignore}
 		ctx, cancel := context.WithTimeout(t.Context(), most)
 		all := p.Wait(ctx, at)
@@ -125,7 +125,7 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 		}
 		return a
 	}, 1, http.NotFoundHandler()))
-	s.Config.ReadTimeout, s.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 700*time.Millisecond, 700*time.Millisecond
 	s.Start()
 	defer s.Close()
 	n, err := At(s.URL)

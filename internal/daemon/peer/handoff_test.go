@@ -144,7 +144,7 @@ func TestKernelStrangersOnlyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := start(t, n, "knock unixpacket "+passName)
-	offer.patience = time.Second // enough for some connections of the stranger
+	offer.patience = 4 * time.Second // enough for some connections of the stranger
 	began := time.Now()
 	err := offer.Give(nil, time.Minute)
 	want := fmt.Sprintf("process %d of user 65534 is no proxy", stranger.Process.Pid)
