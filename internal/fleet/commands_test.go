@@ -34,7 +34,7 @@ func TestWaitForAService(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	if _, err := s.run(t, "wait", "svc/none", "--timeout", "100ms"); err == nil || !strings.Contains(err.Error(), "no Service none") {
+	if _, err := s.run(t, "wait", "svc/none", "--timeout", "2s"); err == nil || !strings.Contains(err.Error(), "no Service none") {
 		t.Errorf("%v", err)
 	}
 }
@@ -44,7 +44,7 @@ func TestWaitSeesNewEndpoints(t *testing.T) {
 	s := newStand(t, 2)
 	slice := webSlice("10.244.0.1", "10.244.0.2", "10.244.0.3")
 	s.api.Set(apitest.EndpointSlices, slice)
-	if out, err := s.run(t, "wait", "svc/web", "--timeout", "100ms"); err == nil || !strings.Contains(out, "behind") {
+	if out, err := s.run(t, "wait", "svc/web", "--timeout", "2s"); err == nil || !strings.Contains(out, "behind") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	reduced, _ := reduce.Policy{}.EndpointSlice(slice)
