@@ -127,6 +127,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "endpoints that landed ahead stay",
+		sentence:  "If a Service is rejected in its last turn, endpoints that nothing leads to yet are removed.",
+		edits:     edit("dataplane/ledger/landed.go", "\t\t\tm.ahead[f] = true\n", ""),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestHoldTakesBackEndpointsThatLandedAhead")}, short: true,
+	},
+	{
+		name:      "a rejected Service is a mixture",
+		sentence:  "If a Service is rejected in its last turn, the endpoints that it replaced come back.",
+		edits:     edit("dataplane/ledger/landed.go", "m.ahead[f] = !complete", "m.ahead[f] = false && complete"),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestHoldTakesBackEndpointsThatLandedAhead")}, short: true,
+	},
+	{
 		name:      "tries last as long as any write",
 		sentence:  "Changes wait at most 10 s for a Service whose writes hang.",
 		edits:     edit("aggregator/limit.go", "return shared, m.aloneLimit(shared)", "return jobTimeout, jobTimeout"),
