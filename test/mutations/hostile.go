@@ -332,6 +332,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
 	},
 	{
+		name:      "the flow log waits behind observers",
+		sentence:  "Observers do not prevent the flow log, and the flow log takes no place of an observer.",
+		edits:     edit("internal/daemon/flows/hub.go", "h.places++", "h.places += 0"),
+		campaigns: []campaign{unitTest("internal/daemon/flows", "TestTheFlowLogHasAPlace")}, short: true,
+	},
+	{
 		name:      "every namespace is observed",
 		sentence:  "Connections are observed only for Services of the namespaces that the operator names.",
 		edits:     edit("source/reduce/balancing.go", "p.Unobserved != nil && p.Unobserved(namespace)", `p.Unobserved != nil && namespace == ""`),
