@@ -356,6 +356,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/flows", "TestTheFlowLogHasAPlace")}, short: true,
 	},
 	{
+		name:      "a preflight knows one family",
+		sentence:  "A preflight looks whether the node forwards each family of its InternalIPs.",
+		edits:     edit("internal/daemon/preflight/surroundings.go", "err == nil && node.Internal[family]", "err == nil && family == service.IPv4"),
+		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestForwardedFamilies")}, short: true,
+	},
+	{
 		name:      "every namespace is observed",
 		sentence:  "Connections are observed only for Services of the namespaces that the operator names.",
 		edits:     edit("source/reduce/balancing.go", "p.Unobserved != nil && p.Unobserved(namespace)", `p.Unobserved != nil && namespace == ""`),
