@@ -358,7 +358,7 @@ var hostile = []mutation{
 	{
 		name:      "a preflight knows one family",
 		sentence:  "A preflight looks whether the node forwards each family of its InternalIPs.",
-		edits:     edit("internal/daemon/preflight/surroundings.go", "err == nil && node.Internal[family]", "err == nil && family == service.IPv4"),
+		edits:     edit("internal/daemon/preflight/surroundings.go", "err == nil && node.Internal[family]", "node != nil && family == service.IPv4"),
 		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestForwardedFamilies")}, short: true,
 	},
 	{
