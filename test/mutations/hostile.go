@@ -302,6 +302,24 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOtherTranslatorsAreNotRejected")},
 	},
 	{
+		name:      "remote pods do not reach themselves",
+		sentence:  "Nftables mode: with policy Local, a remote pod that enters by this node and is sent to itself gets an answer.",
+		edits:     edit("dataplane/nftables/render/ports.go", "everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()", "everywhere := false"),
+		campaigns: []campaign{unitTest("dataplane/nftables/render", "TestTracedRemotePodsReachThemselves")}, short: true,
+	},
+	{
+		name:      "clients that fail on purpose are believed",
+		sentence:  "Two clients that make failures on purpose use up their credibility.",
+		edits:     edit("internal/daemon/balance/outlier.go", "!w.discredited && !w.spent(e, now) && slices", "!w.discredited && slices"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestClientsThatFailOnPurpose")}, short: true,
+	},
+	{
+		name:      "losses use up credibility",
+		sentence:  "An endpoint that fails is found although some packets of all clients are lost.",
+		edits:     edit("internal/daemon/balance/outlier.go", "w.redeemed >= redeeming", "w.redeemed < 0"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestOrdinaryFailuresUseUpNoCredibility")}, short: true,
+	},
+	{
 		name:      "connections that are picked up accuse endpoints",
 		sentence:  "Connections whose entries were lost make no suspects.",
 		edits:     edit("internal/daemon/balance/connections.go", ` && e.State == "SYN_SENT"`, ""),
@@ -342,6 +360,18 @@ var hostile = []mutation{
 		sentence:  "Lost announcements of connections are reported to all subscribers.",
 		edits:     edit("dataplane/conntrack/feed.go", "f.each(func(s *Subscription) { s.lost = true })", "f.each(func(s *Subscription) { s.lost = s == f.subscribed[0] })"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
+	},
+	{
+		name:      "the flow log waits behind observers",
+		sentence:  "Observers do not prevent the flow log, and the flow log takes no place of an observer.",
+		edits:     edit("internal/daemon/flows/hub.go", "h.places++", "h.places += 0"),
+		campaigns: []campaign{unitTest("internal/daemon/flows", "TestTheFlowLogHasAPlace")}, short: true,
+	},
+	{
+		name:      "a preflight knows one family",
+		sentence:  "A preflight looks whether the node forwards each family of its InternalIPs.",
+		edits:     edit("internal/daemon/preflight/surroundings.go", "err == nil && node.Internal[family]", "node != nil && family == service.IPv4"),
+		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestForwardedFamilies")}, short: true,
 	},
 	{
 		name:      "every namespace is observed",
