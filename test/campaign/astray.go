@@ -62,11 +62,14 @@ var astrayInstants = []struct {
 	name    string
 	stopped bool
 	rules   string
+	// takeover lets the process change its mode when it continues, and change it back.
+	takeover bool
 }{
 	{name: "all rules deleted"},
 	{name: "all rules replaced by those of a firewall", rules: firewall},
 	{name: "all rules deleted while the process was stopped", stopped: true},
 	{name: "all rules replaced while the process was stopped", stopped: true, rules: firewall},
+	{name: "all rules replaced before a takeover from another mode", stopped: true, rules: firewall, takeover: true},
 }
 
 // beginAstray attaches the host beyond, and lets clients of both protocols and families send.
@@ -193,16 +196,37 @@ func astray(ctx context.Context, r *trial, number int) error {
 	}
 	fresh, err := r.clients(ctx)
 	if err == nil && now.stopped {
-		err = errors.Join(r.heard(ctx, fresh), r.signal(unix.SIGCONT))
+		if err = r.heard(ctx, fresh); err == nil && now.takeover {
+			r.p.mode = otherMode(r.mode)
+			err = r.p.configure()
+		}
+		err = errors.Join(err, r.signal(unix.SIGCONT))
 	}
+	all := append(fresh, r.straying.steady...)
 	if err == nil {
-		err = r.restored(ctx, append(fresh, r.straying.steady...), want)
+		err = r.restored(ctx, all, want)
+	}
+	if err == nil && now.takeover {
+		if err = r.alone(ctx, r.p.mode); err == nil {
+			err = r.changeMode(ctx, r.mode)
+		}
+		if err == nil {
+			_, err = r.settled(ctx, all)
+		}
 	}
 	if err = errors.Join(err, closeAll(fresh)); err != nil {
 		return fmt.Errorf("%s: %w", now.name, err)
 	}
 	over()
 	return nil
+}
+
+// otherMode returns the mode from which an instant takes over.
+func otherMode(mode string) string {
+	if mode == "nftables" {
+		return "iptables"
+	}
+	return "nftables"
 }
 
 // restored waits for the repair, and until all clients reach their Services, and counts those that were late.
