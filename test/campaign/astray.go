@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // beyond is the host behind the node's default route. It answers every packet to some Services, from the address that
@@ -207,12 +208,10 @@ func astray(ctx context.Context, r *trial, number int) error {
 		err = r.restored(ctx, all, want)
 	}
 	if err == nil && now.takeover {
-		if err = r.alone(ctx, r.p.mode); err == nil {
-			err = r.changeMode(ctx, r.mode)
-		}
-		if err == nil {
-			_, err = r.settled(ctx, all)
-		}
+		err = r.takeBack(ctx, all)
+	}
+	if err == nil {
+		err = r.t.awaitAll(ctx, r.recovery)
 	}
 	if err = errors.Join(err, closeAll(fresh)); err != nil {
 		return fmt.Errorf("%s: %w", now.name, err)
@@ -247,7 +246,28 @@ func (r *trial) restored(ctx context.Context, clients []*client, want string) er
 			r.row.note("instant %d: %s after %v", r.row.instants, c, took.Round(time.Millisecond))
 		}
 	}
-	return errors.Join(r.recovered(ctx, from, want, false), r.t.awaitAll(ctx, r.recovery))
+	return r.recovered(ctx, from, want, false)
+}
+
+// takeBack changes the mode back. The rejected Service has no rules then, because those of the other mode went with it, so a
+// build that rejects none writes them again.
+func (r *trial) takeBack(ctx context.Context, clients []*client) error {
+	err := r.alone(ctx, r.p.mode)
+	if err == nil {
+		err = r.changeMode(ctx, r.mode)
+	}
+	if err == nil {
+		_, err = r.settled(ctx, clients)
+	}
+	for _, build := range []int{0, 1} {
+		if err == nil {
+			err = r.p.again((*process.Daemon).Stop, build)
+		}
+		if err == nil {
+			err = r.recovered(ctx, time.Now(), r.c.mark(), true)
+		}
+	}
+	return err
 }
 
 // heard waits until each client has heard the server beyond. A client whose port an earlier one had may hear the
