@@ -151,6 +151,12 @@ var hostile = []mutation{
 		campaigns: []campaign{hangs}, short: true,
 	},
 	{
+		name:      "a write that hangs costs others half a minute",
+		sentence:  "Changes wait at most 10 s for a Service whose writes hang, in every simulation.",
+		edits:     edit("aggregator/limit.go", "writeMin   = Liveness / 15", "writeMin   = Liveness / 4"),
+		campaigns: inMemory[:1],
+	},
+	{
 		name:      "isolation begins by number only",
 		sentence:  "The search for a Service that does not land begins once writes failed for as long as one may last.",
 		edits:     edit("aggregator/write.go", "if m.failing.spent >= r.shared {", "if m.failing.spent < 0 {"),
@@ -228,6 +234,12 @@ var hostile = []mutation{
 		sentence:  "A client that met no rule reaches its Service after a repair, although another host answered it.",
 		edits:     edit("dataplane/conntrack/sweep.go", "if f.translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelConnectionsWithoutRules")},
+	},
+	{
+		name:      "late answers of strangers keep their flows",
+		sentence:  "A client whose packets met no rule reaches its Service, although the answer of another host arrives after the repair.",
+		edits:     edit("dataplane/conntrack/sweep.go", "return by, found, found, nil", "return by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelAnswersThatArriveAfterTheSweep|TestKernelServiceAddedUnderTraffic")},
 	},
 	{
 		name:     "events share the limit of watches",
