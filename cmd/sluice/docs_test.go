@@ -29,7 +29,7 @@ func pageBench(t *testing.T) (doctest.Bench, *netns.Namespace) {
 	bin := filepath.Join(dir, "bin")
 	program(t, bin)
 	return doctest.Bench{
-		Dir: dir, Start: namespace.Start,
+		Dir: dir, Start: func(cmd *exec.Cmd) error { return netnstest.Start(namespace, cmd) },
 		Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"),
 			"XTABLES_LOCKFILE=" + filepath.Join(dir, "xtables.lock"), "GORACE=atexit_sleep_ms=0"},
 	}, namespace
@@ -136,7 +136,7 @@ sluice render --manifests both --hostname-override demo --proxy-mode iptables | 
 	cmd.Dir, cmd.Env = bench.Dir, append(os.Environ(), bench.Env...)
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	if output, err := namespace.Output(cmd); err != nil {
+	if output, err := netnstest.Output(namespace, cmd); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	return bench

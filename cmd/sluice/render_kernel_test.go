@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -170,7 +171,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 	cmd.Stdin = strings.NewReader(input)
 	var printed, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &complaints
-	if err := n.network.Node().Run(cmd); err != nil || complaints.Len() > 0 {
+	if err := netnstest.Run(n.network.Node(), cmd); err != nil || complaints.Len() > 0 {
 		n.Fatalf("%v: %v: %s", cmd, err, complaints.String())
 	}
 	return printed.String()
@@ -183,7 +184,7 @@ func (n *rulesNode) serve() {
 	run := n.sluice("run", append(n.running, "--log-format", "json", "--sluice-self-test=false")...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
-	check(n.T, n.network.Node().Start(run))
+	check(n.T, netnstest.Start(n.network.Node(), run))
 	timer := time.AfterFunc(testenv.Patience, func() { _ = run.Process.Kill() })
 	defer timer.Stop()
 	var said strings.Builder

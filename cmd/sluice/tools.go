@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,34 +47,23 @@ sandbox keeps running afterwards, with test pods that respond, and prints how to
 	return cmd
 }
 
-// playDemo plays the demo: in the sandbox, or by entering it. It checks that the host's rules are as before.
+// playDemo plays the demo: in the sandbox, or by entering it.
 func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
 	if sandbox.Inside() {
 		if err := sandbox.Enter(); err != nil {
 			return err
 		}
 		verbose := cmd.Flags().Changed("log-level")
-		err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
+		err := demo.Run(cmd.Context(), o, cmd.OutOrStdout(), verbose)
 		if err == nil && keep {
-			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
+			err = demo.Keep(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
 		}
-		return err
-	}
-	before, err := demo.HostRules(cmd.Context())
-	if err != nil {
 		return err
 	}
 	if err := enterSandbox(keep); err != nil {
 		return err
 	}
-	after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
-	if err != nil {
-		return err
-	}
-	if err := before.Compare(after); err != nil {
-		return err
-	}
-	demo.NewPage(cmd.OutOrStdout()).End(after.String())
+	demo.NewPage(cmd.OutOrStdout()).End()
 	return nil
 }
 

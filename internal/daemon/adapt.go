@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/balance"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -20,7 +19,7 @@ func (s *server) newBalance() *balance.Watcher {
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
 		Feed:     s.connections,
 		Observe:  func(key service.Key, o *service.Observed) { s.proxy.Observe(key, o) },
-		Outliers: s.backend.Mode != config.ModeUserspace, Least: s.backend.Mode == config.ModeNFTables,
+		Outliers: !s.backend.Mode.Forwards, Least: s.backend.Mode.Policy.UnobservedLeast,
 		Pause:  s.options.SuspectPause,
 		Delete: conntrack.Delete,
 		Listen: s.reports.adapted,

@@ -24,7 +24,7 @@ func (s *server) newFlows() *flows.Hub {
 		Snapshot: func(key service.Key) service.Snapshot { return s.proxy.Snapshot(key) },
 		Facts:    func() *service.NodeFacts { return s.proxy.Facts() },
 		Keys:     func() []service.Key { return s.proxy.Keys() },
-		Relayed:  s.backend.Mode == config.ModeUserspace, Accounting: s.options.Sluice.Traffic.Accounting,
+		Relayed:  s.backend.Mode.Forwards, Accounting: s.options.Sluice.Traffic.Accounting,
 		Failed: func(err error) {
 			if err != nil {
 				s.log.Warn("cannot record all connections; retrying", zap.Error(err))
@@ -53,7 +53,7 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 // recordFlows records connections once the rules belong to this process, and writes the flow log.
 func (s *server) recordFlows(ctx context.Context) error {
 	t := &s.options.Sluice.Traffic
-	all := t.FlowLog == config.FlowLogAll || s.backend.Mode == config.ModeUserspace && s.options.Sluice.Userspace.AccessLog
+	all := t.FlowLog == config.FlowLogAll || s.backend.Mode.Forwards && s.options.Sluice.Userspace.AccessLog
 	if all || t.FlowLog == config.FlowLogAnnotated {
 		wanted, err := s.flows.Subscribe(flows.Filter{Logged: !all})
 		if err != nil {

@@ -23,7 +23,7 @@ func TestAnOffloadThatDoesNotWorkIsAFinding(t *testing.T) {
 	if found := offloadFindings(nil); found != nil {
 		t.Errorf("not asked for: found %+v", found)
 	}
-	o := &backend.Offload{Mode: config.ModeIPTables, Log: zap.NewNop()}
+	o := &backend.Offload{Mode: config.ModeIPTables, Unable: true, Log: zap.NewNop()}
 	if found := offloadFindings(o); found != nil {
 		t.Errorf("before it runs: found %+v", found)
 	}

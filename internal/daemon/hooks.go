@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/hooks"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // hooksEvery is the pause between two looks whether the kernel has the tables of package hooks.
@@ -16,7 +15,7 @@ const hooksEvery = 10 * time.Second
 // keepHooks lets open connections survive a flush of all rules by another process, until the context ends. Between two
 // servers of this process, or two processes, the tables are missing for a moment, in which the rules keep the hooks.
 func (s *server) keepHooks(ctx context.Context) {
-	if s.backend.Mode == config.ModeUserspace { // which translates nothing
+	if s.backend.Mode.Forwards { // which translates nothing
 		return
 	}
 	var holder hooks.Holder

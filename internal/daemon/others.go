@@ -53,7 +53,7 @@ func (o *others) remain() error {
 }
 
 // kind tells servers apart whose rules do not replace each other.
-func (s *server) kind() string { return string(s.backend.Mode) + " " + string(s.backend.Variant) }
+func (s *server) kind() string { return string(s.backend.Mode.Name) + " " + string(s.backend.Variant) }
 
 // cleanUpOthers removes what other backends left, once the rules of this one are applied. It removes nothing if the Node
 // has an InternalIP of a family that this backend does not serve, and returns an error.
@@ -66,7 +66,7 @@ func (s *server) cleanUpOthers(ctx context.Context) error {
 		s.life.owner.applied()
 		s.inStep()
 		if s.options.FirstSync != nil {
-			s.options.FirstSync(s.backend.Mode)
+			s.options.FirstSync(s.backend.Mode.Name)
 		}
 	case <-ctx.Done():
 		return nil

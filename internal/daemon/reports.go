@@ -147,7 +147,7 @@ func newTraces(o *Options, b *setup.Backend, node string, r *reports) *traces.Tr
 	}
 	return traces.New(traces.Config{
 		Endpoint: t.Endpoint, PerMillion: t.SamplingRatePerMillion, Slow: t.SlowThreshold.Duration, Seed: uint32(o.Sluice.Balancing.Seed),
-		Mode: string(b.Mode), Node: node, Version: o.Version, Domains: families,
+		Mode: string(b.Mode.Name), Node: node, Version: o.Version, Domains: families,
 		Failed: func(err error) {
 			if tell, _ := r.repeated.Failed("traces"); tell {
 				r.log.Warn("cannot export traces; dropping them", zap.Error(err))

@@ -115,15 +115,15 @@ func (s *server) discard() error {
 // assemble builds the proxy and what surrounds it. The reports come first, because they listen to
 // the proxy; what they read of it, they read through a view that shows nothing yet.
 func (s *server) assemble(ctx context.Context) (err error) {
-	if s.node, err = s.options.NodeSettings(s.backend.Mode); err != nil {
+	if s.node, err = s.options.NodeSettings(s.backend.Mode.Name); err != nil {
 		return err
 	}
-	s.node.SelfTest = s.options.SelfTest(s.backend.Mode)
+	s.node.SelfTest = s.options.SelfTest(s.backend.Mode.Name)
 	seen := &view{name: s.node.Name, domains: s.backend.Domains}
 	if s.options.Sluice.NFTables.Offload == config.OffloadTCP {
-		s.offload = &backend.Offload{Mode: s.backend.Mode, Log: s.log}
+		s.offload = &backend.Offload{Mode: s.backend.Mode.Name, Unable: !s.backend.Mode.Offloads, Log: s.log}
 	}
-	if s.backend.Mode != config.ModeUserspace { // which translates nothing
+	if !s.backend.Mode.Forwards { // which translates nothing
 		s.traffic = conntrack.NewTraffic(conntrack.TrafficConfig{
 			Ports: seen.ports, Continuous: s.options.Sluice.Traffic.Accounting,
 			Changed: func(p conntrack.Pressure) { s.reports.pressed(&p) }, Failed: func(err error) { s.reports.tableRead(err) },
@@ -152,7 +152,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
 			NodePorts: seen.nodePorts, Owner: seen.owner, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
-			Drains: s.backend.Mode != config.ModeIPVS, // there, the actors drain
+			Drains: !s.backend.Mode.DrainsItself,
 		})
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 	return proxy.New(proxy.Config{
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
-		Listeners: r.listeners(), ApplyObservers: observers,
+		Listeners: append(r.listeners(), o.Listeners...), ApplyObservers: observers, Intercept: o.Intercept,
 		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
 		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
@@ -213,19 +213,19 @@ func (s *server) run(ctx context.Context) error {
 	s.handover.follow()
 	defer s.handover.dismiss()
 	if s.options.Ready != nil {
-		s.options.Ready(s.backend.Mode)
+		s.options.Ready(s.backend.Mode.Name)
 	}
 	what := "started"
 	if !s.life.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.backend.Mode)), zap.String("reason", s.options.ModeReason(s.backend)),
+	s.log.Info(what, zap.String("mode", string(s.backend.Mode.Name)), zap.String("reason", s.options.ModeReason(s.backend)),
 		zap.String("node", s.node.Name), zap.String("version", s.options.Version))
 	if s.handed == nil || slices.ContainsFunc(s.handed, func(c config.Change) bool { return c.Field == "mode" }) {
 		if s.backend.Choice != nil {
-			s.reports.recorder.DefaultMode(string(s.backend.Mode))
+			s.reports.recorder.DefaultMode(string(s.backend.Mode.Name))
 		}
-		if s.backend.Mode == config.ModeIPVS {
+		if s.backend.Mode.Deprecated {
 			s.reports.recorder.IPVS()
 		}
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,9 +10,6 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -21,7 +17,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // started is when this process began.
@@ -68,22 +63,19 @@ func (s *server) inspectionServer(address string) *web.Server {
 // metricsConfig says what is counted.
 func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
 	c := metrics.Config{
-		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
+		Mode: string(b.Mode.Name), Refusals: b.Mode.Refusals, ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
 	}
-	counts := func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, b.Domains) }
-	switch b.Mode {
-	case config.ModeNFTables:
-		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
-		c.Traffic = counts
-	case config.ModeIPVS:
-		c.Traffic = backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
-	case config.ModeUserspace:
+	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
+	if b.Mode.Traffic != nil {
+		c.Traffic = b.Mode.Traffic(&o.Options, b.Domains)
+	}
+	if b.Mode.Forwards {
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
-	case config.ModeIPTables:
-		c.Traffic = counts
-		if _, err := iptkernel.ReadAccounts(); err == nil {
-			c.Accounted = iptkernel.ReadAccounts
+	}
+	if b.Mode.Accounts != nil {
+		if _, err := b.Mode.Accounts(); err == nil {
+			c.Accounted = b.Mode.Accounts
 		}
 	}
 	for _, d := range b.Domains {
@@ -140,9 +132,9 @@ func hostNames(o *Options, node string) []string {
 // pages returns what the metrics address shows.
 func (s *server) pages() web.Pages {
 	p := web.Pages{
-		Mode: string(s.backend.Mode), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
+		Mode: string(s.backend.Mode.Name), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
 		Configz: func() map[string]any {
-			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode, s.backend.Pace())
+			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode.Name, s.backend.Pace())
 			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.options.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -105,7 +104,7 @@ func (s *surroundings) restore() (all []health.Finding) {
 		s.log.Warn("kernel setting changed by another process; restored it", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
 	}
 	for _, err := range failed {
-		all = append(all, health.Finding{Kind: health.NodeSettings, About: fmt.Sprintf("mode %s", s.backend.Mode), Problem: err.Error()})
+		all = append(all, health.Finding{Kind: health.NodeSettings, About: fmt.Sprintf("mode %s", s.backend.Mode.Name), Problem: err.Error()})
 	}
 	return all
 }
@@ -114,7 +113,7 @@ func (s *surroundings) restore() (all []health.Finding) {
 // need a family if the Node has an address of it; without a Node, IPv4 counts.
 func (s *surroundings) wants() needs.Wants {
 	w := needs.Wants{Read: s.sysctls.Read, Pods: s.options.HasPods(s.backend.Mode), Legacy: s.backend.Variant != iptkernel.Legacy}
-	if s.backend.Mode == config.ModeUserspace {
+	if s.backend.Mode.Forwards {
 		return w
 	}
 	var addresses []netip.Addr

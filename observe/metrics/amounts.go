@@ -58,9 +58,6 @@ func addAmounts(to usage.Amounts, key service.Key, c *counted) {
 	}
 }
 
-// CountsRefusals reports whether this mode counts refused packets.
-func (m *Metrics) CountsRefusals() bool { return len(refusals[m.config.Mode]) > 0 }
-
 var (
 	usedDesc = prometheus.NewDesc("sluice_connections_total",
 		"New connections and flows to all Services since the process began or reloaded its configuration.", nil, nil)
@@ -71,7 +68,7 @@ var (
 func (m *Metrics) collectUsed(to chan<- prometheus.Metric) {
 	used := m.config.Used()
 	send(to, usedDesc, prometheus.CounterValue, float64(used.Connections))
-	for _, reason := range refusals[m.config.Mode] {
+	for _, reason := range m.config.Refusals {
 		send(to, usedRefusedDesc, prometheus.CounterValue, float64(used.Refused[reason]), reason.String())
 	}
 }

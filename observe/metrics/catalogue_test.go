@@ -105,7 +105,7 @@ func everything(t *testing.T, mode string) *Metrics {
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, Refusals: refusals[mode], LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Suspects:       func() (int, uint64) { return 1, 2 },
 		PartlyObserved: func() int { return 1 },
 		Services:       func() *state.Counts { return &state.Counts{Applied: 1} },

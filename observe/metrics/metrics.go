@@ -50,6 +50,8 @@ import (
 type Config struct {
 	// Mode is kube-proxy's name of the backend: "iptables", "nftables", "ipvs" or "userspace".
 	Mode string
+	// Refusals are the reasons for which the mode counts refused packets or clients.
+	Refusals []traffic.Reason
 	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
 	// domains are ignored.
 	Domains []DomainInfo

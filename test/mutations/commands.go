@@ -69,6 +69,12 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/offline", "TestTheProxysOwnOptionsCount")}, short: true,
 	},
 	{
+		name:      "render has its own mark",
+		sentence:  "For each mode and each flag that changes rules, the printed rules are those that a start would load.",
+		edits:     edit("internal/daemon/setup/iptables.go", "return options.Renderer(family, found), iptrender", "options.MasqueradeBit = 14\n\treturn options.Renderer(family, found), iptrender"),
+		campaigns: []campaign{unitTest("internal/daemon/offline", "TestRenderedRulesAreThoseOfAStart")}, short: true,
+	},
+	{
 		name:      "any process with the number is the culprit",
 		sentence:  "The parents of a foreign process are those of the process that the kernel named.",
 		edits:     edit("internal/host/holder/origin.go", ` || found != name {`, " {"),

@@ -164,9 +164,15 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
 	},
 	{
+		name:      "a plan removes what stays",
+		sentence:  "The rules of the mode that serves are no leftover.",
+		edits:     edit("internal/daemon/backend/leftovers.go", "l.What != \"\" && !l.Kept", "l.What != \"\""),
+		campaigns: []campaign{unitTest("internal/daemon/backend", "TestKernelOwnRulesAreNoLeftover")}, short: true,
+	},
+	{
 		name:      "rules of an unserved family go",
 		sentence:  "Rules of a family that the mode does not serve remain.",
-		edits:     edit("internal/daemon/backend/leftovers.go", "CleanUpNFTables(false, served,", "CleanUpNFTables(false, service.Families[:],"),
+		edits:     edit("internal/daemon/backend/leftovers.go", "for _, family := range s.Families {\n\t\terr = errors.Join(err, s.table(", "for _, family := range service.Families {\n\t\terr = errors.Join(err, s.table("),
 		campaigns: []campaign{unitTest("internal/daemon/backend", "TestKernelRulesOfAnUnservedFamilyRemain")}, short: true,
 	},
 	{

@@ -23,9 +23,10 @@ const (
 // Offload moves established TCP connections to Services into a flowtable over the node's devices, as long as it
 // runs. Nothing depends on it: after any failure, the connections go on through the rules.
 type Offload struct {
-	// Mode is the mode that serves.
-	Mode config.Mode
-	Log  *zap.Logger
+	// Mode is the mode that serves. Unable says that it cannot offload.
+	Mode   config.Mode
+	Unable bool
+	Log    *zap.Logger
 
 	mu    sync.Mutex
 	state OffloadState
@@ -53,7 +54,7 @@ func (o *Offload) State() OffloadState {
 // Run offloads until the context ends. The caller runs it once the rules are written. It gives up if this node
 // cannot offload, and tries again after any other failure.
 func (o *Offload) Run(ctx context.Context) {
-	if o.Mode != config.ModeNFTables {
+	if o.Unable {
 		o.note(0, fmt.Errorf("mode %s cannot offload connections; nftables mode can", o.Mode))
 		return
 	}

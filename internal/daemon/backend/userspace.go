@@ -340,32 +340,3 @@ func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
 		_ = userspace.Release(ctx, family, of) // the next failed connection tries again
 	}
 }
-
-// UserspaceLeft is what userspace mode left in a family.
-type UserspaceLeft struct {
-	// Addresses is the number of local addresses.
-	Addresses int
-	// Guard says that the table exists that guards ports of the host.
-	Guard bool
-}
-
-// Any reports whether there is something.
-func (l UserspaceLeft) Any() bool { return l != UserspaceLeft{} }
-
-// CleanUpUserspace removes the local addresses of userspace mode, then their guard, and calls told for each
-// family with what there was. With dry it only looks.
-func CleanUpUserspace(
-	ctx context.Context, dry bool, families []service.Family, told func(service.Family, UserspaceLeft),
-) error {
-	var failed []error
-	for _, family := range families {
-		var left UserspaceLeft
-		var err error
-		if left.Addresses, err = userspace.Cleanup(ctx, family, dry); err == nil {
-			left.Guard, err = nftkernel.RemoveGuard(ctx, family, dry, nil)
-		}
-		told(family, left)
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
-}

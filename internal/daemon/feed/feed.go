@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -65,7 +64,7 @@ func Cluster(o *setup.Options) (*Feed, error) {
 		return nil, err
 	}
 	f := &Feed{Origin: "API server " + client.Host, Client: client, servers: WatchServer(client)}
-	if o.KubeProxy.Mode == config.ModeUserspace {
+	if setup.ModeNamed(o.KubeProxy.Mode).Forwards {
 		f.servers.failed = backend.ReleaseAddresses
 	}
 	f.open = func(node string, log *zap.Logger) proxy.Source {

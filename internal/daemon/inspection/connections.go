@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Connections returns the open connections that this process forwards, or that the kernel translates.
 func (i *Inspection) Connections(above uint64, most int, wanted func(*inspect.Connection) bool) (made []inspect.Connection, more bool, err error) {
-	if i.Backend.Mode != config.ModeUserspace {
+	if !i.Backend.Mode.Forwards {
 		return i.translated(above, most, wanted)
 	}
 	found, more := i.Forwarders.Registry().Connections(above, most, func(o *userspace.Open) bool {

@@ -123,7 +123,7 @@ func (i *Inspection) Status() inspect.Status {
 	made := inspect.Status{
 		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
-		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
+		Mode: string(i.Backend.Mode.Name), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
 		ConfigurationHash: i.Hash,
 		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
 		Services:          max(0, i.Proxy.Services()), Healthy: report.Healthy(),

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -41,7 +40,7 @@ func TestAFamilyOfTheNodeThatCannotBeServed(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		p := newPreflight(t, "--master", server.URL, "--hostname-override", "n1")
-		p.backend = &setup.Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{{Family: c.served}}}
+		p.backend = &setup.Backend{Mode: setup.IPTables, Domains: []proxy.Domain{{Family: c.served}}}
 		p.families(t.Context())
 		switch {
 		case c.want == "" && len(p.report.Checks) > 0:

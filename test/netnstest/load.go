@@ -1,4 +1,4 @@
-package netns
+package netnstest
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // Target is an address to talk to, over "tcp" or "udp".
@@ -31,7 +33,7 @@ type Exchange struct {
 
 // LoadConfig says what a busy client does.
 type LoadConfig struct {
-	Client  *Namespace
+	Client  *netns.Namespace
 	Targets []Target
 	// Pause is between two new connections to a target. Over UDP, the client does not wait for an
 	// answer before it sends the next datagram.
@@ -99,7 +101,7 @@ func (l *Load) connect(ctx context.Context, i int) {
 // once makes one connection. It is not bound to the end of the load: stopping is no failure.
 func (l *Load) once(i int) {
 	l.measure(Exchange{Target: i}, func(ctx context.Context) (Answer, error) {
-		return l.Client.Ask(ctx, l.Targets[i].Network, l.Targets[i].Addr)
+		return Ask(ctx, l.Client, l.Targets[i].Network, l.Targets[i].Addr)
 	})
 }
 
@@ -126,7 +128,7 @@ func (l *Load) talk(ctx context.Context, i int, session *Session) {
 func (l *Load) open(ctx context.Context, target Target) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Patience)
 	defer cancel()
-	return l.Client.Connect(ctx, target.Addr)
+	return Connect(ctx, l.Client, target.Addr)
 }
 
 func (l *Load) measure(e Exchange, do func(context.Context) (Answer, error)) error {

@@ -1,4 +1,4 @@
-package netns
+package netnstest
 
 import (
 	"net/netip"
@@ -29,7 +29,7 @@ func (n *noted) count(is func(Exchange) bool) int {
 }
 
 func TestLoadReportsWhatIsLost(t *testing.T) {
-	host := newNamespace(t, "n")
+	host := New(t, "n")
 	at := netip.MustParseAddrPort("127.0.0.1:8080")
 	b, err := StartBackend(host, "b", at)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestLoadReportsWhatIsLost(t *testing.T) {
 	}
 	await(func(e Exchange) bool { return e.Err != nil })
 	again := time.Now()
-	startBackend(t, host, "b", at)
+	Serve(t, host, "b", at)
 	await(func(e Exchange) bool { return e.Err == nil && e.Began.After(again) })
 	load.Stop()
 	total := seen.count(func(Exchange) bool { return true })

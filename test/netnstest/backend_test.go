@@ -1,4 +1,4 @@
-package netns
+package netnstest
 
 import (
 	"errors"
@@ -9,26 +9,12 @@ import (
 	"time"
 )
 
-func startBackend(t *testing.T, n *Namespace, name string, addr netip.AddrPort) *Backend {
-	t.Helper()
-	b, err := StartBackend(n, name, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
-}
-
 func TestBackendAnswersAndEchoes(t *testing.T) {
-	n := newNamespace(t, "n")
+	n := New(t, "n")
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
-		b := startBackend(t, n, "web-0", netip.MustParseAddrPort(addr))
+		b := Serve(t, n, "web-0", netip.MustParseAddrPort(addr))
 		for _, network := range []string{"tcp", "udp"} {
-			answer, err := n.Ask(t.Context(), network, b.Addr())
+			answer, err := Ask(t.Context(), n, network, b.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,10 +25,10 @@ func TestBackendAnswersAndEchoes(t *testing.T) {
 		const thinks = 50 * time.Millisecond
 		b.Think(thinks)
 		asked := time.Now()
-		if _, err := n.Ask(t.Context(), "udp", b.Addr()); err != nil || time.Since(asked) < thinks {
+		if _, err := Ask(t.Context(), n, "udp", b.Addr()); err != nil || time.Since(asked) < thinks {
 			t.Errorf("a backend that thinks for %v answered after %v, %v", thinks, time.Since(asked), err)
 		}
-		s, err := n.Connect(t.Context(), b.Addr())
+		s, err := Connect(t.Context(), n, b.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,12 +44,12 @@ func TestBackendAnswersAndEchoes(t *testing.T) {
 }
 
 func TestBackendCloseCutsSessionsAndRefusesNewOnes(t *testing.T) {
-	n := newNamespace(t, "n")
+	n := New(t, "n")
 	b, err := StartBackend(n, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := n.Connect(t.Context(), b.Addr())
+	s, err := Connect(t.Context(), n, b.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,27 +65,27 @@ func TestBackendCloseCutsSessionsAndRefusesNewOnes(t *testing.T) {
 		t.Error(err)
 	}
 	for _, network := range []string{"tcp", "udp"} {
-		if _, err := n.Ask(t.Context(), network, b.Addr()); err == nil || !strings.Contains(err.Error(), "refused") {
+		if _, err := Ask(t.Context(), n, network, b.Addr()); err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("%s to a closed backend: %v, want a refusal", network, err)
 		}
 	}
 }
 
 func TestBackendOnATakenPort(t *testing.T) {
-	n := newNamespace(t, "n")
-	b := startBackend(t, n, "first", netip.MustParseAddrPort("127.0.0.1:0"))
+	n := New(t, "n")
+	b := Serve(t, n, "first", netip.MustParseAddrPort("127.0.0.1:0"))
 	if _, err := StartBackend(n, "second", b.Addr()); err == nil || !strings.Contains(err.Error(), "backend second: netns n:") {
 		t.Errorf("second backend on %s: %v", b.Addr(), err)
 	}
 }
 
 func TestBackendWithoutANameAnswersFromTheReachedAddress(t *testing.T) {
-	n := newNamespace(t, "n")
-	v4 := startBackend(t, n, "", netip.MustParseAddrPort("0.0.0.0:8080"))
-	v6 := startBackend(t, n, "", netip.MustParseAddrPort("[::]:8080"))
+	n := New(t, "n")
+	v4 := Serve(t, n, "", netip.MustParseAddrPort("0.0.0.0:8080"))
+	v6 := Serve(t, n, "", netip.MustParseAddrPort("[::]:8080"))
 	for _, at := range []string{"127.0.0.1", "127.1.2.3", "::1"} {
 		for _, network := range []string{"tcp", "udp"} {
-			answer, err := n.Ask(t.Context(), network, netip.AddrPortFrom(netip.MustParseAddr(at), v4.Addr().Port()))
+			answer, err := Ask(t.Context(), n, network, netip.AddrPortFrom(netip.MustParseAddr(at), v4.Addr().Port()))
 			if err != nil || answer.Backend != at || v6.Addr().Port() != 8080 {
 				t.Errorf("%s to %s: %+v, %v", network, at, answer, err)
 			}

@@ -1,4 +1,4 @@
-package netns
+package netnstest
 
 import (
 	"bufio"
@@ -10,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Backend stands behind a Service in tests and in the demo. It answers each client with its own
+// Backend stands behind a Service. It answers each client with its own
 // name and the client's address as it sees it:
 //
 //   - TCP: on each connection the line "name clientIP:port", then every line received, sent back,
@@ -38,7 +40,7 @@ type Backend struct {
 // address should be a specific one: from a wildcard socket the kernel may answer a datagram from
 // another address than the one it was sent to. Without a name, addr is the wildcard address of a family, and
 // the backend answers from and with the address that the client reached.
-func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, error) {
+func StartBackend(n *netns.Namespace, name string, addr netip.AddrPort) (*Backend, error) {
 	family := ""
 	if name == "" {
 		family = map[bool]string{true: "4", false: "6"}[addr.Addr().Is4()]
@@ -66,7 +68,7 @@ func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, err
 
 // listenBoth opens the two sockets on one port. When the port is for the kernel to choose, the one
 // it picks for TCP may be taken for UDP, so that is tried a few times.
-func listenBoth(n *Namespace, family string, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
+func listenBoth(n *netns.Namespace, family string, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
 	attempts := 1
 	if addr.Port() == 0 {
 		attempts = 10
