@@ -66,14 +66,6 @@ func manifestFindings(problems []manifest.Problem) []health.Finding {
 	return []health.Finding{{Kind: health.ManifestRejected, Problem: text}}
 }
 
-// resources returns the state of what is read from the API.
-func resources(from *feed.Feed) (all []health.Resource) {
-	for _, status := range from.Resources() {
-		all = append(all, health.Resource(status))
-	}
-	return all
-}
-
 // observed reports whether health and metrics are served: with a cluster, or if asked for.
 func observed(o *Options, from *feed.Feed) bool { return from.Client != nil || o.WithoutCluster }
 

@@ -75,7 +75,7 @@ func (r *reports) pressed(p *conntrack.Pressure) {
 			services = append(services, fmt.Sprintf("%s (%d)", key, p.Holders.Services[key].Entries()))
 		}
 	}
-	r.log.Warn("connection table under pressure", zap.String("finding", string(pressureKinds[p.Level])),
+	r.log.Warn("connection table under pressure", zap.String("finding", pressureKinds[p.Level]),
 		zap.Uint64("entries", p.Entries), zap.Uint64("limit", p.Limit), zap.Uint64("dropped", p.Drops),
 		zap.Strings("services", services), zap.String("clients", clients))
 }

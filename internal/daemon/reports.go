@@ -69,7 +69,7 @@ func newReports(ctx context.Context, o *Options, life *lifetime, from *feed.Feed
 	}
 	r.conflicts = &portConflicts{log: r.log, handing: life.owner.handing, told: r.recorder.AddressTaken}
 	r.monitor = health.NewMonitor(health.Config{
-		Domains: seen.status, Node: func() *service.NodeObject { return eligible(from, seen.node()) }, Resources: func() []health.Resource { return resources(from) },
+		Domains: seen.status, Node: func() *service.NodeObject { return eligible(from, seen.node()) }, Resources: from.Resources,
 		Services: seen.counts, SyncPeriod: o.SyncPeriod(), Standby: life.owner.waiting, Stopping: r.stoppingSince,
 		Others: func() []health.Finding {
 			return slices.Concat(otherFindings(life.owner, r.conflicts, from, offload, test, t), around.findings(), held.findings())

@@ -32,7 +32,9 @@ func wants(t *testing.T, text string, all ...string) {
 
 func TestStatusShowsProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
-	s.nodes[1].status = func(s *inspect.Status) { s.Findings = []inspect.Finding{{Kind: "dataplane"}, {Kind: "dataplane"}} }
+	s.nodes[1].status = func(s *inspect.Status) {
+		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "dataplane"}}, {Finding: state.Finding{Kind: "dataplane"}}}
+	}
 	s.nodes[2].status = func(s *inspect.Status) {
 		s.Healthy, s.Version, s.Domains[0].Held, s.Domains[1].Pending = false, "v0.2.0", 2, 3
 		s.Domains[1].OldestPending, s.Activity.Lag.P99Micros = s.Now.Add(-90*time.Second), 1500

@@ -22,7 +22,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 			Name: "nftables/IPv4", Open: true, Applied: 2, Held: 101, LastError: "no\nroom",
 			Quarantined: []state.Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
 		}, {Name: "nftables/IPv6"}},
-		Findings: []Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look.", Services: []string{"a/b"}}},
+		Findings: []Finding{{Finding: state.Finding{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look."}, Services: []string{"a/b"}}},
 	}
 	if err := s.Print(&out); err != nil {
 		t.Fatal(err)

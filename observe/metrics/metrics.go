@@ -172,7 +172,7 @@ type Metrics struct {
 	balanced balancedCounts
 	// changes and lag have the last 15 minutes, repaired the last repair.
 	changes, lag recent
-	repaired     atomic.Pointer[Repair]
+	repaired     atomic.Pointer[state.Repair]
 }
 
 // sources are read at each scrape.
@@ -281,7 +281,7 @@ var findingDesc = prometheus.NewDesc("sluice_health_finding",
 
 func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {
 	for _, f := range m.config.Findings() {
-		send(to, findingDesc, prometheus.GaugeValue, float64(f.Count), string(f.Kind), f.Domain)
+		send(to, findingDesc, prometheus.GaugeValue, float64(f.Count), f.Kind, f.Domain)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // Bounds of the pause after a failure of the offload, which doubles each time.
@@ -29,23 +30,14 @@ type Offload struct {
 	Log    *zap.Logger
 
 	mu    sync.Mutex
-	state OffloadState
-}
-
-// OffloadState says whether connections are offloaded.
-type OffloadState struct {
-	// Devices is the number of devices in the flowtable. It is 0 until the first rules are written.
-	Devices int
-	// Problem says why no connection is offloaded, or not on all devices, since a time. It is empty if there is none.
-	Problem string
-	Since   time.Time
+	state state.Offload
 }
 
 // CheckOffload returns an error if the kernel cannot offload connections. It changes nothing.
 func CheckOffload() error { return nftkernel.CheckOffload(nil) }
 
 // State returns the present state.
-func (o *Offload) State() OffloadState {
+func (o *Offload) State() state.Offload {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.state
@@ -108,7 +100,7 @@ func (o *Offload) follow(ctx context.Context) error {
 func (o *Offload) note(devices int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	former, now := o.state, OffloadState{Devices: devices}
+	former, now := o.state, state.Offload{Devices: devices}
 	if err != nil {
 		if now.Problem, now.Since = err.Error(), former.Since; now.Since.IsZero() {
 			now.Since = time.Now()
