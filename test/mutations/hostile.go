@@ -63,8 +63,8 @@ var hostile = []mutation{
 	{
 		name:      "trigger times choose what is sampled",
 		sentence:  "Whether a change is traced depends on a secret.",
-		edits:     edit("observe/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
-		campaigns: []campaign{unitTest("observe/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
+		edits:     edit("internal/daemon/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
+		campaigns: []campaign{unitTest("internal/daemon/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
 	},
 	{
 		name:      "a large Service is written in one go",

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/state"
@@ -186,7 +187,7 @@ func (i *Inspection) tools() (all []tool) {
 	for _, t := range i.Backend.Mode.Tools {
 		all = append(all, tool(t))
 	}
-	if i.Offload != nil && i.Backend.Mode.Offloads {
+	if i.Backend.Mode.Offloads && i.Options.Sluice.NFTables.Offload == config.OffloadTCP {
 		all = append(all, offloadTools...)
 	}
 	return all

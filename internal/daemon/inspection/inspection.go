@@ -18,11 +18,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
-	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
-	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
-	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -62,16 +60,10 @@ type Inspection struct {
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
 	Forwarders *backend.Forwarders
-	// Offload moves connections into a flowtable; nil if the configuration does not ask for it.
-	Offload *backend.Offload
-	// SelfTest tests the rules; nil if the configuration does not ask for it, and in modes without it.
-	SelfTest *selftest.Test
-	// Chains returns the base chains of other programs, as of a few seconds ago.
-	Chains func() []needs.Chain
+	// Parts fill in what they know.
+	Parts []*part.Part
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
-	// Flows has records of connections.
-	Flows *flows.Hub
 	// Leaving finds out who sends new connections to an endpoint.
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
@@ -108,18 +100,27 @@ func (i *Inspection) Events() *inspect.EventList {
 	return &inspect.EventList{Items: all, Omitted: omitted}
 }
 
+// Observe calls each with nil once nothing is missed, and then with each record of a connection, until the context ends
+// or each fails.
+func (i *Inspection) Observe(ctx context.Context, q inspect.FlowQuery, each func(*inspect.FlowEvent) error) error {
+	for _, p := range i.Parts {
+		if p.Observe != nil {
+			return p.Observe(ctx, q, each)
+		}
+	}
+	return errors.New("this proxy does not record connections")
+}
+
 // Status returns the state of the proxy.
 func (i *Inspection) Status() inspect.Status {
-	tests := i.SelfTest.Status() // before the report, which has the findings of these results
-	report := i.Monitor.Report()
 	made := inspect.Status{
 		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
 		Mode: string(i.Backend.Mode.Name), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
 		ConfigurationHash: i.Hash,
 		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced()), Resources: i.Feed.Resources()},
-		Services:          max(0, i.Proxy.Services()), Healthy: report.Healthy(),
-		SelfTest: tests, Domains: []state.Domain{}, Findings: []inspect.Finding{},
+		Services:          max(0, i.Proxy.Services()),
+		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
 		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
 	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
@@ -128,20 +129,12 @@ func (i *Inspection) Status() inspect.Status {
 	for n, status := range i.Proxy.Status() {
 		made.Domains = append(made.Domains, i.domain(n, &status, shadowed[n]))
 	}
-	if i.Offload != nil {
-		now := i.Offload.State()
-		made.Offload = &now
-	}
-	for _, c := range i.Chains() {
-		made.OtherChains = append(made.OtherChains, state.OtherChain{Table: c.Table, Name: c.Name, Hook: c.Hook, Priority: c.Priority, Text: c.Text()})
-	}
-	if i.Traffic != nil {
-		if p := i.Traffic.Pressure(); !p.At.IsZero() {
-			made.Conntrack = &state.Conntrack{
-				Entries: p.Entries, Limit: p.Limit, Dropped: p.Dropped, EarlyDropped: p.EarlyDropped, LastDrop: utc(p.LastDrop),
-			}
+	for _, p := range i.Parts {
+		if p.Status != nil {
+			p.Status(&made)
 		}
 	}
+	report := i.Monitor.Report() // after the parts: it has the findings of what they say
 	for _, f := range report.Findings {
 		f.Since = utc(f.Since)
 		finding := inspect.Finding{Finding: f}
@@ -150,7 +143,7 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
-	made.Health = string(report.Health(report.NodeEligible, len(made.Findings)))
+	made.Healthy, made.Health = report.Healthy(), string(report.Health(report.NodeEligible, len(made.Findings)))
 	return made
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/offload"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
@@ -109,7 +110,7 @@ func (p *preflight) hashing() {
 // offload says whether the kernel can offload connections, and warns if the configuration asks in vain.
 func (p *preflight) offload() {
 	asked := p.options.Sluice.NFTables.Offload
-	err := backend.CheckOffload()
+	err := offload.Check()
 	switch {
 	case err == nil && asked != config.OffloadOff && !p.backend.Mode.Offloads:
 		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode.Name)

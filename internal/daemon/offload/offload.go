@@ -1,4 +1,5 @@
-package backend
+// Package offload moves established TCP connections to Services into a flowtable of the kernel.
+package offload
 
 import (
 	"context"
@@ -17,8 +18,8 @@ import (
 
 // Bounds of the pause after a failure of the offload, which doubles each time.
 const (
-	offloadRetryMin = time.Second
-	offloadRetryMax = 30 * time.Second
+	retryMin = time.Second
+	retryMax = 30 * time.Second
 )
 
 // Offload moves established TCP connections to Services into a flowtable over the node's devices, as long as it
@@ -33,8 +34,8 @@ type Offload struct {
 	state state.Offload
 }
 
-// CheckOffload returns an error if the kernel cannot offload connections. It changes nothing.
-func CheckOffload() error { return nftkernel.CheckOffload(nil) }
+// Check returns an error if the kernel cannot offload connections. It changes nothing.
+func Check() error { return nftkernel.CheckOffload(nil) }
 
 // State returns the present state.
 func (o *Offload) State() state.Offload {
@@ -50,19 +51,19 @@ func (o *Offload) Run(ctx context.Context) {
 		o.note(0, fmt.Errorf("mode %s cannot offload connections; nftables mode can", o.Mode))
 		return
 	}
-	if err := CheckOffload(); err != nil {
+	if err := Check(); err != nil {
 		o.note(0, err)
 		if _, missing := errors.AsType[*nftkernel.NoOffloadError](err); missing {
 			return
 		}
 	}
-	for pause := offloadRetryMin; ctx.Err() == nil; pause = min(2*pause, offloadRetryMax) {
+	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
 		began := time.Now()
 		if err := o.follow(ctx); err != nil && ctx.Err() == nil {
 			o.note(0, err)
 		}
-		if time.Since(began) > offloadRetryMax {
-			pause = offloadRetryMin // what failed is not what failed before
+		if time.Since(began) > retryMax {
+			pause = retryMin // what failed is not what failed before
 		}
 		select {
 		case <-ctx.Done():

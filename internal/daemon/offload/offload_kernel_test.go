@@ -1,4 +1,4 @@
-package backend
+package offload
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func TestOffloadFollowsTheNode(t *testing.T) {
 	o := &Offload{Mode: config.ModeNFTables, Log: zap.New(core)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	missing := CheckOffload()
+	missing := Check()
 	go func() { o.Run(ctx); close(ended) }()
 	if missing != nil {
 		<-ended
@@ -56,7 +56,7 @@ func TestOffloadFollowsTheNode(t *testing.T) {
 	await(1)
 	cancel()
 	<-ended
-	if missing := CheckOffload(); missing != nil {
+	if missing := Check(); missing != nil {
 		t.Error(missing)
 	}
 	if n := logged.FilterLevelExact(zap.WarnLevel).Len(); n != 0 {
