@@ -50,13 +50,13 @@ func (s *server) newParts() error {
 		s.surroundingsPart(),
 		s.usagePart(),
 		s.hooksPart(),
-		s.readinessPart(),
-		s.unlandedPart(),
 		s.warningsPart(),
-		s.ownerPart(),
 		s.configurationPart(),
-		s.othersPart(),
-		s.socketPart(),
+		{Name: "readiness", When: part.Synced, Run: part.Always(s.followServices)},
+		{Name: "unlanded", When: part.Owned, Run: part.Always(s.recordUnlanded)},
+		{Name: "owner", Findings: s.life.owner.findings, Run: part.Always(s.awaitRules)},
+		{Name: "others", When: part.Synced, Run: s.cleanUpOthers},
+		{Name: "socket", When: part.Owned, Run: part.Always(s.answerQuestions)},
 		{Name: "conflicts", Findings: s.conflicts.findings},
 		{Name: "manifests", Findings: func() []state.Finding { return manifestFindings(s.feed.Problems()) }},
 	}, func(p *part.Part) bool { return p == nil })
@@ -156,40 +156,22 @@ func (s *server) usagePart() *part.Part {
 	}
 }
 
-// readinessPart follows what /readyz answers by.
-func (s *server) readinessPart() *part.Part {
-	return &part.Part{Name: "readiness", When: part.Synced, Run: func(ctx context.Context) error {
-		s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
-		return nil
-	}}
+// followServices follows what /readyz answers by.
+func (s *server) followServices(ctx context.Context) {
+	s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
 }
 
-// unlandedPart records the Services whose writes do not land.
-func (s *server) unlandedPart() *part.Part {
-	return &part.Part{Name: "unlanded", When: part.Owned, Run: func(ctx context.Context) error {
-		s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Unlanded)
-		return nil
-	}}
+// recordUnlanded records the Services whose writes do not land.
+func (s *server) recordUnlanded(ctx context.Context) {
+	s.life.unlanded.run(ctx, s.proxy.FirstSync(), s.proxy.Unlanded)
 }
 
-// ownerPart waits until the rules belong to this process.
-func (s *server) ownerPart() *part.Part {
-	return &part.Part{Name: "owner", Findings: s.life.owner.findings, Run: func(ctx context.Context) error {
-		s.life.owner.wait(ctx, func() { s.handover.receive(ctx) })
-		return nil
-	}}
+// awaitRules waits until the rules belong to this process.
+func (s *server) awaitRules(ctx context.Context) {
+	s.life.owner.wait(ctx, func() { s.handover.receive(ctx) })
 }
 
-// othersPart removes what other backends left.
-func (s *server) othersPart() *part.Part {
-	return &part.Part{Name: "others", When: part.Synced, Run: s.cleanUpOthers}
-}
-
-// socketPart shows the answers of this server on the socket, once the rules belong to this process: of two proxies on a
-// node, the one that serves has the socket.
-func (s *server) socketPart() *part.Part {
-	return &part.Part{Name: "socket", When: part.Owned, Run: func(context.Context) error {
-		s.life.socket.Show(inspection.SocketPath(&s.options.Options), inspect.Handler(s.options.Version, s.answers))
-		return nil
-	}}
+// answerQuestions shows the answers of this server on the socket: of two proxies on a node, the one that serves has it.
+func (s *server) answerQuestions(context.Context) {
+	s.life.socket.Show(inspection.SocketPath(&s.options.Options), inspect.Handler(s.options.Version, s.answers))
 }

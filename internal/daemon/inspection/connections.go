@@ -31,7 +31,7 @@ func connectionOf(o *userspace.Open) inspect.Connection {
 	return inspect.Connection{
 		Number: o.Number, Namespace: o.Port.Service.Namespace, Name: o.Port.Service.Name, PortName: o.Port.Name,
 		Protocol: o.Place.Protocol.String(), Client: o.Client, Frontend: o.Place.At, Endpoint: o.Target,
-		ToEndpoint: o.ToTargets.Load(), ToClient: o.ToClients.Load(), Began: utc(o.Began),
+		ToEndpoint: o.ToTargets.Load(), ToClient: o.ToClients.Load(), Began: o.Began.UTC(),
 	}
 }
 
@@ -78,7 +78,7 @@ func tracked(ports traffic.Ports, t *conntrack.Connection) (made inspect.Connect
 	return inspect.Connection{
 		Namespace: of.Service.Namespace, Name: of.Service.Name, PortName: of.Name, Protocol: f.Protocol.String(),
 		Client: t.From, Frontend: t.To, Endpoint: t.Answerer,
-		ToEndpoint: t.Carried.BytesIn, ToClient: t.Carried.BytesOut, Began: utc(t.Began),
+		ToEndpoint: t.Carried.BytesIn, ToClient: t.Carried.BytesOut, Began: t.Began.UTC(),
 		Tracked: &inspect.Tracked{State: t.State, Offloaded: t.Offloaded, Accounted: t.Accounted},
 	}, ok
 }

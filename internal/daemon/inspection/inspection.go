@@ -118,7 +118,7 @@ func (i *Inspection) Status() inspect.Status {
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
 		Mode: string(i.Backend.Mode.Name), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
 		ConfigurationHash: i.Hash,
-		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced()), Resources: i.Feed.Resources()},
+		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: i.Proxy.Synced().UTC(), Resources: i.Feed.Resources()},
 		Services:          max(0, i.Proxy.Services()),
 		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
 		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
@@ -136,7 +136,7 @@ func (i *Inspection) Status() inspect.Status {
 	}
 	report := i.Monitor.Report() // after the parts: it has the findings of what they say
 	for _, f := range report.Findings {
-		f.Since = utc(f.Since)
+		f.Since = f.Since.UTC()
 		finding := inspect.Finding{Finding: f}
 		for _, a := range f.Services {
 			finding.Services = append(finding.Services, a.Service)
@@ -154,8 +154,8 @@ func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) stat
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
 		Shadowed: shadowed, Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
-		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
-		Batches: status.Batches, LastWrite: utc(status.LastWrite), LastAudit: utc(i.Metrics.Audited(status.Domain)),
+		OldestPending: status.OldestPending.UTC(), Objects: l.Objects, Dirty: l.Dirty,
+		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Metrics.Audited(status.Domain).UTC(),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	made.Applied = max(0, l.Keys-1-made.Pending-made.Held-shadowed) // without the node's own account
@@ -163,12 +163,4 @@ func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) stat
 		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}
 	return made
-}
-
-// utc returns a time as an answer has it; the zero time stays.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
 }

@@ -90,7 +90,7 @@ func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, 
 // listed returns one line about a Service.
 func listed(spec *service.Spec, record state.Record) inspect.Service {
 	made := inspect.Service{
-		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: utc(spec.Created),
+		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: spec.Created.UTC(),
 		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Balancing: spec.Balancing.String(), Record: record,
 	}
 	outside := false

@@ -19,7 +19,7 @@ type View struct {
 // Show makes a proxy visible.
 func (v *View) Show(p *proxy.Proxy) { v.proxy.Store(p) }
 
-// Proxy returns the proxy. What the proxy calls, and what runs, may use it without a check.
+// Proxy returns the proxy; nil if there is none yet.
 func (v *View) Proxy() *proxy.Proxy { return v.proxy.Load() }
 
 // Status returns the state of the domains.
@@ -60,32 +60,23 @@ func (v *View) Right(family service.Family) bool {
 	return true
 }
 
+// The following need a proxy: the proxy calls them, or parts that run.
+
 // NodePorts returns the addresses on which node ports of a family answer now.
-func (v *View) NodePorts(family service.Family) (at service.NodePortAddresses) {
-	if p := v.Proxy(); p != nil {
-		at = p.Facts().NodePorts[family]
-	}
-	return at
+func (v *View) NodePorts(family service.Family) service.NodePortAddresses {
+	return v.Facts().NodePorts[family]
 }
 
 // Owner returns the Service that has a frontend, by the newest API objects.
-func (v *View) Owner(family service.Family, f service.Frontend) (key service.Key, ok bool) {
-	if p := v.Proxy(); p != nil {
-		key, ok = p.Owner(family, f)
-	}
-	return key, ok
+func (v *View) Owner(family service.Family, f service.Frontend) (service.Key, bool) {
+	return v.Proxy().Owner(family, f)
 }
 
 // Snapshot returns what the API says about a Service.
-func (v *View) Snapshot(key service.Key) (known service.Snapshot) {
-	if p := v.Proxy(); p != nil {
-		known = p.Snapshot(key)
-	}
-	return known
-}
+func (v *View) Snapshot(key service.Key) service.Snapshot { return v.Proxy().Snapshot(key) }
 
-// Keys lists the Services. It walks all of them. There must be a proxy.
+// Keys lists the Services. It walks all of them.
 func (v *View) Keys() []service.Key { return v.Proxy().Keys() }
 
-// Facts returns what rules depend on besides Services. There must be a proxy.
+// Facts returns what rules depend on besides Services.
 func (v *View) Facts() *service.NodeFacts { return v.Proxy().Facts() }
