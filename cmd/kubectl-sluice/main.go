@@ -22,7 +22,6 @@ func run(words []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	root := fleet.Command("kubectl-sluice", version)
-	root.AddCommand(fleet.InstallCommand(version))
 	root.Version = version
 	root.SetArgs(words)
 	err := root.ExecuteContext(ctx)

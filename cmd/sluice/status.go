@@ -77,8 +77,13 @@ func (flags *clientFlags) bind(cmd *cobra.Command) {
 }
 
 func (flags *clientFlags) bindOutput(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&flags.Format, "output", "o", "", "format of the output: "+list(inspect.Outputs)+" (default: a table)")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(inspect.Outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	bindFormat(cmd, &flags.Output, inspect.Outputs...)
+}
+
+// bindFormat adds the flag for the format of the output.
+func bindFormat(cmd *cobra.Command, to *inspect.Output, formats ...string) {
+	cmd.Flags().StringVarP(&to.Format, "output", "o", "", "format of the output: "+list(formats)+" (default: a table)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 }
 
 // bindSort adds the flags of lists.
