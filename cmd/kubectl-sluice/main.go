@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-proxy/sluice/internal/fleet"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
@@ -29,7 +30,7 @@ func run(words []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "error:", terminal.Lines(err.Error()))
-	if _, usage := errors.AsType[fleet.UsageError](err); usage {
+	if _, usage := errors.AsType[inspect.UsageError](err); usage {
 		return 2
 	}
 	return 1

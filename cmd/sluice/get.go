@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
@@ -65,7 +66,7 @@ actor restarts. Headless Services are not proxied and not listed.`,
 	flags.bindNames(cmd)
 	bindLabels(cmd)
 	flags.bindSelectors(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -98,7 +99,7 @@ without the rules for each port.`,
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	bindLabels(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -153,7 +154,7 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.ValidArgsFunction = nil
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -199,7 +200,7 @@ their bytes instead, the most connections first.`,
 	}
 	flags.bind(cmd)
 	flags.bindNames(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	cmd.Flags().StringVar(&by, "by", "", "add the connections up: client")
 	cmd.Flags().StringVar(&q.Client, "client", "", "list only connections from this client (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list only connections to this endpoint (IP or IP:PORT)")

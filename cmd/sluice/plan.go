@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/offline"
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
@@ -72,7 +73,7 @@ error.`,
 	o.Flags = config.BindPlan(cmd.Flags())
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "also print the changed lines")
-	bindFormat(cmd, &output, append([]string{outputRules}, inspect.Outputs...)...)
+	client.BindFormat(cmd, &output, append([]string{outputRules}, inspect.Outputs...)...)
 	cmd.Flags().StringVar(&family, "family", "", "with --output rules: ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/preflight"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -46,7 +47,7 @@ The exit status is 0 if the proxy would start, 1 if something prevents that, and
 		},
 	}
 	o.Flags = config.BindPreflight(cmd.Flags())
-	bindFormat(cmd, &output, inspect.Outputs...)
+	client.BindFormat(cmd, &output, inspect.Outputs...)
 	return cmd
 }
 

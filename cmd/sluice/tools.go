@@ -9,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/daemon/offline"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func demoCommand() *cobra.Command {
@@ -130,7 +132,7 @@ proxy.`,
 			})
 		},
 	}
-	flags.bindOutput(cmd)
+	client.BindFormat(cmd, &flags.Output, inspect.Outputs...)
 	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
 	return cmd
 }

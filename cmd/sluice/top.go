@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
@@ -51,7 +52,7 @@ connections now. A column shows "-" if this mode or configuration does not count
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.Flags().StringVar(&q.By, "sort-by", keys[0], "the same as --by")
-	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+list(keys)+", the largest first")
+	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+client.List(keys)+", the largest first")
 	cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
 	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again every "+topRefresh.String())
