@@ -129,9 +129,9 @@ func loadedBench(t *testing.T) doctest.Bench {
 			t.Fatal(err)
 		}
 	}
-	// Rules that sluice render prints, and the tools load, are those that a node has.
-	load := `sluice render --manifests both --hostname-override demo | nft -f -
-sluice render --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
+	// Rules that sluice plan -o rules prints, and the tools load, are those that a node has.
+	load := `sluice plan -o rules --manifests both --hostname-override demo | nft -f -
+sluice plan -o rules --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
 	cmd := exec.Command("bash", "-ec", load)
 	cmd.Dir, cmd.Env = bench.Dir, append(os.Environ(), bench.Env...)
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })

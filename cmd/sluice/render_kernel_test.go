@@ -21,7 +21,7 @@ import (
 )
 
 // way is a backend, with the programs that load and list its rules. The first word of a
-// loading command is the flag with which render prints its input.
+// loading command is the flag with which the rules for it are printed.
 type way struct {
 	// domain is the name of the backend in the log.
 	domain string
@@ -61,7 +61,7 @@ func iptablesWay(variant string) way {
 	return w
 }
 
-// TestRenderedRulesServe loads the output of render on one node, and runs the proxy with the
+// TestRenderedRulesServe loads the output of sluice plan -o rules on one node, and runs the proxy with the
 // same manifests on another. Both have the same rules and answer alike.
 func TestRenderedRulesServe(t *testing.T) {
 	for _, w := range ways() {
@@ -149,11 +149,11 @@ func (n *rulesNode) sluice(command string, more ...string) *exec.Cmd {
 	return n.command(slices.Concat(words, n.flags, more)...)
 }
 
-// load loads the output of render.
+// load loads the output of sluice plan -o rules.
 func (n *rulesNode) load() {
 	n.Helper()
 	for _, words := range n.way.load {
-		render := n.sluice("render", words[0])
+		render := n.sluice("plan", "--output=rules", words[0])
 		var complaints bytes.Buffer
 		render.Stderr = &complaints
 		text, err := render.Output()

@@ -159,7 +159,7 @@ func TestWrongCommandLines(t *testing.T) {
 			want = "no pods in namespace kube-system have the labels app=another"
 		}
 		_, err := s.run(t, strings.Fields(words)...)
-		_, usage := errors.AsType[UsageError](err)
+		_, usage := errors.AsType[inspect.UsageError](err)
 		api := strings.Contains(want, "no Service") || strings.Contains(want, "no pods") || strings.Contains(want, "kubeconfig")
 		if err == nil || !strings.Contains(err.Error(), want) || usage == api {
 			t.Errorf("%s: %v (usage %t), want %s", words, err, usage, want)

@@ -11,8 +11,8 @@ var commands = []mutation{
 	{
 		name:      "the first question waits",
 		sentence:  "A node that answers is not called unreachable, however short the timeout.",
-		edits:     edit("internal/daemon/gone/fleet.go", "if failures > 0 || !f.results[i].Answered {", "if failures > 0 {"),
-		campaigns: []campaign{unitTest("internal/daemon/gone", "TestTheFirstQuestionDoesNotWait")}, short: true,
+		edits:     edit("internal/client/gone.go", "if f.failures[i] > 0 || !f.results[i].Answered {", "if f.failures[i] > 0 {"),
+		campaigns: []campaign{unitTest("internal/client", "TestTheFirstQuestionDoesNotWait")}, short: true,
 	},
 	{
 		name:      "a watch compares what is not shown",

@@ -85,7 +85,7 @@ type run struct {
 func Run(ctx context.Context, given *daemon.Options, out io.Writer, verbose bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 55*time.Second)
 	defer cancel()
-	o := options(given, verbose, "fatal")
+	o := options(given, verbose)
 	r := &run{
 		page: NewPage(out), options: o, client: inspect.NewClient(inspection.SocketPath(&o.Options)),
 		recorder: newRecorder(), chaos: newChaos(), began: time.Now(),
@@ -100,26 +100,12 @@ func Run(ctx context.Context, given *daemon.Options, out io.Writer, verbose bool
 	return r.serve(ctx)
 }
 
-// Keep serves the manifests of the demo, in the sandbox in which it was played, until the context ends. Without verbose it
-// logs only warnings. Page is that of [daemon.Lab].
-func Keep(ctx context.Context, given *daemon.Options, out io.Writer, page *os.File, verbose bool) (err error) {
-	m, err := newManifests()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.close()) }()
-	o := options(given, verbose, "warn")
-	o.WithoutCluster, o.KubeProxy.HealthzBindAddress = true, "127.0.0.1:10256"
-	o.Lab = &daemon.Lab{Dir: m.dir, TestPods: true, Out: out, Page: page}
-	return daemon.Run(ctx, o, feed.Manifests(m.dir))
-}
-
-// options are those of a proxy in the sandbox. Unless verbose, it logs from a level on.
-func options(given *daemon.Options, verbose bool, level string) *daemon.Options {
+// options are those of a proxy in the sandbox. Unless verbose, it logs nothing.
+func options(given *daemon.Options, verbose bool) *daemon.Options {
 	o, c := *given, *given.Config
 	o.Config, o.Sandboxed, c.KubeProxy.HostnameOverride = &c, true, node
 	if !verbose {
-		c.Sluice.Log.Level = level
+		c.Sluice.Log.Level = "fatal"
 	}
 	return &o
 }

@@ -57,9 +57,8 @@ func (p *Page) quote(lines []string) {
 func (p *Page) End() {
 	p.print(lineTime, "\n         %s\n", p.in("1;32", "Every check succeeded."))
 	p.print(0, "\nTry next:\n"+
-		"  sluice demo --keep   keep the sandbox, and look around in it\n"+
-		"  docs/tutorial.md     the tutorial: change endpoints, and watch the rules follow\n"+
-		"  docs/migrate.md      replace kube-proxy on a cluster\n")
+		"  docs/tutorial.md   the tutorial: change endpoints, and watch the rules follow\n"+
+		"  docs/migrate.md    replace kube-proxy on a cluster\n")
 }
 
 func (p *Page) in(color, text string) string {

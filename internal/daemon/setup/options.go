@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -57,12 +58,7 @@ func (o *Options) Check() error {
 }
 
 // UsageError is an error in the flags or settings, which the user can correct.
-type UsageError struct{ Err error }
-
-func (e UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error.
-func (e UsageError) Unwrap() error { return e.Err }
+type UsageError = inspect.UsageError
 
 // Warn logs what is unusual in the configuration.
 func Warn(log *zap.Logger, warnings []config.Warning) {

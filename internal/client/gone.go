@@ -1,4 +1,4 @@
-package gone
+package client
 
 import (
 	"context"
@@ -33,9 +33,6 @@ const (
 	// answerMax bounds the text of an answer, in bytes.
 	answerMax = 64 << 10
 )
-
-// Path is where Handler answers: the rest of the path is an endpoint.
-const Path = "/endpoints/"
 
 // Node is a node and how its proxy is asked.
 type Node struct {
@@ -104,75 +101,56 @@ func At(text string) (Node, error) {
 
 // Wait asks all proxies until the endpoint is gone everywhere, or the context ends. It returns a result for each.
 func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
-	f := &fleet{Proxies: p, began: time.Now(), places: make(chan struct{}, asksMax), results: make([]Result, len(p.Nodes)), wait: askWait}
+	f := &fleet{Proxies: p, began: time.Now(), results: make([]Result, len(p.Nodes)), failures: make([]int, len(p.Nodes)), wait: askWait}
 	if len(p.Nodes) > asksMax {
 		f.wait = 0
 	}
 	for i := range p.Nodes {
-		f.results[i] = Result{Node: p.Nodes[i].Name, Err: errors.New("no answer yet")}
+		f.results[i] = Result{Node: p.Nodes[i].Name, Err: ErrNoAnswer}
 	}
-	var all sync.WaitGroup
-	for i := range p.Nodes {
-		all.Go(func() { f.follow(ctx, i, at) })
-	}
-	all.Wait()
+	Each(ctx, asksMax, len(p.Nodes), func(ctx context.Context, i int) (bool, time.Duration) {
+		a, err := f.ask(ctx, i, at, f.waitOf(i))
+		if ctx.Err() != nil && err != nil {
+			return false, 0 // the last result stays
+		}
+		return f.note(i, a, err)
+	})
 	return f.results
 }
 
 // fleet is a Wait in progress.
 type fleet struct {
 	*Proxies
-	wait   time.Duration
-	began  time.Time
-	places chan struct{}
+	wait  time.Duration
+	began time.Time
 
 	mu      sync.Mutex
 	results []Result
-}
-
-// follow asks one proxy again and again.
-func (f *fleet) follow(ctx context.Context, i int, at netip.AddrPort) {
-	for failures := 0; ; {
-		select {
-		case f.places <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		a, err := f.ask(ctx, i, at, f.waitOf(i, failures))
-		<-f.places
-		if ctx.Err() != nil && err != nil {
-			return // the last result stays
-		}
-		if failures++; err == nil {
-			failures = 0
-		}
-		if f.note(i, a, err, failures) {
-			return
-		}
-		select {
-		case <-time.After(askPause * time.Duration(1+failures)):
-		case <-ctx.Done():
-			return
-		}
-	}
+	// failures counts those in a row.
+	failures []int
 }
 
 // waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the beginning,
 // and no answer after a failure: something between may end long requests.
-func (f *fleet) waitOf(i, failures int) time.Duration {
+func (f *fleet) waitOf(i int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if failures > 0 || !f.results[i].Answered {
+	if f.failures[i] > 0 || !f.results[i].Answered {
 		return 0
 	}
 	return f.wait
 }
 
-// note keeps a result, and reports whether it is the last one. A failure after an answer counts once the question after it,
-// which does not wait, failed as well.
-func (f *fleet) note(i int, a *inspect.Gone, err error, failures int) (done bool) {
+// note keeps a result, and returns whether and when the proxy is asked again. A failure after an answer counts once the
+// question after it, which does not wait, failed as well.
+func (f *fleet) note(i int, a *inspect.Gone, err error) (again bool, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	failures := f.failures[i] + 1
+	if err == nil {
+		failures = 0
+	}
+	f.failures[i] = failures
 	r := &f.results[i]
 	if r.After = time.Since(f.began); err == nil {
 		r.Answered, r.Err, r.Gone, r.Reason, r.Services = true, nil, a.Gone, a.Reason, a.Services
@@ -183,7 +161,7 @@ func (f *fleet) note(i int, a *inspect.Gone, err error, failures int) (done bool
 	if f.Changed != nil {
 		f.Changed(f.results)
 	}
-	return r.Done()
+	return !r.Done(), askPause * time.Duration(1+failures)
 }
 
 // ask asks one proxy.
@@ -196,12 +174,12 @@ func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Dur
 	return f.Nodes[i].Ask(ctx, inspect.GoneQuery{At: at, Wait: wait})
 }
 
-var client = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}
+var healthServers = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}
 
 // over returns how to ask over the network.
 func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
 	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
-		address := base + Path + inspect.EndpointText(q.At) + "?wait=" + q.Wait.Truncate(time.Millisecond).String()
+		address := base + inspect.PathEndpoint + inspect.EndpointText(q.At) + "?wait=" + q.Wait.Truncate(time.Millisecond).String()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return nil, err
@@ -211,7 +189,7 @@ func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, 
 }
 
 func get(request *http.Request) (*inspect.Gone, error) {
-	response, err := client.Do(request)
+	response, err := healthServers.Do(request)
 	if err != nil {
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err // without the URL, which the table has no room for

@@ -1,4 +1,6 @@
-package gone
+//go:build linux
+
+package client
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/source/kube"
 )
@@ -18,7 +21,7 @@ import (
 // node returns a server that answers with a function, and its node.
 func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Node {
 	t.Helper()
-	s := httptest.NewServer(Handler(ask, most, http.NotFoundHandler()))
+	s := httptest.NewServer(gone.Handler(ask, most, http.NotFoundHandler()))
 	t.Cleanup(s.Close)
 	n, err := At(s.URL + "/")
 	if err != nil {
@@ -26,6 +29,8 @@ func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *
 	}
 	return n
 }
+
+var at = netip.MustParseAddrPort("10.244.1.11:8080")
 
 func says(gone bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
 	return func(_ context.Context, q inspect.GoneQuery) *inspect.Gone {
@@ -77,31 +82,6 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	}
 }
 
-func TestHandler(t *testing.T) {
-	h := Handler(says(false), 1, http.NotFoundHandler())
-	for _, c := range []struct {
-		method, path string
-		code         int
-		want         string
-	}{
-		{"GET", "/endpoints/10.0.0.1:80", 200, `{"endpoint":"10.0.0.1:80","gone":false,"at":"0001-01-01T00:00:00Z"}` + "\n"},
-		{"GET", "/endpoints/::ffff:10.0.0.1?wait=5s", 200, `"endpoint":"10.0.0.1"`},
-		{"GET", "/endpoints/[fd00::1]:80?wait=99h", 200, `"endpoint":"[fd00::1]:80"`},
-		{"GET", "/endpoints/", 400, `"error":"endpoint`},
-		{"GET", "/endpoints/10.0.0.1:0", 400, `"error":"endpoint`},
-		{"GET", "/endpoints/fe80::1%25eth0", 400, `"error":"endpoint`},
-		{"GET", "/endpoints/10.0.0.1?wait=-1s", 400, `"error":"wait`},
-		{"POST", "/endpoints/10.0.0.1", 405, `"error":"only GET`},
-		{"GET", "/healthz", 404, "404"},
-	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
-		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "web") {
-			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
-		}
-	}
-}
-
 func TestAtRejectsWhatIsNoProxy(t *testing.T) {
 	for _, text := range []string{"", "10.0.0.1", "https://10.0.0.1", "http://10.0.0.1/x", "http://10.0.0.1?x", "http://"} {
 		if _, err := At(text); err == nil {
@@ -115,7 +95,7 @@ func TestAtRejectsWhatIsNoProxy(t *testing.T) {
 
 // TestLongWaitsOutliveTheLimitsOfProbes: the server of probes cuts other requests after 10 s; see web.ProbeServer.
 func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
-	s := httptest.NewUnstartedServer(Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+	s := httptest.NewUnstartedServer(gone.Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 		a := &inspect.Gone{Endpoint: inspect.EndpointText(q.At)}
 		select {
 		case <-time.After(q.Wait):

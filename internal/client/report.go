@@ -1,4 +1,4 @@
-package gone
+package client
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/netip"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -88,16 +87,15 @@ func (r *Report) Err(after time.Duration) error {
 
 // Print prints a table.
 func (r *Report) Print(to io.Writer) error {
-	table := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tSTATE\tAFTER\tDETAIL")
+	var rows [][]string
 	for _, n := range r.Nodes {
 		after := "0s"
 		if n.Seconds > 0 {
 			after = inspect.Micros(int64(n.Seconds * 1e6))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Node, n.State, after, cmp.Or(n.Detail, "-"))
+		rows = append(rows, []string{n.Node, n.State, after, cmp.Or(n.Detail, "-")})
 	}
-	return table.Flush()
+	return inspect.Table(to, []string{"NODE", "STATE", "AFTER", "DETAIL"}, rows)
 }
 
 // Progress returns a function for Proxies.Changed that prints a line each second in which something changed.
