@@ -136,7 +136,7 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 	f := &file{path: path}
 	var first *document.Document
 	var problems []Problem
-	err := document.Each(data, document.YAML11, func(d *document.Document) {
+	err := document.Each(data, func(d *document.Document) {
 		first = cmp.Or(first, d)
 		if problem := f.sort(d); problem != nil {
 			problems = append(problems, *problem)
@@ -186,7 +186,7 @@ func (f *file) sort(d *document.Document) *Problem {
 // kube-proxy's it is a warning, because kube-proxy accepts it with a log line, so that files of older and newer releases
 // work.
 func (f *file) decode() (warnings []Warning) {
-	mistakes, _ := f.kubeProxyText.Decode(&f.kubeProxy)
+	mistakes, _ := f.kubeProxyText.Decode(&f.kubeProxy, document.YAML11)
 	for _, m := range mistakes {
 		found := findingOf(m, reflect.ValueOf(&f.kubeProxy).Elem())
 		switch m.Kind {
@@ -201,7 +201,7 @@ func (f *file) decode() (warnings []Warning) {
 	if f.sluiceText == nil {
 		return warnings
 	}
-	mistakes, _ = f.sluiceText.Decode(&f.sluice)
+	mistakes, _ = f.sluiceText.Decode(&f.sluice, document.YAML12)
 	for _, m := range mistakes {
 		found := findingOf(m, reflect.ValueOf(&f.sluice).Elem())
 		f.found = append(f.found, finding{sluicePrefix + found.field, found.message})

@@ -56,7 +56,7 @@ func TestFileRejected(t *testing.T) {
 		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
 		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
-		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf" cannot be expressed in JSON`, `:6: SluiceConfiguration: a key must be a plain text`}},
+		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf": must be a number`, `:6: SluiceConfiguration: a key must be a plain text`}},
 		"a list":          {"- a\n- b\n", []string{`:1: apiVersion and kind are required`}},
 		"a text":          {"hello\n", []string{`:1: apiVersion and kind are required`}},
 		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
@@ -146,7 +146,7 @@ func TestFileStrict(t *testing.T) {
 
 // TestFileWords: off needs no quotes where a word is wanted.
 func TestFileWords(t *testing.T) {
-	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: on}\nnftables: {offload: off}\n"))
+	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: true}\nnftables: {offload: off}\n"))
 	if len(warnings) > 0 || c.Sluice.Reload != ReloadOff || c.Sluice.Traffic.FlowLog != FlowLogOff || !c.Sluice.Traffic.Accounting || c.Sluice.NFTables.Offload != OffloadOff {
 		t.Errorf("%+v, warnings %v", c.Sluice, warnings)
 	}
