@@ -65,7 +65,7 @@ error.`,
 
 // checkPlan checks the flags of the plan alone.
 func checkPlan(o *setup.Options, dir, output string) error {
-	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
+	cluster := len(o.Flags.Files) > 0 || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
 	case output != "table" && output != "json":
 		return setup.UsageError{Err: fmt.Errorf("--output %q: must be table or json", output)}

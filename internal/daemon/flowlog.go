@@ -53,7 +53,7 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 // recordFlows records connections once the rules belong to this process, and writes the flow log.
 func (s *server) recordFlows(ctx context.Context) error {
 	t := &s.options.Sluice.Traffic
-	all := t.FlowLog == config.FlowLogAll || s.backend.Mode.Forwards && s.options.Sluice.Userspace.AccessLog
+	all := t.FlowLog == config.FlowLogAll
 	if all || t.FlowLog == config.FlowLogAnnotated {
 		wanted, err := s.flows.Subscribe(flows.Filter{Logged: !all})
 		if err != nil {

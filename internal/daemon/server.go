@@ -151,7 +151,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	observers := []proxy.ApplyObserver{{Programmed: s.reports.lines.Programmed}, {Programmed: s.flows.Programmed}, {Programmed: s.balance.Programmed}}
 	if s.traffic != nil {
 		s.cleaner, err = conntrack.New(conntrack.Config{
-			NodePorts: seen.nodePorts, Owner: seen.owner, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.reports.conntrack,
+			NodePorts: seen.nodePorts, Owner: seen.owner, Listen: s.reports.conntrack,
 			Drains: !s.backend.Mode.DrainsItself,
 		})
 		if err != nil {
@@ -192,8 +192,7 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 		Node: s.node, Domains: s.backend.Domains, Source: s.feed.Source(s.node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
 		Listeners: append(r.listeners(), o.Listeners...), ApplyObservers: observers, Intercept: o.Intercept,
-		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
-		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
+		NodeWait: s.nodeWait(), MessageDeadline: o.MessageDeadline, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for rule changes; relying on periodic audits",
 				zap.String("domain", domain), zap.Error(err))
@@ -203,6 +202,14 @@ func (s *server) newProxy(observers []proxy.ApplyObserver) (*proxy.Proxy, error)
 			r.warnings.Add(w)
 		}),
 	})
+}
+
+// nodeWait is how long the first rules wait for the Node: not at all without a cluster.
+func (s *server) nodeWait() time.Duration {
+	if s.feed.Client == nil {
+		return 0
+	}
+	return s.options.Patience()
 }
 
 // run serves until the context ends, or there is a successor.

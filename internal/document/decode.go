@@ -18,7 +18,7 @@ import (
 // MistypedMax bounds the values of a wrong type that are found in one document.
 const MistypedMax = 20
 
-// Decode decodes a document into a struct. It leaves out values of a wrong type, so that every error is found; the
+// Decode decodes a document into a struct, over what is there. It leaves out values of a wrong type, so that every error is found; the
 // errors are in the order of their lines. Whole is false if the document cannot be decoded even so: then there are
 // more errors than those.
 func (d *Document) Decode(into any, version Version) (mistakes []Mistake, whole bool) {
@@ -39,7 +39,6 @@ func (d *Document) Decode(into any, version Version) (mistakes []Mistake, whole 
 	unknown, err := strictjson.UnmarshalStrict(written, into)
 	if err != nil {
 		r.check(tree, "", "", "")
-		reflect.ValueOf(into).Elem().SetZero()
 		unknown, err = strictjson.UnmarshalStrict(text(tree), into)
 	}
 	for _, one := range unknown {

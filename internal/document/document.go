@@ -117,13 +117,25 @@ func (d *Document) Items(key string) (items []*Document, isList bool) {
 
 // Line returns the line of a field of a document, or of the closest field around it.
 func (d *Document) Line(path string) int {
-	line, node, rest := d.line, d.node, "."+path
-	for {
-		var at *yaml.Node
-		if at, node, rest = find(node, rest); at == nil {
-			return line
+	line, _ := d.locate(path)
+	return line
+}
+
+// Has reports whether a document sets a field.
+func (d *Document) Has(path string) bool {
+	_, rest := d.locate(path)
+	return rest == ""
+}
+
+// locate follows a path as far as it goes, and returns the line there and the rest of the path.
+func (d *Document) locate(path string) (line int, rest string) {
+	line, rest = d.line, "."+path
+	for node := d.node; ; {
+		at, value, after := find(node, rest)
+		if at == nil {
+			return line, rest
 		}
-		line = at.Line
+		line, node, rest = at.Line, value, after
 	}
 }
 
