@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -156,7 +155,15 @@ func (f *Flags) based() *Flags {
 // Given returns the flags that were given, as they could be typed, sorted by name.
 func (f *Flags) Given() []string {
 	given := []string{}
-	f.set.Visit(func(flag *pflag.Flag) { given = append(given, fmt.Sprintf("--%s=%s", flag.Name, flag.Value)) })
+	f.set.Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			given = append(given, "--"+flag.Name+"="+value)
+		}
+	})
 	return given
 }
 
