@@ -36,7 +36,7 @@ func TestNodesCannotForgeOutput(t *testing.T) {
 		}
 		for _, command := range [][]string{
 			{"status"}, {"status", "-o", "wide"}, {"status", "-o", "json"}, {"where", "svc/web"}, {"where", "svc/web", "-o", "wide"}, {"top", "services"},
-			{"diff", "node-0000", "node-0001"}, {"wait", "svc/web", "--timeout", "2s"}, {"wait", "--gone", "10.244.0.1", "--timeout", "100ms"},
+			{"diff", "node-0000", "node-0001"}, {"wait", "svc/web", "--timeout", "2s"}, {"wait", "--gone", "10.244.0.1", "--timeout", "2s"},
 		} {
 			out, err := s.run(t, command...)
 			all[fmt.Sprint(command)] = out

@@ -109,8 +109,8 @@ func (n *node) start(t *testing.T, program string) {
 }
 
 // asks reports whether a client is answered.
-func (n *node) asks(t *testing.T, at netip.AddrPort) bool {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+func (n *node) asks(t *testing.T, at netip.AddrPort, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	_, err := n.Hosts["client"].Ask(ctx, "tcp", at)
 	return err == nil
@@ -118,7 +118,7 @@ func (n *node) asks(t *testing.T, at netip.AddrPort) bool {
 
 func (n *node) await(t *testing.T, at netip.AddrPort) {
 	t.Helper()
-	testenv.Eventually(t, at.String()+" answers", func() bool { return n.asks(t, at) })
+	testenv.Eventually(t, at.String()+" answers", func() bool { return n.asks(t, at, time.Second) })
 }
 
 // awaitTooLarge waits until the log has named the Service so many times.
@@ -150,7 +150,9 @@ func TestALargeServiceCostsOthersNothingInUserspaceMode(t *testing.T) {
 	n.awaitTooLarge(t, 2)
 	n.addShop(t, 1)
 	n.await(t, shop(1))
-	n.await(t, external) // what the large Service had before
+	if !n.asks(t, external, 10*time.Second) {
+		t.Error("what the large Service had before is gone")
+	}
 	if err := n.process.Stop(); err != nil {
 		t.Error(err)
 	}

@@ -35,8 +35,7 @@ func endpointPort(port *service.Port, family service.Family, view *service.PortV
 		Port: portOf(port), Family: family.String(), Internal: ruleOf(view, view.InternalLocal), Endpoints: []inspect.Endpoint{},
 	}
 	if view.ExternallyAccessible() {
-		external := ruleOf(view, view.ExternalLocal)
-		made.External = &external
+		made.External = new(ruleOf(view, view.ExternalLocal))
 	}
 	listed := min(len(decisions), inspect.EndpointsMax)
 	made.Omitted = len(decisions) - listed

@@ -237,7 +237,7 @@ var (
 	silencePatience = 500 * time.Millisecond
 	// holdMax bounds the time until a question holds. The list of scenarios says 2 s; the rest is
 	// for slow machines.
-	holdMax = time.Minute
+	holdMax = 20 * time.Second
 	// settleMax bounds the wait for a change, and sentinelPatience that for one answer of the
 	// sentinel.
 	settleMax        = time.Minute
