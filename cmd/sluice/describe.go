@@ -21,7 +21,7 @@ func describeServiceCommand() *cobra.Command {
 		Short:   "Show details of Services",
 		Long: `Show details of Services on this node: frontends and policies, state and kernel
 objects in each domain (backend and IP family), the kernel's error if the Service is
-quarantined, and the last 20 changes with the time of each step (received, seen,
+held, and the last 20 changes with the time of each step (received, seen,
 rendered, batched, applied). Without a name, it shows all Services of the namespace.`,
 		Example: "  sluice describe service shop/web\n  sluice describe service -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {

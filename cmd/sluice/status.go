@@ -23,7 +23,7 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of the running proxy",
 		Long: `Show the state of the proxy running on this node: version, mode, node name, API sync
-status, the number of applied, pending and quarantined Services in each domain
+status, the number of applied, pending and held Services in each domain
 (backend and IP family), and all health findings.`,
 		Example: "  sluice status\n  sluice status -o json",
 		Args:    noArguments,
@@ -53,7 +53,7 @@ status, the number of applied, pending and quarantined Services in each domain
 	}
 	flags.bind(cmd)
 	bindWatch(cmd, &watch)
-	cmd.Flags().BoolVar(&verdict, "exit-code", false, "exit with status 1 if there are findings or quarantined Services, and 2 if no proxy answers")
+	cmd.Flags().BoolVar(&verdict, "exit-code", false, "exit with status 1 if there are findings or held Services, and 2 if no proxy answers")
 	return cmd
 }
 

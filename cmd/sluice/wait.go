@@ -40,7 +40,7 @@ func waitCommand() *cobra.Command {
 		Long: `Wait until the rules of this node send no new connections to an endpoint, as a preStop
 hook that replaces a fixed sleep; see docs/balancing.md. Without a port, all ports of the
 address count. The proxy answers for the rules that the kernel has: a Service whose
-change is pending or quarantined still sends to the endpoint.
+change is pending or held still sends to the endpoint.
 
 With --all-nodes, it asks the health servers of all nodes. It lists the Nodes with a
 kubeconfig or the service account of the pod, which must be allowed to list Nodes. The exit status

@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // followWhatLanded adds to the fallback of an account the objects of its newest fragment that have landed
@@ -29,14 +31,15 @@ func (l *Ledger) followWhatLanded(a *account) {
 
 // landedOf returns the fallback of an account with the objects of its newest fragment that have landed.
 func (l *Ledger) landedOf(a *account) *dataplane.Fragment {
-	m := &landedClosure{l: l, a: a, objects: byID(a.fallback()), newest: byID(a.latest)}
+	m := &landedClosure{l: l, a: a, objects: byID(a.fallback()), newest: byID(a.latest), ahead: map[service.Frontend]bool{}}
+	m.findAhead()
 	for id := range m.newest {
 		if m.serves(id) {
 			m.take(id)
 		}
 	}
 	for id, o := range m.newest {
-		if o.Kind == dataplane.Element && slices.ContainsFunc(o.Refs(), m.has) {
+		if _, frontend := l.naming.Frontend(id); !frontend && o.Kind == dataplane.Element && slices.ContainsFunc(o.Refs(), m.has) {
 			m.take(id) // it is in a set that the Service has for itself
 		}
 	}
@@ -67,24 +70,67 @@ type landedClosure struct {
 	l               *Ledger
 	a               *account
 	objects, newest map[dataplane.ID]*dataplane.Object
+	// ahead are the frontends whose endpoints may have landed before what is to lead there (findAhead).
+	ahead map[service.Frontend]bool
+}
+
+// findAhead finds the frontends of which no endpoint is taken. The endpoints of a large Service are written in turns, and
+// all that leads to them in the last turn. If that does not land, no packet looks up endpoints that are new. They go, and
+// those that they replaced come back: also at a frontend that leads to the same chain as before, so that a Service is not
+// a mixture of two states.
+func (m *landedClosure) findAhead() {
+	var unchanged []service.Frontend
+	complete := true
+	for id, o := range m.newest {
+		f, is := m.l.naming.Frontend(id)
+		if !is || o.Kind != dataplane.Element || m.sends(o) {
+			continue
+		}
+		landed := m.landed(o)
+		complete = complete && (landed || m.l.lacks(m.a, id))
+		switch leads := len(o.Refs()) > 1; { // to more than its set
+		case !leads:
+		case !landed:
+			m.ahead[f] = true
+		case dataplane.Same(m.objects[id], o):
+			unchanged = append(unchanged, f)
+		}
+	}
+	for _, f := range unchanged {
+		m.ahead[f] = !complete
+	}
+}
+
+// sends reports whether an object is an endpoint.
+func (m *landedClosure) sends(o *dataplane.Object) (sends bool) {
+	m.l.naming.Sends(o, func(netip.AddrPort) { sends = true })
+	return sends
+}
+
+// landed reports whether the kernel has an object for certain.
+func (m *landedClosure) landed(o *dataplane.Object) bool {
+	m.l.steps++
+	e := m.l.entries.get(o.ID)
+	return e != nil && !e.unsure && dataplane.Same(e.known, o)
 }
 
 func (m *landedClosure) has(id dataplane.ID) bool { return m.objects[id] != nil }
 
-// serves reports whether an object was left, or is a frontend's. Nothing leads to what has landed
+// serves reports whether an object was left, or is a frontend's that is complete. Nothing leads to what has landed
 // besides.
 func (m *landedClosure) serves(id dataplane.ID) bool {
-	_, frontend := m.l.naming.Frontend(id)
-	return frontend || m.has(id)
+	if f, frontend := m.l.naming.Frontend(id); frontend {
+		return !m.ahead[f]
+	}
+	return m.has(id)
 }
 
 // take takes an object of the newest fragment if it has landed with all that it refers to. What
 // has not landed and is referred to may be there as a previous process left it: it is taken as
 // it is. It reports whether the object is there to be referred to.
 func (m *landedClosure) take(id dataplane.ID) bool {
-	m.l.steps++
 	e, o := m.l.entries.get(id), m.newest[id]
-	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
+	if o == nil || !m.landed(o) {
 		if m.has(id) {
 			return true
 		}

@@ -59,6 +59,45 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	}
 }
 
+// A large Service is written in turns: first the endpoints, then what leads to them. If that is rejected, what landed
+// before goes. Only a frontend that is complete stays.
+func TestHoldTakesBackEndpointsThatLandedAhead(t *testing.T) {
+	in := func(o dataplane.Object, refs ...string) dataplane.Object {
+		o.Links = dataplane.LinkTo(dataplane.ID{Container: "set", Name: o.ID.Container})
+		for _, name := range refs {
+			o.Links.Refs = append(o.Links.Refs, chain(name, "").ID)
+		}
+		return o
+	}
+	to := func(chain string, x int) dataplane.Object {
+		return in(frontendIn("@frontends", x, "a→nat/"+chain), chain)
+	}
+	endpoint := func(x, at int, ip string) dataplane.Object { return in(slot(x, at, "to "+ip+":80")) }
+	frontends := dataplane.Object{ID: dataplane.ID{Container: "set", Name: "@frontends"}}
+	endpoints := dataplane.Object{ID: dataplane.ID{Container: "set", Name: "@cluster-endpoints-a"}}
+	const older, newer = "10.0.0.1", "10.0.0.2"
+	l := New(nil, names{}, nil)
+	l.Want(fragment("node", 1, frontends, endpoints))
+	l.Want(fragment("a", 1, chain("of1", ""), chain("of2", ""),
+		to("of2", 1), endpoint(1, 0, newer), endpoint(1, 1, newer), // larger
+		to("of1", 2), endpoint(2, 0, newer), // leads where it led
+		to("of1", 3), endpoint(3, 0, newer), // new
+		to("of1", 4), endpoint(4, 0, newer))) // new and complete
+	l.Observe([]dataplane.Object{frontends, endpoints, chain("of1", ""),
+		to("of1", 1), endpoint(1, 0, older), to("of1", 2), endpoint(2, 0, older)})
+	l.Adopt(nil, labels{})
+	b := l.Plan()
+	l.Settle(b, rejectedButFor(b, func(id dataplane.ID) bool {
+		return id.Container == "@cluster-endpoints-a" || id == to("", 4).ID
+	}))
+	l.Hold(key("a"))
+	back := func(x int) string { return endpoint(x, 0, "").ID.Name + ":to 10.0.0.2:80>to 10.0.0.1:80 " }
+	gone := func(x, at int) string { return endpoint(x, at, "").ID.Name + ":to 10.0.0.2:80>- " }
+	if got, want := changes(l.Plan()), back(1)+gone(1, 1)+back(2)+gone(3, 0); got != want {
+		t.Errorf("held: %q, want %q", got, want)
+	}
+}
+
 // What a former release left is kept with what it refers to, if a frontend that has been restored
 // since leads there.
 func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {

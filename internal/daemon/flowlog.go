@@ -51,14 +51,11 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 }
 
 // recordFlows records connections once the rules belong to this process, and writes the flow log.
-func (s *server) recordFlows(ctx context.Context) error {
+func (s *server) recordFlows(ctx context.Context) {
 	t := &s.options.Sluice.Traffic
 	all := t.FlowLog == config.FlowLogAll || s.backend.Mode == config.ModeUserspace && s.options.Sluice.Userspace.AccessLog
 	if all || t.FlowLog == config.FlowLogAnnotated {
-		wanted, err := s.flows.Subscribe(flows.Filter{Logged: !all})
-		if err != nil {
-			return err
-		}
+		wanted := s.flows.Record(flows.Filter{Logged: !all})
 		// A file that blocks must not hold up the end of the process, or another configuration.
 		written := make(chan struct{})
 		defer func() {
@@ -78,12 +75,11 @@ func (s *server) recordFlows(ctx context.Context) error {
 	select {
 	case <-s.life.owner.mayWrite:
 	case <-ctx.Done():
-		return nil
+		return
 	}
 	if r := s.life.forwarders.Registry(); r != nil { // which another configuration has as well
 		r.Watch(func(d *userspace.Done) { s.flows.Put(flowOf(d)) })
 		defer r.Watch(nil)
 	}
 	s.flows.Run(ctx)
-	return nil
 }

@@ -282,7 +282,7 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.traffic != nil {
 		group.Go(func() error { return s.watchTraffic(ctx) })
 	}
-	group.Go(func() error { return s.recordFlows(ctx) })
+	group.Go(func() error { s.recordFlows(ctx); return nil })
 	group.Go(func() error { s.adapt(ctx); return nil })
 	group.Go(func() error { s.lookAround(ctx); return nil })
 	if s.selfTest != nil {

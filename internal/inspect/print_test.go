@@ -102,3 +102,34 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceOfARejectedFile: while a file is rejected, the source is not in sync, although it is read.
+func TestSourceOfARejectedFile(t *testing.T) {
+	s := Status{Now: printedAt, Feed: Feed{From: "manifests", Synced: printedAt.Add(-90 * time.Second)}}
+	for want, findings := range map[string][]Finding{
+		"Source:    manifests, in sync for 90s\n":                                      {{Kind: "other", About: "shop.yaml"}},
+		"Source:    manifests, read 90s ago, but not all of it is valid (see below)\n": {{Kind: "other"}, {Kind: "manifest-rejected", About: "shop.yaml"}},
+	} {
+		s.Findings = findings
+		expectLine(t, &s, want)
+	}
+}
+
+// TestSelfTestNamesWhatItTests: it says nothing about pods.
+func TestSelfTestNamesWhatItTests(t *testing.T) {
+	s := Status{Now: printedAt, SelfTest: []SelfTest{{Family: "IPv4", Passed: true, At: printedAt.Add(-time.Second)}, {Family: "IPv6", At: printedAt.Add(-time.Minute)}}}
+	expectLine(t, &s, "Self-test:   loopback of this node: IPv4 passed 1s ago, IPv6 FAILED 60s ago\n")
+}
+
+// expectLine checks that the printed status has a line, regardless of the number of blanks after the head.
+func expectLine(t *testing.T, s *Status, want string) {
+	t.Helper()
+	var out strings.Builder
+	if err := s.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	joined := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	if !strings.Contains(joined(out.String()), joined(want)) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}

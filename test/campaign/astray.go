@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/process"
 )
 
 // beyond is the host behind the node's default route. It answers every packet to some Services, from the address that
@@ -62,11 +63,14 @@ var astrayInstants = []struct {
 	name    string
 	stopped bool
 	rules   string
+	// takeover lets the process change its mode when it continues, and change it back.
+	takeover bool
 }{
 	{name: "all rules deleted"},
 	{name: "all rules replaced by those of a firewall", rules: firewall},
 	{name: "all rules deleted while the process was stopped", stopped: true},
 	{name: "all rules replaced while the process was stopped", stopped: true, rules: firewall},
+	{name: "all rules replaced before a takeover from another mode", stopped: true, rules: firewall, takeover: true},
 }
 
 // beginAstray attaches the host beyond, and lets clients of both protocols and families send.
@@ -193,16 +197,35 @@ func astray(ctx context.Context, r *trial, number int) error {
 	}
 	fresh, err := r.clients(ctx)
 	if err == nil && now.stopped {
-		err = errors.Join(r.heard(ctx, fresh), r.signal(unix.SIGCONT))
+		if err = r.heard(ctx, fresh); err == nil && now.takeover {
+			r.p.mode = otherMode(r.mode)
+			err = r.p.configure()
+		}
+		err = errors.Join(err, r.signal(unix.SIGCONT))
+	}
+	all := append(fresh, r.straying.steady...)
+	if err == nil {
+		err = r.restored(ctx, all, want)
+	}
+	if err == nil && now.takeover {
+		err = r.takeBack(ctx, all)
 	}
 	if err == nil {
-		err = r.restored(ctx, append(fresh, r.straying.steady...), want)
+		err = r.t.awaitAll(ctx, r.recovery)
 	}
 	if err = errors.Join(err, closeAll(fresh)); err != nil {
 		return fmt.Errorf("%s: %w", now.name, err)
 	}
 	over()
 	return nil
+}
+
+// otherMode returns the mode from which an instant takes over.
+func otherMode(mode string) string {
+	if mode == "nftables" {
+		return "iptables"
+	}
+	return "nftables"
 }
 
 // restored waits for the repair, and until all clients reach their Services, and counts those that were late.
@@ -223,7 +246,28 @@ func (r *trial) restored(ctx context.Context, clients []*client, want string) er
 			r.row.note("instant %d: %s after %v", r.row.instants, c, took.Round(time.Millisecond))
 		}
 	}
-	return errors.Join(r.recovered(ctx, from, want, false), r.t.awaitAll(ctx, r.recovery))
+	return r.recovered(ctx, from, want, false)
+}
+
+// takeBack changes the mode back. The rejected Service has no rules then, because those of the other mode went with it, so a
+// build that rejects none writes them again.
+func (r *trial) takeBack(ctx context.Context, clients []*client) error {
+	err := r.alone(ctx, r.p.mode)
+	if err == nil {
+		err = r.changeMode(ctx, r.mode)
+	}
+	if err == nil {
+		_, err = r.settled(ctx, clients)
+	}
+	for _, build := range []int{0, 1} {
+		if err == nil {
+			err = r.p.again((*process.Daemon).Stop, build)
+		}
+		if err == nil {
+			err = r.recovered(ctx, time.Now(), r.c.mark(), true)
+		}
+	}
+	return err
 }
 
 // heard waits until each client has heard the server beyond. A client whose port an earlier one had may hear the

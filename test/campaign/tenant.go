@@ -5,22 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/process"
 )
 
@@ -52,7 +43,7 @@ type attack struct {
 	check func(*trial) error
 }
 
-// attacks are, in this order, docs/threat-model.md T1, T10, T11, T12, P1 and T2.
+// attacks are, in this order, docs/threat-model.md T1, T10, T11, T12, P1, T2, T2 with a ClusterIP, T17, T6 and T14.
 var attacks = []attack{
 	{name: "a Service with 200,000 frontends", begin: (*trial).oversize, restart: true},
 	{name: "300 Services with long invalid annotations", begin: (*trial).annotations},
@@ -60,6 +51,10 @@ var attacks = []attack{
 	{name: "external IPs and endpoints with special addresses", begin: (*trial).special, check: (*trial).noSpecial},
 	{name: "2,000 idle clients of the health port", begin: (*trial).idle},
 	{name: "500 changes a second of one Service", begin: (*trial).flap},
+	{name: "490 and 20 ports with 1,000 endpoints each, all of which change", begin: (*trial).slices, restart: true},
+	{name: "100 MB of zones and hints", begin: (*trial).texts},
+	{name: "500 changes a second of annotations", begin: (*trial).flip},
+	{name: "the node's address with the ports of the proxy", begin: (*trial).redirect},
 }
 
 // tenant plays one attack, and measures what the others pay for it: changes of the marker, health
@@ -209,158 +204,4 @@ func (r *trial) resident() (int, error) {
 		}
 	}
 	return 0, errors.New("no VmRSS in the status of the process")
-}
-
-// tenantService returns a Service of the tenant, older than those of the others.
-func tenantService(name string, clusterIP string, ports int) *corev1.Service {
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: tenantSpace, Name: name, UID: "1", CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
-		},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: clusterIP, ClusterIPs: []string{clusterIP},
-			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack), IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		},
-	}
-	for port := range ports {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", port), Protocol: corev1.ProtocolTCP, Port: int32(webPort + port)})
-	}
-	return s
-}
-
-// setTenant writes a Service and one slice of it with an endpoint for each address, and returns what
-// removes both.
-func (r *trial) setTenant(s *corev1.Service, endpoints ...string) (remove func()) {
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: tenantSpace, Name: s.Name, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-	}
-	for _, port := range s.Spec.Ports {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Protocol: &port.Protocol, Port: ptr.To(int32(podPort(0)))})
-	}
-	for _, address := range endpoints {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)},
-		})
-	}
-	r.c.api.Set(apitest.Services, s)
-	r.c.api.Set(apitest.EndpointSlices, slice)
-	return func() {
-		r.c.api.Remove(apitest.EndpointSlices, tenantSpace, s.Name)
-		r.c.api.Remove(apitest.Services, tenantSpace, s.Name)
-	}
-}
-
-// tenantIP is the ClusterIP of the tenant's Service of a number.
-func tenantIP(n int) string { return clusterIP(service.IPv4, 128<<8+n).String() }
-
-func (r *trial) oversize() (func(), error) {
-	const addresses, ports = 800, 250
-	s := tenantService("huge", tenantIP(0), ports)
-	for n := range addresses {
-		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("198.18.%d.%d", n>>8, n&255))
-	}
-	return r.setTenant(s, podAddress(service.IPv4, 0).String()), nil
-}
-
-func (r *trial) annotations() (func(), error) {
-	const services, length = 300, 20_000
-	var ends []func()
-	for n := range services {
-		s := tenantService(fmt.Sprintf("annotated%d", n), tenantIP(n), 1)
-		s.Annotations = map[string]string{"sluice.dev/ipvs-scheduler": strings.Repeat("\x01", length)}
-		ends = append(ends, r.setTenant(s))
-	}
-	return all(ends), nil
-}
-
-func (r *trial) squat() (func(), error) {
-	var ends []func()
-	for n := range r.c.live {
-		s := tenantService(fmt.Sprintf("squat%d", n), tenantIP(n), 1)
-		s.Spec.ExternalIPs = []string{clusterAddr(service.IPv4, n, webPort).Addr().String()}
-		ends = append(ends, r.setTenant(s, podAddress(service.IPv4, 0).String()))
-	}
-	return all(ends), nil
-}
-
-// metadata are addresses of metadata and platform services, which have no place in any rule.
-var metadata = []string{"169.254.169.254", "168.63.129.16"}
-
-func (r *trial) special() (func(), error) {
-	special := append([]string{"127.0.0.1", "224.0.0.1", "0.0.0.0"}, metadata...)
-	s := tenantService("special", tenantIP(0), 1)
-	s.Spec.ExternalIPs = append(special, nodeAddress[service.IPv4].String())
-	return r.setTenant(s, append(special, podAddress(service.IPv4, 0).String())...), nil
-}
-
-// noSpecial returns an error if a rule of the node contains such an address.
-func (r *trial) noSpecial() error {
-	rules, err := r.p.Namespace.Output(exec.Command("sh", "-c", "nft list ruleset; iptables-nft-save; iptables-legacy-save"))
-	if err != nil {
-		return err
-	}
-	for _, address := range metadata {
-		if bytes.Contains(rules, []byte(address)) {
-			return fmt.Errorf("%s is in the rules of the node", address)
-		}
-	}
-	return nil
-}
-
-func (r *trial) idle() (func(), error) {
-	const clients = 2000
-	var conns []net.Conn
-	end := func() {
-		for _, c := range conns {
-			c.Close() //nolint:errcheck // the process may have closed it
-		}
-	}
-	for range clients {
-		ctx, cancel := context.WithTimeout(context.Background(), r.patience)
-		c, err := r.t.client.DialContext(ctx, "tcp", net.JoinHostPort(nodeAddress[service.IPv4].String(), "10256"))
-		cancel()
-		if err != nil {
-			end()
-			return nil, err
-		}
-		conns = append(conns, c)
-		if _, err := c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")); err != nil {
-			continue // closed in favor of newer ones
-		}
-	}
-	return end, nil
-}
-
-func (r *trial) flap() (func(), error) {
-	const endpoints, ports = 250, 10
-	s := tenantService("flapping", tenantIP(0), ports)
-	var addresses []string
-	for n := range endpoints {
-		addresses = append(addresses, fmt.Sprintf("10.244.9.%d", n+1))
-	}
-	remove := r.setTenant(s, addresses...)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for n := 1; ; n++ {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				r.setTenant(s, addresses[n%endpoints:]...)
-			}
-		}
-	}()
-	return func() { close(stop); <-stopped; remove() }, nil
-}
-
-func all(ends []func()) func() {
-	return func() {
-		for _, end := range ends {
-			end()
-		}
-	}
 }

@@ -127,6 +127,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "endpoints that landed ahead stay",
+		sentence:  "If a Service is rejected in its last turn, endpoints that nothing leads to yet are removed.",
+		edits:     edit("dataplane/ledger/landed.go", "\t\t\tm.ahead[f] = true\n", ""),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestHoldTakesBackEndpointsThatLandedAhead")}, short: true,
+	},
+	{
+		name:      "a rejected Service is a mixture",
+		sentence:  "If a Service is rejected in its last turn, the endpoints that it replaced come back.",
+		edits:     edit("dataplane/ledger/landed.go", "m.ahead[f] = !complete", "m.ahead[f] = false && complete"),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestHoldTakesBackEndpointsThatLandedAhead")}, short: true,
+	},
+	{
 		name:      "tries last as long as any write",
 		sentence:  "Changes wait at most 10 s for a Service whose writes hang.",
 		edits:     edit("aggregator/limit.go", "return shared, m.aloneLimit(shared)", "return jobTimeout, jobTimeout"),
@@ -137,6 +149,12 @@ var hostile = []mutation{
 		sentence:  "A write that others wait for is cut after four usual writes, or 4 s.",
 		edits:     edit("aggregator/limit.go", "f.cut, m.out.cut = true, true", "f.cut = true"),
 		campaigns: []campaign{hangs}, short: true,
+	},
+	{
+		name:      "a write that hangs costs others half a minute",
+		sentence:  "Changes wait at most 10 s for a Service whose writes hang, in every simulation.",
+		edits:     edit("aggregator/limit.go", "writeMin   = Liveness / 15", "writeMin   = Liveness / 4"),
+		campaigns: inMemory[:1],
 	},
 	{
 		name:      "isolation begins by number only",
@@ -218,6 +236,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelConnectionsWithoutRules")},
 	},
 	{
+		name:      "late answers of strangers keep their flows",
+		sentence:  "A client whose packets met no rule reaches its Service, although the answer of another host arrives after the repair.",
+		edits:     edit("dataplane/conntrack/sweep.go", "return by, found, found, nil", "return by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelAnswersThatArriveAfterTheSweep|TestKernelServiceAddedUnderTraffic")},
+	},
+	{
 		name:     "events share the limit of watches",
 		sentence: "Events have a rate limit and a bounded queue apart from watches.",
 		edits: edit("observe/events/recorder.go", "client.RateLimiter, client.QPS, client.Burst = nil, 5*rate, burst",
@@ -290,6 +314,30 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOtherTranslatorsAreNotRejected")},
 	},
 	{
+		name:      "remote pods do not reach themselves",
+		sentence:  "Nftables mode: with policy Local, a remote pod that enters by this node and is sent to itself gets an answer.",
+		edits:     edit("dataplane/nftables/render/ports.go", "everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()", "everywhere := false"),
+		campaigns: []campaign{unitTest("dataplane/nftables/render", "TestTracedRemotePodsReachThemselves")}, short: true,
+	},
+	{
+		name:      "clients that fail on purpose are believed",
+		sentence:  "Two clients that make failures on purpose use up their credibility.",
+		edits:     edit("internal/daemon/balance/outlier.go", "!w.discredited && !w.spent(e, now) && slices", "!w.discredited && slices"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestClientsThatFailOnPurpose")}, short: true,
+	},
+	{
+		name:      "late connections wait for a suspect",
+		sentence:  "A connection that is heard of after those of its suspect were deleted is deleted, too.",
+		edits:     edit("internal/daemon/balance/connections.go", "\t\t\t\tw.purgeLate(t, c.at)\n", ""),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestTrialOfASilentEndpoint")}, short: true,
+	},
+	{
+		name:      "losses use up credibility",
+		sentence:  "An endpoint that fails is found although some packets of all clients are lost.",
+		edits:     edit("internal/daemon/balance/outlier.go", "w.redeemed >= redeeming", "w.redeemed < 0"),
+		campaigns: []campaign{unitTest("internal/daemon/balance", "TestOrdinaryFailuresUseUpNoCredibility")}, short: true,
+	},
+	{
 		name:      "connections that are picked up accuse endpoints",
 		sentence:  "Connections whose entries were lost make no suspects.",
 		edits:     edit("internal/daemon/balance/connections.go", ` && e.State == "SYN_SENT"`, ""),
@@ -330,6 +378,18 @@ var hostile = []mutation{
 		sentence:  "Lost announcements of connections are reported to all subscribers.",
 		edits:     edit("dataplane/conntrack/feed.go", "f.each(func(s *Subscription) { s.lost = true })", "f.each(func(s *Subscription) { s.lost = s == f.subscribed[0] })"),
 		campaigns: []campaign{unitTest("dataplane/conntrack", "TestFeed")}, short: true,
+	},
+	{
+		name:      "the flow log waits behind observers",
+		sentence:  "Observers do not prevent the flow log, and the flow log takes no place of an observer.",
+		edits:     edit("internal/daemon/flows/hub.go", "h.places++", "h.places += 0"),
+		campaigns: []campaign{unitTest("internal/daemon/flows", "TestTheFlowLogHasAPlace")}, short: true,
+	},
+	{
+		name:      "a preflight knows one family",
+		sentence:  "A preflight looks whether the node forwards each family of its InternalIPs.",
+		edits:     edit("internal/daemon/preflight/surroundings.go", "err == nil && node.Internal[family]", "node != nil && family == service.IPv4"),
+		campaigns: []campaign{unitTest("internal/daemon/preflight", "TestForwardedFamilies")}, short: true,
 	},
 	{
 		name:      "every namespace is observed",

@@ -180,6 +180,9 @@ func checkVariety(t *testing.T, seen tally) {
 			t.Errorf("never happened: %s", w.do)
 		}
 	}
+	if seen["event "+string(hangService)] <= 2*seen["event "+string(hangAlongside)] {
+		t.Errorf("never happened: %s among other faults", hangService)
+	}
 }
 
 func number(t *testing.T, name string) (uint64, bool) {

@@ -161,6 +161,13 @@ func (f *requestFaults) add(fault requestFault) {
 	f.queued = append(f.queued, fault)
 }
 
+// clear ends all faults.
+func (f *requestFaults) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queued = nil
+}
+
 // next returns the fault of a request, the zero fault for none.
 func (f *requestFaults) next(ask bool) requestFault {
 	f.mu.Lock()

@@ -1,9 +1,7 @@
 package sim
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +24,6 @@ func TestNobodyWaitsForAServiceThatHangs(t *testing.T) {
 	}
 }
 
-// changedWithin is how soon a change of a neighbour has to be in the kernel.
-const changedWithin = 10 * time.Second
-
 func hangStory(t *testing.T, seed uint64, defect int) {
 	synctest.Test(t, func(t *testing.T) {
 		w, happen := withNeighbours(t, seed)
@@ -49,7 +44,9 @@ func hangStory(t *testing.T, seed uint64, defect int) {
 			}
 			time.Sleep(changedWithin)
 			synctest.Wait()
-			w.onTime(t, fmt.Sprintf("round %d", round), changed)
+			if err := w.onTime(changed); err != nil {
+				t.Errorf("round %d: %v", round, err)
+			}
 			time.Sleep(time.Duration(d.IntN(60)) * time.Second)
 		}
 		if w.kubelet.Load().killed.Load() {
@@ -60,23 +57,4 @@ func hangStory(t *testing.T, seed uint64, defect int) {
 			t.Error(err)
 		}
 	})
-}
-
-// onTime fails the test if changes of Services are not in the kernel.
-func (w *world) onTime(t *testing.T, when string, changed []int) {
-	t.Helper()
-	for _, s := range w.proxy.Status() {
-		if s.Waiting > 0 || !s.Open {
-			t.Errorf("%s, %s: %d changes wait; may write %t", when, s.Domain, s.Waiting, s.Open)
-		}
-		pending, err := w.proxy.Pending(context.Background(), s.Domain)
-		if err != nil {
-			t.Errorf("%s, %s: %v", when, s.Domain, err)
-		}
-		for _, n := range changed {
-			if slices.Contains(pending, keyOf(n)) {
-				t.Errorf("%s, %s: the change of %v is not in the kernel", when, s.Domain, keyOf(n))
-			}
-		}
-	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// kubelet asks a process for /livez as the probe of deploy/base has it. It does not kill: a story says whether it may.
+// kubelet asks a process for /livez as the probe of deploy/base has it. It does not kill: hangAlongside and a story say whether it
+// may.
 type kubelet struct {
 	monitor *health.Monitor
 	asked   time.Time

@@ -539,6 +539,35 @@ var regressions = []regression{
 			{rejectMany, 3, 4, 0xb3ee},
 		}},
 	},
+	{
+		// The endpoints that landed in the first turns stayed although the last turn was rejected, and nothing led to them.
+		"a large Service is rejected in its last turn, after all was rejected in the process that found it",
+		scenario{2519, []event{
+			{setService, 4, 0, 0x10cd0},
+			{setSlice, 4, 0, 0x15fad},
+			{setSlice, 4, 1, 0x47e6},
+			{settle, 0, 0, 0},
+			{rejectService, 4, 5, 0x1d8a3},
+			{setSlice, 4, 2, 0xcabd},
+			{restart, 0, 0, 0},
+			{rejectAll, 1, 0, 0xfee},
+		}},
+	},
+	{
+		// A Service was a mixture of two states: some of its frontends led to the endpoints of the rejected one.
+		"a large Service is rejected in its last turn, and a frontend leads to the same chain as before",
+		scenario{2519, []event{
+			{setService, 4, 0, 0x3d43c},
+			{setSlice, 4, 0, 0x15fad},
+			{setSlice, 4, 1, 0x47e6},
+			{setSlice, 4, 3, 0x1f781},
+			{settle, 0, 0, 0},
+			{rejectService, 4, 5, 0x1038d},
+			{setSlice, 4, 3, 0x1cfa5},
+			{restart, 0, 0, 0},
+			{rejectAll, 1, 0, 0xfee},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -71,6 +71,9 @@ const (
 	breakService  verb = "breakService"
 	// hangService is stallService, but each transaction hangs for 15 s to 2 min first.
 	hangService verb = "hangService"
+	// hangAlongside lets a Service hang after all other disturbances end, and checks that the rest changes in time. M is
+	// the number of the first of two defects; the process is killed once if N is not 0. It ends each generated scenario.
+	hangAlongside verb = "hangAlongside"
 	// repairServices ends the defects of all Services for good.
 	repairServices verb = "repairServices"
 	// failRequests makes transactions or questions fail, slowRequests makes them slow;
@@ -221,6 +224,8 @@ func generate(seed uint64) scenario {
 		g.add(g.verb())
 		g.rest()
 	}
+	d := newRandom(seed, 93) // separate, so that the other events of a seed stay the same
+	g.events = append(g.events, event{hangAlongside, d.IntN(2), g.defects + 1 + d.IntN(6), d.Uint64N(1 << 16)})
 	return scenario{seed: seed, events: g.events}
 }
 

@@ -150,6 +150,8 @@ func (w *world) happen(e event) error {
 		return nil
 	}
 	switch e.do {
+	case hangAlongside:
+		return w.hangAlongside(e)
 	case repairServices:
 		w.cluster.repairAll()
 	case failRequests:

@@ -308,11 +308,13 @@ func (p *portDraft) reachesNone() bool {
 	return len(p.port.Cluster) == 0
 }
 
-// renderHairpins adds the endpoints that may reach themselves: those of this node. It is a
-// fact about a pod that several Services may state, so the element names none of them.
+// renderHairpins adds the endpoints that may reach themselves: those of this node and, with externalTrafficPolicy
+// Local, all of them, because pods of other nodes that enter by this node keep their address. It is a fact about a pod
+// that several Services may state, so the element names none of them.
 func (p *portDraft) renderHairpins() {
+	everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()
 	for _, e := range p.port.Reachable() {
-		if !e.Local {
+		if !e.Local && !everywhere {
 			continue
 		}
 		name := p.put(func(b []byte) []byte {

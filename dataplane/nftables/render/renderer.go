@@ -46,7 +46,7 @@ type Options struct {
 //	@cluster-endpoints …  one slot per frontend and endpoint
 //	@no-endpoints …       one element per frontend that cannot be served
 //	cluster-12 …          the class chains that its verdicts lead to
-//	@hairpins             one element per endpoint of this node
+//	@hairpins             one element per endpoint that may reach itself
 //
 // With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
 type Renderer struct {

@@ -192,3 +192,39 @@ func TestTracedHairpinIsMasqueraded(t *testing.T) {
 		}
 	}
 }
+
+// TestTracedRemotePodsReachThemselves: a pod of another node that enters by this node and is sent to itself sees an
+// address of the node, for as long as one of the Services with that endpoint has policy Local.
+func TestTracedRemotePodsReachThemselves(t *testing.T) {
+	for _, family := range service.Families {
+		s := newTraced(t, family)
+		spec, other := s.Exposed(), s.Exposed()
+		spec.ExternalLocal, other.ExternalLocal = true, true
+		other.Key.Name, other.Ports[0].NodePort, other.ClusterIPs[family] = "svc2", 30081, s.OtherClusterIP
+		other.LoadBalancerVIPs[family], other.ExternalIPs[family] = nil, nil
+		slice := s.Slice(s.A, s.B, s.C)
+		slice.Service = other.Key
+		s.pipeline.Serve(other, slice)
+		s.apply(t, spec, s.Slice(s.A, s.B, s.C))
+		check := func(when string, to netip.Addr, port uint16) {
+			t.Helper()
+			packet := s.packet(s.C, to)
+			packet.Dst, packet.In = netip.AddrPortFrom(to, port), "eth0"
+			outcomes := s.Outcomes(packet)
+			if len(outcomes) != 3 {
+				t.Errorf("%v, %s: %d outcomes, want 3", family, when, len(outcomes))
+			}
+			for _, o := range outcomes {
+				if o.Masqueraded != (o.To.Addr() == s.C) {
+					t.Errorf("%v, %s: from %v to %v, masqueraded %t", family, when, s.C, o.To, o.Masqueraded)
+				}
+			}
+		}
+		check("load balancer", s.VIP, 80)
+		check("node port", s.Node, 30080)
+		check("the other Service", s.Node, 30081)
+		spec.ExternalLocal = false
+		s.apply(t, spec, s.Slice(s.A, s.B, s.C))
+		check("after the first Service has policy Cluster", s.Node, 30081)
+	}
+}

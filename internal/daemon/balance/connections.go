@@ -201,6 +201,7 @@ func (w *worker) silence(now time.Time) {
 			t.silenced++
 			if c.judged = true; t.outliers != nil {
 				w.judged(t, t.outliers.failed(next.of.From.Addr(), c.at, now), now)
+				w.purgeLate(t, c.at)
 			}
 		}
 		w.silent = w.silent[1:]

@@ -19,6 +19,10 @@ const (
 	pauseMin, pauseMax, forgiven = 5 * time.Second, 5 * time.Minute, 10 * time.Minute
 	// trialMax is how long the connection of a trial may take.
 	trialMax = 5 * time.Second
+	// refutedMax is how many failures of a client may be refuted within evidenceAge: the endpoint answered later. Then
+	// further failures of that client do not count. redeeming answers to the client make up for one of them, since some
+	// connections fail in any network.
+	refutedMax, redeeming = 4, 50
 	// failuresMax and clientsMax bound what is remembered of an endpoint and of a Service.
 	failuresMax, clientsMax = 16, 256
 )
@@ -70,6 +74,10 @@ type witness struct {
 	failed  answer
 	// discredited is set if several endpoints failed it since the last answer.
 	discredited bool
+	// refuted are the endpoints of its last refuted failures, the oldest first. redeemed counts the answers since the
+	// last of them was removed.
+	refuted  []answer
+	redeemed int
 }
 
 type answer struct {
@@ -114,6 +122,8 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 		w.answers[1] = w.answers[0]
 	}
 	w.answers[0], w.discredited = answer{e, now}, false
+	w.redeem()
+	changed = o.refute(e, s, now)
 	s.failures = s.failures[:0]
 	if s.state == trial || s.state == trying {
 		s.state, s.last = good, now
@@ -141,7 +151,7 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	w := o.witness(client, now)
 	if w.failed.by.IsValid() && w.failed.by != e && w.failed.at.After(w.answers[0].at) && !w.discredited {
 		w.discredited = true
-		changed = o.acquit(client)
+		changed = o.acquit(client, now)
 	}
 	w.failed = answer{e, now}
 	switch {
@@ -165,12 +175,49 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	return true
 }
 
-// acquit withdraws the failures of a client that others fail, too, and lets suspects go without enough others. Clients that
-// were forgotten have been believed.
-func (o *outliers) acquit(client netip.Addr) (changed bool) {
-	by := func(f failure) bool { return f.client == client }
+// refute charges the last failures of an endpoint that answers to their clients. So clients that make failures on
+// purpose, between other connections, use up their credibility.
+func (o *outliers) refute(e netip.AddrPort, s *suspicion, now time.Time) (changed bool) {
+	for _, f := range slices.Clone(s.failures) { // acquit deletes some
+		w := o.clients[f.client]
+		if w == nil || now.Sub(f.at) > evidenceAge {
+			continue
+		}
+		if len(w.refuted) == refutedMax {
+			w.refuted = slices.Delete(w.refuted, 0, 1)
+		}
+		w.refuted = append(w.refuted, answer{e, now})
+		changed = o.acquit(f.client, now) || changed
+	}
+	return changed
+}
+
+// redeem counts an answer to the client.
+func (w *witness) redeem() {
+	if len(w.refuted) == 0 {
+		return
+	}
+	if w.redeemed++; w.redeemed >= redeeming {
+		w.refuted, w.redeemed = slices.Delete(w.refuted, 0, 1), 0
+	}
+}
+
+// spent reports whether too many failures of the client were refuted for another one of an endpoint to count. If all of
+// them are of one endpoint, that may be half broken, and they say nothing about other endpoints.
+func (w *witness) spent(e netip.AddrPort, now time.Time) bool {
+	if len(w.refuted) < refutedMax || now.Sub(w.refuted[0].at) > evidenceAge {
+		return false
+	}
+	one := w.refuted[0].by
+	return one == e || slices.ContainsFunc(w.refuted, func(a answer) bool { return a.by != one })
+}
+
+// acquit withdraws the failures of a client that is not believed any more, and lets suspects go without enough others.
+// Clients that were forgotten have been believed.
+func (o *outliers) acquit(client netip.Addr, now time.Time) (changed bool) {
+	w, by := o.clients[client], func(f failure) bool { return f.client == client }
 	for e, s := range o.failing {
-		if !s.out() || !slices.ContainsFunc(s.failures, by) {
+		if !s.out() || !w.discredited && !w.spent(e, now) || !slices.ContainsFunc(s.failures, by) {
 			continue
 		}
 		s.failures = slices.DeleteFunc(s.failures, by)
@@ -209,9 +256,10 @@ func suffice(all []failure) bool {
 	return len(all) >= inRow && slices.ContainsFunc(all, func(f failure) bool { return f.client != all[0].client })
 }
 
-// believed reports whether another endpoint answered the client lately, and no two failed it since.
+// believed reports whether another endpoint answered the client lately, no two failed it since, and its credibility is
+// not used up.
 func (w *witness) believed(e netip.AddrPort, now time.Time) bool {
-	return w != nil && !w.discredited && slices.ContainsFunc(w.answers[:], func(a answer) bool {
+	return w != nil && !w.discredited && !w.spent(e, now) && slices.ContainsFunc(w.answers[:], func(a answer) bool {
 		return a.by.IsValid() && a.by != e && now.Sub(a.at) <= evidenceAge
 	})
 }

@@ -409,6 +409,18 @@ func (w *worker) deleteUnanswered(ctx context.Context) {
 	}
 }
 
+// purgeLate handles a silent connection to a suspect. It may have begun just before the kernel avoided the suspect, while
+// its beginning was heard only after the others were deleted: then they are deleted again.
+func (w *worker) purgeLate(t *tracked, e netip.AddrPort) {
+	p := purged{t.key, e}
+	if _, due := w.purge[p]; due {
+		return
+	}
+	if o, _ := t.published.Of(e); o.Suspect {
+		w.purge[p] = true // the kernel has avoided it since the others were deleted
+	}
+}
+
 // reaches reports whether new connections may go to an endpoint.
 func reaches(view *service.View, e netip.AddrPort) bool {
 	for _, family := range service.Families {

@@ -249,7 +249,7 @@ func TestSubscriptions(t *testing.T) {
 	if len(all.C) != queueMax || all.Lost() != 5 || all.Lost() != 0 || near.Lost() != 0 || h.Lost() != 5 {
 		t.Errorf("%d records wait, %d were lost", len(all.C), h.Lost())
 	}
-	for range subscribersMax - 5 {
+	for range observersMax - 5 {
 		subscribe(t, h, Filter{})
 	}
 	if _, err := h.Subscribe(Filter{}); err == nil {
@@ -261,6 +261,26 @@ func TestSubscriptions(t *testing.T) {
 	all.Close()
 	if _, err := h.Subscribe(Filter{}); err == nil || err.Error() != "broken" {
 		t.Errorf("subscribed: %v", err)
+	}
+}
+
+// TestTheFlowLogHasAPlace: observers that are connected first do not prevent the flow log, nor the flow log observers.
+func TestTheFlowLogHasAPlace(t *testing.T) {
+	for _, first := range []int{0, observersMax} {
+		h := testHub(nil)
+		for range first {
+			subscribe(t, h, Filter{})
+		}
+		log := h.Record(Filter{})
+		for range observersMax - first {
+			subscribe(t, h, Filter{})
+		}
+		if _, err := h.Subscribe(Filter{}); err == nil {
+			t.Errorf("%d first: one observer too many", first)
+		}
+		if h.Put(&traffic.Flow{Verdict: traffic.Closed, Client: client}); len(take(log)) != 1 {
+			t.Errorf("%d first: no record for the flow log", first)
+		}
 	}
 }
 

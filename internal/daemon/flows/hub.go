@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// subscribersMax bounds those who want records, and queueMax the records that wait for one of them.
-	subscribersMax = 8
+	// observersMax bounds the observers, and queueMax the records that wait for one of them or for the flow log.
+	observersMax = 8
 	queueMax       = 4096
 	// tryAgain is the pause after a failure of the kernel's announcements.
 	tryAgain = time.Minute
@@ -106,6 +106,8 @@ type Hub struct {
 
 	mu            sync.Mutex
 	subscriptions []*Subscription
+	// places bounds the subscriptions.
+	places int
 	// logged are the Services that ask for a flow log.
 	logged map[service.Key]bool
 	// changed are Services that have changed since Run looked, while it watches.
@@ -118,19 +120,37 @@ type Hub struct {
 
 // New makes a hub.
 func New(config Config) *Hub {
-	return &Hub{config: config, wake: make(chan struct{}, 1), logged: map[service.Key]bool{}, changed: map[service.Key]bool{}}
+	return &Hub{
+		config: config, wake: make(chan struct{}, 1), places: observersMax,
+		logged: map[service.Key]bool{}, changed: map[service.Key]bool{},
+	}
 }
 
-// Subscribe begins to collect records. Nobody may hold it up: what does not fit is lost and counted.
+// Subscribe begins to collect records for an observer. A slow observer does not block the hub: records without room in
+// its queue are lost and counted.
 func (h *Hub) Subscribe(filter Filter) (*Subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case len(h.subscriptions) >= subscribersMax:
-		return nil, fmt.Errorf("%d observers are connected already", subscribersMax)
+	case len(h.subscriptions) >= h.places:
+		return nil, fmt.Errorf("%d observers are connected already", observersMax)
 	case h.failed != nil:
 		return nil, h.failed
 	}
+	return h.add(filter), nil
+}
+
+// Record is Subscribe for the flow log, which has a separate place: observers, who may be connected first, do not
+// prevent it.
+func (h *Hub) Record(filter Filter) *Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.places++
+	return h.add(filter)
+}
+
+// add adds a subscription. The caller holds the lock.
+func (h *Hub) add(filter Filter) *Subscription {
 	queue := make(chan traffic.Flow, queueMax)
 	s := &Subscription{C: queue, queue: queue, filter: filter, hub: h, ready: make(chan struct{})}
 	if h.config.Relayed {
@@ -139,7 +159,7 @@ func (h *Hub) Subscribe(filter Filter) (*Subscription, error) {
 	h.subscriptions = append(h.subscriptions, s)
 	h.generation++
 	h.notify()
-	return s, nil
+	return s
 }
 
 func (h *Hub) unsubscribe(s *Subscription) {

@@ -13,6 +13,45 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// nodeServer is an API server that has the Node n1 with addresses of a kind.
+func nodeServer(t *testing.T, kind string, addrs ...string) string {
+	var addresses []string
+	for _, a := range addrs {
+		addresses = append(addresses, fmt.Sprintf(`{"type":%q,"address":%q}`, kind, a))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes/n1" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},"status":{"addresses":[%s]}}`, strings.Join(addresses, ","))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestForwardedFamilies: a preflight looks whether the node forwards the families of its InternalIPs, and IPv4 if they are
+// unknown.
+func TestForwardedFamilies(t *testing.T) {
+	v4, v6 := "192.0.2.1", "2001:db8::1"
+	for _, c := range []struct {
+		name  string
+		addrs []string
+		want  service.PerFamily[bool]
+	}{
+		{"n1", []string{v4}, service.PerFamily[bool]{service.IPv4: true}},
+		{"n1", []string{v6}, service.PerFamily[bool]{service.IPv6: true}},
+		{"n1", []string{v4, v6}, service.PerFamily[bool]{service.IPv4: true, service.IPv6: true}},
+		{"other", []string{v6}, service.PerFamily[bool]{service.IPv4: true}},
+	} {
+		p := newPreflight(t, "--master", nodeServer(t, "InternalIP", c.addrs...), "--hostname-override", c.name)
+		if got := p.forwarded(t.Context()); got != c.want {
+			t.Errorf("%s, %v: %v, want %v", c.name, c.addrs, got, c.want)
+		}
+	}
+}
+
 // TestAFamilyOfTheNodeThatCannotBeServed: a preflight fails if the Node has an InternalIP of a family that the mode cannot
 // serve, of either family. Other addresses of the host do not count if the API server answers.
 func TestAFamilyOfTheNodeThatCannotBeServed(t *testing.T) {
@@ -27,20 +66,7 @@ func TestAFamilyOfTheNodeThatCannotBeServed(t *testing.T) {
 		{service.IPv6, "InternalIP", []string{"192.0.2.1", "2001:db8::1"}, "IPv4 address 192.0.2.1"},
 		{service.IPv4, "ExternalIP", []string{"2001:db8::1"}, ""},
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var addresses []string
-			for _, a := range c.addrs {
-				addresses = append(addresses, fmt.Sprintf(`{"type":%q,"address":%q}`, c.kind, a))
-			}
-			if r.URL.Path != "/api/v1/nodes/n1" {
-				http.NotFound(w, r)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = fmt.Fprintf(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},"status":{"addresses":[%s]}}`, strings.Join(addresses, ","))
-		}))
-		t.Cleanup(server.Close)
-		p := newPreflight(t, "--master", server.URL, "--hostname-override", "n1")
+		p := newPreflight(t, "--master", nodeServer(t, c.kind, c.addrs...), "--hostname-override", "n1")
 		p.backend = &setup.Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{{Family: c.served}}}
 		p.families(t.Context())
 		switch {

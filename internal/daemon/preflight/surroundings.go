@@ -12,7 +12,7 @@ import (
 )
 
 // surroundings checks what Services need of the node besides rules, and lists the chains of other programs that Service
-// traffic passes. Which families the Services have is not known, so only IPv4 counts as needed.
+// traffic passes.
 func (p *preflight) surroundings(ctx context.Context) {
 	const check = "node settings"
 	if !p.privileged {
@@ -22,7 +22,9 @@ func (p *preflight) surroundings(ctx context.Context) {
 		Read: sysctl.Files{}.Read, Legacy: p.backend.Variant != iptkernel.Legacy,
 		Pods: func(bridge.Bridge) bool { return false }, // they have a check of their own
 	}
-	w.Families[service.IPv4] = p.backend.Mode != config.ModeUserspace
+	if p.backend.Mode != config.ModeUserspace {
+		w.Families = p.forwarded(ctx)
+	}
 	n, err := needs.Read(ctx, w)
 	if err != nil {
 		p.add(check, Warn, "", "%s", oneLine(err))
@@ -36,4 +38,16 @@ func (p *preflight) surroundings(ctx context.Context) {
 	for i := range n.Chains {
 		p.add("other chains", Info, "", "%s may affect Service traffic", n.Chains[i].Text())
 	}
+}
+
+// forwarded returns the families whose packets the node has to forward: those of the Node's InternalIPs, or IPv4 without
+// an answer of the API server, since many hosts of a cluster without IPv6 have IPv6 addresses.
+func (p *preflight) forwarded(ctx context.Context) (needed service.PerFamily[bool]) {
+	ctx, cancel := context.WithTimeout(ctx, nodeMax)
+	defer cancel()
+	node, err := p.theNode(ctx)
+	for _, family := range service.Families {
+		needed[family] = err != nil && family == service.IPv4 || err == nil && node.Internal[family]
+	}
+	return needed
 }

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,26 @@ func TestReach(t *testing.T) {
 		if got := parsed(t, words...).reach(); got != "node ports answer on "+strings.TrimSuffix(want, " ") {
 			t.Errorf("%v: %q, want %q", words, got, want)
 		}
+	}
+}
+
+// TestListens: all addresses on which the proxy listens are known, each once.
+func TestListens(t *testing.T) {
+	o := parsed(t)
+	o.KubeProxy.HealthzBindAddress, o.KubeProxy.MetricsBindAddress = "0.0.0.0:10256", "127.0.0.1:10249"
+	o.Sluice.Healthz.ProbeAddress, o.Sluice.Inspection.BindAddress = "127.0.0.1:10257", "0.0.0.0:10253"
+	fields := func() (all []string) {
+		for _, l := range o.Listens() {
+			all = append(all, l.Field)
+		}
+		return all
+	}
+	if got, want := fields(), []string{"healthzBindAddress", "healthz.probeAddress", "metricsBindAddress", "inspection.bindAddress"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	o.Sluice.Healthz.ProbeAddress, o.Sluice.Inspection.BindAddress = "127.0.0.1:10256", "" // the first one answers there
+	if got, want := fields(), []string{"healthzBindAddress", "metricsBindAddress"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

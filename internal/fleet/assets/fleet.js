@@ -57,7 +57,7 @@ function drawNodes() {
   const found = model.nodes.filter((n) => (!$("only").checked || troubled(n)) &&
     words.every((w) => [n.node, n.zone, n.mode, n.version, n.configurationHash, ...n.findings].join(" ").toLowerCase().includes(w)));
   $("matches").textContent = `${found.length} of ${model.nodes.length}`;
-  fill($("table"), table(["Node", "Mode", "Version", "Configuration", "Services", "Pending", "Quarantined", "Lag p99", "Findings"],
+  fill($("table"), table(["Node", "Mode", "Version", "Configuration", "Services", "Pending", "Held", "Lag p99", "Findings"],
     found.slice(0, shownMax).map((n) => [toNode(n.node), n.mode, n.version,
       el("span", {class: model.differing.includes(n.node) ? "mono wait" : "mono"}, n.configurationHash || "unknown"), n.services,
       n.pending, el("span", {class: n.quarantined ? "bad" : null}, n.quarantined), n.lagP99Micros ? micros(n.lagP99Micros) : "–",
@@ -81,7 +81,7 @@ function drawProblems() {
   const some = model.quarantine.slice(0, shownMax), all = Object.entries(model.findings);
   fill($("quarantine"), partial(), some.length ? table(["Service", "Nodes", "Reason"], some.map((q) => [toService(q.service),
     el("td", {}, `on ${q.count} node${q.count === 1 ? "" : "s"}: `, ...q.nodes.flatMap((n) => [toNode(n), " "]), q.count > q.nodes.length ? `and ${q.count - q.nodes.length} more` : ""),
-    el("td", {class: "wide whole"}, q.reasons.join("; "))])) : el("p", {class: "dim"}, "No Service is quarantined on the nodes that answered."));
+    el("td", {class: "wide whole"}, q.reasons.join("; "))])) : el("p", {class: "dim"}, "No Service is held on the nodes that answered."));
   fill($("findings"), ...all.slice(0, shownMax).map(([node, list]) => el("div", {class: "card", "data-node": node}, toNode(node), ...list.map((f) => finding(f, model.at)))),
     all.length > shownMax ? el("p", {class: "dim"}, `and ${all.length - shownMax} more nodes`) : all.length ? null : el("p", {class: "dim"}, "No findings."));
 }
@@ -95,7 +95,7 @@ function drawNode() {
   fill(box, el("header", {}, el("h2", {}, node), el("a", {href: "#nodes", id: "close"}, "Close")),
     missing ? note("", missing.reason) : n ? el("p", {}, `${n.mode} mode, version ${n.version}, up ${age(n.started, model.at)}${n.zone ? `, zone ${n.zone}` : ""}`) : note("", "This node is not known."),
     ...(model.findings[node] ?? []).map((f) => finding(f, model.at)),
-    ...model.quarantine.filter((q) => q.nodes.includes(node)).map((q) => note("", toService(q.service), ` is quarantined: ${q.reasons.join("; ")}`)),
+    ...model.quarantine.filter((q) => q.nodes.includes(node)).map((q) => note("", toService(q.service), ` is held: ${q.reasons.join("; ")}`)),
     el("h3", {}, "Commands"), commands(`kubectl sluice diff ${node} ${other}`, `kubectl sluice observe --node ${node}`,
       `kubectl -n ${model.namespace} exec ${pod} -- sluice status`, `kubectl -n ${model.namespace} logs ${pod}`));
 }

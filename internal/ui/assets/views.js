@@ -90,7 +90,7 @@ export function drawProblems() {
     s.findings?.length ? null : el("p", {class: "dim"}, "No findings."));
   fill($("quarantine"), held.length ? table(["Service", "Domain", "Since", "Reason"], held.map((q) =>
     [link(`${q.namespace}/${q.name}`), q.domain, age(q.since, s.now), el("td", {class: "wide"}, q.reason)]))
-    : el("p", {class: "dim"}, "No Service is quarantined."),
+    : el("p", {class: "dim"}, "No Service is held."),
   more > 0 ? el("p", {}, others(more, "state:held")) : null);
   const idle = [...model.services.values()].filter((row) => statesOf(row).includes("no-endpoints"))
     .sort((a, b) => (a.key < b.key ? -1 : 1));
