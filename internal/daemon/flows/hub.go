@@ -24,7 +24,7 @@ import (
 const (
 	// observersMax bounds the observers, and queueMax the records that wait for one of them or for the flow log.
 	observersMax = 8
-	queueMax       = 4096
+	queueMax     = 4096
 	// tryAgain is the pause after a failure of the kernel's announcements.
 	tryAgain = time.Minute
 	// readyPause is the pause between two looks for a failure.
