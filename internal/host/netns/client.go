@@ -18,13 +18,20 @@ func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.
 	return n.DialFrom(ctx, network, netip.AddrPort{}, addr)
 }
 
+// noProbes switches keepalive probes off. While the rules that translate a connection are missing, a
+// probe destroys the connection: it reaches a host that does not know the connection, and that host
+// answers with a reset. Crossing probes of both ends can destroy it even after the rules are back
+// (TestForeignDeletionsAreHealed). Without probes, a connection on which neither end writes sends no
+// packets, so it survives.
+const noProbes = -1
+
 // DialFrom is [Namespace.DialContext] from a given address and port. The kernel chooses the zero
-// address and port 0.
+// address and port 0. TCP connections send no keepalive probes.
 func (n *Namespace) DialFrom(ctx context.Context, network string, source netip.AddrPort, addr string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return nil, n.errorf("dial %s %s: the host must be a literal address, names are not resolved here: %w", network, addr, err)
 	}
-	dialer := net.Dialer{}
+	dialer := net.Dialer{KeepAlive: noProbes}
 	if source.IsValid() {
 		if dialer.LocalAddr = net.UDPAddrFromAddrPort(source); strings.HasPrefix(network, "tcp") {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(source)
@@ -42,15 +49,17 @@ func (n *Namespace) DialFrom(ctx context.Context, network string, source netip.A
 	return conn, nil
 }
 
-// Listen listens inside the namespace; connections accepted later are inside it too.
+// Listen listens inside the namespace. Connections accepted later are inside it too, and send no
+// keepalive probes.
 func (n *Namespace) Listen(network, addr string) (net.Listener, error) {
 	if err := n.checkLiteral(network, addr); err != nil {
 		return nil, err
 	}
+	config := net.ListenConfig{KeepAlive: noProbes}
 	var listener net.Listener
 	err := n.Do(func() error {
 		var err error
-		listener, err = net.Listen(network, addr)
+		listener, err = config.Listen(context.Background(), network, addr)
 		return err
 	})
 	if err != nil {
@@ -179,6 +188,7 @@ func until(ctx context.Context, conn interface{ SetDeadline(time.Time) error }) 
 }
 
 // Session is one TCP connection to a [Backend] that stays open, to show that it survives something.
+// Neither end sends keepalive probes: between two lines the connection is silent.
 // Its methods must not be called at the same time.
 type Session struct {
 	target netip.AddrPort
