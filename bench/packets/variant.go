@@ -91,7 +91,7 @@ func (r *room) masquerade(backend string) error {
 		if backend != nftables {
 			words[0] = strings.Replace(words[0], "tables", "tables-"+strings.TrimPrefix(backend, "iptables-"), 1)
 		}
-		if printed, err := r.node.Output(exec.Command(words[0], words[1:]...)); err != nil {
+		if printed, err := netnstest.Output(r.node, exec.Command(words[0], words[1:]...)); err != nil {
 			return fmt.Errorf("%s: %w: %s", command, err, printed)
 		}
 	}
@@ -164,7 +164,7 @@ func (r *room) writeRules(backend, file string) error {
 	var text []byte
 	for _, command := range commands {
 		words := strings.Fields(command)
-		printed, err := r.node.Output(exec.Command(words[0], words[1:]...))
+		printed, err := netnstest.Output(r.node, exec.Command(words[0], words[1:]...))
 		if err != nil {
 			return fmt.Errorf("%s: %w", command, err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -172,7 +173,7 @@ func (b *bench) finish(args []string) (status int, stdout, stderr string) {
 	cmd := b.command(args)
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	// A program that does not end is killed, and fails by its status.
-	err := b.namespace.Start(cmd)
+	err := netnstest.Start(b.namespace, cmd)
 	b.Check(err)
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var frontendsMap = regexp.MustCompile(`map (frontends\S*) `)
@@ -30,7 +31,7 @@ func (r *rival) run(input string, words ...string) ([]byte, error) {
 	cmd.Stdin = strings.NewReader(input)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
-	printed, err := r.node.Output(cmd)
+	printed, err := netnstest.Output(r.node, cmd)
 	if err != nil {
 		return nil, fmt.Errorf("rival: %s: %w: %s", strings.Join(words, " "), err, complaint.Bytes())
 	}

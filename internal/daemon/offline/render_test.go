@@ -65,20 +65,7 @@ func TestLookingPageIsTrue(t *testing.T) {
 // flags.
 func TestTheProxysOwnOptionsCount(t *testing.T) {
 	dir := t.TempDir()
-	const manifests = `
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop, annotations: {sluice.dev/balancing: sourceHash}}
-spec: {clusterIP: 172.30.0.9, clusterIPs: [172.30.0.9], ports: [{name: p, port: 80, protocol: TCP}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: p, port: 80, protocol: TCP}]
-endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
-`
-	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(manifests), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(hashing), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	with := func(words ...string) (rules, explained string) {
@@ -91,11 +78,11 @@ endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := readState(o, dir, config.ModeNFTables)
+		s, err := readState(o, dir, setup.NFTables)
 		if err != nil {
 			t.Fatal(err)
 		}
-		state, err := s.explainState(config.ModeNFTables)
+		state, err := s.explainState()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,3 +101,18 @@ endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
 		}
 	}
 }
+
+// hashing is a Service that chooses endpoints by a hash, so that the seed counts. One of its addresses is in the ServiceCIDR of the examples.
+const hashing = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {sluice.dev/balancing: sourceHash}}
+spec: {externalIPs: [172.30.77.77], clusterIP: 172.30.0.9, clusterIPs: [172.30.0.9], ports: [{name: p, port: 80, protocol: TCP}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: p, port: 80, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
+`

@@ -190,7 +190,7 @@ func (p *planned) step(what string) {
 		changes, _, err := seen.compare(p.Context(), &seen.backend.Domains[i])
 		check(p.T, err)
 		wanted = append(wanted, changes...)
-		p.apply(before[i], changes, seen.leavesOut())
+		p.apply(before[i], changes, seen.backend.Mode.LeavesOut)
 	}
 	if now := p.rules(); now != rules {
 		p.Fatalf("%s: the plan changed rules:\n%s\nto\n%s", what, rules, now)

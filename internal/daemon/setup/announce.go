@@ -5,8 +5,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // Announce logs, once per process, which program this is and how it is configured.
@@ -33,7 +31,7 @@ func KernelRelease() string {
 // ModeReason says why a backend serves.
 func (o *Options) ModeReason(b *Backend) string {
 	switch {
-	case b.Choice != nil && b.Mode == config.ModeNFTables:
+	case b.Choice != nil && b.Choice.Lacks == nil:
 		return "no mode is set, and the kernel supports nftables"
 	case b.Choice != nil:
 		return "no mode is set, and the kernel lacks features required by nftables mode"
