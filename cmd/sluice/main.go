@@ -167,6 +167,9 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 			return cmd.Args(cmd, rest)
 		}
 	}
+	if gone, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.HasPrefix(gone.GetSpecifiedName(), "sluice-") {
+		err = fmt.Errorf("%w, but a field of SluiceConfiguration in --config FILE may be meant", err)
+	}
 	return setup.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 }
 

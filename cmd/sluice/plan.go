@@ -92,7 +92,7 @@ func checkPlan(o *setup.Options, dir, family string, output *inspect.Output) err
 	if err := output.Check(); err != nil {
 		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
-	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
+	cluster := len(o.Flags.Files) > 0 || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
 	case dir == "" && !cluster:
 		return setup.UsageError{Err: errors.New("one of --manifests, --config or --kubeconfig is required")}

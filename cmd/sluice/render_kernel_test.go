@@ -31,24 +31,24 @@ type way struct {
 	load, list [][]string
 }
 
-func ways() []way {
+func ways(t *testing.T) []way {
 	all := []way{{
 		domain: "nftables",
 		flags:  []string{"--proxy-mode", "nftables"},
 		load:   [][]string{{"--family=", "nft", "-f", "-"}},
 		list:   [][]string{{"nft", "list", "ruleset"}},
-	}, iptablesWay("nft")}
+	}, iptablesWay(t, "nft")}
 	if testenv.All() {
-		all = append(all, iptablesWay("legacy"))
+		all = append(all, iptablesWay(t, "legacy"))
 	}
 	return all
 }
 
-func iptablesWay(variant string) way {
+func iptablesWay(t *testing.T, variant string) way {
 	w := way{
 		domain:  "iptables-" + variant,
 		flags:   []string{"--proxy-mode", "iptables"},
-		running: []string{"--sluice-iptables-variant", variant},
+		running: []string{testenv.Settings(t, "iptables: {variant: "+variant+"}")},
 		load: [][]string{
 			{"--family=ipv4", "iptables-" + variant + "-restore", "--noflush"},
 			{"--family=ipv6", "ip6tables-" + variant + "-restore", "--noflush"},
@@ -64,7 +64,7 @@ func iptablesWay(variant string) way {
 // TestRenderedRulesServe loads the output of sluice plan -o rules on one node, and runs the proxy with the
 // same manifests on another. Both have the same rules and answer alike.
 func TestRenderedRulesServe(t *testing.T) {
-	for _, w := range ways() {
+	for _, w := range ways(t) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +181,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 // everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
-	run := n.sluice("run", append(n.running, "--log-format", "json", "--sluice-self-test=false")...)
+	run := n.sluice("run", append(n.running, "--log-format", "json", testenv.Settings(n.T, "selfTest: {enabled: false}"))...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
 	check(n.T, netnstest.Start(n.network.Node(), run))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"maps"
 	"os"
@@ -67,7 +68,7 @@ func TestKernelScripts(t *testing.T) {
 
 // runScripts runs the scripts of a folder. Each has its own network namespace and xtables
 // lock, and its commands run, fails and start run programs there. $EXAMPLES is the folder
-// of sample manifests.
+// of sample manifests, and variant.conf a configuration with $VARIANT.
 func runScripts(t *testing.T, dir string, env map[string]string) {
 	testenv.NeedsRoot(t)
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
@@ -85,7 +86,8 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			for _, name := range slices.Sorted(maps.Keys(env)) {
 				e.Setenv(name, env[name])
 			}
-			return newBench(e)
+			settings := "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\niptables: {variant: " + cmp.Or(env["VARIANT"], "auto") + "}\n"
+			return errors.Join(os.WriteFile(filepath.Join(e.WorkDir, "variant.conf"), []byte(settings), 0o600), newBench(e))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"api":         positive(cmdAPI),

@@ -147,7 +147,7 @@ func (n *tracedNode) differs(a *trace.Answer, pattern string) {
 
 // TestKernelTrace follows packets to Services that the proxy serves, through its tables and those of others.
 func TestKernelTrace(t *testing.T) {
-	for _, w := range ways() {
+	for _, w := range ways(t) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
@@ -235,7 +235,7 @@ func (n *tracedNode) traceOthers() {
 
 // TestKernelTraceKilled kills a trace. The kernel removes its table.
 func TestKernelTraceKilled(t *testing.T) {
-	n := newTracedNode(t, service.IPv4, ways()[0])
+	n := newTracedNode(t, service.IPv4, ways(t)[0])
 	cmd, _, _ := n.begin(n.fixture.Pod, n.web(), "--for", "5m")
 	tables := n.inside("", "nft", "list", "tables")
 	if !strings.Contains(tables, "table ip sluice-trace-") {

@@ -15,7 +15,7 @@ func (s *server) cleanerPart() (*part.Part, error) {
 		return nil, nil
 	}
 	c, err := conntrack.New(conntrack.Config{
-		NodePorts: s.host.NodePorts, Owner: s.host.Owner, Gather: s.options.Sluice.Conntrack.BatchWindow.Duration, Listen: s.cleaned,
+		NodePorts: s.host.NodePorts, Owner: s.host.Owner, Listen: s.cleaned,
 		Drains: !s.backend.Mode.DrainsItself,
 	})
 	if err != nil {

@@ -27,6 +27,8 @@ type Options struct {
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.
 	WithoutCluster bool
+	// MessageDeadline is the longest time that an actor may spend on one message; 0 for the default.
+	MessageDeadline time.Duration
 	// SelfTestInterval is the time between two self-tests; 0 for the default.
 	SelfTestInterval time.Duration
 	// LookInterval is the time between two looks at settings and chains of other programs; 0 for the default.

@@ -164,14 +164,21 @@ func (s *server) newProxy() (*proxy.Proxy, error) {
 		Node: s.host.Node, Domains: s.backend.Domains, Source: s.feed.Source(s.host.Node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
 		Listeners: append(listeners, o.Listeners...), ApplyObservers: observers, Intercept: o.Intercept,
-		NodeWait: o.Sluice.Start.NodeWait.Duration, GateWait: o.Sluice.Start.GateWait.Duration,
-		MessageDeadline: o.Sluice.Actors.MessageDeadline.Duration, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
+		NodeWait: s.nodeWait(), MessageDeadline: o.MessageDeadline, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for rule changes; relying on periodic audits",
 				zap.String("domain", domain), zap.Error(err))
 		},
 		Objects: o.Objects(s.backend, s.warn),
 	})
+}
+
+// nodeWait is how long the first rules wait for the Node: not at all without a cluster.
+func (s *server) nodeWait() time.Duration {
+	if s.feed.Client == nil {
+		return 0
+	}
+	return s.options.Patience()
 }
 
 // run serves until the context ends, or there is a successor.

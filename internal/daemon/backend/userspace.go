@@ -247,7 +247,7 @@ func (o *UserspaceOptions) withoutGuard(err error) error {
 	case !o.ExposeHostPorts:
 		return &AdvisedError{
 			fmt.Errorf("userspace mode cannot keep ports of the host from answering at addresses of Services: %w", err),
-			"use a kernel that supports it, or set userspace.exposeHostPorts: true (--sluice-userspace-expose-host-ports) if every client " +
+			"use a kernel that supports it, or set userspace.exposeHostPorts: true if every client " +
 				"of a Service may reach the programs of this host that listen on all addresses",
 		}
 	}

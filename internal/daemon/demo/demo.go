@@ -91,7 +91,7 @@ func Run(ctx context.Context, given *daemon.Options, out io.Writer, verbose bool
 		recorder: newRecorder(), chaos: newChaos(), began: time.Now(),
 	}
 	o.KubeProxy.DetectLocalMode = "NodeCIDR"
-	o.Sluice.Actors.MessageDeadline.Duration = messageDeadline
+	o.MessageDeadline = messageDeadline
 	o.Listeners, o.Intercept, o.Ready = []observe.Listener{r.recorder}, r.chaos.intercept, r.recorder.ready
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.setUp(); err != nil {

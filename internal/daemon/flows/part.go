@@ -44,7 +44,7 @@ func Part(h *part.Host, registry func() *userspace.Registry) *part.Part {
 // record records connections once the rules belong to this process, and writes the flow log.
 func (h *Hub) record(ctx context.Context, host *part.Host, registry func() *userspace.Registry) {
 	t := &host.Options.Sluice.Traffic
-	all := t.FlowLog == config.FlowLogAll || host.Backend.Mode.Forwards && host.Options.Sluice.Userspace.AccessLog
+	all := t.FlowLog == config.FlowLogAll
 	if all || t.FlowLog == config.FlowLogAnnotated {
 		wanted := h.Record(Filter{Logged: !all})
 		// A file that blocks must not hold up the end of the process, or another configuration.

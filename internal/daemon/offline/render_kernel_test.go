@@ -2,6 +2,7 @@ package offline
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,22 +19,22 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// values has other values for each flag of render that changes rules, and silent has the flags that change none.
+// values has other values for each flag and setting that changes rules.
 var (
 	values = map[string][]string{
-		"iptables-masquerade-bit": {"=5"}, "sluice-traffic-endpoints": {""}, "sluice-balancing-seed": {"=7"}, "masquerade-all": {""},
+		"iptables-masquerade-bit": {"=5"}, "masquerade-all": {""},
 		"iptables-localhost-nodeports": {"=false"}, "cluster-cidr": {"=10.244.0.0/16"}, "hostname-override": {"=other"},
 		"nodeport-addresses": {"=127.0.0.0/8", "=primary"}, "detect-local-mode": {"=NodeCIDR"},
-		"pod-bridge-interface":                {"=cni0 --detect-local-mode=BridgeInterface"},
-		"pod-interface-name-prefix":           {"=cali --detect-local-mode=InterfaceNamePrefix"},
-		"sluice-external-ips-in-service-cidr": {"=true", "=false"},
+		"pod-bridge-interface":      {"=cni0 --detect-local-mode=BridgeInterface"},
+		"pod-interface-name-prefix": {"=cali --detect-local-mode=InterfaceNamePrefix"},
 	}
-	silent = []string{"proxy-mode", "log-level", "log-format", "sluice-balancing-drain-deadline", "sluice-denied-addresses", "sluice-denied-ports"}
+	settings = []string{"traffic: {endpoints: true}", "balancing: {seed: 7}", "addresses: {externalIPsInServiceCIDR: true}"}
 )
 
-// TestRenderedRulesAreThoseOfAStart: for each mode with rules and each flag that changes rules, the printed rules are those
+// TestRenderedRulesAreThoseOfAStart: for each mode with rules and each flag and setting that changes rules, the printed rules are those
 // that the domains of a dry start render.
 func TestRenderedRulesAreThoseOfAStart(t *testing.T) {
 	if netnstest.Rerun(t) {
@@ -58,14 +59,17 @@ func TestRenderedRulesAreThoseOfAStart(t *testing.T) {
 				}
 			}
 		}
-	}
-	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	config.BindRender(set)
-	set.VisitAll(func(f *pflag.Flag) {
-		if changed[f.Name] == slices.Contains(silent, f.Name) {
-			t.Errorf("--%s changes rules: %t", f.Name, changed[f.Name])
+		for _, lines := range settings {
+			if printedAndLoaded(t, dir, mode, testenv.Settings(t, lines)) != plain {
+				changed[lines] = true
+			}
 		}
-	})
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(values)), settings) {
+		if !changed[name] {
+			t.Errorf("%s changes no rules", name)
+		}
+	}
 }
 
 // uncounted returns rules without what counts packets, which render leaves out because it asks no kernel.

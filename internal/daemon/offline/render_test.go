@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestLookingPageIsTrue: each line that docs/inspect-rules.md quotes is among the rules for the
@@ -94,7 +95,9 @@ func TestTheProxysOwnOptionsCount(t *testing.T) {
 		return rules, text
 	}
 	plain, _ := with()
-	for flag, want := range map[string]string{"--sluice-balancing-seed=7": "seed 0x7", "--sluice-traffic-endpoints": "", "--iptables-masquerade-bit=5": ""} {
+	for flag, want := range map[string]string{
+		testenv.Settings(t, "balancing: {seed: 7}"): "seed 0x7", testenv.Settings(t, "traffic: {endpoints: true}"): "", "--iptables-masquerade-bit=5": "",
+	} {
 		rules, explained := with(flag)
 		if rules == plain || !strings.Contains(rules, want) || !strings.Contains(rules, explained) {
 			t.Errorf("%s has no effect, or not the same one on both", flag)

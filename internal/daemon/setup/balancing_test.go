@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func TestImpossibleBalancing(t *testing.T) {
@@ -41,8 +42,8 @@ func TestWhereConnectionsAreObserved(t *testing.T) {
 		least     bool
 	}{
 		{NFTables, nil, true, true, true},
-		{NFTables, []string{"--sluice-balancing-observe-connections=shop"}, false, true, true},
-		{IPVS, []string{"--sluice-balancing-observe-connections=all"}, false, false, false},
+		{NFTables, []string{testenv.Settings(t, "balancing: {observeConnections: shop}")}, false, true, true},
+		{IPVS, []string{testenv.Settings(t, "balancing: {observeConnections: all}")}, false, false, false},
 		{Userspace, nil, false, false, false},
 	} {
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -60,11 +61,15 @@ var IPVS = Mode{
 	Unprintable: "because virtual servers, sets, addresses and rules lack a common text format",
 }
 
+// drainDeadline is the longest time that a removed TCP endpoint keeps its connections, unless the Service or
+// balancing.drainDeadline says otherwise. kube-proxy has no limit.
+const drainDeadline = 15 * time.Minute
+
 func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
 	c := &o.KubeProxy.IPVS
 	return backend.IPVSOptions{
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
-		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
+		Excluded: o.ExcludedCIDRs(), DrainDeadline: drainDeadline, StrictARP: c.StrictARP,
 		Timeouts:    ipvswire.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
 		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.Dry != nil, Log: log,
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestModesAreComplete: each mode has what a start, --init-only and the commands without a kernel call, and keeps its own
@@ -46,7 +47,7 @@ func TestARPIsRestored(t *testing.T) {
 		{IPVS, nil, true},
 		{IPVS, []string{"--ipvs-strict-arp"}, false},
 		{Userspace, nil, false},
-		{Userspace, []string{"--sluice-userspace-answer-arp"}, true},
+		{Userspace, []string{testenv.Settings(t, "userspace: {answerARP: true}")}, true},
 	} {
 		if got := parsed(t, c.words...).restoresARP(c.mode); got != c.want {
 			t.Errorf("%s %v: %t", c.mode.Name, c.words, got)

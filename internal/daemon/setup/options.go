@@ -49,7 +49,7 @@ func (o *Options) Check() error {
 		return UsageError{Err: fmt.Errorf(`--proxy-mode %q: needs root in a sandbox; use nftables`, o.KubeProxy.Mode)}
 	case o.Sandboxed && o.Sluice.IPTables.Variant == "legacy" && os.Geteuid() != 0:
 		// Only the host's root may read /proc/net/ip_tables_names.
-		return UsageError{Err: errors.New("--sluice-iptables-variant legacy: needs root in a sandbox; use nft")}
+		return UsageError{Err: errors.New("iptables.variant: legacy needs root in a sandbox; use nft")}
 	}
 	if _, err := o.NodeName(); err != nil {
 		return UsageError{Err: err}

@@ -65,7 +65,7 @@ func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.Userspa
 	u := &o.Sluice.Userspace
 	return backend.UserspaceOptions{
 		Settings: userspace.Settings{
-			LeastConnections: u.Balancing == config.BalanceLeastConnections, Seed: uint32(o.Sluice.Balancing.Seed), HealthPort: o.HealthPort(),
+			Seed: uint32(o.Sluice.Balancing.Seed), HealthPort: o.HealthPort(),
 		},
 		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
 	}
