@@ -62,7 +62,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 		otherwise("log-format", FormatAuto).otherwise("healthz-bind-address", "127.0.0.1:10256")
 }
 
-// BindRender adds the flags of a command that only prints rules.
+// BindRender adds the flags of a command that renders rules for manifests and needs no privilege.
 func BindRender(set *pflag.FlagSet) *Flags {
 	return bind(set, true, "config", "proxy-mode", "hostname-override").otherwise("log-format", FormatAuto)
 }

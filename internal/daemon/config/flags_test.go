@@ -300,7 +300,7 @@ func TestFlagsOfCommands(t *testing.T) {
 		"state":     {BindState, 3, []string{"--force"}, "info", "text"},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-		f := c.bind(set)
+		c.bind(set)
 		shown := 0
 		set.VisitAll(func(flag *pflag.Flag) {
 			if !flag.Hidden && flag.Deprecated == "" {
@@ -315,7 +315,7 @@ func TestFlagsOfCommands(t *testing.T) {
 		}
 		for _, words := range [][]string{c.words, append([]string{"--config", write(t, sluiceHead+"balancing: {seed: 7}\n")}, c.words...)} {
 			set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-			f = c.bind(set)
+			f := c.bind(set)
 			if name == "mode" && len(words) > 1 {
 				continue // it takes no file
 			}
