@@ -50,9 +50,10 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 			if setup.NeedPrivilege("") != nil {
 				return errors.New("tracing packets on this host requires root or CAP_NET_ADMIN")
 			}
-			ctx, stop := context.WithTimeout(cmd.Context(), lasts)
+			ctx, stop := context.WithCancel(cmd.Context())
 			defer stop()
 			answer, err := trace.Run(ctx, q, flags.clientAt(flags.socket).Explain, func() {
+				time.AfterFunc(lasts, stop) // from now on: on a busy node, the preparations take longer than a short trace
 				fmt.Fprintf(cmd.ErrOrStderr(), "Tracing for %v. Send traffic from %s to %s now.\n", lasts, from, to)
 			})
 			if err != nil {

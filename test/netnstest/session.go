@@ -9,11 +9,14 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // DialFrom is [netns.Namespace.DialContext] from a given address and port. The kernel chooses the zero address and port 0.
+// TCP connections send no keepalive probes.
 func DialFrom(ctx context.Context, n Host, network string, source netip.AddrPort, addr string) (net.Conn, error) {
-	dialer := net.Dialer{}
+	dialer := net.Dialer{KeepAlive: netns.NoProbes}
 	if source.IsValid() {
 		if dialer.LocalAddr = net.UDPAddrFromAddrPort(source); strings.HasPrefix(network, "tcp") {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(source)
@@ -114,6 +117,7 @@ func until(ctx context.Context, conn interface{ SetDeadline(time.Time) error }) 
 }
 
 // Session is one TCP connection to a [Backend] that stays open, to show that it survives something.
+// Neither end sends keepalive probes: between two lines the connection is silent.
 // Its methods must not be called at the same time.
 type Session struct {
 	target netip.AddrPort

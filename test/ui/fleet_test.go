@@ -175,7 +175,7 @@ func TestFleetPage(t *testing.T) {
 	s.holds("a wrong name", "(document.querySelector('#ask').elements.service.value = 'web', document.querySelector('#ask button').click(), true)")
 	s.holds("says what is wanted", text("#answer")+".includes('must be NAMESPACE/NAME')")
 	s.holds("a node", "(location.hash = '#/node/worker-042', true)")
-	s.holds("with commands", text("#detail")+".includes('kubectl sluice observe --node worker-042') && "+text("#detail")+".includes('exec sluice-worker-042 -- sluice status') && "+text("#detail")+".includes('shop/web is quarantined')")
+	s.holds("with commands", text("#detail")+".includes('kubectl sluice observe --node worker-042') && "+text("#detail")+".includes('exec sluice-worker-042 -- sluice status') && "+text("#detail")+".includes('shop/web is held')")
 	s.click("#close")
 	s.holds("closed", "document.querySelector('#detail').hidden && !document.querySelector('#nodes').hidden")
 

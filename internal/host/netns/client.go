@@ -6,8 +6,15 @@ import (
 	"net/netip"
 )
 
-// DialContext connects from inside the namespace. The signature is that of net.Dialer.DialContext,
-// so it fits an http.Transport. The host in addr must be a literal address: package net resolves
+// NoProbes switches keepalive probes off. While the rules that translate a connection are missing, a
+// probe destroys the connection: it reaches a host that does not know the connection, and that host
+// answers with a reset. Crossing probes of both ends can destroy it even after the rules are back
+// (TestForeignDeletionsAreHealed). Without probes, a connection on which neither end writes sends no
+// packets, so it survives.
+const NoProbes = -1
+
+// DialContext connects from inside the namespace. TCP connections send no keepalive probes. The
+// signature is that of net.Dialer.DialContext, so it fits an http.Transport. The host in addr must be a literal address: package net resolves
 // names, and tries their addresses, on separate goroutines, which are not inside the namespace.
 func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
@@ -16,7 +23,7 @@ func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.
 	var conn net.Conn
 	err := n.Do(func() error {
 		var err error
-		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+		conn, err = (&net.Dialer{KeepAlive: NoProbes}).DialContext(ctx, network, addr)
 		return err
 	})
 	if err != nil {
@@ -25,15 +32,17 @@ func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.
 	return conn, nil
 }
 
-// Listen listens inside the namespace; connections accepted later are inside it too.
+// Listen listens inside the namespace. Connections accepted later are inside it too, and send no
+// keepalive probes.
 func (n *Namespace) Listen(network, addr string) (net.Listener, error) {
 	if err := n.checkLiteral(network, addr); err != nil {
 		return nil, err
 	}
+	config := net.ListenConfig{KeepAlive: NoProbes}
 	var listener net.Listener
 	err := n.Do(func() error {
 		var err error
-		listener, err = net.Listen(network, addr)
+		listener, err = config.Listen(context.Background(), network, addr)
 		return err
 	})
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -51,6 +53,40 @@ func TestSocketsStayInside(t *testing.T) {
 			if err := listener.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// Only a connection without probes is silent while its ends do not write.
+func TestConnectionsSendNoProbes(t *testing.T) {
+	n := newNamespace(t, "n")
+	listener, err := n.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // end of the test
+	client, err := n.DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // end of the test
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close() //nolint:errcheck // end of the test
+	for end, conn := range map[string]net.Conn{"dialed": client, "accepted": server} {
+		raw, err := conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var probes int
+		var optionErr error
+		err = raw.Control(func(fd uintptr) {
+			probes, optionErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		})
+		if err := errors.Join(err, optionErr); err != nil || probes != 0 {
+			t.Errorf("SO_KEEPALIVE of the %s connection is %d, %v; must be 0", end, probes, err)
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 // traffic keeps the client talking: new connections to every target one after the other, lines on
 // one established connection to each TCP target, and one more of those that is silent until the
-// end.
+// end. A silent connection sends no packets, so it survives every fault, even the deletion of the
+// rules that translate it.
 type traffic struct {
 	load    *netnstest.Load
 	targets []target
