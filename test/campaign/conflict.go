@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -26,16 +27,23 @@ func (r *trial) rival() *rival {
 	return &rival{node: r.p.Namespace, mode: r.mode, variant: r.variant, victim: r.c.roles().victim}
 }
 
-func (r *rival) run(input string, words ...string) ([]byte, error) {
-	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Stdin = strings.NewReader(input)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	printed, err := netnstest.Output(r.node, cmd)
-	if err != nil {
-		return nil, fmt.Errorf("rival: %s: %w: %s", strings.Join(words, " "), err, complaint.Bytes())
+// run runs a program again while the legacy variant says that the table has changed meanwhile: the proxy has another lock.
+func (r *rival) run(input string, words ...string) (printed []byte, err error) {
+	for range 20 {
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Stdin = strings.NewReader(input)
+		var complaint bytes.Buffer
+		cmd.Stderr = &complaint
+		if printed, err = netnstest.Output(r.node, cmd); err == nil {
+			return printed, nil
+		}
+		err = fmt.Errorf("rival: %s: %w: %s", strings.Join(words, " "), err, complaint.Bytes())
+		if !strings.Contains(err.Error(), "Resource temporarily unavailable") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	return printed, nil
+	return nil, err
 }
 
 // tool returns the name of an iptables program, for example "iptables-save".
