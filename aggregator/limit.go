@@ -35,7 +35,8 @@ const (
 	heldMax  = 40 * time.Second
 	heldFull = 8
 
-	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change.
+	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change. A try
+	// of a Service that is known not to land may not: it says nothing about the node.
 	firstMin  = 5 * time.Second
 	firstEach = 10 * time.Millisecond
 
@@ -59,7 +60,7 @@ func (m *machine) limits(j *job) (shared, alone time.Duration) {
 	patience = min(patience, growthMax)
 	long = max(long, 2*usual) << min(max(0, m.tries.unlanded-patienceMax), growthMax)
 	shared = min(max(least, min(4*usual, long))<<patience, long)
-	if m.health.lastWrite.IsZero() {
+	if m.health.lastWrite.IsZero() && !(tries && m.knownNotToLand(m.tries.bisection.current.keys[0])) {
 		shared = max(shared, firstMin+time.Duration(len(j.batch.Changes))*firstEach) << patience
 	}
 	shared = min(shared, jobTimeout)

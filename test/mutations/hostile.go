@@ -202,8 +202,14 @@ var hostile = []mutation{
 	{
 		name:      "the first write is cut short",
 		sentence:  "The first write of a large node may last as long as its size needs.",
-		edits:     edit("aggregator/limit.go", "if m.health.lastWrite.IsZero() {", "if false {"),
+		edits:     edit("aggregator/limit.go", "if m.health.lastWrite.IsZero() &&", "if false &&"),
 		campaigns: []campaign{unitTest("aggregator", "TestALongFirstWriteIsNotCutShort")}, short: true,
+	},
+	{
+		name:      "an inherited Service that hangs gets the time of a first write",
+		sentence:  "A Service whose writes hang delays no other Service for more than 10 s, also after a restart.",
+		edits:     edit("aggregator/limit.go", "&& !(tries && m.knownNotToLand(m.tries.bisection.current.keys[0]))", ""),
+		campaigns: []campaign{unitTest("test/sim", "TestRegressions")}, short: true,
 	},
 	{
 		name:      "what is tried ages",
