@@ -26,7 +26,7 @@ func TestSignalsReference(t *testing.T) {
 	}
 	doctest.Generated(t, "events.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
 	for _, kind := range health.Kinds() {
-		rows = append(rows, []string{"[`" + string(kind) + "`](health.md#findings-and-remedies)", "finding", kind.Meaning()})
+		rows = append(rows, []string{"[`" + kind + "`](health.md#findings-and-remedies)", "finding", health.Meaning(kind)})
 	}
 	for message, id := range logging.Messages() {
 		rows = append(rows, []string{"[`" + id + "`](logs.md#messages-that-require-action)", "log", message})

@@ -231,11 +231,11 @@ func (c *Cache) spec(key service.Key) *service.Spec {
 // storeSpec files a spec and notes what is to be posted.
 func (c *Cache) storeSpec(n *news, spec *service.Spec) {
 	c.events.specs.Add(1)
-	n.warnings = append(n.warnings, c.warnOfRanges(spec)...)
 	f := c.specs[spec.Key]
 	if f != nil && f.spec.Equal(spec) {
 		return
 	}
+	n.warnings = append(n.warnings, c.warnOfRanges(spec)...)
 	if f == nil {
 		f = &filed{}
 		c.specs[spec.Key] = f

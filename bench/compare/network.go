@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // network is one node between a client, the API server and all endpoints. Nothing on the machine
@@ -16,9 +17,9 @@ import (
 //	all endpoints       ──┘
 //	10.128.0.0/9          └── and what no rule has translated
 type network struct {
-	*netns.Network
+	*netnstest.Network
 	client, node, api *netns.Namespace
-	endpoints         []*netns.Backend
+	endpoints         []*netnstest.Backend
 }
 
 // nodeName is the node that the proxy serves.
@@ -48,7 +49,7 @@ var (
 func newNetwork(both bool) (*network, error) {
 	const client, api, pods = "client", "api", "endpoints"
 	p := netns.Prefixes
-	plan := netns.Plan{Cables: []netns.Cable{
+	plan := netnstest.Plan{Cables: []netns.Cable{
 		{Router: nodeName, Leaf: client, Port: client, AtRouter: p("203.0.113.1/24"), AtLeaf: p("203.0.113.10/24")},
 		{Router: nodeName, Leaf: api, Port: api, AtRouter: p("10.30.0.1/24"), AtLeaf: p("10.30.0.2/24")},
 		{Router: nodeName, Leaf: pods, Port: pods, AtRouter: p("10.40.0.1/24"), AtLeaf: p("10.40.0.2/24")},
@@ -58,15 +59,15 @@ func newNetwork(both bool) (*network, error) {
 		client.AtRouter, client.AtLeaf = append(client.AtRouter, p("fd00:203::1/64")...), append(client.AtLeaf, p("fd00:203::10/64")...)
 		pods.AtRouter, pods.AtLeaf = append(pods.AtRouter, p("fd00:40::1/64")...), append(pods.AtLeaf, p("fd00:40::2/64")...)
 		for _, to := range []netip.Prefix{podRange6, serviceRange6} {
-			plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: endpointsHost6})
+			plan.Routes = append(plan.Routes, netnstest.Route{Host: nodeName, To: to, Via: endpointsHost6})
 		}
 	}
 	// What no rule translates ends there as well, and gets an answer that says so. A client that waits
 	// for a rule learns immediately that no rule applies yet.
 	for _, to := range []netip.Prefix{podRange, serviceRange} {
-		plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: netip.MustParseAddr("10.40.0.2")})
+		plan.Routes = append(plan.Routes, netnstest.Route{Host: nodeName, To: to, Via: netip.MustParseAddr("10.40.0.2")})
 	}
-	built, err := netns.Build(plan)
+	built, err := netnstest.NewNetwork(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func newNetwork(both bool) (*network, error) {
 // listen starts the endpoints of a family, and the servers that respond for a ClusterIP without a rule.
 func (n *network) listen(host *netns.Namespace, all netip.Addr) error {
 	for _, port := range []uint16{endpointPort, servicePort} {
-		e, err := netns.StartBackend(host, "", netip.AddrPortFrom(all, port))
+		e, err := netnstest.StartBackend(host, "", netip.AddrPortFrom(all, port))
 		if err != nil {
 			return err
 		}

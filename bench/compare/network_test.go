@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -23,7 +24,7 @@ func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
 		for _, addr := range []netip.Addr{endpointAddress(number), endpointAddress6(number)} {
 			at := netip.AddrPortFrom(addr, endpointPort)
 			for _, network := range []string{"tcp", "udp"} {
-				answer, err := n.client.Ask(t.Context(), network, at)
+				answer, err := netnstest.Ask(t.Context(), n.client, network, at)
 				if err != nil || answer.Backend != at.Addr().String() {
 					t.Errorf("%s %s: %+v, %v", network, at, answer, err)
 				}
@@ -32,7 +33,7 @@ func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
 	}
 	for _, network := range []string{"tcp", "udp"} {
 		for _, at := range []string{"172.30.7.8:80", "[fd00:172:30::7]:80"} {
-			answer, err := n.client.Ask(t.Context(), network, netip.MustParseAddrPort(at))
+			answer, err := netnstest.Ask(t.Context(), n.client, network, netip.MustParseAddrPort(at))
 			if err != nil || !strayed(answer) {
 				t.Errorf("%s to a ClusterIP without a rule: %+v, %v; want an answer that says so", network, answer, err)
 			}

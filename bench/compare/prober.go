@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // askMax bounds one question of a client that asks again until the answer is right. An answer takes
@@ -21,7 +21,7 @@ const askMax = 300 * time.Millisecond
 type question struct {
 	network string
 	at      netip.AddrPort
-	right   func(netns.Answer, error) bool
+	right   func(netnstest.Answer, error) bool
 	// silent says that the node drops connections until the answer is right, so that waiting for one
 	// of them must not take long.
 	silent bool
@@ -33,7 +33,7 @@ type question struct {
 func (n *network) ask(ctx context.Context, q question, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return q.right(n.client.Ask(ctx, q.network, q.at))
+	return q.right(netnstest.Ask(ctx, n.client, q.network, q.at))
 }
 
 // until asks until the answer is right, and returns since when it is.
@@ -143,25 +143,25 @@ func (it *item) frontend6() netip.AddrPort {
 func (it *item) answered(endpoints ...int) question {
 	q := question{network: it.network(), at: it.frontend()}
 	if len(it.endpoints) == 0 {
-		q.right = func(_ netns.Answer, err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
+		q.right = func(_ netnstest.Answer, err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 		return q
 	}
 	want := map[string]bool{}
 	for _, e := range endpoints {
 		want[endpointAddress(e).String()] = true
 	}
-	q.right = func(answer netns.Answer, err error) bool { return err == nil && want[answer.Backend] }
+	q.right = func(answer netnstest.Answer, err error) bool { return err == nil && want[answer.Backend] }
 	return q
 }
 
 // gone asks whether no endpoint answers any more.
 func (it *item) gone() question {
-	right := func(a netns.Answer, err error) bool { return err != nil || strayed(a) }
+	right := func(a netnstest.Answer, err error) bool { return err != nil || strayed(a) }
 	return question{network: it.network(), at: it.frontend(), right: right, refusal: true}
 }
 
 // strayed reports whether no rule of a proxy has applied to a connection.
-func strayed(a netns.Answer) bool {
+func strayed(a netnstest.Answer) bool {
 	addr, err := netip.ParseAddr(a.Backend)
 	return err != nil || serviceRange.Contains(addr) || serviceRange6.Contains(addr)
 }
@@ -169,15 +169,15 @@ func strayed(a netns.Answer) bool {
 // traffic is a client that keeps connecting to Services that nothing changes, and holds sessions to
 // them. What fails is lost.
 type traffic struct {
-	load    *netns.Load
-	targets []netns.Target
+	load    *netnstest.Load
+	targets []netnstest.Target
 
 	mu     sync.Mutex
 	counts map[string]connections
 	// step is what the proxies are going through.
 	step string
 	// tell, when set, is called for what is lost.
-	tell func(netns.Exchange)
+	tell func(netnstest.Exchange)
 }
 
 // connections counts exchanges: new connections, UDP questions, lines on established sessions.
@@ -186,23 +186,23 @@ type connections struct{ attempted, lost int }
 func startTraffic(ctx context.Context, n *network, targets []*item) (*traffic, error) {
 	const perSecond, patience = 50, 3 * time.Second
 	t := &traffic{counts: map[string]connections{}}
-	config := netns.LoadConfig{
+	config := netnstest.LoadConfig{
 		Client: n.client, Pause: time.Duration(len(targets)) * time.Second / perSecond, TalkPause: time.Second,
 		Patience: patience, Note: t.note,
 	}
 	for _, it := range targets {
-		config.Targets = append(config.Targets, netns.Target{Network: it.network(), Addr: it.frontend()})
+		config.Targets = append(config.Targets, netnstest.Target{Network: it.network(), Addr: it.frontend()})
 		if it.dual {
-			config.Targets = append(config.Targets, netns.Target{Network: it.network(), Addr: it.frontend6()})
+			config.Targets = append(config.Targets, netnstest.Target{Network: it.network(), Addr: it.frontend6()})
 		}
 	}
 	var err error
 	t.targets = config.Targets
-	t.load, err = netns.StartLoad(ctx, config)
+	t.load, err = netnstest.StartLoad(ctx, config)
 	return t, err
 }
 
-func (t *traffic) note(e netns.Exchange) {
+func (t *traffic) note(e netnstest.Exchange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.counts[t.step]

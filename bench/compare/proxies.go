@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 )
 
@@ -83,7 +84,7 @@ func (p *proxy) kill() error {
 // cleanUp removes the program's rules by its own command.
 func (p *proxy) cleanUp(ctx context.Context) error {
 	cmd := p.Command(append(slices.Clip(p.flags), "--cleanup")...)
-	if err := p.Namespace.Start(cmd); err != nil {
+	if err := netnstest.Start(p.Namespace, cmd); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -80,7 +80,7 @@ func (n *network) untilOnly(ctx context.Context, q question, began time.Time) (t
 	const enough = 200
 	count, first := 0, time.Time{}
 	right := q.right
-	q.right = func(a netns.Answer, err error) bool {
+	q.right = func(a netnstest.Answer, err error) bool {
 		if !right(a, err) {
 			count = 0
 			return false

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/bench/rig"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -75,7 +75,7 @@ func soakAll(ctx context.Context, o options) error {
 }
 
 // lost says which exchange failed, and how.
-func (s *soak) lost(e netns.Exchange) {
+func (s *soak) lost(e netnstest.Exchange) {
 	rig.Progress("  lost: %s, session %t, after %s: %v, answer %+v", s.traffic.targets[e.Target], e.Session, rig.Round(e.Ended.Sub(e.Began)), e.Err, e.Answer)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // room is the network of one variant. All rooms are alike:
@@ -15,7 +16,7 @@ import (
 //
 // The client is a pod of the node. Every address of a range is one of the pods, who listen at each.
 type room struct {
-	*netns.Network
+	*netnstest.Network
 	client, node, pods *netns.Namespace
 	servers            service.PerFamily[server]
 }
@@ -61,7 +62,7 @@ func several(v4, v6 string) (all service.PerFamily[[]netip.Addr]) {
 const clusterCIDR = "10.128.0.0/9,fd00:10::/32"
 
 func newRoom() (*room, error) {
-	plan := netns.Plan{Cables: []netns.Cable{
+	plan := netnstest.Plan{Cables: []netns.Cable{
 		{Router: "node", Leaf: "client", Port: "to-client",
 			AtRouter: netns.Prefixes("10.255.1.1/24", "fd00:10:255::1/64"),
 			AtLeaf:   netns.Prefixes("10.255.1.10/24", "fd00:10:255::10/64")},
@@ -71,14 +72,14 @@ func newRoom() (*room, error) {
 	}}
 	plan.Loopback = map[string][]netip.Addr{}
 	for _, f := range service.Families {
-		plan.Routes = append(plan.Routes, netns.Route{Host: "node", To: netns.Everything(nextHop[f]), Via: nextHop[f]})
+		plan.Routes = append(plan.Routes, netnstest.Route{Host: "node", To: netns.Everything(nextHop[f]), Via: nextHop[f]})
 		plan.Loopback["node"] = append(plan.Loopback["node"], otherNodes[f]...)
 		plan.Loopback["client"] = append(plan.Loopback["client"], otherClients[f]...)
 		for _, a := range otherClients[f] {
-			plan.Routes = append(plan.Routes, netns.Route{Host: "node", To: netns.Single(a), Via: clientAddress[f]})
+			plan.Routes = append(plan.Routes, netnstest.Route{Host: "node", To: netns.Single(a), Via: clientAddress[f]})
 		}
 	}
-	built, err := netns.Build(plan)
+	built, err := netnstest.NewNetwork(plan)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -72,7 +73,7 @@ func TestWrongRulesFail(t *testing.T) {
 	}`
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(rules)
-	if printed, err := r.node.Output(load); err != nil {
+	if printed, err := netnstest.Output(r.node, load); err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
 	c := cluster{servicesMin, 10, service.Families[:]}

@@ -42,7 +42,7 @@ func (v variant) isProxy() bool { return v.program != "" }
 func (v variant) isSluice() bool { return v.isProxy() && !strings.HasPrefix(v.name, kubeProxy) }
 
 // flags are those of both proxies. Neither may change a kernel setting that the other leaves.
-func (v variant) flags(backend, api, dir string) []string {
+func (v variant) flags(backend, api, dir string) ([]string, error) {
 	mode, programs, _ := strings.Cut(backend, "-")
 	all := []string{
 		"--master", "http://" + api, "--hostname-override", nodeName, "--proxy-mode", mode, "--cluster-cidr", clusterCIDR,
@@ -50,13 +50,15 @@ func (v variant) flags(backend, api, dir string) []string {
 		"--iptables-localhost-nodeports=false",
 	}
 	if !v.isSluice() {
-		return all
+		return all, nil
 	}
 	all = append([]string{"proxy"}, append(all, "--sluice-state-dir", filepath.Join(dir, "state-"+v.name))...)
-	if programs != "" {
-		all = append(all, "--sluice-iptables-variant", programs)
+	if programs == "" {
+		return append(all, strings.Fields(v.words)...), nil
 	}
-	return append(all, strings.Fields(v.words)...)
+	file := filepath.Join(dir, "sluice-"+v.name+".conf")
+	text := "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\niptables: {variant: " + programs + "}\n"
+	return append(append(all, "--config", file), strings.Fields(v.words)...), os.WriteFile(file, []byte(text), 0o600)
 }
 
 // install puts the rules of a variant into a room, for good: a proxy has ended afterwards.
@@ -91,7 +93,7 @@ func (r *room) masquerade(backend string) error {
 		if backend != nftables {
 			words[0] = strings.Replace(words[0], "tables", "tables-"+strings.TrimPrefix(backend, "iptables-"), 1)
 		}
-		if printed, err := r.node.Output(exec.Command(words[0], words[1:]...)); err != nil {
+		if printed, err := netnstest.Output(r.node, exec.Command(words[0], words[1:]...)); err != nil {
 			return fmt.Errorf("%s: %w: %s", command, err, printed)
 		}
 	}
@@ -114,7 +116,11 @@ func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluste
 		}
 		proxy.Environment = []string{"PATH=" + path}
 	}
-	if err := proxy.Start(v.flags(backend, api.Address(), dir)...); err != nil {
+	flags, err := v.flags(backend, api.Address(), dir)
+	if err == nil {
+		err = proxy.Start(flags...)
+	}
+	if err != nil {
 		return err
 	}
 	err = v.awaitApplied(ctx, r, c, proxy.Process())
@@ -164,7 +170,7 @@ func (r *room) writeRules(backend, file string) error {
 	var text []byte
 	for _, command := range commands {
 		words := strings.Fields(command)
-		printed, err := r.node.Output(exec.Command(words[0], words[1:]...))
+		printed, err := netnstest.Output(r.node, exec.Command(words[0], words[1:]...))
 		if err != nil {
 			return fmt.Errorf("%s: %w", command, err)
 		}

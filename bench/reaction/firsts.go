@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // first is a Service that a cluster needs to come up. It has one endpoint, in this process, which
@@ -68,7 +69,7 @@ func answering() (*netns.Namespace, error) {
 		if err := here.AddAddress("lo", netip.PrefixFrom(f.endpoint.Addr(), 32)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return nil, err
 		}
-		if _, err := netns.StartBackend(here, f.key.Name, f.endpoint); err != nil {
+		if _, err := netnstest.StartBackend(here, f.key.Name, f.endpoint); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +81,7 @@ func askUntilServed(ctx context.Context, here *netns.Namespace, f first) (time.T
 	const patience, pause = 3 * time.Millisecond, 2 * time.Millisecond
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, patience)
-		answer, err := here.Ask(try, f.network, f.frontend)
+		answer, err := netnstest.Ask(try, here, f.network, f.frontend)
 		cancel()
 		if err == nil && answer.Backend == f.key.Name {
 			return time.Now(), nil

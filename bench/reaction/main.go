@@ -32,6 +32,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/bench/rig"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // options are the flags that affect a measurement.
@@ -148,7 +149,7 @@ func runChild(ctx context.Context, name string, timeout time.Duration) (r result
 	// The child times out by itself; this is for one that cannot.
 	ctx, cancel := context.WithTimeout(ctx, timeout+time.Minute)
 	defer cancel()
-	return runSelf(ctx, name, namespace.Start, outsideVar+"="+outside)
+	return runSelf(ctx, name, func(cmd *exec.Cmd) error { return netnstest.Start(namespace, cmd) }, outsideVar+"="+outside)
 }
 
 // startInside starts this program again in this namespace, for one cold start.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-proxy/sluice/internal/fleet"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
@@ -22,7 +23,6 @@ func run(words []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	root := fleet.Command("kubectl-sluice", version)
-	root.AddCommand(fleet.InstallCommand(version))
 	root.Version = version
 	root.SetArgs(words)
 	err := root.ExecuteContext(ctx)
@@ -30,7 +30,7 @@ func run(words []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "error:", terminal.Lines(err.Error()))
-	if _, usage := errors.AsType[fleet.UsageError](err); usage {
+	if _, usage := errors.AsType[inspect.UsageError](err); usage {
 		return 2
 	}
 	return 1

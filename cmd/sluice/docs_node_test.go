@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/doctest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // nodeBench returns a node of a cluster that has the objects of both examples. The proxy runs
@@ -68,7 +69,7 @@ ui:
   enabled: true
 `)
 	n := &node{Bench: bench, T: t, namespace: namespace, log: filepath.Join(bench.Dir, "proxy.log")}
-	if output, err := namespace.Output(n.command("mv", "config.conf", "kubeconfig.conf", "/var/lib/kube-proxy")); err != nil {
+	if output, err := netnstest.Output(namespace, n.command("mv", "config.conf", "kubeconfig.conf", "/var/lib/kube-proxy")); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	proxy := n.command("sluice", "proxy", "--config=/var/lib/kube-proxy/config.conf", "--hostname-override=demo")
@@ -102,7 +103,7 @@ func (n *node) await(text string) {
 	cmd := n.command("bash", "-c", "until "+text+"; do sleep .05; done")
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	if output, err := n.namespace.Output(cmd); err != nil {
+	if output, err := netnstest.Output(n.namespace, cmd); err != nil {
 		log, _ := os.ReadFile(n.log) // which need not exist yet
 		n.Fatalf("waiting for %s: %v\n%s\n%s", text, err, output, log)
 	}
@@ -114,7 +115,7 @@ func hold(t *testing.T, namespace *netns.Namespace, cmd *exec.Cmd) {
 	if _, err := cmd.StdinPipe(); err != nil { // which the end of the test's process closes
 		t.Fatal(err)
 	}
-	if err := namespace.Start(cmd); err != nil {
+	if err := netnstest.Start(namespace, cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

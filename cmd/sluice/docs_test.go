@@ -29,7 +29,7 @@ func pageBench(t *testing.T) (doctest.Bench, *netns.Namespace) {
 	bin := filepath.Join(dir, "bin")
 	program(t, bin)
 	return doctest.Bench{
-		Dir: dir, Start: namespace.Start,
+		Dir: dir, Start: func(cmd *exec.Cmd) error { return netnstest.Start(namespace, cmd) },
 		Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"),
 			"XTABLES_LOCKFILE=" + filepath.Join(dir, "xtables.lock"), "GORACE=atexit_sleep_ms=0"},
 	}, namespace
@@ -129,14 +129,14 @@ func loadedBench(t *testing.T) doctest.Bench {
 			t.Fatal(err)
 		}
 	}
-	// Rules that sluice render prints, and the tools load, are those that a node has.
-	load := `sluice render --manifests both --hostname-override demo | nft -f -
-sluice render --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
+	// Rules that sluice plan -o rules prints, and the tools load, are those that a node has.
+	load := `sluice plan -o rules --manifests both --hostname-override demo | nft -f -
+sluice plan -o rules --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
 	cmd := exec.Command("bash", "-ec", load)
 	cmd.Dir, cmd.Env = bench.Dir, append(os.Environ(), bench.Env...)
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	if output, err := namespace.Output(cmd); err != nil {
+	if output, err := netnstest.Output(namespace, cmd); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	return bench

@@ -48,7 +48,7 @@ func listCommands(cmd *cobra.Command) (all []string) {
 
 // TestAnEmptyListIsOneSentence: it is on standard error, so that nothing follows in a pipe. JSON is complete.
 func TestAnEmptyListIsOneSentence(t *testing.T) {
-	socket, commands := emptyProxy(t), listCommands(rootCommand())
+	socket, commands := emptyProxy(t), append(listCommands(rootCommand()), "get connections --by client")
 	if len(commands) < 8 {
 		t.Fatalf("only %q", commands)
 	}

@@ -71,7 +71,7 @@ Rules of other programs are not considered; sluice trace shows their effect.`,
 			return flags.print(cmd, answer, answer.Print)
 		},
 	}
-	o.Flags = config.BindServing(cmd.Flags())
+	o.Flags = config.BindRender(cmd.Flags())
 	flags.bind(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&from, "from", "", "the client's address, or its address and port")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
@@ -65,7 +66,7 @@ actor restarts. Headless Services are not proxied and not listed.`,
 	flags.bindNames(cmd)
 	bindLabels(cmd)
 	flags.bindSelectors(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -98,7 +99,7 @@ without the rules for each port.`,
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	bindLabels(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -153,7 +154,7 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.ValidArgsFunction = nil
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
 	bindWatch(cmd, &watch)
 	return cmd
 }
@@ -161,6 +162,7 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 func getConnectionsCommand() *cobra.Command {
 	var flags clientFlags
 	var q inspect.ConnectionQuery
+	var by string
 	cmd := &cobra.Command{
 		Use:     "connections [NAME]",
 		Aliases: []string{"connection", "conn"},
@@ -169,8 +171,11 @@ func getConnectionsCommand() *cobra.Command {
 In userspace mode, these are the forwarded TCP connections and UDP sessions,
 oldest first, with bytes in each direction and age. In the other modes, these are the
 connections translated by the kernel, with their state, and with bytes in each direction
-if the kernel counts them (traffic.accounting).`,
-		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
+if the kernel counts them (traffic.accounting).
+
+With --by client, list the clients of each Service with their number of open connections and
+their bytes instead, the most connections first.`,
+		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json\n  sluice get connections -n shop --by client",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Namespace = flags.namespace
 			err := flags.check()
@@ -183,6 +188,9 @@ if the kernel counts them (traffic.accounting).`,
 			if err := q.Check(); err != nil {
 				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 			}
+			if by != "" {
+				return flags.printClients(cmd, by, &q)
+			}
 			found, err := flags.client().Connections(cmd.Context(), &q)
 			if err != nil {
 				return err
@@ -192,9 +200,27 @@ if the kernel counts them (traffic.accounting).`,
 	}
 	flags.bind(cmd)
 	flags.bindNames(cmd)
-	flags.bindSort(cmd)
+	client.BindSort(cmd, &flags.Output)
+	cmd.Flags().StringVar(&by, "by", "", "add the connections up: client")
 	cmd.Flags().StringVar(&q.Client, "client", "", "list only connections from this client (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list only connections to this endpoint (IP or IP:PORT)")
 	cmd.Flags().StringVar(&q.Protocol, "protocol", "", "list tcp or udp (default: both)")
+	for _, of := range []string{"client", "endpoint", "protocol"} {
+		cmd.MarkFlagsMutuallyExclusive("by", of)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"client"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
+}
+
+// printClients prints the clients of the Services that a query selects.
+func (flags *clientFlags) printClients(cmd *cobra.Command, by string, q *inspect.ConnectionQuery) error {
+	if by != "client" {
+		return setup.UsageError{Err: fmt.Errorf("--by %q: must be client", by)}
+	}
+	clients := inspect.TopQuery{Kind: "clients", Namespace: q.Namespace, Name: q.Name, By: "open", Limit: inspect.TopMax}
+	found, err := flags.client().Top(cmd.Context(), &clients)
+	if err != nil {
+		return err
+	}
+	return flags.print(cmd, found, func(to io.Writer) error { return found.Print(to, flags.Wide()) })
 }

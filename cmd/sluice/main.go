@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -69,9 +70,6 @@ func run(args []string) int {
 	printError(cmd, err)
 	_, usage := errors.AsType[setup.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
-	if _, misused := errors.AsType[fleet.UsageError](err); misused {
-		usage = true
-	}
 	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
 	}
@@ -149,9 +147,11 @@ To inspect the proxy running on this node:
 	})
 	addGroup(root, "Run the proxy:", runCommand(), proxyCommand(), demoCommand(), sandboxCommand())
 	addGroup(root, "Inspect the running proxy:", statusCommand(), getCommand(), topCommand(), observeCommand(), describeCommand(), explainCommand(), traceCommand(), waitCommand(), dumpCommand())
-	addGroup(root, "Work with a cluster:", fleet.Command("fleet", version), fleet.InstallCommand(version))
-	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
+	addGroup(root, "Prepare or clean up this node:", preflightCommand(), planCommand(), cleanupCommand())
 	addGroup(root, "Other:", versionCommand())
+	plugin := fleet.Command("fleet", version) // for clusters whose administrators have no kubectl plugin
+	plugin.Hidden = true
+	root.AddCommand(plugin)
 	root.SetHelpCommandGroupID("Other:")
 	root.SetCompletionCommandGroupID("Other:")
 	return root
@@ -166,6 +166,9 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 		if findErr == nil && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			return cmd.Args(cmd, rest)
 		}
+	}
+	if gone, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.HasPrefix(gone.GetSpecifiedName(), "sluice-") {
+		err = fmt.Errorf("%w, but a field of SluiceConfiguration in --config FILE may be meant", err)
 	}
 	return setup.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 }
@@ -241,7 +244,7 @@ func noOtherResource(cmd *cobra.Command, words []string) error {
 		known = append(known, c.Name())
 	}
 	return setup.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s; for other resources use kubectl %s %s (see %s --help)",
-		words[0], list(known), cmd.Name(), words[0], cmd.CommandPath())}
+		words[0], client.List(known), cmd.Name(), words[0], cmd.CommandPath())}
 }
 
 // noArguments rejects words after the flags.

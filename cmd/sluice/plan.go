@@ -1,16 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/offline"
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 // planName is the command that compares.
@@ -18,7 +20,8 @@ const planName = "plan"
 
 func planCommand() *cobra.Command {
 	o := setup.Options{Version: version}
-	var dir, output string
+	var output inspect.Output
+	var dir, family string
 	var diff bool
 	cmd := &cobra.Command{
 		Use:   planName + " DIR | --config FILE | --kubeconfig FILE",
@@ -28,17 +31,28 @@ nothing. It reads the kernel state as the proxy does at startup and compares it 
 the rules for the manifests in DIR or for the current API objects. If a proxy is
 already running, the plan shows the difference from its rules.
 
+With --output rules, it prints the rules for the manifests in DIR instead. It then does
+not look at the kernel, needs no privilege, and assumes nftables mode unless another one is
+set. In nftables mode, the output is input for nft -f and replaces Sluice's tables. In
+iptables mode, it is input for iptables-restore or ip6tables-restore and assumes that no
+Sluice rules exist. With --noflush these leave other chains alone, except for KUBE-FIREWALL,
+shared with the kubelet.
+
 The exit status is 0 if nothing would change, 2 if something would, and 1 after any
 error.`,
 		Example: `  sluice plan DIR --hostname-override NODE --diff
-  sluice plan --config /var/lib/kube-proxy/config.conf --hostname-override NODE`,
+  sluice plan --config /var/lib/kube-proxy/config.conf --hostname-override NODE
+  sluice plan examples/web -o rules --proxy-mode iptables --family ipv6`,
 		Args: directory(&dir),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkPlan(&o, dir, output); err != nil {
+			if err := checkPlan(&o, dir, family, &output); err != nil {
 				return err
 			}
 			if err := o.Load(); err != nil {
 				return err
+			}
+			if output.Format == outputRules {
+				return printRules(cmd.OutOrStdout(), &o, dir, family)
 			}
 			if err := setup.NeedPrivilege(", and so does reading them"); err != nil {
 				return err
@@ -48,7 +62,7 @@ error.`,
 			}
 			report, err := plan.Make(cmd.Context(), &o, dir)
 			if err == nil {
-				err = printPlan(cmd.OutOrStdout(), report, output, diff)
+				err = output.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.Print(to, diff) })
 			}
 			if err == nil && report.Differs() {
 				return exitError(exitDiffers)
@@ -59,16 +73,27 @@ error.`,
 	o.Flags = config.BindPlan(cmd.Flags())
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "also print the changed lines")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	client.BindFormat(cmd, &output, append([]string{outputRules}, inspect.Outputs...)...)
+	cmd.Flags().StringVar(&family, "family", "", "with --output rules: ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd
 }
 
+// outputRules is the output for the tools that load rules.
+const outputRules = "rules"
+
 // checkPlan checks the flags of the plan alone.
-func checkPlan(o *setup.Options, dir, output string) error {
-	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
+func checkPlan(o *setup.Options, dir, family string, output *inspect.Output) error {
+	if output.Format == outputRules {
+		return checkManifests(dir)
+	}
+	if family != "" {
+		return setup.UsageError{Err: errors.New("--family: only with --output rules")}
+	}
+	if err := output.Check(); err != nil {
+		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
+	}
+	cluster := len(o.Flags.Files) > 0 || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
-	case output != "table" && output != "json":
-		return setup.UsageError{Err: fmt.Errorf("--output %q: must be table or json", output)}
 	case dir == "" && !cluster:
 		return setup.UsageError{Err: errors.New("one of --manifests, --config or --kubeconfig is required")}
 	case dir != "" && (o.Flags.Master != "" || o.Flags.Kubeconfig() != ""):
@@ -80,11 +105,11 @@ func checkPlan(o *setup.Options, dir, output string) error {
 	return nil
 }
 
-func printPlan(out io.Writer, report *plan.Report, output string, diff bool) error {
-	if output == "table" {
-		return report.Print(out, diff)
+// printRules prints the rules for manifests.
+func printRules(to io.Writer, o *setup.Options, dir, family string) error {
+	text, err := offline.Render(o, dir, family)
+	if err == nil {
+		_, err = io.WriteString(to, text)
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(report)
+	return err
 }

@@ -1,22 +1,21 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/preflight"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
-	"github.com/sluice-proxy/sluice/internal/terminal"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func preflightCommand() *cobra.Command {
 	o := setup.Options{Version: version}
-	var format string
+	var output inspect.Output
 	cmd := &cobra.Command{
 		Use:   "preflight [--config FILE]",
 		Short: "Check whether the proxy can start on this node",
@@ -30,14 +29,15 @@ The exit status is 0 if the proxy would start, 1 if something prevents that, and
 2 for invalid flags.`,
 		Example: "  sluice preflight --config /var/lib/kube-proxy/config.conf",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "table" && format != "json" {
-				return setup.UsageError{Err: fmt.Errorf("--output %q: must be table or json", format)}
+			if err := output.Check(); err != nil {
+				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 			}
 			report, err := preflight.Run(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			if err := printPreflight(cmd.OutOrStdout(), report, format); err != nil {
+			err = output.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return printPreflight(to, report) })
+			if err != nil {
 				return err
 			}
 			if report.Result == preflight.Fail {
@@ -47,28 +47,21 @@ The exit status is 0 if the proxy would start, 1 if something prevents that, and
 		},
 	}
 	o.Flags = config.BindPreflight(cmd.Flags())
-	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	client.BindFormat(cmd, &output, inspect.Outputs...)
 	return cmd
 }
 
-func printPreflight(out io.Writer, report *preflight.Report, format string) error {
-	if format == "json" {
-		to := json.NewEncoder(out)
-		to.SetIndent("", "  ")
-		return to.Encode(report)
-	}
-	terminal.Clean(report)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RESULT\tCHECK\tFOUND")
+func printPreflight(out io.Writer, report *preflight.Report) error {
+	var rows [][]string
 	count := map[preflight.Result]int{}
 	for _, c := range report.Checks {
 		count[c.Result]++
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Result, c.Name, c.Message)
+		rows = append(rows, []string{string(c.Result), c.Name, c.Message})
 		if c.Remedy != "" {
-			fmt.Fprintf(table, "\t\t-> %s\n", c.Remedy)
+			rows = append(rows, []string{" ", " ", "-> " + c.Remedy})
 		}
 	}
-	if err := table.Flush(); err != nil {
+	if err := inspect.Table(out, []string{"RESULT", "CHECK", "FOUND"}, rows); err != nil {
 		return err
 	}
 	verdict := fmt.Sprintf("The proxy would start in %s mode.", report.Mode)

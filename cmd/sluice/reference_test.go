@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/fleet"
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
@@ -17,14 +18,16 @@ func TestReference(t *testing.T) {
 	settings := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.BindProxy(settings)
 	var b strings.Builder
-	walk(rootCommand(), func(cmd *cobra.Command) {
+	print := func(cmd *cobra.Command) {
 		b.WriteString("## " + cmd.CommandPath() + "\n\n" + describe(cmd) + "\n\n")
 		b.WriteString("```text\n" + cmd.UseLine() + "\n```\n\n")
 		if cmd.Example != "" {
 			b.WriteString("Examples:\n\n```text\n" + strings.ReplaceAll(strings.TrimSpace(cmd.Example), "\n  ", "\n") + "\n```\n\n")
 		}
 		b.WriteString(flagsOf(cmd, settings))
-	})
+	}
+	walk(rootCommand(), print)
+	walk(fleet.Command("kubectl-sluice", version), print)
 	doctest.Generated(t, "../../docs/cli.md", "commands", b.String())
 }
 

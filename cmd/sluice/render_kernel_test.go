@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
 // way is a backend, with the programs that load and list its rules. The first word of a
-// loading command is the flag with which render prints its input.
+// loading command is the flag with which the rules for it are printed.
 type way struct {
 	// domain is the name of the backend in the log.
 	domain string
@@ -30,24 +31,24 @@ type way struct {
 	load, list [][]string
 }
 
-func ways() []way {
+func ways(t *testing.T) []way {
 	all := []way{{
 		domain: "nftables",
 		flags:  []string{"--proxy-mode", "nftables"},
 		load:   [][]string{{"--family=", "nft", "-f", "-"}},
 		list:   [][]string{{"nft", "list", "ruleset"}},
-	}, iptablesWay("nft")}
+	}, iptablesWay(t, "nft")}
 	if testenv.All() {
-		all = append(all, iptablesWay("legacy"))
+		all = append(all, iptablesWay(t, "legacy"))
 	}
 	return all
 }
 
-func iptablesWay(variant string) way {
+func iptablesWay(t *testing.T, variant string) way {
 	w := way{
 		domain:  "iptables-" + variant,
 		flags:   []string{"--proxy-mode", "iptables"},
-		running: []string{"--sluice-iptables-variant", variant},
+		running: []string{testenv.Settings(t, "iptables: {variant: "+variant+"}")},
 		load: [][]string{
 			{"--family=ipv4", "iptables-" + variant + "-restore", "--noflush"},
 			{"--family=ipv6", "ip6tables-" + variant + "-restore", "--noflush"},
@@ -60,10 +61,10 @@ func iptablesWay(variant string) way {
 	return w
 }
 
-// TestRenderedRulesServe loads the output of render on one node, and runs the proxy with the
+// TestRenderedRulesServe loads the output of sluice plan -o rules on one node, and runs the proxy with the
 // same manifests on another. Both have the same rules and answer alike.
 func TestRenderedRulesServe(t *testing.T) {
-	for _, w := range ways() {
+	for _, w := range ways(t) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
@@ -148,11 +149,11 @@ func (n *rulesNode) sluice(command string, more ...string) *exec.Cmd {
 	return n.command(slices.Concat(words, n.flags, more)...)
 }
 
-// load loads the output of render.
+// load loads the output of sluice plan -o rules.
 func (n *rulesNode) load() {
 	n.Helper()
 	for _, words := range n.way.load {
-		render := n.sluice("render", words[0])
+		render := n.sluice("plan", "--output=rules", words[0])
 		var complaints bytes.Buffer
 		render.Stderr = &complaints
 		text, err := render.Output()
@@ -170,7 +171,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 	cmd.Stdin = strings.NewReader(input)
 	var printed, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &complaints
-	if err := n.network.Node().Run(cmd); err != nil || complaints.Len() > 0 {
+	if err := netnstest.Run(n.network.Node(), cmd); err != nil || complaints.Len() > 0 {
 		n.Fatalf("%v: %v: %s", cmd, err, complaints.String())
 	}
 	return printed.String()
@@ -180,10 +181,10 @@ func (n *rulesNode) inside(input string, words ...string) string {
 // everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
-	run := n.sluice("run", append(n.running, "--log-format", "json", "--sluice-self-test=false")...)
+	run := n.sluice("run", append(n.running, "--log-format", "json", testenv.Settings(n.T, "selfTest: {enabled: false}"))...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
-	check(n.T, n.network.Node().Start(run))
+	check(n.T, netnstest.Start(n.network.Node(), run))
 	timer := time.AfterFunc(testenv.Patience, func() { _ = run.Process.Kill() })
 	defer timer.Stop()
 	var said strings.Builder

@@ -25,7 +25,7 @@ func sandboxCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:     "exec -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command in the sandbox",
-		Long:    "Run a command in the sandbox of sluice run --sandbox or sluice demo --keep.",
+		Long:    "Run a command in the sandbox of sluice run --sandbox.",
 		Example: "  sluice sandbox exec -- nft list ruleset",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -37,7 +37,7 @@ func sandboxCommand() *cobra.Command {
 	}, &cobra.Command{
 		Use:   "shell",
 		Short: "Start a shell in the sandbox",
-		Long:  "Start a shell ($SHELL) in the sandbox of sluice run --sandbox or sluice demo --keep.",
+		Long:  "Start a shell ($SHELL) in the sandbox of sluice run --sandbox.",
 		Args:  noArguments,
 		RunE:  func(*cobra.Command, []string) error { return inSandbox(pid) },
 	})

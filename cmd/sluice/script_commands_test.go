@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // process is a program in the background; its output is in NAME.log.
@@ -48,7 +49,7 @@ func cmdStart(b *bench, args []string) {
 	b.Check(err)
 	defer log.Close() //nolint:errcheck // the child has a descriptor of its own
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	b.Check(b.namespace.Start(p.cmd))
+	b.Check(netnstest.Start(b.namespace, p.cmd))
 	go func() {
 		p.status = exitStatus(p.cmd.Wait())
 		close(p.ended)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"maps"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -66,7 +68,7 @@ func TestKernelScripts(t *testing.T) {
 
 // runScripts runs the scripts of a folder. Each has its own network namespace and xtables
 // lock, and its commands run, fails and start run programs there. $EXAMPLES is the folder
-// of sample manifests.
+// of sample manifests, and variant.conf a configuration with $VARIANT.
 func runScripts(t *testing.T, dir string, env map[string]string) {
 	testenv.NeedsRoot(t)
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
@@ -84,7 +86,8 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			for _, name := range slices.Sorted(maps.Keys(env)) {
 				e.Setenv(name, env[name])
 			}
-			return newBench(e)
+			settings := "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\niptables: {variant: " + cmp.Or(env["VARIANT"], "auto") + "}\n"
+			return errors.Join(os.WriteFile(filepath.Join(e.WorkDir, "variant.conf"), []byte(settings), 0o600), newBench(e))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"api":         positive(cmdAPI),
@@ -172,7 +175,7 @@ func (b *bench) finish(args []string) (status int, stdout, stderr string) {
 	cmd := b.command(args)
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	// A program that does not end is killed, and fails by its status.
-	err := b.namespace.Start(cmd)
+	err := netnstest.Start(b.namespace, cmd)
 	b.Check(err)
 	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()

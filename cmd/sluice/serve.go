@@ -60,7 +60,7 @@ served outside, at a port of 127.0.0.1 that is printed.`,
 			return logged(&o.Options, daemon.Run(cmd.Context(), &o, feed.Manifests(lab.Dir)))
 		},
 	}
-	o.Flags = config.BindRun(cmd.Flags())
+	o.Flags = config.BindServing(cmd.Flags())
 	groupFlags(cmd)
 	manifestsFlag(cmd, &lab.Dir)
 	cmd.Flags().BoolVar(&o.Sandboxed, "sandbox", false, "run in private namespaces: needs no privilege, changes nothing on this host")
@@ -80,10 +80,11 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 	if err := o.Load(); err != nil {
 		return err
 	}
-	if o.Sandboxed && o.KubeProxy.HostnameOverride == "" {
-		o.KubeProxy.HostnameOverride = plan.OnlyNode(lab.Dir)
+	o.WithoutCluster = o.Sandboxed || o.NamesServers
+	if only := plan.OnlyNode(lab.Dir); o.Sandboxed && o.KubeProxy.HostnameOverride == "" && only != "" {
+		o.Flags.SetHostname(only)
+		return o.Load()
 	}
-	o.WithoutCluster = o.Sandboxed || o.Flags.IsSet("healthz-bind-address") || o.Flags.IsSet("metrics-bind-address")
 	return nil
 }
 

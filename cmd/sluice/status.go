@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
@@ -72,19 +73,7 @@ type clientFlags struct {
 // bind adds the flags of all commands.
 func (flags *clientFlags) bind(cmd *cobra.Command) {
 	flags.bindSocket(cmd)
-	flags.bindOutput(cmd)
-	cmd.Flags().BoolVar(&flags.NoHeaders, "no-headers", false, "print tables without headers")
-}
-
-func (flags *clientFlags) bindOutput(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&flags.Format, "output", "o", "", "format of the output: "+list(inspect.Outputs)+" (default: a table)")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(inspect.Outputs, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
-}
-
-// bindSort adds the flags of lists.
-func (flags *clientFlags) bindSort(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&flags.SortBy, "sort-by", "", "sort by a column or a JSONPath; numbers in descending order")
-	cmd.Flags().BoolVar(&flags.Reverse, "reverse", false, "reverse the order of --sort-by")
+	client.BindTables(cmd, &flags.Output)
 }
 
 func bindWatch(cmd *cobra.Command, watch *bool) {
@@ -147,11 +136,7 @@ func (flags *clientFlags) show(cmd *cobra.Command, watch, rows bool, ask func(co
 // print prints an answer in the wanted format; table prints it for people.
 func (flags *clientFlags) print(cmd *cobra.Command, answer any, table func(io.Writer) error) error {
 	flags.prepare(cmd)
-	err := flags.Print(cmd.OutOrStdout(), answer, table)
-	if errors.As(err, new(inspect.SortError)) {
-		return setup.UsageError{Err: err}
-	}
-	return err
+	return flags.Print(cmd.OutOrStdout(), answer, table)
 }
 
 // prepare turns on colors for a terminal, see https://no-color.org, and says where notes go.
@@ -159,20 +144,4 @@ func (flags *clientFlags) prepare(cmd *cobra.Command) {
 	flags.Notes, flags.Within = cmd.ErrOrStderr(), flags.namespace
 	file, is := cmd.OutOrStdout().(*os.File)
 	flags.Color = is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// list joins words as a sentence does.
-func list(words []string) string {
-	text := ""
-	for i, word := range words {
-		switch {
-		case i == 0:
-		case i == len(words)-1:
-			text += " or "
-		default:
-			text += ", "
-		}
-		text += word
-	}
-	return text
 }

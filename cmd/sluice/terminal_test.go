@@ -87,7 +87,7 @@ func TestNoCommandPrintsForeignTextAsItIs(t *testing.T) {
 	commands := []string{
 		"status", "get services", "get services -o wide", "get services --sort-by name", "get endpoints", "get endpoints -n shop web", "get events",
 		"get connections", "describe service", "describe service -n shop web", "explain 192.0.2.1 192.0.2.2:80",
-		"top services", "top endpoints -o wide", "top clients", "dump",
+		"top services", "top endpoints -o wide", "get connections --by client", "dump",
 		"get services -o name", "get services -o yaml", "get services -o json", "status -o json", "status -o yaml",
 		"get services -o jsonpath={.items[*].clusterIPs}", "get services -o custom-columns=A:.name,B:.namespace",
 	}
@@ -133,12 +133,12 @@ func TestLocalReportsEscapeText(t *testing.T) {
 		"plan": func(text string, to io.Writer) error {
 			var r plan.Report
 			terminaltest.Fill(&r, text)
-			return r.Print(to, true)
+			return (&inspect.Output{}).Print(to, &r, func(to io.Writer) error { return r.Print(to, true) })
 		},
 		"preflight": func(text string, to io.Writer) error {
 			var r preflight.Report
 			terminaltest.Fill(&r, text)
-			return printPreflight(to, &r, "table")
+			return (&inspect.Output{}).Print(to, &r, func(to io.Writer) error { return printPreflight(to, &r) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,24 +9,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/daemon/offline"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func demoCommand() *cobra.Command {
 	o := daemon.Options{Options: setup.Options{Version: version}}
-	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a one-minute demo in a sandbox",
 		Long: `Run a demo in a sandbox: load sample manifests, program real rules, open a thousand
 connections, replace an endpoint under load, and recover from an actor that panics and
-one that hangs. The exit status is 0 only if every check succeeds. With --keep, the
-sandbox keeps running afterwards, with test pods that respond, and prints how to enter it.`,
+one that hangs. The exit status is 0 only if every check succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -40,81 +39,26 @@ sandbox keeps running afterwards, with test pods that respond, and prints how to
 				return setup.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
 					"IPVS mode needs root and a module of the host's kernel")}
 			}
-			return playDemo(cmd, &o, keep)
+			return playDemo(cmd, &o)
 		},
 	}
 	o.Flags = config.BindMode(cmd.Flags())
-	cmd.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running until interrupted")
 	return cmd
 }
 
-// playDemo plays the demo: in the sandbox, or by entering it. It checks that the host's rules are as before.
-func playDemo(cmd *cobra.Command, o *daemon.Options, keep bool) error {
+// playDemo plays the demo: in the sandbox, or by entering it.
+func playDemo(cmd *cobra.Command, o *daemon.Options) error {
 	if sandbox.Inside() {
 		if err := sandbox.Enter(); err != nil {
 			return err
 		}
-		verbose := cmd.Flags().Changed("log-level")
-		err := offline.Demo(cmd.Context(), &o.Options, cmd.OutOrStdout(), verbose)
-		if err == nil && keep {
-			err = daemon.KeepDemo(cmd.Context(), o, cmd.OutOrStdout(), sandbox.Listener(), verbose)
-		}
+		return demo.Run(cmd.Context(), o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+	}
+	if err := enterSandbox(false); err != nil {
 		return err
 	}
-	before, err := demo.HostRules(cmd.Context())
-	if err != nil {
-		return err
-	}
-	if err := enterSandbox(keep); err != nil {
-		return err
-	}
-	after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
-	if err != nil {
-		return err
-	}
-	if err := before.Compare(after); err != nil {
-		return err
-	}
-	demo.NewPage(cmd.OutOrStdout()).End(after.String())
+	demo.NewPage(cmd.OutOrStdout()).End()
 	return nil
-}
-
-func renderCommand() *cobra.Command {
-	o := setup.Options{Version: version}
-	var dir, family string
-	cmd := &cobra.Command{
-		Use:   "render DIR [--proxy-mode MODE] [--family FAMILY]",
-		Short: "Print the rules for a directory of manifests",
-		Long: `Print the rules that Sluice would load for the Services, EndpointSlices and Nodes
-in the YAML and JSON files in DIR. It needs no privilege and changes nothing. If a
-file is invalid, only the errors are printed.
-
-In nftables mode (the default), the output is input for nft -f and replaces Sluice's
-tables. In iptables mode, it is input for iptables-restore or ip6tables-restore and
-assumes that no Sluice rules exist. With --noflush these leave other chains
-alone, except for KUBE-FIREWALL, shared with the kubelet.`,
-		Example: `  sluice render examples/web --proxy-mode iptables --family ipv6`,
-		Args:    directory(&dir),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkManifests(dir); err != nil {
-				return err
-			}
-			if err := o.Load(); err != nil {
-				return err
-			}
-			text, err := offline.Render(&o, dir, family)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
-	o.Flags = config.BindRender(cmd.Flags())
-	groupFlags(cmd)
-	manifestsFlag(cmd, &dir)
-	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
-	return cmd
 }
 
 // cleanupName is the command that removes rules.
@@ -188,7 +132,7 @@ proxy.`,
 			})
 		},
 	}
-	flags.bindOutput(cmd)
+	client.BindFormat(cmd, &flags.Output, inspect.Outputs...)
 	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
 	return cmd
 }

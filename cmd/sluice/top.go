@@ -8,15 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func topCommand() *cobra.Command {
-	return resourceCommand("top", "Show the Services, endpoints or clients with the most traffic",
+	return resourceCommand("top", "Show the Services or endpoints with the most traffic",
 		topKindCommand("services", "Show the Services with the most traffic", "service", "svc"),
-		topKindCommand("endpoints", "Show the endpoints with the most traffic", "endpoint", "ep"),
-		topKindCommand("clients", "Show the clients with the most traffic", "client"))
+		topKindCommand("endpoints", "Show the endpoints with the most traffic", "endpoint", "ep"))
 }
 
 // topRefresh is the pause between two tables of --watch.
@@ -24,20 +24,16 @@ const topRefresh = 2 * time.Second
 
 func topKindCommand(kind, short string, aliases ...string) *cobra.Command {
 	var flags clientFlags
-	q, keys, ofPeriod := inspect.TopQuery{Kind: kind}, inspect.TopSortKeys(kind), kind != "clients"
-	period, example := " in a period of\nup to 15 minutes", " --since 5m"
-	if !ofPeriod {
-		period, example = "", ""
-	}
+	q, keys := inspect.TopQuery{Kind: kind}, inspect.TopSortKeys(kind)
 	var watch bool
 	cmd := &cobra.Command{
 		Use:     kind + " [NAME]",
 		Aliases: aliases,
 		Short:   short,
-		Long: short + period + `:
-new connections, refused packets, bytes in each direction, and the number of open
+		Long: short + ` in a period of
+up to 15 minutes: new connections, refused packets, bytes in each direction, and the number of open
 connections now. A column shows "-" if this mode or configuration does not count it.`,
-		Example: "  sluice top " + kind + example + "\n  sluice top " + kind + " -n shop --by " + keys[1],
+		Example: "  sluice top " + kind + " --since 5m\n  sluice top " + kind + " -n shop --by " + keys[1],
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Namespace = flags.namespace
 			err := flags.check()
@@ -56,10 +52,8 @@ connections now. A column shows "-" if this mode or configuration does not count
 	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.Flags().StringVar(&q.By, "sort-by", keys[0], "the same as --by")
-	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+list(keys)+", the largest first")
-	if ofPeriod {
-		cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
-	}
+	cmd.Flags().StringVar(&q.By, "by", keys[0], "sort by "+client.List(keys)+", the largest first")
+	cmd.Flags().DurationVar(&q.Since, "since", inspect.TopSinceDefault, "length of the period, at most "+inspect.TopSinceMax.String())
 	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the table again every "+topRefresh.String())
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp)) // the flag exists

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/trace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
@@ -45,7 +46,7 @@ func newTracedNode(t *testing.T, family service.Family, w way) *tracedNode {
 	run.Stderr = create(t, n.log)
 	hold(t, n.network.Node(), run)
 	for deadline := time.Now().Add(waitMax); ; time.Sleep(20 * time.Millisecond) {
-		text, err := n.network.Node().Output(n.command("sluice", "get", "services", "--socket", n.socket))
+		text, err := netnstest.Output(n.network.Node(), n.command("sluice", "get", "services", "--socket", n.socket))
 		if err == nil && strings.Count(string(text), " applied ") == 2 {
 			return n
 		}
@@ -77,7 +78,7 @@ func (n *tracedNode) begin(from netip.Addr, to netip.AddrPort, more ...string) (
 	check(n.T, err)
 	printed, err = cmd.StdoutPipe()
 	check(n.T, err)
-	check(n.T, n.network.Node().Start(cmd))
+	check(n.T, netnstest.Start(n.network.Node(), cmd))
 	n.Cleanup(func() { _ = cmd.Process.Kill() })
 	lines := bufio.NewReader(problems)
 	line, err := lines.ReadString('\n')
@@ -146,7 +147,7 @@ func (n *tracedNode) differs(a *trace.Answer, pattern string) {
 
 // TestKernelTrace follows packets to Services that the proxy serves, through its tables and those of others.
 func TestKernelTrace(t *testing.T) {
-	for _, w := range ways() {
+	for _, w := range ways(t) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
@@ -234,7 +235,7 @@ func (n *tracedNode) traceOthers() {
 
 // TestKernelTraceKilled kills a trace. The kernel removes its table.
 func TestKernelTraceKilled(t *testing.T) {
-	n := newTracedNode(t, service.IPv4, ways()[0])
+	n := newTracedNode(t, service.IPv4, ways(t)[0])
 	cmd, _, _ := n.begin(n.fixture.Pod, n.web(), "--for", "5m")
 	tables := n.inside("", "nft", "list", "tables")
 	if !strings.Contains(tables, "table ip sluice-trace-") {

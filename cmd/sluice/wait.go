@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/gone"
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
@@ -108,11 +108,11 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	p := gone.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
+	p := client.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
 	if len(nodes) > 1 {
-		p.Changed = gone.Progress(cmd.ErrOrStderr(), len(nodes))
+		p.Changed = client.Progress(cmd.ErrOrStderr(), len(nodes))
 	}
-	report := gone.NewReport(at, p.Wait(ctx, at))
+	report := client.NewReport(at, p.Wait(ctx, at))
 	if err := flags.print(cmd, report, report.Print); err != nil {
 		return err
 	}
@@ -120,13 +120,13 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 }
 
 // nodes returns whom to ask.
-func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error) {
+func (flags *waitFlags) nodes(ctx context.Context) (nodes []client.Node, err error) {
 	switch {
 	case flags.allNodes:
-		return gone.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
+		return client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
 	case len(flags.proxies) > 0:
 		for _, text := range flags.proxies {
-			node, err := gone.At(text)
+			node, err := client.At(text)
 			if err != nil {
 				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
 			}
@@ -134,7 +134,7 @@ func (flags *waitFlags) nodes(ctx context.Context) (nodes []gone.Node, err error
 		}
 		return nodes, nil
 	default:
-		return []gone.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
+		return []client.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
 	}
 }
 

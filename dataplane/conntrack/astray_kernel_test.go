@@ -65,9 +65,9 @@ func (w *world) streams() (all []*netnstest.Stream) {
 }
 
 // session begins a TCP connection that a backend answers.
-func (w *world) session(from *netns.Namespace, to netip.Addr, who string) *netns.Session {
+func (w *world) session(from *netns.Namespace, to netip.Addr, who string) *netnstest.Session {
 	w.Helper()
-	s, err := from.Connect(w.Context(), netip.AddrPortFrom(to, servicePort))
+	s, err := netnstest.Connect(w.Context(), from, netip.AddrPortFrom(to, servicePort))
 	w.check(err)
 	w.Cleanup(func() { _ = s.Close() }) // perhaps reset
 	if got := s.Answer().Backend; got != who {
@@ -222,7 +222,7 @@ func TestKernelConnectionsWithoutRules(t *testing.T) {
 		w.repair()
 		w.repaired()
 		testenv.Eventually(t, "the connection to a stranger at a ClusterIP ends", func() bool { return astray.Echo(t.Context(), "?") != nil })
-		for name, s := range map[string]*netns.Session{
+		for name, s := range map[string]*netnstest.Session{
 			"to a pod": toPod, "to another host": elsewhere, "to the node": host, "from the node to itself": local,
 		} {
 			if err := s.Echo(t.Context(), "?"); err != nil {

@@ -62,7 +62,7 @@ func (w *world) serveWeb(drain time.Duration) {
 	w.check(err)
 	ready, err := servers.StdoutPipe()
 	w.check(err)
-	w.check(w.pods.Start(servers))
+	w.check(netnstest.Start(w.pods, servers))
 	w.Cleanup(func() { _ = stop.Close(); _ = servers.Wait() })
 	_, err = ready.Read(make([]byte, 1))
 	w.check(err)
@@ -91,7 +91,7 @@ func serveUntilEnd(host netip.Addr) error {
 		return err
 	}
 	for i := range webEndpoints {
-		if _, err := netns.StartBackend(n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i))); err != nil {
+		if _, err := netnstest.StartBackend(n, fmt.Sprint(i), netip.AddrPortFrom(host, uint16(8000+i))); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func serveUntilEnd(host netip.Addr) error {
 }
 
 // connectWeb opens connections, some of them by the external IP and the node port, and returns them by endpoint.
-func (w *world) connectWeb(n int) map[string][]*netns.Session {
+func (w *world) connectWeb(n int) map[string][]*netnstest.Session {
 	w.Helper()
 	targets := []netip.AddrPort{
 		netip.AddrPortFrom(w.clusterIP, webPort), netip.AddrPortFrom(w.external, webPort),
@@ -109,11 +109,11 @@ func (w *world) connectWeb(n int) map[string][]*netns.Session {
 	}
 	var mu sync.Mutex
 	var running sync.WaitGroup
-	all := map[string][]*netns.Session{}
+	all := map[string][]*netnstest.Session{}
 	for worker := range 8 {
 		running.Go(func() {
 			for i := worker; i < n; i += 8 {
-				s, err := w.client.Connect(w.Context(), targets[i%len(targets)])
+				s, err := netnstest.Connect(w.Context(), w.client, targets[i%len(targets)])
 				if err != nil {
 					w.Error(err)
 					return
@@ -155,7 +155,7 @@ func (w *world) trackedWeb(i int) (ids []uint32) {
 }
 
 // echo sends a line over each connection, and returns how many got ECONNRESET.
-func (w *world) echo(sessions []*netns.Session) (reset int) {
+func (w *world) echo(sessions []*netnstest.Session) (reset int) {
 	w.Helper()
 	for _, s := range sessions {
 		err := s.Echo(w.Context(), "hello")

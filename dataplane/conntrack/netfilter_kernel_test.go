@@ -241,7 +241,7 @@ func appendTuple(b []byte, kind uint16, family service.Family, protocol uint8, s
 // count returns the number of flows in a namespace.
 func count(t testing.TB, n *netns.Namespace) int {
 	t.Helper()
-	text, err := n.ReadSysctl("net.netfilter.nf_conntrack_count")
+	text, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_count")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func newTracking(t *testing.T) *netns.Namespace {
 		chain out { type nat hook output priority -100; ip daddr 10.96.0.10 udp dport 53 dnat to 10.0.2.2:5353; }
 		chain in { type nat hook prerouting priority -100; }
 	}`)
-	if out, err := node.Output(nft); err != nil {
+	if out, err := netnstest.Output(node, nft); err != nil {
 		t.Fatalf("nft: %v: %s (Debian package nftables)", err, out)
 	}
 	return node

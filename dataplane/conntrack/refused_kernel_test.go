@@ -104,7 +104,7 @@ func (w *world) connect(from *netns.Namespace, to netip.Addr, port uint16) <-cha
 	w.Cleanup(cancel)
 	at := netip.AddrPortFrom(to, port)
 	go func() {
-		session, err := from.ConnectFrom(ctx, netip.AddrPort{}, at)
+		session, err := netnstest.ConnectFrom(ctx, from, netip.AddrPort{}, at)
 		if err == nil {
 			err = session.Close()
 		}

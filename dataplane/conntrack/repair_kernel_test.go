@@ -32,7 +32,7 @@ func (w *world) run(commands, program string, args ...string) {
 	cmd := exec.Command(program, args...)
 	said := &strings.Builder{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(commands), said, said
-	if err := w.node.Run(cmd); err != nil {
+	if err := netnstest.Run(w.node, cmd); err != nil {
 		w.Fatalf("%s: %v: %s (Debian packages nftables and iptables)", program, err, said)
 	}
 }

@@ -45,7 +45,7 @@ type world struct {
 	legacy   string
 	sequence uint64
 	// outsiders answer clients that meet no rule, after a journey.
-	outsiders []*netns.Backend
+	outsiders []*netnstest.Backend
 	journey   time.Duration
 	cleaner   *conntrack.Cleaner
 	stop      func()
@@ -172,7 +172,7 @@ func (w *world) furnish() *world {
 
 // build makes the network.
 func (w *world) build() {
-	plan := netns.Plan{
+	plan := netnstest.Plan{
 		Cables: []netns.Cable{{
 			Router: "node", Leaf: "client", Port: "outside",
 			AtRouter: []netip.Prefix{w.plan.node}, AtLeaf: []netip.Prefix{w.plan.client},
@@ -180,10 +180,10 @@ func (w *world) build() {
 			Router: "node", Leaf: "pods", Port: "inside",
 			AtRouter: []netip.Prefix{w.nodeInside}, AtLeaf: []netip.Prefix{w.a, w.b, w.c, w.stranger},
 		}},
-		Routes: []netns.Route{{Host: "node", To: w.everything, Via: w.stranger.Addr()}},
+		Routes: []netnstest.Route{{Host: "node", To: w.everything, Via: w.stranger.Addr()}},
 	}
 	for name, at := range map[string]netip.Prefix{"a": w.a, "b": w.b, "c": w.c} {
-		plan.Servers = append(plan.Servers, netns.Server{
+		plan.Servers = append(plan.Servers, netnstest.Server{
 			Name: name, Host: "pods", At: netip.AddrPortFrom(at.Addr(), endpointPort),
 		})
 	}

@@ -108,7 +108,7 @@ time.sleep(600)`
 		cmd := exec.Command(python, "-c", program, c.protocol.String(), c.family, c.address)
 		out, err := cmd.StdoutPipe()
 		if err == nil {
-			err = node.Start(cmd)
+			err = netnstest.Start(node, cmd)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func newCluster(t *testing.T, family service.Family) *cluster {
 	check(t, netns.Link(c.node, other, netns.LinkSpec{
 		NameA: "eth0", AddrsA: []netip.Prefix{cable[family].node}, NameB: "eth0", AddrsB: []netip.Prefix{cable[family].other},
 	}))
-	backend, err := netns.StartBackend(other, "endpoint", c.endpoint)
+	backend, err := netnstest.StartBackend(other, "endpoint", c.endpoint)
 	check(t, err)
 	t.Cleanup(func() { check(t, backend.Close()) })
 	check(t, c.node.Sysctl(routeLocalnet, "0"))
@@ -115,7 +115,7 @@ func TestKernelWithTheRulesOfTheNode(t *testing.T) {
 						c.expectAnswer(network, nodePort, "endpoint")
 					}
 				}
-				session, err := c.node.Connect(t.Context(), c.listen(nodePort))
+				session, err := netnstest.Connect(t.Context(), c.node, c.listen(nodePort))
 				check(t, err)
 				if from := session.Answer().Client.Addr(); from != cable[family].node.Addr() {
 					t.Errorf("the endpoint sees %s, want the node's address on the way there", from)
@@ -228,7 +228,7 @@ func (c *cluster) translate() {
 	cmd.Stdin = strings.NewReader(rules)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := c.node.Run(cmd); err != nil {
+	if err := netnstest.Run(c.node, cmd); err != nil {
 		c.Fatalf("nft: %v: %s (Debian package nftables)", err, said.String())
 	}
 }
@@ -238,7 +238,7 @@ func (c *cluster) expectUnanswered(network string, want error) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), 200*time.Millisecond)
 	defer cancel()
-	answer, err := c.node.Ask(ctx, network, c.listen(nodePort))
+	answer, err := netnstest.Ask(ctx, c.node, network, c.listen(nodePort))
 	// A connection attempt ends with the context's error or the socket's.
 	if !errors.Is(err, want) && (!errors.Is(want, os.ErrDeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded)) {
 		c.Errorf("%s: %+v, %v; want %v", network, answer, err, want)

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // forward forwards a node port on the loopback address to the node's own address, and returns the
@@ -183,7 +184,7 @@ func TestKernelTCPConnectionsOutliveTheirListener(t *testing.T) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 		second := w.backend("second", netip.AddrPortFrom(w.second(), nodePort))
 		o := w.forward(service.TCP)
-		session, err := w.node.Connect(w.Context(), w.listen(nodePort))
+		session, err := netnstest.Connect(w.Context(), w.node, w.listen(nodePort))
 		check(w, err)
 		o.Body = "to " + second.Addr().String()
 		w.write(w.want(o))
@@ -212,12 +213,12 @@ func TestKernelTCPBounds(t *testing.T) {
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 	w.write(w.want(w.listener(service.TCP, nodePort, backend.Addr())), w.want(w.listener(service.TCP, 30081, backend.Addr())))
 	for range 2 {
-		session, err := w.node.Connect(t.Context(), w.listen(nodePort))
+		session, err := netnstest.Connect(t.Context(), w.node, w.listen(nodePort))
 		check(t, err)
 		t.Cleanup(func() { check(t, session.Close()) })
 	}
 	w.expectReset(nodePort, "beyond the bound of a listener")
-	last, err := w.node.Connect(t.Context(), w.listen(30081))
+	last, err := netnstest.Connect(t.Context(), w.node, w.listen(30081))
 	check(t, err)
 	w.expectReset(30081, "beyond the bound of all")
 	if s := w.writer.Stats(); s.Connections.Load() != 3 || s.ConnectionsRefused.Load() != 2 || s.ConnectionsAccepted.Load() != 5 {

@@ -183,9 +183,9 @@ func (w *world) serve(at netip.AddrPort, talk func(*net.TCPConn)) {
 }
 
 // backend answers at an address of the node, over TCP and UDP, with its name.
-func (w *world) backend(name string, at netip.AddrPort) *netns.Backend {
+func (w *world) backend(name string, at netip.AddrPort) *netnstest.Backend {
 	w.Helper()
-	b, err := netns.StartBackend(w.node, name, at)
+	b, err := netnstest.StartBackend(w.node, name, at)
 	check(w, err)
 	return b
 }
@@ -193,7 +193,7 @@ func (w *world) backend(name string, at netip.AddrPort) *netns.Backend {
 // expectAnswer asks a node port on the loopback address.
 func (w *world) expectAnswer(network string, port uint16, backend string) {
 	w.Helper()
-	answer, err := w.node.Ask(w.Context(), network, w.listen(port))
+	answer, err := netnstest.Ask(w.Context(), w.node, network, w.listen(port))
 	if err != nil || answer.Backend != backend {
 		w.Errorf("%s to %s: answered by %q, %v; want %q", network, w.listen(port), answer.Backend, err, backend)
 	}
@@ -202,7 +202,7 @@ func (w *world) expectAnswer(network string, port uint16, backend string) {
 // expectRefused connects to a node port on the loopback address without a listener.
 func (w *world) expectRefused(network string, port uint16) {
 	w.Helper()
-	if answer, err := w.node.Ask(w.Context(), network, w.listen(port)); err == nil || !strings.Contains(err.Error(), "refused") {
+	if answer, err := netnstest.Ask(w.Context(), w.node, network, w.listen(port)); err == nil || !strings.Contains(err.Error(), "refused") {
 		w.Errorf("%s to %s: %+v, %v; want a refusal", network, w.listen(port), answer, err)
 	}
 }

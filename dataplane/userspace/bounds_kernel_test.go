@@ -72,7 +72,7 @@ func (w *bounded) port(protocol service.Protocol, of, name string) userspace.Por
 // connect opens connections that stay open.
 func (w *bounded) connect(at netip.AddrPort) {
 	w.Helper()
-	session, err := w.client.Connect(w.Context(), at)
+	session, err := netnstest.Connect(w.Context(), w.client, at)
 	check(w, err)
 	w.Cleanup(func() { _ = session.Close() }) // the forwarder may have ended it
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -122,7 +123,7 @@ func (w *world) expectUnserved(at netip.AddrPort) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 200*time.Millisecond)
 	defer cancel()
-	if answer, err := w.client.Ask(ctx, "tcp", at); err == nil {
+	if answer, err := netnstest.Ask(ctx, w.client, "tcp", at); err == nil {
 		w.Errorf("%s: %v answered, want nobody", at, answer)
 	}
 }

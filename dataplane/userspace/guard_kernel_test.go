@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -39,7 +40,7 @@ func healthOf(port string) *dataplane.Object {
 func (w *world) hostPort(port uint16) {
 	w.Helper()
 	any := service.PerFamily[netip.Addr]{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[w.family]
-	b, err := netns.StartBackend(w.node, "host", netip.AddrPortFrom(any, port))
+	b, err := netnstest.StartBackend(w.node, "host", netip.AddrPortFrom(any, port))
 	check(w, err)
 	w.Cleanup(func() { check(w, b.Close()) })
 }
@@ -120,7 +121,7 @@ func TestKernelGuardedFrontendsComeAndGo(t *testing.T) {
 		for range 5 {
 			other := listenerOf(service.TCP, w.cluster(81), w.to(0)...)
 			w.write(w.want(other), w.want(addressOf(a.other)))
-			session, err := w.client.Connect(w.Context(), w.cluster(81))
+			session, err := netnstest.Connect(w.Context(), w.client, w.cluster(81))
 			check(w, err)
 			check(w, session.Echo(w.Context(), "here"))
 			w.write(w.gone(other), w.gone(addressOf(a.other)))
@@ -143,7 +144,7 @@ func TestKernelGuardedFrontendsComeAndGo(t *testing.T) {
 func (w *world) askUntil(ctx context.Context, at netip.AddrPort) error {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(w.Context(), patience)
-		_, err := w.client.Ask(asking, "tcp", at)
+		_, err := netnstest.Ask(asking, w.client, "tcp", at)
 		cancel()
 		if err != nil {
 			return err

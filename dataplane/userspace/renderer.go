@@ -37,8 +37,6 @@ type Renderer struct {
 
 // Settings are the same for all Services.
 type Settings struct {
-	// LeastConnections says to balance by the number of open connections, not in turn.
-	LeastConnections bool
 	// Seed is what hashes of clients begin with.
 	Seed uint32
 	// Guarded says that writers of addresses have a guard.
@@ -164,7 +162,7 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	}
 	t.Service, t.Port, t.Affinity, t.Drain = d.service, p.Name, p.AffinitySeconds, d.drain
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
-	t.LeastConnections = d.settings.LeastConnections || d.by == service.LeastConnections
+	t.LeastConnections = d.by == service.LeastConnections
 	switch {
 	case d.by.Hashes():
 		t.By, t.Seed = d.by, d.settings.Seed

@@ -96,7 +96,10 @@ func TestRenderer(t *testing.T) {
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 				view.Ports[family] = []service.PortView{port}
 				view.ProxyProtocol = strings.HasPrefix(name, "proxy-protocol")
-				settings := Settings{LeastConnections: name == "settings", Guarded: name != "all"}
+				settings := Settings{Guarded: name != "all"}
+				if name == "settings" {
+					view.Balancing = service.LeastConnections
+				}
 				if name == "all" || name == "health-port" {
 					view.HealthCheckNodePort = 31000
 				}

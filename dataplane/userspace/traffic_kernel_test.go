@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -31,7 +32,7 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 		w.backend(0)
 		lines := append([]string{ofWeb}, w.to(0)...)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), lines...)))
-		session, err := w.client.Connect(w.Context(), w.cluster(80))
+		session, err := netnstest.Connect(w.Context(), w.client, w.cluster(80))
 		check(w, err)
 		for i := range uint64(3) {
 			before := w.traffic()
@@ -77,7 +78,7 @@ func TestKernelRefusalsAreCounted(t *testing.T) {
 			if now := w.traffic(); now.Failures == 0 || now.Retries != now.Failures || now.Endpoints[w.endpoint(1)].Failures != now.Failures || now.Connections != 4 {
 				w.Errorf("counted %+v", now)
 			}
-			session, err := w.client.Connect(w.Context(), w.cluster(80))
+			session, err := netnstest.Connect(w.Context(), w.client, w.cluster(80))
 			check(w, err)
 			w.expectReset(w.cluster(80))
 			check(w, session.Close())
@@ -126,7 +127,7 @@ func TestKernelSourceOfTheNode(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
-		session, err := w.node.Connect(w.Context(), w.cluster(80))
+		session, err := netnstest.Connect(w.Context(), w.node, w.cluster(80))
 		check(w, err)
 		defer session.Close() //nolint:errcheck // the test ends
 		found, _ := w.registry.Connections(0, 10, func(*userspace.Open) bool { return true })

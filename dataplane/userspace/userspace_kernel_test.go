@@ -124,7 +124,7 @@ func TestKernelConnectionsDrain(t *testing.T) {
 			"another table": w.want(listenerOf(service.TCP, w.cluster(80), w.to(1)...)), "no listener": w.gone(listener),
 		} {
 			w.write(w.want(listener))
-			session, err := w.client.Connect(w.Context(), w.cluster(80))
+			session, err := netnstest.Connect(w.Context(), w.client, w.cluster(80))
 			check(w, err)
 			began := time.Now()
 			w.write(change)
@@ -256,7 +256,7 @@ func TestKernelAnotherWriterGoesOn(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
-		session, err := w.client.Connect(w.Context(), w.cluster(80))
+		session, err := netnstest.Connect(w.Context(), w.client, w.cluster(80))
 		check(w, err)
 		before := w.read()
 		check(w, w.writer.Close())

@@ -142,7 +142,7 @@ func (w *world) checkNothingIsLeft() {
 // run runs a program on the node.
 func (w *world) run(program string, words ...string) string {
 	w.Helper()
-	out, err := w.node.Output(exec.Command(program, words...))
+	out, err := netnstest.Output(w.node, exec.Command(program, words...))
 	check(w, err)
 	return string(out)
 }
@@ -157,9 +157,9 @@ func (w *world) endpoint(i int) netip.AddrPort {
 }
 
 // backend answers at an endpoint over TCP and UDP, with the name a, b or c.
-func (w *world) backend(i int) *netns.Backend {
+func (w *world) backend(i int) *netnstest.Backend {
 	w.Helper()
-	b, err := netns.StartBackend(w.node, string("abc"[i]), w.endpoint(i))
+	b, err := netnstest.StartBackend(w.node, string("abc"[i]), w.endpoint(i))
 	check(w, err)
 	w.Cleanup(func() { _ = b.Close() }) // a test may have closed it
 	return b
@@ -228,7 +228,7 @@ func (w *world) names(from *netns.Namespace, network string, at netip.AddrPort, 
 	names := map[string]int{}
 	for range times {
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
-		answer, err := from.Ask(ctx, network, at)
+		answer, err := netnstest.Ask(ctx, from, network, at)
 		cancel()
 		check(w, err)
 		names[answer.Backend]++
@@ -242,7 +242,7 @@ func (w *world) expectRefused(network string, at netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	for _, from := range []*netns.Namespace{w.client, w.node} {
-		if _, err := from.Ask(ctx, network, at); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := netnstest.Ask(ctx, from, network, at); !errors.Is(err, syscall.ECONNREFUSED) {
 			w.Errorf("%s to %s: %v, want it refused", network, at, err)
 		}
 	}
@@ -253,7 +253,7 @@ func (w *world) expectSilence(network string, at netip.AddrPort) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := w.client.Ask(ctx, network, at)
+	_, err := netnstest.Ask(ctx, w.client, network, at)
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		w.Errorf("%s to %s: %v, want silence", network, at, err)

@@ -197,7 +197,7 @@ func TestFailingEndpointsAreAvoided(t *testing.T) {
 	a := newAdaptive(t)
 	a.describe("sluice.dev/outlier: passive", len(a.servers))
 	for _, mode := range testenv.Variants("nftables", "iptables") {
-		client, stop := serveTested(t, a.dir, "--proxy-mode", mode, "--sluice-balancing-observe-connections", "demo")
+		client, stop := serveTested(t, a.dir, "--proxy-mode", mode, testenv.Settings(t, "balancing: {observeConnections: demo}"))
 		suspects := func(n int) func() bool { return func() bool { return len(a.suspects(client)) == n } }
 		a.begin()
 		end := a.load()
@@ -271,7 +271,7 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 	a := newAdaptive(t)
 	const ramp = "sluice.dev/slow-start: 10s"
 	a.describe(ramp, 9)
-	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", "--sluice-balancing-observe-connections", "demo")
+	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", testenv.Settings(t, "balancing: {observeConnections: demo}"))
 	testenv.Eventually(t, "an answer", func() bool { a.connect(t.Context(), 0, false); return len(a.to) > 0 })
 	const count = 2000
 	got := func() float64 {
@@ -339,7 +339,7 @@ func TestLostEntriesMakeNoSuspects(t *testing.T) {
 	a := newAdaptive(t)
 	a.describe("sluice.dev/outlier: passive", 4)
 	for _, mode := range testenv.Variants("nftables", "iptables") {
-		client, stop := serveTested(t, a.dir, "--proxy-mode", mode, "--sluice-balancing-observe-connections", "demo")
+		client, stop := serveTested(t, a.dir, "--proxy-mode", mode, testenv.Settings(t, "balancing: {observeConnections: demo}"))
 		a.begin()
 		end := a.load()
 		testenv.Eventually(t, mode+": answers", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.to) == 4 })

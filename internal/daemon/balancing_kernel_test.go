@@ -88,7 +88,7 @@ func TestChangesOfBalancingLoseNothing(t *testing.T) {
 	a := newAdaptive(t)
 	a.placed()
 	a.describe("", len(a.servers))
-	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", "--sluice-balancing-observe-connections", "demo")
+	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", testenv.Settings(t, "balancing: {observeConnections: demo}"))
 	testenv.Eventually(t, "an answer", func() bool { a.connect(t.Context(), 0, false); return len(a.to) > 0 })
 	a.begin()
 	var lines atomic.Int64

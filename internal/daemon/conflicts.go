@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
@@ -27,7 +28,7 @@ type portConflicts struct {
 	told func(problem string)
 
 	mu    sync.Mutex
-	taken map[string]health.Finding // by the field of the configuration
+	taken map[string]state.Finding // by the field of the configuration
 }
 
 // listening returns a function that a server at an address calls with the outcome of each
@@ -51,7 +52,7 @@ func (c *portConflicts) listening(field, address string) func(error) {
 		case now.Sub(saidAt) >= holderAgain:
 			saidAt = now
 			problem := fmt.Sprintf("%s %s is held by %s", field, address, holderIn(err))
-			if c.set(field, health.Finding{Kind: health.AddressTaken, About: field, Since: now, Problem: problem}) {
+			if c.set(field, state.Finding{Kind: health.AddressTaken, About: field, Since: now, Problem: problem}) {
 				c.log.Warn("listen address already in use; retrying", zap.String("problem", problem))
 				c.told(problem)
 			}
@@ -79,7 +80,7 @@ func (c *portConflicts) free(field string) bool {
 }
 
 // set records a finding, and reports whether it is new.
-func (c *portConflicts) set(field string, f health.Finding) bool {
+func (c *portConflicts) set(field string, f state.Finding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	former, known := c.taken[field]
@@ -87,19 +88,19 @@ func (c *portConflicts) set(field string, f health.Finding) bool {
 		return false
 	}
 	if c.taken == nil {
-		c.taken = map[string]health.Finding{}
+		c.taken = map[string]state.Finding{}
 	}
 	c.taken[field] = f
 	return true
 }
 
 // findings lists the addresses that other processes hold.
-func (c *portConflicts) findings() (all []health.Finding) {
+func (c *portConflicts) findings() (all []state.Finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.taken {
 		all = append(all, f)
 	}
-	slices.SortFunc(all, func(x, y health.Finding) int { return x.Since.Compare(y.Since) })
+	slices.SortFunc(all, func(x, y state.Finding) int { return x.Since.Compare(y.Since) })
 	return all
 }

@@ -6,6 +6,7 @@
 //	setup       the options, the backend and the node of a configuration
 //	feed        where Services come from
 //	inspection  answers about a running proxy
+//	part        what a part of the process is: traces, flows, selftest, balance, offload are some
 //	preflight, plan, offline   the commands without one
 //
 // Here, each type owns one thing:
@@ -13,7 +14,7 @@
 //	Options        the flags and the file, and hooks
 //	lifetime       what outlives a server: the log and the claim to the rules (owner)
 //	server         the proxy for one configuration, and its successor
-//	reports        what tells others about the proxy: events, health, metrics
+//	parts          everything beside the proxy, as a list: a new capability is a directory and a line in it
 //	handover       how a server follows another one
 //	portConflicts  who holds the addresses of the HTTP servers
 package daemon

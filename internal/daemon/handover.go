@@ -10,8 +10,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
 )
@@ -39,7 +39,7 @@ const (
 type handover struct {
 	options *Options
 	life    *lifetime
-	mode    config.Mode
+	mode    setup.Mode
 	node    proxy.NodeSettings
 	sysctls sysctl.Files
 	log     *zap.Logger
@@ -54,7 +54,7 @@ type handover struct {
 // follow takes the forwarders over that have served until now. If this server forwards itself, they go on
 // under its configuration.
 func (h *handover) follow() {
-	if h.mode == config.ModeUserspace {
+	if h.mode.Forwards {
 		h.former = &backend.Forwarders{}
 		h.options.SetARP(h.sysctls, h.log)
 		// The source drops denied endpoints; this holds for any that reach a forwarder nevertheless.
@@ -85,7 +85,7 @@ func (h *handover) receive(ctx context.Context) {
 		h.life.sockets.Put(p, socket)
 	}
 	h.log.Info("received listening sockets from the previous process", zap.Int("sockets", len(passed)))
-	if h.mode != config.ModeUserspace {
+	if !h.mode.Forwards {
 		h.track(ctx)
 	}
 }
@@ -113,7 +113,7 @@ func (h *handover) follows() bool { return h.former.Any() || h.remote != nil }
 // With them, a process of the node connects from the address of the Service itself; answers come
 // back only if the rules masquerade it, which takes a range of pods.
 func (h *handover) settle(ctx context.Context) {
-	if h.mode == config.ModeUserspace || !h.follows() || !h.node.MasqueradesNode() {
+	if h.mode.Forwards || !h.follows() || !h.node.MasqueradesNode() {
 		return
 	}
 	settle(ctx, h.former, settleMin, false, h.log)
@@ -160,7 +160,7 @@ func (h *handover) leave(ctx context.Context) {
 // release ends what holds connections: immediately, or in userspace mode when they had time to end.
 // Replaced says that another mode's rules have been removed.
 func (h *handover) release(ctx context.Context, replaced bool) {
-	if h.mode == config.ModeUserspace {
+	if h.mode.Forwards {
 		if replaced {
 			h.untranslate(ctx)
 		}
@@ -185,7 +185,7 @@ func (h *handover) untranslate(ctx context.Context) {
 
 // offerSockets lets a process that waits for the end of this one take the listening sockets over.
 func (h *handover) offerSockets() {
-	if h.mode != config.ModeUserspace || !h.life.owner.lock.Waited() {
+	if !h.mode.Forwards || !h.life.owner.lock.Waited() {
 		return
 	}
 	offer, err := peer.NewOffer()

@@ -1,60 +1,104 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"net/http"
-	"slices"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
-	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// otherFindings returns the findings about other programs on this node, about manifests, about the offload, about
-// the self-test and about the connection table.
-func otherFindings(o *owner, c *portConflicts, from *feed.Feed, offload *backend.Offload, test *selftest.Test, t *conntrack.Traffic) []health.Finding {
-	all := slices.Concat(o.findings(), c.findings(), manifestFindings(from.Problems()), offloadFindings(offload), testFindings(test))
-	if t != nil {
-		p := t.Pressure()
-		all = append(all, pressureFindings(&p)...)
+// healthPart judges this node.
+func (s *server) healthPart() *part.Part {
+	const finding, services, without = "sluice_health_finding", "sluice_services", "sluice_services_without_endpoints"
+	var stopping atomic.Pointer[time.Time] // when the server was told to stop
+	m := health.NewMonitor(health.Config{
+		Domains: s.host.Status, Node: s.eligible, Resources: s.feed.Resources, Services: s.counts, SyncPeriod: s.options.SyncPeriod(),
+		Standby: s.life.owner.waiting, Others: s.findings,
+		Stopping: func() (at time.Time) {
+			if told := stopping.Load(); told != nil {
+				at = *told
+			}
+			return at
+		},
+	})
+	s.answers.Monitor = m
+	return &part.Part{
+		Name: "health", Listener: m,
+		Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			now := time.Now()
+			stopping.Store(&now)
+			return nil
+		},
+		Metrics: metrics.Sampled{
+			Of: []metrics.Definition{
+				{Name: finding, Labels: []string{"finding", "domain"},
+					Help: "Findings of /healthz?verbose: number of affected Services or API resources, 1 for a finding without any, 0 without a finding."},
+				{Name: services, Labels: []string{"state"}, Help: "Services by state: applied, pending, shadowed, held. Each Service has one state, the gravest over all domains."},
+				{Name: without, Help: "Services without an endpoint for new connections, except for pending Services."},
+			},
+			Read: func(send metrics.Send) {
+				for _, f := range m.Tallies() {
+					send(finding, float64(f.Count), f.Kind, f.Domain)
+				}
+				c := s.counts()
+				if c == nil {
+					return
+				}
+				for of, n := range map[state.State]int{state.Applied: c.Applied, state.Pending: c.Pending, state.Shadowed: c.Shadowed, state.Held: c.Held} {
+					send(services, float64(n), string(of))
+				}
+				send(without, float64(c.WithoutEndpoints))
+			},
+		},
 	}
-	return all
 }
 
-// offloadFindings returns a finding if connections are not offloaded although the configuration asks for it.
-func offloadFindings(o *backend.Offload) []health.Finding {
-	if o == nil {
+// counts counts Services by state; nil before there is a proxy.
+func (s *server) counts() *state.Counts {
+	if s.host.Proxy() == nil {
 		return nil
 	}
-	now := o.State()
-	if now.Problem == "" {
-		return nil
-	}
-	return []health.Finding{{Kind: health.NotOffloaded, Since: now.Since, Problem: now.Problem}}
+	all, _ := s.answers.Counts(context.Background())
+	return &all
 }
 
-// testFindings returns a finding for each family whose self-test failed although the rules are applied. If they are
-// not, other findings say so.
-func testFindings(t *selftest.Test) (all []health.Finding) {
-	for family, r := range t.Results() {
-		if r.Err != nil && r.Right {
-			all = append(all, health.Finding{Kind: health.Dataplane, About: service.Family(family).String(), Since: r.Since, Problem: r.Problem()})
-		}
+// eligible returns the Node for health. Without a cluster, an unknown Node is no reason to avoid this one.
+func (s *server) eligible() *service.NodeObject {
+	known := s.host.NodeObject()
+	if known == nil && s.feed.Client == nil {
+		return &service.NodeObject{}
 	}
-	return all
+	return known
+}
+
+// portsPart answers on the health-check node ports.
+func (s *server) portsPart() *part.Part {
+	c := health.PortsConfig{NodePorts: s.host.NodePorts, Failed: s.host.Recorder.HealthPortFailed, Log: s.log}
+	if healthAddress(s.options, s.feed) != "" {
+		c.Healthy = s.answers.Monitor.Healthy
+	}
+	ports := health.NewPorts(c)
+	return &part.Part{Name: "health-check ports", Run: ports.Run, Observer: proxy.ApplyObserver{Programmed: ports.Programmed}}
 }
 
 // manifestFindings returns a finding about the manifests that are rejected, with the first problem.
-func manifestFindings(problems []manifest.Problem) []health.Finding {
+func manifestFindings(problems []manifest.Problem) []state.Finding {
 	if len(problems) == 0 {
 		return nil
 	}
@@ -63,15 +107,7 @@ func manifestFindings(problems []manifest.Problem) []health.Finding {
 		files[problems[i].File] = true
 	}
 	text := fmt.Sprintf("rejected: %s with %s; the first: %s", plural.Of(len(files), "file"), plural.Of(len(problems), "problem"), problems[0])
-	return []health.Finding{{Kind: health.ManifestRejected, Problem: text}}
-}
-
-// resources returns the state of what is read from the API.
-func resources(from *feed.Feed) (all []health.Resource) {
-	for _, status := range from.Resources() {
-		all = append(all, health.Resource(status))
-	}
-	return all
+	return []state.Finding{{Kind: health.ManifestRejected, Problem: text}}
 }
 
 // observed reports whether health and metrics are served: with a cluster, or if asked for.
@@ -89,8 +125,8 @@ func healthAddress(o *Options, from *feed.Feed) string {
 // healthServer makes the server of /healthz, /livez, /readyz and /endpoints at an address, which is named by its field
 // of the configuration.
 func (s *server) healthServer(field, address string) *web.Server {
-	r, hard := s.reports, s.options.KubeProxy.BindAddressHardFail
-	handler := s.protection.health(health.Handler(r.monitor, r.answered))
+	hard := s.options.KubeProxy.BindAddressHardFail
+	handler := s.protection.health(health.Handler(s.answers.Monitor, s.answered))
 	if *s.options.Sluice.Healthz.Endpoints {
 		handler = gone.Handler(s.answers.Gone, web.WaitingMax(), handler)
 	}
@@ -102,22 +138,22 @@ func (s *server) healthServer(field, address string) *web.Server {
 		HardFail: hard, Log: s.log,
 		Failed: func(err error) {
 			if hard {
-				r.recorder.HealthcheckFailed(err)
+				s.host.Recorder.HealthcheckFailed(err)
 				return
 			}
-			if tell, _ := r.repeated.Failed("health server"); tell {
+			if tell, _ := s.host.Repeated.Failed("health server"); tell {
 				s.log.Error("health server failed; retrying", zap.Error(err), zap.Duration("every", web.RetryPause))
 			}
 		},
-		Handing: s.life.owner.handing, Listening: r.conflicts.listening(field, address),
+		Handing: s.life.owner.handing, Listening: s.conflicts.listening(field, address),
 	})
 }
 
 // answered counts an answer about health.
-func (r *reports) answered(path string, code int) {
+func (s *server) answered(path string, code int) {
 	if path == "/livez" {
-		r.metrics.Livez(code)
+		s.answers.Metrics.Livez(code)
 	} else {
-		r.metrics.Healthz(code)
+		s.answers.Metrics.Healthz(code)
 	}
 }

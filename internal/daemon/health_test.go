@@ -7,33 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
-
-// TestAnOffloadThatDoesNotWorkIsAFinding: in a mode that cannot offload, at the latest.
-func TestAnOffloadThatDoesNotWorkIsAFinding(t *testing.T) {
-	if found := offloadFindings(nil); found != nil {
-		t.Errorf("not asked for: found %+v", found)
-	}
-	o := &backend.Offload{Mode: config.ModeIPTables, Log: zap.NewNop()}
-	if found := offloadFindings(o); found != nil {
-		t.Errorf("before it runs: found %+v", found)
-	}
-	o.Run(t.Context())
-	found := offloadFindings(o)
-	if len(found) != 1 || found[0].Kind != health.NotOffloaded || found[0].Unhealthy || found[0].Since.IsZero() ||
-		found[0].Problem != "mode iptables cannot offload connections; nftables mode can" {
-		t.Errorf("found %+v", found)
-	}
-}
 
 // TestRejectedManifestsAreAFinding, until they are corrected.
 func TestRejectedManifestsAreAFinding(t *testing.T) {

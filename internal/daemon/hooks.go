@@ -7,22 +7,27 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/hooks"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 )
 
 // hooksEvery is the pause between two looks whether the kernel has the tables of package hooks.
 const hooksEvery = 10 * time.Second
 
+// hooksPart is nil in userspace mode, which translates nothing.
+func (s *server) hooksPart() *part.Part {
+	if s.backend.Mode.Forwards {
+		return nil
+	}
+	return &part.Part{Name: "hooks", When: part.Synced, Run: part.Always(s.keepHooks)}
+}
+
 // keepHooks lets open connections survive a flush of all rules by another process, until the context ends. Between two
 // servers of this process, or two processes, the tables are missing for a moment, in which the rules keep the hooks.
 func (s *server) keepHooks(ctx context.Context) {
-	if s.backend.Mode == config.ModeUserspace { // which translates nothing
-		return
-	}
 	var holder hooks.Holder
 	defer holder.Close() //nolint:errcheck // the kernel removes the tables with the process in any case
 	for told := false; ctx.Err() == nil; wait(ctx, hooksEvery) {
-		if err := holder.Keep(ctx, s.around.seen.families()); err != nil && !told && ctx.Err() == nil {
+		if err := holder.Keep(ctx, s.host.Families()); err != nil && !told && ctx.Err() == nil {
 			told = true
 			s.log.Info("cannot keep the kernel's NAT hooks; a flush of all rules by another process resets open connections", zap.Error(err))
 		}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -14,8 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/demo"
-	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -172,21 +169,4 @@ func (l *Lab) listing() string {
 	default:
 		return "iptables-save"
 	}
-}
-
-// KeepDemo serves the manifests of the demo, in the sandbox in which it was told, until the
-// context ends. Without verbose it logs only warnings. Page is that of Lab.
-func KeepDemo(ctx context.Context, o *Options, out io.Writer, page *os.File, verbose bool) (err error) {
-	dir, remove, err := demo.Manifests()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	o.KubeProxy.HostnameOverride, o.Sandboxed, o.WithoutCluster = demo.Node, true, true
-	o.KubeProxy.HealthzBindAddress = "127.0.0.1:10256"
-	if !verbose {
-		o.Sluice.Log.Level = "warn"
-	}
-	o.Lab = &Lab{Dir: dir, TestPods: true, Out: out, Page: page}
-	return Run(ctx, o, feed.Manifests(dir))
 }

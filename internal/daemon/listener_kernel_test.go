@@ -22,8 +22,8 @@ func TestOneListenerForFlowsAndBalancing(t *testing.T) {
 	a := newAdaptive(t)
 	a.describe("", 4)
 	log := filepath.Join(t.TempDir(), "flows.log")
-	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", "--sluice-balancing-observe-connections", "demo",
-		"--sluice-traffic-flow-log", "annotated", "--sluice-traffic-flow-log-file", log)
+	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables",
+		testenv.Settings(t, "balancing: {observeConnections: demo}\ntraffic: {flowLog: annotated, flowLogFile: "+log+"}"))
 	defer stop()
 	if got := connectionListeners(t); got != 0 {
 		t.Errorf("%d sockets listen without need", got)

@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"time"
 
+	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Options are those of a process that serves.
@@ -18,8 +22,13 @@ type Options struct {
 	FirstSync func(config.Mode)
 	// Lab, if set, is built around the proxy.
 	Lab *Lab
+	// Listeners receive every event of the proxy, and Intercept each message of an actor, for the demo; nil for none.
+	Listeners []observe.Listener
+	Intercept func(ctx context.Context, key service.Key, message actors.Message)
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.
 	WithoutCluster bool
+	// MessageDeadline is the longest time that an actor may spend on one message; 0 for the default.
+	MessageDeadline time.Duration
 	// SelfTestInterval is the time between two self-tests; 0 for the default.
 	SelfTestInterval time.Duration
 	// LookInterval is the time between two looks at settings and chains of other programs; 0 for the default.

@@ -53,23 +53,18 @@ func (o *others) remain() error {
 }
 
 // kind tells servers apart whose rules do not replace each other.
-func (s *server) kind() string { return string(s.backend.Mode) + " " + string(s.backend.Variant) }
+func (s *server) kind() string { return string(s.backend.Mode.Name) + " " + string(s.backend.Variant) }
 
 // cleanUpOthers removes what other backends left, once the rules of this one are applied. It removes nothing if the Node
 // has an InternalIP of a family that this backend does not serve, and returns an error.
 func (s *server) cleanUpOthers(ctx context.Context) error {
-	select {
-	case <-s.proxy.FirstSync():
-		if err := s.backend.Unserved(s.proxy.Node()); err != nil && !s.options.Sandboxed {
-			return err
-		}
-		s.life.owner.applied()
-		s.inStep()
-		if s.options.FirstSync != nil {
-			s.options.FirstSync(s.backend.Mode)
-		}
-	case <-ctx.Done():
-		return nil
+	if err := s.backend.Unserved(s.proxy.Node()); err != nil && !s.options.Sandboxed {
+		return err
+	}
+	s.life.owner.applied()
+	s.inStep()
+	if s.options.FirstSync != nil {
+		s.options.FirstSync(s.backend.Mode.Name)
 	}
 	s.handover.settle(ctx)
 	s.life.sockets.Close()

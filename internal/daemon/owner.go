@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // handingOver is how long after the lock was acquired the previous proxy may still be
@@ -159,12 +160,12 @@ func (o *owner) applied() {
 }
 
 // findings returns what is wrong with the lock.
-func (o *owner) findings() []health.Finding {
+func (o *owner) findings() []state.Finding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.without == "" {
 		return nil
 	}
-	return []health.Finding{{Kind: health.NoLock, Since: o.standby.Since,
+	return []state.Finding{{Kind: health.NoLock, Since: o.standby.Since,
 		Problem: "a second proxy would not be noticed: cannot take the lock " + peer.LockName + ": " + o.without}}
 }

@@ -10,10 +10,83 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
+
+const (
+	entriesName       = "sluice_conntrack_entries"
+	limitName         = "sluice_conntrack_entries_limit"
+	insertFailedName  = "sluice_conntrack_insert_failed_total"
+	dropName          = "sluice_conntrack_drop_total"
+	earlyDropName     = "sluice_conntrack_early_drop_total"
+	clashResolvedName = "sluice_conntrack_clash_resolve_total"
+)
+
+// tablePart watches the kernel's connection table; nil in userspace mode, which translates nothing.
+func (s *server) tablePart() *part.Part {
+	if s.backend.Mode.Forwards {
+		return nil
+	}
+	t := conntrack.NewTraffic(conntrack.TrafficConfig{
+		Ports: s.portsOfFrontends, Continuous: s.options.Sluice.Traffic.Accounting,
+		Changed: func(p conntrack.Pressure) { s.pressed(&p) }, Failed: s.tableRead,
+	})
+	s.answers.Traffic = t
+	return &part.Part{
+		Name: "connection table", When: part.Owned, Run: t.Run,
+		Findings: func() []state.Finding {
+			p := t.Pressure()
+			return pressureFindings(&p)
+		},
+		Status: func(to *inspect.Status) {
+			if p := t.Pressure(); !p.At.IsZero() {
+				to.Conntrack = &state.Conntrack{
+					Entries: p.Entries, Limit: p.Limit, Dropped: p.Dropped, EarlyDropped: p.EarlyDropped, LastDrop: p.LastDrop.UTC(),
+				}
+			}
+		},
+		Metrics: metrics.Sampled{
+			Of: []metrics.Definition{
+				{Name: entriesName, Help: "Entries in the kernel's connection table."},
+				{Name: limitName, Help: "Maximum number of entries in the kernel's connection table; 0 means no limit."},
+				{Name: insertFailedName, Kind: metrics.Counter, Help: "Entries that lost a race against another entry for the same packets."},
+				{Name: dropName, Kind: metrics.Counter, Help: "Packets dropped because the table was full, or because of such a race."},
+				{Name: earlyDropName, Kind: metrics.Counter, Help: "Entries of unanswered connections deleted to make room."},
+				{Name: clashResolvedName, Kind: metrics.Counter, Help: "Races between entries that cost no packet."},
+			},
+			Read: func(send metrics.Send) {
+				if p := t.Pressure(); !p.At.IsZero() {
+					samplePressure(&p, send)
+				}
+			},
+		},
+	}
+}
+
+// samplePressure shows the last reading of the connection table. The kernel counts since the network namespace exists.
+func samplePressure(p *conntrack.Pressure, send metrics.Send) {
+	send(entriesName, float64(p.Entries))
+	send(limitName, float64(p.Limit))
+	send(insertFailedName, float64(p.InsertFailed))
+	send(dropName, float64(p.Dropped))
+	send(earlyDropName, float64(p.EarlyDropped))
+	send(clashResolvedName, float64(p.ClashResolved))
+}
+
+// portsOfFrontends returns the Service port of each frontend.
+func (s *server) portsOfFrontends() traffic.Ports {
+	if p := s.host.Proxy(); p != nil {
+		return inspection.Ports(p)
+	}
+	return traffic.Ports{}
+}
 
 // pressureKinds are the kinds of findings, by level.
 var pressureKinds = map[conntrack.Level]health.Kind{
@@ -22,23 +95,23 @@ var pressureKinds = map[conntrack.Level]health.Kind{
 
 // pressureFindings returns a finding if the connection table is pressed, with the Services and clients that hold most
 // of it.
-func pressureFindings(p *conntrack.Pressure) []health.Finding {
+func pressureFindings(p *conntrack.Pressure) []state.Finding {
 	kind, pressed := pressureKinds[p.Level]
 	if !pressed {
 		return nil
 	}
-	f := health.Finding{Kind: kind, Since: p.Since, Problem: usageText(p)}
+	f := state.Finding{Kind: kind, Since: p.Since, Problem: usageText(p)}
 	if !p.LastDrop.IsZero() {
 		f.Problem += fmt.Sprintf("; dropped %d packets or connections at %s", p.Drops, p.LastDrop.UTC().Format(time.TimeOnly+"Z"))
 	}
 	if p.Holders == nil {
-		return []health.Finding{f}
+		return []state.Finding{f}
 	}
 	f.Problem += "; clients with most entries: " + clientsText(p.Holders.Clients)
 	for _, key := range holders(p.Holders) {
-		f.Services = append(f.Services, health.Affected{Service: key.String(), Reason: entriesText(p.Holders.Services[key].Entries())})
+		f.Services = append(f.Services, state.Affected{Service: key.String(), Reason: entriesText(p.Holders.Services[key].Entries())})
 	}
-	return []health.Finding{f}
+	return []state.Finding{f}
 }
 
 // holders are the Services with most entries.
@@ -62,9 +135,9 @@ func clientsText(clients []traffic.Ranked[netip.Addr]) string {
 }
 
 // pressed logs a change of the pressure on the connection table.
-func (r *reports) pressed(p *conntrack.Pressure) {
+func (s *server) pressed(p *conntrack.Pressure) {
 	if p.Level == conntrack.Calm {
-		r.log.Info("connection table no longer under pressure", zap.Uint64("entries", p.Entries), zap.Uint64("limit", p.Limit))
+		s.log.Info("connection table no longer under pressure", zap.Uint64("entries", p.Entries), zap.Uint64("limit", p.Limit))
 		return
 	}
 	var services []string
@@ -75,19 +148,19 @@ func (r *reports) pressed(p *conntrack.Pressure) {
 			services = append(services, fmt.Sprintf("%s (%d)", key, p.Holders.Services[key].Entries()))
 		}
 	}
-	r.log.Warn("connection table under pressure", zap.String("finding", string(pressureKinds[p.Level])),
+	s.log.Warn("connection table under pressure", zap.String("finding", pressureKinds[p.Level]),
 		zap.Uint64("entries", p.Entries), zap.Uint64("limit", p.Limit), zap.Uint64("dropped", p.Drops),
 		zap.Strings("services", services), zap.String("clients", clients))
 }
 
 // tableRead reports whether the connection table could be read.
-func (r *reports) tableRead(err error) {
+func (s *server) tableRead(err error) {
 	const what = "connection table"
 	if err == nil {
-		r.repeated.Succeeded(what)
+		s.host.Repeated.Succeeded(what)
 		return
 	}
-	if tell, _ := r.repeated.Failed(what); tell {
-		r.log.Warn("cannot read the connection table; retrying", zap.Error(err))
+	if tell, _ := s.host.Repeated.Failed(what); tell {
+		s.log.Warn("cannot read the connection table; retrying", zap.Error(err))
 	}
 }

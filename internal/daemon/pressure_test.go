@@ -54,7 +54,7 @@ func TestPressureIsAFinding(t *testing.T) {
 // TestPressureIsLogged when it begins and when it ends.
 func TestPressureIsLogged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	r := &reports{log: zap.New(core)}
+	r := &server{log: zap.New(core)}
 	key := service.Key{Namespace: "shop", Name: "busy"}
 	r.pressed(&conntrack.Pressure{Level: conntrack.Full, Usage: conntrack.Usage{Entries: 9}, Holders: &traffic.Flows{
 		Services: map[service.Key]traffic.ServiceFlows{key: {Carried: traffic.Carried{Open: 5}}},

@@ -210,7 +210,7 @@ func (s *server) ready() health.Readiness {
 	if s.life.owner.waiting().For != "" {
 		return health.Readiness{}
 	}
-	state, r := s.reports.monitor.State(), s.life.readiness.now()
+	state, r := s.answers.Monitor.State(), s.life.readiness.now()
 	for _, family := range state.Bare() {
 		r.Missing = "the kernel has no rules of " + family.String()
 	}
@@ -219,7 +219,7 @@ func (s *server) ready() health.Readiness {
 
 // held returns the Services that this server does not follow: in quarantine, parked, stuck or too large.
 func (s *server) held() map[service.Key]health.Affected {
-	all := s.reports.monitor.Unfollowed()
+	all := s.answers.Monitor.Unfollowed()
 	for _, status := range s.proxy.Status() {
 		for _, q := range status.Quarantined {
 			all[q.Key] = health.Affected{Service: q.Key.String(), Since: q.Since, Reason: q.Reason}

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -23,12 +24,6 @@ func (l *lifetime) relayed(key service.Key) (all service.PerFamily[*metrics.Rela
 	return all
 }
 
-// reasons are the reasons of userspace mode as those of all modes.
-var reasons = [relay.Refusals]traffic.Reason{
-	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
-	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
-}
-
 // addRelayed adds what one Service port has passed on. Ports may share an endpoint.
 func addRelayed(to *metrics.Relayed, t *userspace.Traffic) {
 	to.Counts = to.Counts.Plus(countsOf(&t.Tally))
@@ -36,7 +31,7 @@ func addRelayed(to *metrics.Relayed, t *userspace.Traffic) {
 	to.Failures += t.Failures
 	to.Retries += t.Retries
 	for why, n := range t.Refused {
-		to.Refused[reasons[why]] += n
+		to.Refused[backend.Reasons[why]] += n
 	}
 	for at, tally := range t.Endpoints {
 		e := to.Endpoints[at]

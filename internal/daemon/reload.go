@@ -23,11 +23,11 @@ func (s *server) update(ctx context.Context, u config.Update) {
 	}
 	if err != nil {
 		s.log.Error("rejected invalid configuration file; keeping the previous configuration", zap.Error(err))
-		s.reports.recorder.ConfigurationRejected(err)
-		s.reports.configured(s.options.Hash(), true)
+		s.host.Recorder.ConfigurationRejected(err)
+		s.configuration.accepted(s.options.Hash(), false)
 		return
 	}
-	s.reports.configured(s.options.Hash(), false)
+	s.configuration.accepted(s.options.Hash(), true)
 	for _, c := range u.Changes {
 		s.log.Info("configuration changed", zap.String("field", c.Field), zap.String("from", c.Old), zap.String("to", c.New))
 	}
@@ -53,9 +53,9 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	if err != nil {
 		return nil, errors.Join(err, s.reassert())
 	}
-	next.handed = changes
+	next.configuration.handed = changes
 	next.backend.Succeed(s.backend)
-	if node := s.proxy.Node(); node != nil && node.Name == next.node.Name {
+	if node := s.proxy.Node(); node != nil && node.Name == next.host.Node.Name {
 		next.proxy.SeedNode(node) // its object may be missing now
 	}
 	return next, nil
@@ -64,7 +64,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 // reassert sets the state that the process or the node has only one of, after a
 // successor could not be made.
 func (s *server) reassert() error {
-	err := s.life.log.Set(s.current.Load().Log())
+	err := s.life.log.Set(s.configuration.current.Load().Log())
 	err = errors.Join(err, metricsProcess(s.options).Set())
 	if s.feed.Client == nil {
 		return err

@@ -66,9 +66,9 @@ func (s *server) newReviews(ctx context.Context, without, name string, at securi
 	}
 	client, closeAll := kube.OwnConnections(s.feed.Client)
 	context.AfterFunc(ctx, closeAll)
-	at.Refused = func(status int) { s.reports.metrics.Refused(name, status) }
+	at.Refused = func(status int) { s.answers.Metrics.Refused(name, status) }
 	at.Failed = func(err error) {
-		if tell, _ := s.reports.repeated.Failed("reviews " + name); tell {
+		if tell, _ := s.host.Repeated.Failed("reviews " + name); tell {
 			s.log.Warn("cannot check callers; refusing them", zap.String("address", name), zap.Error(err))
 		}
 	}
@@ -78,7 +78,7 @@ func (s *server) newReviews(ctx context.Context, without, name string, at securi
 // certificates makes those of an address.
 func (s *server) certificates(address string, files security.Files) *security.Certificates {
 	host, _, _ := net.SplitHostPort(address) // the configuration is checked
-	files.Name, files.Address = s.node.Name, net.ParseIP(host)
+	files.Name, files.Address = s.host.Node.Name, net.ParseIP(host)
 	return security.NewCertificates(files, s.log.With(zap.String("address", address)))
 }
 

@@ -66,7 +66,7 @@ security: %s
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{"--config", file, "--hostname-override=demo", "--log-level=error", "--master=http://" + api.Address(),
-		"--sluice-state-dir", t.TempDir(), "--sluice-inspection-bind-address=" + node + ":10253"}))
+		"--sluice-state-dir", t.TempDir(), testenv.Settings(t, "inspection: {bindAddress: "+node+":10253}")}))
 	check(t, o.Load())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -105,7 +105,7 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 	}
 	addAddress(t)
 	const reset = "reject with tcp reset"
-	for _, mode := range testenv.Variants("nftables", "iptables", "iptables --sluice-iptables-variant legacy") {
+	for _, mode := range testenv.Variants("nftables", "iptables", "iptables "+testenv.Settings(t, "iptables: {variant: legacy}")) {
 		verdict := reset
 		if mode == "nftables" {
 			verdict = "drop"
@@ -175,7 +175,7 @@ spec: {type: NodePort, clusterIP: 172.30.0.9, ports: [{port: 80, nodePort: 10271
 		t.Error("the self-test uses the node port of a Service")
 	}
 	stop()
-	_, stop = serveDemo(t, "--proxy-mode", "nftables", "--sluice-self-test=false")
+	_, stop = serveDemo(t, "--proxy-mode", "nftables", testenv.Settings(t, "selfTest: {enabled: false}"))
 	if strings.Contains(rules(), "127.0.0.1") {
 		t.Error("rules remain without the self-test")
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,16 +10,14 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
-	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -56,40 +53,44 @@ func (s *server) inspectionServer(address string) *web.Server {
 		Name: "inspection address " + address, Address: address, Log: s.log,
 		Handler: s.protection.inspection.questions(inspect.Remote(s.options.Version, s.answers, s.options.Sluice.Security.Inspection)), TLS: s.protection.inspection.tls(),
 		Failed: func(err error) {
-			if tell, _ := s.reports.repeated.Failed("inspection server"); tell {
+			if tell, _ := s.host.Repeated.Failed("inspection server"); tell {
 				s.log.Error("inspection server failed; retrying", zap.String("address", address), zap.Error(err),
 					zap.Duration("every", web.RetryPause))
 			}
 		},
-		Handing: s.life.owner.handing, Listening: s.reports.conflicts.listening("inspection.bindAddress", address),
+		Handing: s.life.owner.handing, Listening: s.conflicts.listening("inspection.bindAddress", address),
 	})
 }
 
-// metricsConfig says what is counted.
-func metricsConfig(o *Options, b *setup.Backend, life *lifetime, used *usage.Recorder) metrics.Config {
+// metricsPart counts.
+func (s *server) metricsPart() (*part.Part, error) {
+	o, b, life := s.options, s.backend, s.life
 	c := metrics.Config{
-		Mode: string(b.Mode), ServicesMax: int(o.Sluice.Metrics.ServicesMax),
-		Used: used.Sum, Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
+		Mode: string(b.Mode.Name), Refusals: b.Mode.Refusals, ServicesMax: int(o.Sluice.Metrics.ServicesMax),
+		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
+		Shadowed: func() map[service.Key]bool { return s.answers.Monitor.Shadowed() },
 	}
-	counts := func(ctx context.Context) service.PerFamily[*traffic.Reading] { return backend.Traffic(ctx, b.Domains) }
-	switch b.Mode {
-	case config.ModeNFTables:
-		c.LocalhostListeners = o.GateEnabled(config.GateNFTablesLocalhost)
-		c.Traffic = counts
-	case config.ModeIPVS:
-		c.Traffic = backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
-	case config.ModeUserspace:
+	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
+	if b.Mode.Traffic != nil {
+		c.Traffic = b.Mode.Traffic(&o.Options, b.Domains)
+	}
+	if s.answers.Traffic != nil {
+		c.Flows = s.answers.Traffic.Last
+	}
+	if b.Mode.Forwards {
 		c.Relayed, c.Relay = life.relayed, life.relayTotals
-	case config.ModeIPTables:
-		c.Traffic = counts
-		if _, err := iptkernel.ReadAccounts(); err == nil {
-			c.Accounted = iptkernel.ReadAccounts
+	}
+	if b.Mode.Accounts != nil {
+		if _, err := b.Mode.Accounts(); err == nil {
+			c.Accounted = b.Mode.Accounts
 		}
 	}
 	for _, d := range b.Domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
 	}
-	return c
+	m, err := metrics.New(c)
+	s.answers.Metrics = m
+	return &part.Part{Name: "metrics", Listener: m, Observer: proxy.ApplyObserver{Programmed: m.Programmed}}, err
 }
 
 // metricsProcess has the settings of metrics that a process has only one of.
@@ -109,18 +110,18 @@ func (s *server) metricsServer() *web.Server {
 	address := s.options.KubeProxy.MetricsBindAddress
 	return web.NewServer(web.ServerConfig{
 		Name: "metrics address " + address, Address: address,
-		Handler: s.protection.pages(s.pages().Handler(), s.reports.monitor), TLS: s.protection.tls(),
-		Hosts: hostNames(s.options, s.node.Name), HardFail: s.options.KubeProxy.BindAddressHardFail, Log: s.log,
+		Handler: s.protection.pages(s.pages().Handler(), s.answers.Monitor), TLS: s.protection.tls(),
+		Hosts: hostNames(s.options, s.host.Node.Name), HardFail: s.options.KubeProxy.BindAddressHardFail, Log: s.log,
 		Failed: func(err error) {
-			if tell, _ := s.reports.repeated.Failed("metrics server"); tell {
+			if tell, _ := s.host.Repeated.Failed("metrics server"); tell {
 				s.log.Error("metrics server failed; retrying", zap.String("address", address), zap.Error(err),
 					zap.Duration("every", web.RetryPause))
 			}
 			if s.options.KubeProxy.BindAddressHardFail {
-				s.reports.recorder.MetricsFailed(err)
+				s.host.Recorder.MetricsFailed(err)
 			}
 		},
-		Handing: s.life.owner.handing, Listening: s.reports.conflicts.listening("metricsBindAddress", address),
+		Handing: s.life.owner.handing, Listening: s.conflicts.listening("metricsBindAddress", address),
 	})
 }
 
@@ -140,9 +141,9 @@ func hostNames(o *Options, node string) []string {
 // pages returns what the metrics address shows.
 func (s *server) pages() web.Pages {
 	p := web.Pages{
-		Mode: string(s.backend.Mode), Metrics: s.reports.metrics.Handler(), Services: s.reports.metrics.ServicesHandler(),
+		Mode: string(s.backend.Mode.Name), Metrics: s.answers.Metrics.Handler(), Services: s.answers.Metrics.ServicesHandler(),
 		Configz: func() map[string]any {
-			kubeProxy, own := s.current.Load().InEffect(s.backend.Mode, s.backend.Pace())
+			kubeProxy, own := s.configuration.current.Load().InEffect(s.backend.Mode.Name, s.backend.Pace())
 			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.options.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
@@ -166,13 +167,13 @@ func (s *server) setVerbosity(text string) (string, error) {
 		return "", fmt.Errorf("%q: must be a number", text)
 	}
 	for swapped := false; !swapped; { // another client may come in between
-		now := s.current.Load()
+		now := s.configuration.current.Load()
 		to := *now
 		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
 		if err := s.life.log.Set(to.Log()); err != nil {
 			return "", err
 		}
-		swapped = s.current.CompareAndSwap(now, &to)
+		swapped = s.configuration.current.CompareAndSwap(now, &to)
 	}
 	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
 }

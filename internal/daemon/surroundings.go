@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -11,12 +12,15 @@ import (
 	"go.uber.org/zap"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,7 +36,7 @@ const (
 type surroundings struct {
 	options *setup.Options
 	backend *setup.Backend
-	seen    *view
+	seen    *part.View
 	sysctls sysctl.Files
 	log     *zap.Logger
 	// every is the pause between two looks.
@@ -44,9 +48,26 @@ type surroundings struct {
 	latest atomic.Pointer[look]
 }
 
+const chainsName = "sluice_foreign_base_chains"
+
+// surroundingsPart watches what Services need of the node.
+func (s *server) surroundingsPart() *part.Part {
+	around := &surroundings{options: &s.options.Options, backend: s.backend, seen: s.host.View, sysctls: s.sysctls, log: s.log,
+		every: cmp.Or(s.options.LookInterval, surroundingsEvery)}
+	return &part.Part{
+		Name: "surroundings", When: part.Owned, Findings: around.findings, Status: around.status,
+		Run: func(ctx context.Context) error {
+			around.run(ctx, s.proxy.FirstSync())
+			return nil
+		},
+		Metrics: metrics.Sampled{Read: around.sample, Of: []metrics.Definition{{Name: chainsName, Labels: []string{"hook"},
+			Help: "nftables base chains of other programs that Service traffic passes, by hook. They are no problem by themselves."}}},
+	}
+}
+
 // look is what was found at one time.
 type look struct {
-	findings []health.Finding
+	findings []state.Finding
 	chains   []needs.Chain
 }
 
@@ -81,7 +102,7 @@ func (s *surroundings) look(ctx context.Context, restore bool) {
 	}
 	now := &look{chains: n.Chains}
 	for _, p := range n.Problems {
-		now.findings = append(now.findings, health.Finding{Kind: health.NodeSettings, About: p.About, Problem: p.Text + "; " + p.Do})
+		now.findings = append(now.findings, state.Finding{Kind: health.NodeSettings, About: p.About, Problem: p.Text + "; " + p.Do})
 	}
 	if restore {
 		now.findings = append(now.findings, s.restore()...)
@@ -99,13 +120,13 @@ func (s *surroundings) look(ctx context.Context, restore bool) {
 }
 
 // restore sets again what another process changed of what this mode needs.
-func (s *surroundings) restore() (all []health.Finding) {
+func (s *surroundings) restore() (all []state.Finding) {
 	restored, failed := s.options.KeepSysctls(s.backend.Mode, s.sysctls)
 	for _, c := range restored {
 		s.log.Warn("kernel setting changed by another process; restored it", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
 	}
 	for _, err := range failed {
-		all = append(all, health.Finding{Kind: health.NodeSettings, About: fmt.Sprintf("mode %s", s.backend.Mode), Problem: err.Error()})
+		all = append(all, state.Finding{Kind: health.NodeSettings, About: fmt.Sprintf("mode %s", s.backend.Mode.Name), Problem: err.Error()})
 	}
 	return all
 }
@@ -114,14 +135,14 @@ func (s *surroundings) restore() (all []health.Finding) {
 // need a family if the Node has an address of it; without a Node, IPv4 counts.
 func (s *surroundings) wants() needs.Wants {
 	w := needs.Wants{Read: s.sysctls.Read, Pods: s.options.HasPods(s.backend.Mode), Legacy: s.backend.Variant != iptkernel.Legacy}
-	if s.backend.Mode == config.ModeUserspace {
+	if s.backend.Mode.Forwards {
 		return w
 	}
 	var addresses []netip.Addr
-	if node := s.seen.node(); node != nil {
+	if node := s.seen.NodeObject(); node != nil {
 		addresses = node.Addresses
 	}
-	for _, family := range s.seen.families() {
+	for _, family := range s.seen.Families() {
 		w.Families[family] = len(addresses) == 0 && family == service.IPv4 ||
 			slices.ContainsFunc(addresses, func(a netip.Addr) bool { return service.FamilyOf(a) == family })
 	}
@@ -129,28 +150,35 @@ func (s *surroundings) wants() needs.Wants {
 }
 
 // findings returns those of the latest look.
-func (s *surroundings) findings() []health.Finding {
+func (s *surroundings) findings() []state.Finding {
 	if now := s.latest.Load(); now != nil {
 		return now.findings
 	}
 	return nil
 }
 
-// chains returns the chains of other programs of the latest look.
-func (s *surroundings) chains() []needs.Chain {
-	if now := s.latest.Load(); now != nil {
-		return now.chains
+// sample counts the chains of other programs by hook.
+func (s *surroundings) sample(send metrics.Send) {
+	now := s.latest.Load()
+	if now == nil {
+		return
 	}
-	return nil
-}
-
-// byHook counts the chains of other programs by hook.
-func (s *surroundings) byHook() map[string]int {
 	counts := map[string]int{}
-	for _, c := range s.chains() {
+	for _, c := range now.chains {
 		if c.Hook != "" {
 			counts[c.Hook]++
 		}
 	}
-	return counts
+	for hook, n := range counts {
+		send(chainsName, float64(n), hook)
+	}
+}
+
+// status lists the chains of other programs.
+func (s *surroundings) status(to *inspect.Status) {
+	if now := s.latest.Load(); now != nil {
+		for _, c := range now.chains {
+			to.OtherChains = append(to.OtherChains, state.OtherChain{Table: c.Table, Name: c.Name, Hook: c.Hook, Priority: c.Priority, Text: c.Text()})
+		}
+	}
 }

@@ -47,7 +47,7 @@ func TestKernelTracing(t *testing.T) {
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{"--proxy-mode=nftables", "--hostname-override=demo", "--log-level=error", "--master=http://" + api.Address(),
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-		"--sluice-state-dir", t.TempDir(), "--sluice-tracing-endpoint=" + receiver.URL, "--sluice-tracing-sampling-rate-per-million=1000000"}))
+		"--sluice-state-dir", t.TempDir(), testenv.Settings(t, "tracing: {endpoint: "+receiver.URL+", samplingRatePerMillion: 1000000}")}))
 	check(t, o.Load())
 	ctx, cancel := context.WithCancel(t.Context())
 	synced := make(chan struct{})

@@ -4,81 +4,180 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 
+	"go.yaml.in/yaml/v3"
 	strictjson "sigs.k8s.io/json"
 )
 
-// MistypedMax bounds the values of a wrong type that are found in one document: each takes some further decodings.
+// MistypedMax bounds the values of a wrong type that are found in one document.
 const MistypedMax = 20
 
-// Decode decodes a document into a struct. It leaves out values of a wrong type, so that every error is found; the
+// Decode decodes a document into a struct, over what is there. It leaves out values of a wrong type, so that every error is found; the
 // errors are in the order of their lines. Whole is false if the document cannot be decoded even so: then there are
 // more errors than those.
-func (d *Document) Decode(into any) (mistakes []Mistake, whole bool) {
-	if d.resolve(); d.err != nil {
-		return []Mistake{*d.err}, false
+func (d *Document) Decode(into any, version Version) (mistakes []Mistake, whole bool) {
+	r := reader{Document: d, version: version, into: reflect.TypeOf(into).Elem()}
+	if r.settle(d.node, ""); r.unreadable != nil {
+		return []Mistake{*r.unreadable}, false
 	}
-	mistakes = slices.Clone(d.repeated)
-	words := 0
-	for found := 0; !whole && found < MistypedMax; {
-		unknown, err := d.decode(into, 0, d.root.end)
-		if err != nil {
-			at, err := d.culprit(into)
-			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && at.word != "" && wrong.Type.Kind() == reflect.String && words < MistypedMax {
-				at.json, at.word = string(quoted(at.word)), "" // such as off, where text is wanted
-				words++
-				continue
-			}
-			at.out = true
-			if at.json != "null" { // in YAML, a field without a value
-				mistakes = append(mistakes, mistyped(at, err))
-				found++
-			}
+	var tree any
+	if err := d.node.Decode(&tree); err != nil {
+		one := syntaxError(err)
+		one.Line = max(one.Line, d.line)
+		return []Mistake{*one}, false
+	}
+	written, err := json.Marshal(tree)
+	if err != nil {
+		return []Mistake{{Line: d.line, Message: "cannot be expressed in JSON: " + err.Error()}}, false
+	}
+	unknown, err := strictjson.UnmarshalStrict(written, into)
+	if err != nil {
+		r.check(tree, "", "", "")
+		unknown, err = strictjson.UnmarshalStrict(text(tree), into)
+	}
+	for _, one := range unknown {
+		if field, ok := errors.AsType[strictjson.FieldError](one); ok {
+			r.add(Mistake{Path: field.FieldPath(), Message: "unknown field", Kind: Unknown})
+		}
+	}
+	slices.SortStableFunc(r.found, func(a, b Mistake) int { return a.Line - b.Line })
+	return r.found, err == nil
+}
+
+// reader reads one document.
+type reader struct {
+	*Document
+	version Version
+	into    reflect.Type
+	found   []Mistake
+	// mistyped counts the values of a wrong type.
+	mistyped   int
+	unreadable *Mistake
+}
+
+func (r *reader) add(m Mistake) {
+	if m.Path = strings.TrimPrefix(m.Path, "."); m.Line == 0 {
+		m.Line = r.Line(m.Path)
+	}
+	r.found = append(r.found, m)
+}
+
+// oldTruth matches the plain words that are true or false in YAML 1.1, and text in YAML 1.2.
+var oldTruth = regexp.MustCompile(`^(?:(y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|off|Off|OFF)$`)
+
+// settle is the one walk of the tree of YAML: it removes keys that are set again, and decides which type a word has. It
+// does not follow aliases: what they stand for is in the tree as well.
+func (r *reader) settle(node *yaml.Node, path string) {
+	switch node.Kind {
+	case yaml.MappingNode:
+		node.Content = r.unique(node.Content, path)
+		for i := 0; i < len(node.Content); i += 2 {
+			r.settle(node.Content[i+1], path+"."+node.Content[i].Value)
+		}
+	case yaml.SequenceNode:
+		for i, inner := range node.Content {
+			r.settle(inner, Index(path, i))
+		}
+	case yaml.ScalarNode:
+		tag, old := node.ShortTag(), oldTruth.FindStringSubmatch(node.Value)
+		switch {
+		case old != nil && (r.version == YAML11 && tag == "!!str" && node.Style == 0 || tag == "!!bool"):
+			node.Tag, node.Value = "!!bool", fmt.Sprint(old[1] != "")
+		case !slices.Contains([]string{"!!int", "!!float", "!!bool", "!!null", "!!binary"}, tag) || infinite(node):
+			node.Tag = "!!str" // a timestamp without quotes is text as well
+		}
+	}
+}
+
+// infinite reports whether JSON cannot express a number.
+func infinite(node *yaml.Node) bool {
+	var number float64
+	return node.ShortTag() == "!!float" && node.Decode(&number) == nil && (math.IsInf(number, 0) || math.IsNaN(number))
+}
+
+// unique returns the keys and values of an object without those that are set again. All keys are text.
+func (r *reader) unique(pairs []*yaml.Node, path string) (kept []*yaml.Node) {
+	at := make(map[string]int, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		key := pairs[i]
+		first, again := at[key.Value]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			r.unreadable = &Mistake{Line: key.Line, Path: strings.TrimPrefix(path, "."), Message: "a key must be a plain text"}
+			return nil
+		case again:
+			r.add(Mistake{Line: key.Line, Path: path + "." + key.Value, Kind: Repeated,
+				Message: fmt.Sprintf("already set on line %d", kept[first].Line)})
+			key.Tag, kept[first], kept[first+1] = "!!str", key, pairs[i+1]
 			continue
+		case key.ShortTag() != "!!merge":
+			key.Tag = "!!str"
+		case target(pairs[i+1]).Kind == yaml.ScalarNode:
+			r.unreadable = &Mistake{Line: key.Line, Path: strings.TrimPrefix(path, "."), Message: "a merge key (<<) needs fields with values"}
+			return nil
 		}
-		whole = true
-		for _, one := range unknown {
-			if field, ok := errors.AsType[strictjson.FieldError](one); ok {
-				path := field.FieldPath()
-				mistakes = append(mistakes, Mistake{Line: d.Line(path), Path: path, Message: "unknown field", Kind: Unknown})
+		at[key.Value] = len(kept)
+		kept = append(kept, key, pairs[i+1])
+	}
+	return kept
+}
+
+// check removes what the type cannot hold, and reports whether a value can stay. Each value is decoded without its inner
+// ones, within the start and the end of the lists and objects around it, because errors of types that decode their own
+// JSON do not tell which value they are about.
+func (r *reader) check(value any, path, start, end string) (stays bool) {
+	if r.mistyped == MistypedMax {
+		return true
+	}
+	alone := value
+	switch value.(type) {
+	case map[string]any:
+		alone = map[string]any{}
+	case []any:
+		alone = []any{}
+	}
+	if _, err := strictjson.UnmarshalStrict([]byte(start+string(text(alone))+end), reflect.New(r.into).Interface()); err != nil {
+		if value != nil { // in YAML, a field without a value
+			r.mistyped++
+			r.add(mistyped(path, string(text(value)), err))
+		}
+		return false
+	}
+	switch inner := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(inner)) {
+			if !r.check(inner[key], path+"."+key, start+"{"+string(text(key))+":", "}"+end) {
+				delete(inner, key)
+			}
+		}
+	case []any:
+		for i := range inner {
+			if !r.check(inner[i], Index(path, i), start+"[", "]"+end) {
+				inner[i] = nil
 			}
 		}
 	}
-	slices.SortStableFunc(mistakes, func(a, b Mistake) int { return a.Line - b.Line })
-	return mistakes, whole
+	return true
 }
 
-// decode decodes some values of a document, and those around them.
-func (d *Document) decode(into any, from, to int) (unknown []error, err error) {
-	reflect.ValueOf(into).Elem().SetZero()
-	return strictjson.UnmarshalStrict(d.root.appendTo(nil, from, to), into)
-}
-
-// culprit returns the first value that cannot be decoded, and why. The errors of the decoder do not tell which it is if a
-// type decodes its own JSON; but the values before it can be decoded alone.
-func (d *Document) culprit(into any) (*value, error) {
-	from, to := 0, d.root.end
-	for to-from > 1 {
-		middle := (from + to) / 2
-		if _, err := d.decode(into, from, middle); err != nil {
-			to = middle
-		} else {
-			from = middle
-		}
-	}
-	_, err := d.decode(into, from, to)
-	return d.root.at(from), err
-}
-
-func mistyped(at *value, err error) Mistake {
+func mistyped(path, value string, err error) Mistake {
 	want := fmt.Sprint(err)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want = "must be " + wants(wrong.Type)
 	}
-	text := string(at.appendTo(nil, at.number, at.end))
-	return Mistake{Line: at.line, Path: at.path(), Value: text, Message: text + ": " + want, Kind: Mistyped}
+	return Mistake{Path: path, Value: value, Message: value + ": " + want, Kind: Mistyped}
+}
+
+// text returns a value as JSON; the tree that it is from could be written.
+func text(value any) []byte {
+	written, _ := json.Marshal(value)
+	return written
 }
 
 // wants describes the values of a type.

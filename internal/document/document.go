@@ -1,15 +1,12 @@
-// Package document reads the YAML and JSON files that people write: the configuration and manifests. It decodes them
-// strictly, as the API machinery does, and names the line of each error.
+// Package document reads the YAML and JSON files that people write: the configuration and manifests. The strict decoder
+// of the API machinery decodes them; this package adds the lines of errors, from the tree of YAML.
 //
 //	file ─► Each ─► Document ─► Decode ─► struct, Mistakes
 //	                    └─► Line          for checks of the values
-//
-// JSON values may follow one another. Merge keys are supported.
 package document
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +34,7 @@ type Mistake struct {
 type Kind int
 
 const (
-	// Unreadable is a syntax error, or a document that is too large.
+	// Unreadable is a syntax error, or a document that JSON cannot express.
 	Unreadable Kind = iota
 	// Mistyped is a value that its field cannot have.
 	Mistyped
@@ -59,21 +56,13 @@ const (
 
 // Document is one document of a file, or an item of a list in it.
 type Document struct {
-	node    *yaml.Node
-	line    int
-	version Version
-	// root is the document as it is decoded; nil until it is needed.
-	root     *value
-	repeated []Mistake
-	err      *Mistake
+	node *yaml.Node
+	line int
 }
 
 // Each calls each with the documents of a file, one after another: the trees of a large file together take forty times
 // its size. Documents that hold nothing but comments are left out.
-func Each(data []byte, version Version, each func(*Document)) *Mistake {
-	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] == '{' {
-		data = separated(data)
-	}
+func Each(data []byte, each func(*Document)) *Mistake {
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var file yaml.Node
 		err := decoder.Decode(&file)
@@ -83,7 +72,7 @@ func Each(data []byte, version Version, each func(*Document)) *Mistake {
 		case err != nil:
 			return syntaxError(err)
 		case len(file.Content) == 1 && file.Content[0].ShortTag() != "!!null":
-			each(&Document{node: file.Content[0], line: file.Content[0].Line, version: version})
+			each(&Document{node: file.Content[0], line: file.Content[0].Line})
 		}
 	}
 }
@@ -104,33 +93,75 @@ func (d *Document) Fields() iter.Seq2[string, int] {
 
 // Text returns what a field holds if it is no list and has no fields; otherwise nothing.
 func (d *Document) Text(path ...string) string {
-	if node := child(d.node, path...); node.Kind == yaml.ScalarNode {
-		return node.Value
+	node := d.node
+	for _, key := range path {
+		_, node, _ = find(node, "."+key)
 	}
-	return ""
+	if node == nil || node.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return node.Value
 }
 
 // Items returns the elements of the list in a field, and whether it is a list. No field is an empty list.
 func (d *Document) Items(key string) (items []*Document, isList bool) {
-	list := child(d.node, key)
-	for _, node := range list.Content {
-		items = append(items, &Document{node: target(node), line: node.Line, version: d.version})
+	_, list, _ := find(d.node, "."+key)
+	if list == nil {
+		return nil, true
 	}
-	return items, list.Kind == yaml.SequenceNode || list.IsZero()
+	for _, node := range list.Content {
+		items = append(items, &Document{node: target(node), line: node.Line})
+	}
+	return items, list.Kind == yaml.SequenceNode
 }
 
-// child returns what a field holds; an empty node without it.
-func child(node *yaml.Node, path ...string) *yaml.Node {
-	for _, key := range path {
-		inner := &yaml.Node{}
-		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-			if node.Content[i].Value == key {
-				inner = target(node.Content[i+1])
-			}
+// Line returns the line of a field of a document, or of the closest field around it.
+func (d *Document) Line(path string) int {
+	line, _ := d.locate(path)
+	return line
+}
+
+// Has reports whether a document sets a field.
+func (d *Document) Has(path string) bool {
+	_, rest := d.locate(path)
+	return rest == ""
+}
+
+// locate follows a path as far as it goes, and returns the line there and the rest of the path.
+func (d *Document) locate(path string) (line int, rest string) {
+	line, rest = d.line, "."+path
+	for node := d.node; ; {
+		at, value, after := find(node, rest)
+		if at == nil {
+			return line, rest
 		}
-		node = inner
+		line, node, rest = at.Line, value, after
 	}
-	return node
+}
+
+// find takes the first step of a path: it returns the key or element, the value there, and the rest of the path. Names
+// can contain dots, so the longest one counts, and the last one of equal ones.
+func find(node *yaml.Node, path string) (at, value *yaml.Node, rest string) {
+	longest := 0
+	for i := 0; node != nil && i < len(node.Content); i++ {
+		inner := node.Content[i]
+		name := "." + inner.Value
+		switch {
+		case node.Kind == yaml.SequenceNode:
+			name = Index("", i)
+		case node.Kind != yaml.MappingNode || i%2 == 1:
+			continue
+		}
+		after, within := strings.CutPrefix(path, name)
+		if !within || len(name) < longest || after != "" && after[0] != '.' && after[0] != '[' {
+			continue
+		}
+		longest, at, value, rest = len(name), inner, target(inner), after
+		if node.Kind == yaml.MappingNode {
+			value = target(node.Content[i+1])
+		}
+	}
+	return at, value, rest
 }
 
 // target returns the node that an alias stands for.
@@ -141,52 +172,25 @@ func target(node *yaml.Node) *yaml.Node {
 	return node
 }
 
+// Index returns the path of an element of the list at a path.
+func Index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
 // position matches the line in the errors of the parser, which have no type.
-var position = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+var position = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)`)
 
 // parserError matches the errors of the parser of go.yaml.in/yaml/v3, as opposed to its scanner: it counts lines from 0
 // (v3.0.6, parser.fail).
 var parserError = regexp.MustCompile(`did not find expected (key|node content|'-' indicator|',' or|<)`)
 
 func syntaxError(err error) *Mistake {
-	match := position.FindStringSubmatch(err.Error())
-	if match == nil {
-		return &Mistake{Message: "not valid YAML: " + err.Error()}
+	text := err.Error()
+	if several, ok := errors.AsType[*yaml.TypeError](err); ok {
+		text = several.Errors[0]
 	}
+	match := position.FindStringSubmatch(text)
 	line, _ := strconv.Atoi(match[1]) // digits or nothing, by the expression
 	if match[1] != "" && parserError.MatchString(match[2]) {
 		line++
 	}
 	return &Mistake{Line: max(line, 1), Message: "not valid YAML: " + match[2]}
-}
-
-// separated turns JSON values that follow one another into documents of YAML on the same lines. It returns other text
-// as it is. A value on the line of another one moves to the next line.
-func separated(data []byte) []byte {
-	var documents []byte
-	for decoder, start := json.NewDecoder(bytes.NewReader(data)), 0; ; start = int(decoder.InputOffset()) {
-		var one json.RawMessage
-		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
-			return documents
-		} else if err != nil {
-			return data
-		}
-		lines := bytes.Count(data[start:int(decoder.InputOffset())-len(one)], []byte("\n"))
-		if start > 0 {
-			lines = max(lines, 1)
-		}
-		documents = fmt.Appendf(documents, "%s--- %s", strings.Repeat("\n", lines), escapes.ReplaceAllFunc(one, unescape))
-	}
-}
-
-// escapes matches what the parser of YAML does not understand, an escaped slash or character above U+FFFF, and escaped
-// backslashes, which could be taken for the start of one.
-var escapes = regexp.MustCompile(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
-
-func unescape(escaped []byte) []byte {
-	var text string
-	if escaped[1] == '\\' || json.Unmarshal(fmt.Appendf(nil, `"%s"`, escaped), &text) != nil {
-		return escaped
-	}
-	return []byte(text)
 }

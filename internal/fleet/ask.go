@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
@@ -25,21 +26,15 @@ type answer[T any] struct {
 
 // ask asks all proxies, --parallel at a time, each for at most --node-timeout. The answers are in the order of the proxies.
 func ask[T any](ctx context.Context, f *flags, all []proxy, question func(context.Context, *inspect.Client) (*T, error)) []answer[T] {
-	answers, next, told := make([]answer[T], len(all)), make(chan int), f.progress(len(all))
-	var working sync.WaitGroup
-	for range min(f.parallel, len(all)) {
-		working.Go(func() {
-			for i := range next {
-				answers[i] = askOne(ctx, f.nodeTimeout, &all[i], question)
-				told.one()
-			}
-		})
-	}
+	answers, told := make([]answer[T], len(all)), f.progress(len(all))
 	for i := range all {
-		next <- i
+		answers[i] = answer[T]{node: all[i].node, pod: all[i].pod, err: client.ErrNoAnswer}
 	}
-	close(next)
-	working.Wait()
+	client.Each(ctx, f.parallel, len(all), func(ctx context.Context, i int) (again bool, pause time.Duration) {
+		answers[i] = askOne(ctx, f.nodeTimeout, &all[i], question)
+		told.one()
+		return false, 0
+	})
 	told.end()
 	return answers
 }

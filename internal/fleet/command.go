@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -29,20 +29,15 @@ type flags struct {
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
 const parallelMax = 512
 
-// UsageError is an error in the command line.
-type UsageError struct{ Err error }
-
-func (e UsageError) Error() string { return e.Err.Error() }
-func (e UsageError) Unwrap() error { return e.Err }
-
-func misused(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+func misused(format string, args ...any) error { return inspect.Misused(format, args...) }
 
 // Command returns the command that has all others. Version is that of the program.
 func Command(use, version string) *cobra.Command {
 	f := &flags{version: version}
 	root := &cobra.Command{
-		Use:   use,
-		Short: "Ask the proxies of all nodes",
+		Use:         use,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"}, // unless it has a parent
+		Short:       "Ask the proxies of all nodes",
 		Long: `Ask the proxies of all nodes, through the API server and with your own rights. The
 proxies need inspection.bindAddress (deploy/fleet). You need the rights to list Pods and
 Nodes, to get pods/proxy and to create a token for the ServiceAccount sluice-fleet in the
@@ -80,8 +75,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	s.Uint16Var(&f.port, "port", 10253, "port of inspection.bindAddress")
 	s.IntVar(&f.parallel, "parallel", 64, fmt.Sprintf("number of nodes that are asked at a time, at most %d", parallelMax))
 	s.DurationVar(&f.nodeTimeout, "node-timeout", 10*time.Second, "how long one node may take to answer")
-	s.StringVarP(&f.Format, "output", "o", "", "format of the output: "+strings.Join(inspect.Outputs, ", ")+" (default: a table)")
-	s.BoolVar(&f.NoHeaders, "no-headers", false, "print tables without headers")
+	client.BindTables(cmd, &f.Output)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.errors, f.Notes = cmd.ErrOrStderr(), cmd.ErrOrStderr()
@@ -90,12 +84,6 @@ func (f *flags) bind(cmd *cobra.Command) {
 		}
 		return run(cmd, args)
 	}
-}
-
-// bindSort adds the flags of lists.
-func (f *flags) bindSort(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.SortBy, "sort-by", "", "sort by a column or a JSONPath; numbers in descending order")
-	cmd.Flags().BoolVar(&f.Reverse, "reverse", false, "reverse the order of --sort-by")
 }
 
 func (f *flags) check() error {
@@ -127,9 +115,6 @@ func (f *flags) show(cmd *cobra.Command, r report, err error) error {
 		return err
 	}
 	err = f.Print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.Wide()) })
-	if errors.As(err, new(inspect.SortError)) {
-		return misused("%w", err)
-	}
 	if err != nil {
 		return err
 	}

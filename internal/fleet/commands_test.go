@@ -63,7 +63,7 @@ func TestWaitUntilAnEndpointIsGone(t *testing.T) {
 	if err == nil || err.Error() != "10.244.0.1:8080 is not known to be out on 1 of 3 nodes after 1s" {
 		t.Errorf("%v", err)
 	}
-	wants(t, out, "node-0000  gone", "node-0001  gone", "node-0002  in use")
+	wants(t, out, "node-0000   gone", "node-0001   gone", "node-0002   in use")
 	s.nodes[2].gone = true
 	if out, err := s.run(t, "wait", "--gone", "10.244.0.1"); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -73,7 +73,7 @@ func TestWaitUntilAnEndpointIsGone(t *testing.T) {
 	if err == nil {
 		t.Error("a node without a proxy counts")
 	}
-	wants(t, out, "node-0002  unreachable", "no pod of Sluice")
+	wants(t, out, "node-0002   unreachable", "no pod of Sluice")
 }
 
 func TestDiffShowsWhatDiffers(t *testing.T) {
@@ -190,7 +190,7 @@ func TestWrongCommandLinesOfTheOtherCommands(t *testing.T) {
 		"explain pod/a":             `must be "pod/NAME svc/NAME"`,
 	} {
 		_, err := s.run(t, strings.Fields(words)...)
-		if _, usage := errors.AsType[UsageError](err); !usage || !strings.Contains(err.Error(), want) {
+		if _, usage := errors.AsType[inspect.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", words, err, want)
 		}
 	}

@@ -32,7 +32,9 @@ func wants(t *testing.T, text string, all ...string) {
 
 func TestStatusShowsProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
-	s.nodes[1].status = func(s *inspect.Status) { s.Findings = []inspect.Finding{{Kind: "dataplane"}, {Kind: "dataplane"}} }
+	s.nodes[1].status = func(s *inspect.Status) {
+		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "dataplane"}}, {Finding: state.Finding{Kind: "dataplane"}}}
+	}
 	s.nodes[2].status = func(s *inspect.Status) {
 		s.Healthy, s.Version, s.Domains[0].Held, s.Domains[1].Pending = false, "v0.2.0", 2, 3
 		s.Domains[1].OldestPending, s.Activity.Lag.P99Micros = s.Now.Add(-90*time.Second), 1500
@@ -157,7 +159,7 @@ func TestWrongCommandLines(t *testing.T) {
 			want = "no pods in namespace kube-system have the labels app=another"
 		}
 		_, err := s.run(t, strings.Fields(words)...)
-		_, usage := errors.AsType[UsageError](err)
+		_, usage := errors.AsType[inspect.UsageError](err)
 		api := strings.Contains(want, "no Service") || strings.Contains(want, "no pods") || strings.Contains(want, "kubeconfig")
 		if err == nil || !strings.Contains(err.Error(), want) || usage == api {
 			t.Errorf("%s: %v (usage %t), want %s", words, err, usage, want)

@@ -120,7 +120,7 @@ func TestObserveEndsWithoutNodes(t *testing.T) {
 	}
 	for words, want := range map[string]string{"--verdict good": `--verdict "good"`, "--client x": `--client "x"`} {
 		_, err := s.run(t, append([]string{"observe"}, strings.Fields(words)...)...)
-		if _, usage := errors.AsType[UsageError](err); !usage || !strings.Contains(err.Error(), want) {
+		if _, usage := errors.AsType[inspect.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", words, err)
 		}
 	}

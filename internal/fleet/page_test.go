@@ -121,7 +121,7 @@ func TestPageGroupsProblems(t *testing.T) {
 			for d := range s.Domains {
 				s.Domains[d].Held, s.Domains[d].Quarantined = 1, []state.Quarantine{{Namespace: "shop", Name: "web", Reason: "no\n space"}}
 			}
-			s.Findings = []inspect.Finding{{Kind: "quarantined", Problem: "p", Advice: "a"}}
+			s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "quarantined", Problem: "p", Advice: "a"}}}
 		}
 	}
 	s.api.Proxy(proxyAllBut(s, "sluice-node-0029:10253"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
@@ -34,7 +35,7 @@ the delay of endpoint changes, and findings. Nodes with problems come first.`,
 			return f.show(cmd, report, err)
 		},
 	}
-	f.bindSort(cmd)
+	client.BindSort(cmd, &f.Output)
 	cmd.Flags().BoolVar(&problems, "problems", false, "leave out nodes without problems")
 	return cmd
 }

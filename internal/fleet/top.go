@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -41,7 +42,7 @@ Services can be too low.`,
 			return f.show(cmd, report, err)
 		},
 	}
-	f.bindSort(cmd)
+	client.BindSort(cmd, &f.Output)
 	cmd.Flags().StringVar(&q.By, "by", "", "sort by "+strings.Join(inspect.TopSortKeys(q.Kind), ", ")+" (default: connections)")
 	cmd.Flags().DurationVar(&q.Since, "since", time.Minute, "length of the period, at most "+inspect.TopSinceMax.String())
 	cmd.Flags().IntVar(&q.Limit, "limit", inspect.TopDefault, "number of rows")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/gone"
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
@@ -106,7 +106,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 
 // untilApplied returns the last complete report; nil with an error if there is none.
 func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int) int) (last *whereReport, err error) {
-	for {
+	client.Each(ctx, 1, 1, func(ctx context.Context, _ int) (again bool, pause time.Duration) {
 		began := time.Now()
 		report, failed := c.where(ctx, name)
 		if failed == nil && (ctx.Err() == nil || last == nil) { // after the timeout, nodes are missing
@@ -115,15 +115,12 @@ func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int
 		if err == nil || ctx.Err() == nil {
 			err = failed
 		}
-		if last != nil && last.Applied >= enough(last.Total) {
-			return last, nil
-		}
-		select {
-		case <-ctx.Done():
-			return last, err
-		case <-time.After(max(waitPause, time.Since(began))):
-		}
+		return last == nil || last.Applied < enough(last.Total), max(waitPause, time.Since(began))
+	})
+	if last == nil && err == nil { // the time was over before the first question
+		err = client.ErrNoAnswer
 	}
+	return last, err
 }
 
 // waitGone waits until no node sends to an endpoint. Each answer may wait on its node.
@@ -151,15 +148,15 @@ func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error 
 	return report.Err(w.timeout)
 }
 
-func (c *cluster) untilGone(ctx context.Context, all []proxy, at netip.AddrPort) *gone.Report {
-	asked := gone.Proxies{Changed: gone.Progress(c.flags.errors, len(all))}
+func (c *cluster) untilGone(ctx context.Context, all []proxy, at netip.AddrPort) *client.Report {
+	asked := client.Proxies{Changed: client.Progress(c.flags.errors, len(all))}
 	for _, p := range all {
-		asked.Nodes = append(asked.Nodes, gone.Node{Name: p.node, Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		asked.Nodes = append(asked.Nodes, client.Node{Name: p.node, Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 			if p.err != nil {
 				return nil, p.err
 			}
 			return p.client.Gone(ctx, q)
 		}})
 	}
-	return gone.NewReport(at, asked.Wait(ctx, at))
+	return client.NewReport(at, asked.Wait(ctx, at))
 }

@@ -21,19 +21,6 @@ type EventList struct {
 	Omitted uint64 `json:"omitted,omitempty"`
 }
 
-// Event is a report about a Service, or about the node, which has no namespace; see docs/events.md.
-type Event struct {
-	Time time.Time `json:"time"`
-	// Type is Normal or Warning.
-	Type      string `json:"type"`
-	Reason    string `json:"reason"`
-	Namespace string `json:"namespace,omitempty"`
-	// About is the kind of the object, Service or Node, and Object its name.
-	About  string `json:"about"`
-	Object string `json:"object"`
-	Note   string `json:"note" terminal:"lines"`
-}
-
 func (h *handler) events(_ http.ResponseWriter, r *http.Request) (any, error) {
 	list := h.source.Events()
 	list.APIVersion, list.Now = Version, time.Now().UTC()

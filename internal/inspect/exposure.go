@@ -74,6 +74,6 @@ func exposed(pattern, version string, authorized bool, next http.Handler) http.H
 		if pattern == PathFlows {
 			subject = "records of connections"
 		}
-		fail(w, http.StatusForbidden, subject+" contain addresses of clients and require security.inspection (--sluice-security-inspection)")
+		fail(w, http.StatusForbidden, subject+" contain addresses of clients and require security.inspection")
 	})
 }

@@ -22,6 +22,9 @@ type GoneQuery struct {
 // GoneWaitMax bounds GoneQuery.Wait.
 const GoneWaitMax = 30 * time.Second
 
+// PathEndpoint is where health servers answer; the rest of the path is an endpoint.
+const PathEndpoint = "/endpoints/"
+
 // GoneSearchTime is how long an answer may take in addition.
 const GoneSearchTime = 30 * time.Second
 

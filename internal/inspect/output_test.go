@@ -54,7 +54,7 @@ func TestSortBy(t *testing.T) {
 	}
 	l := someServices()
 	err := (&Output{SortBy: "size"}).Print(io.Discard, l, func(to io.Writer) error { return l.Print(to, ListOptions{}) })
-	if !errors.As(err, new(SortError)) || !strings.Contains(err.Error(), "NAME, CLUSTER-IP, ") {
+	if !errors.As(err, new(UsageError)) || !strings.Contains(err.Error(), "NAME, CLUSTER-IP, ") {
 		t.Errorf("an unknown column: %v", err)
 	}
 }

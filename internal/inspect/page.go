@@ -56,8 +56,16 @@ func (p *page) arrange(heads []string, rows [][]string) (lines [][]string) {
 	return lines
 }
 
-// SortError is an error in Output.SortBy.
-type SortError struct{ error }
+// UsageError is an error in a command line or in settings, which the user can correct.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Misused returns a UsageError.
+func Misused(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // sort sorts the items of an object, and remembers the order of the rows for the table.
 func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
@@ -66,7 +74,7 @@ func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
 	if by := p.out.SortBy; strings.ContainsAny(by, ".{") {
 		path, err := parsePath(by)
 		if err != nil {
-			return SortError{fmt.Errorf("--sort-by %q: %w", by, err)}
+			return Misused("--sort-by %q: %w", by, err)
 		}
 		for _, item := range items {
 			keys = append(keys, valueAt(path, item, ""))
@@ -88,7 +96,7 @@ func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
 			return err
 		}
 		if !slices.ContainsFunc(known, func(head string) bool { return isColumn(head, by) }) {
-			return SortError{fmt.Errorf("--sort-by %q: must be a JSONPath such as .metadata.name, or a column: %s", by, strings.Join(known, ", "))}
+			return Misused("--sort-by %q: must be a JSONPath such as .metadata.name, or a column: %s", by, strings.Join(known, ", "))
 		}
 	}
 	for i := range keys {

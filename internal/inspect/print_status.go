@@ -23,7 +23,7 @@ func (s *Status) Print(to io.Writer) error {
 	t.row("Config:", "hash "+s.ConfigurationHash)
 	t.row("Source:", s.source())
 	if s.Offload != nil {
-		t.row("Offload:", s.Offload.text())
+		t.row("Offload:", offloadText(s.Offload))
 	}
 	if len(s.SelfTest) > 0 {
 		t.row("Self-test:", "loopback of this node: "+s.selfTest())
@@ -32,14 +32,14 @@ func (s *Status) Print(to io.Writer) error {
 		t.row("Other chains:", s.otherChains())
 	}
 	if s.Conntrack != nil {
-		t.row("Conntrack:", s.Conntrack.text(s.Now))
+		t.row("Conntrack:", conntrackText(s.Conntrack, s.Now))
 	}
 	services := fmt.Sprint(s.Services)
 	if s.States != nil {
 		services += ": " + s.States.String()
 	}
 	t.row("Services:", services)
-	t.row("Actors:", s.Actors.text())
+	t.row("Actors:", actorsText(&s.Actors))
 	if err := t.end(); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Status) source() string {
 	return text
 }
 
-func (o *Offload) text() string {
+func offloadText(o *Offload) string {
 	text := "TCP, on " + plural.Of(o.Devices, "device")
 	if o.Problem != "" {
 		text += "; " + oneLine(o.Problem)
@@ -104,7 +104,7 @@ func (s *Status) otherChains() string {
 	return strings.Join(all, "; ")
 }
 
-func (c *Conntrack) text(now time.Time) string {
+func conntrackText(c *Conntrack, now time.Time) string {
 	text := plural.Of(c.Entries, "entry") + ", no limit"
 	if c.Limit > 0 {
 		text = fmt.Sprintf("%d of %d entries (%d%%)", c.Entries, c.Limit, c.Entries*100/c.Limit)
@@ -115,7 +115,7 @@ func (c *Conntrack) text(now time.Time) string {
 	return text
 }
 
-func (a *Actors) text() string {
+func actorsText(a *Actors) string {
 	text := fmt.Sprintf("%d running", a.Running)
 	for _, other := range []struct {
 		n    int

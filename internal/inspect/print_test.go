@@ -22,7 +22,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 			Name: "nftables/IPv4", Open: true, Applied: 2, Held: 101, LastError: "no\nroom",
 			Quarantined: []state.Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
 		}, {Name: "nftables/IPv6"}},
-		Findings: []Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look.", Services: []string{"a/b"}}},
+		Findings: []Finding{{Finding: state.Finding{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look."}, Services: []string{"a/b"}}},
 	}
 	if err := s.Print(&out); err != nil {
 		t.Fatal(err)
@@ -105,10 +105,11 @@ func TestSpans(t *testing.T) {
 
 // TestSourceOfARejectedFile: while a file is rejected, the source is not in sync, although it is read.
 func TestSourceOfARejectedFile(t *testing.T) {
+	finding := func(kind, about string) Finding { return Finding{Finding: state.Finding{Kind: kind, About: about}} }
 	s := Status{Now: printedAt, Feed: Feed{From: "manifests", Synced: printedAt.Add(-90 * time.Second)}}
 	for want, findings := range map[string][]Finding{
-		"Source:    manifests, in sync for 90s\n":                                      {{Kind: "other", About: "shop.yaml"}},
-		"Source:    manifests, read 90s ago, but not all of it is valid (see below)\n": {{Kind: "other"}, {Kind: "manifest-rejected", About: "shop.yaml"}},
+		"Source:    manifests, in sync for 90s\n":                                      {finding("other", "shop.yaml")},
+		"Source:    manifests, read 90s ago, but not all of it is valid (see below)\n": {finding("other", ""), finding("manifest-rejected", "shop.yaml")},
 	} {
 		s.Findings = findings
 		expectLine(t, &s, want)

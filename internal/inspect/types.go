@@ -88,47 +88,6 @@ type Status struct {
 	Findings []Finding `json:"findings"`
 }
 
-// OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.
-type OtherChain struct {
-	Table    string `json:"table"`
-	Name     string `json:"name,omitempty"`
-	Hook     string `json:"hook,omitempty"`
-	Priority int32  `json:"priority"`
-	// Text describes it in one phrase.
-	Text string `json:"text"`
-}
-
-// Offload says whether established TCP connections to Services bypass netfilter.
-type Offload struct {
-	// Devices is the number of devices between which they do.
-	Devices int `json:"devices"`
-	// Problem says why they do not, or not on all devices.
-	Problem string `json:"problem,omitempty" terminal:"lines"`
-}
-
-// SelfTest is the result of the last self-test of a family.
-type SelfTest struct {
-	Family string    `json:"family"`
-	At     time.Time `json:"at"`
-	Passed bool      `json:"passed"`
-	// Micros is the duration of a connection that succeeded.
-	Micros int64 `json:"micros,omitempty"`
-	// Problem is empty if it passed.
-	Problem string `json:"problem,omitempty"`
-}
-
-// Conntrack is the use of the kernel's connection table.
-type Conntrack struct {
-	Entries uint64 `json:"entries"`
-	// Limit is 0 without one.
-	Limit uint64 `json:"limit"`
-	// Dropped counts packets without an entry, and EarlyDropped entries deleted to make room, since the network
-	// namespace exists. LastDrop is when either last grew since the proxy started.
-	Dropped      uint64    `json:"dropped"`
-	EarlyDropped uint64    `json:"earlyDropped"`
-	LastDrop     time.Time `json:"lastDrop,omitzero"`
-}
-
 // Feed is where Services come from.
 type Feed struct {
 	// From is the directory of manifests or the address of the API server.
@@ -138,80 +97,25 @@ type Feed struct {
 	Resources []Resource `json:"resources,omitempty"`
 }
 
-// Resource is one kind of API object that the proxy follows.
-type Resource struct {
-	Name string `json:"name"`
-	// Heard is when the server last sent anything about it.
-	Heard time.Time `json:"heard,omitzero"`
-	// FailingSince is zero while requests succeed.
-	FailingSince time.Time `json:"failingSince,omitzero"`
-	Error        string    `json:"error,omitempty"`
-	// Absent means that the server does not have this resource, which is optional.
-	Absent bool `json:"absent,omitempty"`
-}
+// The parts of a status.
+type (
+	OtherChain = state.OtherChain
+	Offload    = state.Offload
+	SelfTest   = state.SelfTest
+	Conntrack  = state.Conntrack
+	Resource   = state.Resource
+	Actors     = state.Actors
+	Domain     = state.Domain
+	Activity   = state.Activity
+	Recent     = state.Recent
+	Repair     = state.Repair
+	Event      = state.Event
+)
 
-// Actors counts actors by state. Each Service has one; the node's own counts as well.
-type Actors struct {
-	Running int `json:"running"`
-	// Restarting are those that will be started again after a failure.
-	Restarting int `json:"restarting"`
-	Parked     int `json:"parked"`
-	// Abandoned counts the goroutines of actors that hung and have been replaced.
-	Abandoned int `json:"abandoned"`
-}
-
-// Domain is the state of one part of the kernel, for example "nftables/IPv4".
-type Domain struct {
-	Name   string `json:"name"`
-	Family string `json:"family"`
-	// Auxiliary domains hold something besides the kernel's rules.
-	Auxiliary bool `json:"auxiliary,omitempty"`
-	// Open is false until the startup gate opened; starting first write, and Missing counts the Services that it waits
-	// for.
-	Open    bool `json:"open"`
-	Missing int  `json:"missing,omitempty"`
-	// Applied, Pending, Shadowed and Held count Services: those whose newest rules are in the kernel, those whose are on
-	// the way, those that lack addresses of this family which other Services have, and those in quarantine.
-	Applied  int `json:"applied"`
-	Pending  int `json:"pending"`
-	Shadowed int `json:"shadowed"`
-	Held     int `json:"quarantined"`
-	// Queue counts the fragments that no batch has taken yet.
-	Queue int `json:"queue"`
-	// OldestPending is when the oldest change that is not applied began to wait.
-	OldestPending time.Time `json:"oldestPending,omitzero"`
-	// Objects are those wanted or known in the kernel, and Dirty those that differ.
-	Objects int `json:"objects"`
-	Dirty   int `json:"dirty"`
-	// Batches counts the batches that were written since the start, failed ones included.
-	Batches   uint64    `json:"batches"`
-	LastWrite time.Time `json:"lastWrite,omitzero"`
-	// LastAudit is when the kernel state was last read and compared.
-	LastAudit time.Time `json:"lastAudit,omitzero"`
-	// Failures counts the writes that have failed since the last one that landed.
-	Failures  int    `json:"failures"`
-	LastError string `json:"lastError,omitempty" terminal:"lines"`
-	// NodeAtFault is set while the kernel rejects rules that belong to no Service.
-	NodeAtFault bool `json:"nodeAtFault,omitempty"`
-	// Quarantined has the first QuarantinedMax of the Services held.
-	Quarantined []state.Quarantine `json:"quarantine,omitempty"`
-}
-
-// QuarantinedMax bounds the Services that a domain lists.
-const QuarantinedMax = 100
-
-// Finding is something that health finds wrong; see docs/health.md.
+// Finding is something that health finds wrong, with the names of the affected Services only.
 type Finding struct {
-	Kind string `json:"kind"`
-	// About is the domain or the API resource.
-	About     string    `json:"about,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
-	Unhealthy bool      `json:"unhealthy"`
-	Problem   string    `json:"problem"`
-	Advice    string    `json:"advice"`
-	// Services are some of those affected, and More counts the others.
+	state.Finding
 	Services []string `json:"services,omitempty"`
-	More     int      `json:"more,omitempty"`
 }
 
 // ServiceList is the answer about all Services, sorted by namespace and name.

@@ -1,6 +1,6 @@
 // Package render computes what Sluice would have in a kernel, without one. It runs the
 // renderers, layouts and ledger of the proxy once over a complete cache. The commands
-// "sluice render", "sluice plan" and "sluice explain" use it.
+// "sluice plan" and "sluice explain" use it.
 package render
 
 import (

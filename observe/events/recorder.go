@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -237,7 +238,11 @@ const noteMax = 1024
 // record remembers an event, and queues it.
 func (r *Recorder) record(e entry) {
 	e.note = service.Cut(e.note, noteMax)
-	r.config.Memory.add(e)
+	of := state.Event{Time: time.Now().UTC(), Type: e.kind, Reason: e.reason, Namespace: e.key.Namespace, About: "Service", Object: e.key.Name, Note: e.note}
+	if e.key == service.Node {
+		of.About, of.Object = "Node", r.config.Node
+	}
+	r.config.Memory.add(&of)
 	if r.recorder == nil {
 		return
 	}

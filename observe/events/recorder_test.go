@@ -162,7 +162,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		r.EndpointSuspect(web, "10.0.0.1:80")
 	}
 	all, omitted := memory.Events()
-	if len(all) != memoryMax || omitted != 1 || all[0].Key != web || all[0].Reason != reasonSuspect || all[0].Type != "Warning" {
+	if len(all) != memoryMax || omitted != 1 || all[0].Namespace != web.Namespace || all[0].Object != web.Name || all[0].Reason != reasonSuspect || all[0].Type != "Warning" {
 		t.Errorf("%d events, %d omitted, the first %+v", len(all), omitted, all[0])
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,9 +52,9 @@ func (in *inputs) findings() []Finding {
 	all = append(all, serviceFindings(Stuck, "actors that hung and did not return: %d", maps.Values(b.stuck))...)
 	all = append(all, serviceFindings(TooLarge, "Services that need too many objects: %d", maps.Values(b.large))...)
 	all = append(all, serviceFindings(Shadowed, "Services that request addresses and ports owned by other Services: %d", maps.Values(b.shadowedServices()))...)
-	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
+	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
 	for i := range all {
-		all[i].Advice = all[i].Kind.Advice()
+		all[i].Advice = Advice(all[i].Kind)
 	}
 	return all
 }
@@ -154,11 +155,11 @@ func (in *inputs) apiFindings() []Finding {
 			continue
 		}
 		f.Since = dataplane.Earliest(f.Since, since)
-		stale = append(stale, r.Resource)
+		stale = append(stale, r.Name)
 		if about[problem] == nil {
 			problems = append(problems, problem)
 		}
-		about[problem] = append(about[problem], r.Resource)
+		about[problem] = append(about[problem], r.Name)
 	}
 	if len(stale) == 0 {
 		return nil
@@ -168,19 +169,19 @@ func (in *inputs) apiFindings() []Finding {
 			problems[i] = strings.Join(about[problem], ", ") + ": " + problem
 		}
 	}
-	f.About, f.resources = strings.Join(stale, ", "), len(stale)
+	f.About, f.Resources = strings.Join(stale, ", "), len(stale)
 	f.Problem = strings.Join(problems, "; ")
 	return []Finding{f}
 }
 
 // staleness says since when and why one resource is not known to be up to date; the problem is empty
 // if it is.
-func (in *inputs) staleness(r *Resource) (since time.Time, problem string) {
+func (in *inputs) staleness(r *state.Resource) (since time.Time, problem string) {
 	switch {
 	case r.Absent:
 		return since, "" // optional, and logged
-	case !r.FailingSince.IsZero() && r.Err != nil:
-		return r.FailingSince, "cannot read from the API server: " + oneLine(r.Err.Error())
+	case !r.FailingSince.IsZero() && r.Error != "":
+		return r.FailingSince, "cannot read from the API server: " + oneLine(r.Error)
 	case !r.FailingSince.IsZero():
 		return r.FailingSince, "cannot read from the API server"
 	case r.Heard.IsZero() && in.late(in.started):

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -31,8 +31,8 @@ func TestDiagnosis(t *testing.T) {
 			p.board.domains["d"] = h
 		}
 	}
-	resource := func(r Resource) func(*inputs) {
-		return func(p *inputs) { r.Resource = "services"; p.resources = []Resource{r} }
+	resource := func(r state.Resource) func(*inputs) {
+		return func(p *inputs) { r.Name = "services"; p.resources = []state.Resource{r} }
 	}
 	tests := []struct {
 		name   string
@@ -98,17 +98,17 @@ func TestDiagnosis(t *testing.T) {
 		{"drift", remembered(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being restored"},
 		{"drift long ago", remembered(drifted(ago(900))), "", false, time.Time{}, ""},
 
-		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("rejected")}), APIStale, false, ago(7), "cannot read from the API server: rejected"},
-		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot read"},
-		{"API silent", resource(Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
-		{"API quiet", resource(Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
+		{"API unreadable", resource(state.Resource{Heard: ago(9), FailingSince: ago(7), Error: "rejected"}), APIStale, false, ago(7), "cannot read from the API server: rejected"},
+		{"API unreadable from the start", resource(state.Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot read"},
+		{"API silent", resource(state.Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
+		{"API quiet", resource(state.Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
 		{"API down", func(p *inputs) {
 			for n, name := range []string{"services", "endpointslices", "nodes"} {
-				p.resources = append(p.resources, Resource{Resource: name, FailingSince: ago(7 + n), Err: errors.New("rejected")})
+				p.resources = append(p.resources, state.Resource{Name: name, FailingSince: ago(7 + n), Error: "rejected"})
 			}
 		}, APIStale, false, ago(9), "cannot read from the API server: rejected"},
-		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "no response from the API server yet"},
-		{"resource absent", resource(Resource{Absent: true, Err: errors.New("no")}), "", false, time.Time{}, ""},
+		{"API never heard of", resource(state.Resource{}), APIStale, false, ago(1000), "no response from the API server yet"},
+		{"resource absent", resource(state.Resource{Absent: true, Error: "no"}), "", false, time.Time{}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 		p.board.domains[s.Domain] = history{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
 	}
 	for range r.IntN(3) {
-		p.resources = append(p.resources, Resource{Resource: "services", Heard: ago(), FailingSince: ago()})
+		p.resources = append(p.resources, state.Resource{Name: "services", Heard: ago(), FailingSince: ago()})
 	}
 	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.large} {
 		for i := range r.IntN(15) {

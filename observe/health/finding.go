@@ -6,40 +6,17 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// Finding is one thing that is wrong.
-type Finding struct {
-	Kind Kind `json:"kind"`
-	// About is the domain, or the API resources separated by ", "; empty for the whole node.
-	About string `json:"about,omitempty"`
-	// resources is the number of API resources that About names.
-	resources int
-	// Since is when it began, zero if unknown.
-	Since time.Time `json:"since,omitzero"`
-	// Unhealthy means that this causes an answer of 503.
-	Unhealthy bool `json:"unhealthy"`
-	// Problem says in one line what is wrong.
-	Problem string `json:"problem"`
-	// Advice says what a person can do. A report has it for each finding.
-	Advice string `json:"advice"`
-	// Services are those affected, sorted by name, at most ServicesMax; More counts the others.
-	Services []Affected `json:"services,omitempty"`
-	More     int        `json:"more,omitempty"`
-}
-
-// Affected is one Service that a finding is about.
-type Affected struct {
-	// Service is "namespace/name".
-	Service string    `json:"service"`
-	Since   time.Time `json:"since,omitzero"`
-	// Reason is one line; it may be empty.
-	Reason string `json:"reason,omitempty"`
-}
+// Finding is one thing that is wrong, and Affected a Service that it is about.
+type (
+	Finding  = state.Finding
+	Affected = state.Affected
+)
 
 // ServicesMax bounds the Services that one finding names, so that an answer does not grow with the
 // cluster.
@@ -47,9 +24,9 @@ const ServicesMax = 10
 
 // public returns what a client of another host may know: neither command lines nor errors of the
 // kernel and of the API server, which may contain anything.
-func (f Finding) public() Finding {
+func public(f Finding) Finding {
 	f.Problem = "its details are shown to clients on the node only"
-	if i := f.Kind.rank(); i >= 0 {
+	if i := rank(f.Kind); i >= 0 {
 		f.Problem = guide[i].meaning + "; " + f.Problem
 	}
 	f.Services = slices.Clone(f.Services) // the report may be shared
@@ -98,7 +75,7 @@ func serviceFindings(kind Kind, problem string, services iter.Seq[Affected]) []F
 }
 
 // Kind names something that can be wrong. docs/health.md has a row for each.
-type Kind string
+type Kind = string
 
 // The kinds, the gravest first.
 const (
@@ -235,7 +212,7 @@ func Kinds() []Kind {
 }
 
 // rank returns the position of a kind in the guide, or -1.
-func (k Kind) rank() int {
+func rank(k Kind) int {
 	for i := range guide {
 		if guide[i].kind == k {
 			return i
@@ -245,24 +222,24 @@ func (k Kind) rank() int {
 }
 
 // Meaning describes the condition; empty for an unknown kind.
-func (k Kind) Meaning() string {
-	if i := k.rank(); i >= 0 {
+func Meaning(k Kind) string {
+	if i := rank(k); i >= 0 {
 		return guide[i].meaning
 	}
 	return ""
 }
 
 // Advice says what a person can do; empty for an unknown kind.
-func (k Kind) Advice() string {
-	if i := k.rank(); i >= 0 {
+func Advice(k Kind) string {
+	if i := rank(k); i >= 0 {
 		return guide[i].advice
 	}
 	return ""
 }
 
 // ofDomain reports whether findings of a kind are about one domain each.
-func (k Kind) ofDomain() bool {
-	i := k.rank()
+func ofDomain(k Kind) bool {
+	i := rank(k)
 	return i >= 0 && guide[i].ofDomain
 }
 
@@ -287,14 +264,14 @@ func (m *Monitor) Tallies() []Tally {
 	counts := map[slot]int{}
 	for _, f := range in.findings() {
 		at := slot{kind: f.Kind}
-		if f.Kind.ofDomain() {
+		if ofDomain(f.Kind) {
 			at.domain = f.About
 		}
-		counts[at] += max(1, len(f.Services)+f.More, f.resources)
+		counts[at] += max(1, len(f.Services)+f.More, f.Resources)
 	}
 	var all []Tally
 	for _, kind := range Kinds() {
-		if !kind.ofDomain() {
+		if !ofDomain(kind) {
 			all = append(all, Tally{kind, "", counts[slot{kind: kind}]})
 			continue
 		}

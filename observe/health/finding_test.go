@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -35,14 +36,14 @@ func TestKindsAreDocumented(t *testing.T) {
 		t.Errorf("kinds: %v", kinds)
 	}
 	for _, k := range kinds {
-		if k.Advice() == "" || guide[k.rank()].meaning == "" {
+		if Advice(k) == "" || guide[rank(k)].meaning == "" {
 			t.Errorf("%s: no advice or no meaning", k)
 		}
 		if n := strings.Count(string(page), "\n| `"+string(k)+"` |"); n != 1 {
 			t.Errorf("%s: %d rows in docs/health.md, want 1", k, n)
 		}
 	}
-	if advice := Kind("unheard-of").Advice(); advice != "" {
+	if advice := Advice("unheard-of"); advice != "" {
 		t.Errorf("advice about nothing: %q", advice)
 	}
 }
@@ -109,11 +110,11 @@ func everything(t *testing.T) *fixture {
 	time.Sleep(32 * time.Second)
 	f.status(service.IPv6).LastWrite = time.Now().Add(-31 * time.Second)
 	f.node = tainted
-	f.resources = []Resource{
-		{Resource: "services", Heard: time.Now()},
-		{Resource: "endpointslices", Heard: time.Now(), FailingSince: time.Now().Add(-3 * time.Second), Err: errors.New("connection refused")},
-		{Resource: "nodes", Heard: time.Now().Add(-6 * time.Minute)},
-		{Resource: "servicecidrs", Absent: true, Err: errors.New("not found")},
+	f.resources = []state.Resource{
+		{Name: "services", Heard: time.Now()},
+		{Name: "endpointslices", Heard: time.Now(), FailingSince: time.Now().Add(-3 * time.Second), Error: "connection refused"},
+		{Name: "nodes", Heard: time.Now().Add(-6 * time.Minute)},
+		{Name: "servicecidrs", Absent: true, Error: "not found"},
 	}
 	return f
 }
@@ -188,7 +189,7 @@ node: not eligible
   advice: ADVICE
 `
 		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, AuditFailing, Drift, Quarantined, TooLarge, Shadowed, Parked, Stuck} {
-			want = strings.Replace(want, "ADVICE", k.Advice(), 1)
+			want = strings.Replace(want, "ADVICE", Advice(k), 1)
 		}
 		if got := w.Body.String(); w.Code != 503 || got != want {
 			t.Errorf("%d\n%s\nwant 503\n%s", w.Code, got, want)
@@ -222,7 +223,7 @@ func TestVerboseJSON(t *testing.T) {
 		for i, got := range body.Findings {
 			want := report.Findings[i]
 			if got.Kind != want.Kind || got.About != want.About || !got.Since.Equal(want.Since) || got.Unhealthy != want.Unhealthy ||
-				got.Problem != want.Problem || got.Advice != want.Kind.Advice() || len(got.Services) != len(want.Services) || got.More != want.More {
+				got.Problem != want.Problem || got.Advice != Advice(want.Kind) || len(got.Services) != len(want.Services) || got.More != want.More {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			for n, s := range got.Services {
@@ -311,7 +312,7 @@ func TestNoFindingIsMissingFromTheTallies(t *testing.T) {
 			domains[f.domains[i].Status.Domain] = true
 		}
 		for _, finding := range f.monitor.Report().Findings {
-			if finding.Kind.ofDomain() != domains[finding.About] {
+			if ofDomain(finding.Kind) != domains[finding.About] {
 				t.Errorf("%s is about %q", finding.Kind, finding.About)
 			}
 		}
@@ -345,7 +346,7 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 			return []Finding{{Kind: NoLock, Problem: "pid 7 (agent " + secret + ")"}, {Kind: AddressTaken, Problem: secret}, {Kind: "new", Problem: secret}}
 		}
 		f.monitor.config.Standby = func() Standby { return Standby{For: secret, Since: time.Now()} }
-		f.resources = []Resource{{Resource: "services", FailingSince: time.Now(), Err: errors.New(secret)}}
+		f.resources = []state.Resource{{Name: "services", FailingSince: time.Now(), Error: secret}}
 		f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Reason: "pid 8 (" + secret + ") has the port"}}
 		f.status(service.IPv6).Failures, f.status(service.IPv6).LastError = 1, secret
 		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New(secret)})

@@ -51,7 +51,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 			f.Unhealthy = false
 		}
 		if !web.OnHost(r) {
-			*f = f.public()
+			*f = public(*f)
 		}
 	}
 	var services *state.Counts

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -19,7 +20,7 @@ import (
 type fixture struct {
 	domains   []DomainStatus
 	node      *service.NodeObject
-	resources []Resource
+	resources []state.Resource
 	monitor   *Monitor
 	handler   http.Handler
 	// answered lists the reported answers, "path code".
@@ -37,7 +38,7 @@ func newFixture(t *testing.T) *fixture {
 	monitor := NewMonitor(Config{
 		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
-		Resources: func() []Resource { return f.resources }, SyncPeriod: 30 * time.Second,
+		Resources: func() []state.Resource { return f.resources }, SyncPeriod: 30 * time.Second,
 	})
 	f.monitor = monitor
 	f.handler = Handler(monitor, func(path string, code int) {
@@ -106,7 +107,7 @@ func TestAnswers(t *testing.T) {
 		}, 503, 503, true, false},
 		{"first write held since the start", fine, func(f *fixture) { f.status(service.IPv4).Open = false }, 503, 503, false, true},
 		{"API unreadable, all that is known applied", fine, func(f *fixture) {
-			f.resources = []Resource{{Resource: "services", FailingSince: at(3600)}}
+			f.resources = []state.Resource{{Name: "services", FailingSince: at(3600)}}
 		}, 200, 200, true, true},
 	}
 	for _, tt := range tests {

@@ -38,7 +38,7 @@ type Config struct {
 	// returns nil, and the node is not eligible.
 	Node func() *service.NodeObject
 	// Resources returns the state of what is read from the API. Nil means that there is no API.
-	Resources func() []Resource
+	Resources func() []state.Resource
 	// Standby reports whether this process waits for another to exit; nil means never.
 	Standby func() Standby
 	// Stopping returns when the proxy was told to stop; zero if it was not. Nil means never.
@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 		c.Services = func() *state.Counts { return nil }
 	}
 	if c.Resources == nil {
-		c.Resources = func() []Resource { return nil }
+		c.Resources = func() []state.Resource { return nil }
 	}
 	return c
 }

@@ -17,14 +17,10 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-var (
-	_ observe.Listener = (*Monitor)(nil)
-	_                  = Resource(kube.Status{}) // as Resource promises
-)
+var _ observe.Listener = (*Monitor)(nil)
 
 func TestSyncPeriodIsHalfTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

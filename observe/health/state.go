@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -125,21 +126,6 @@ func (d *DomainStatus) Right(now time.Time) bool {
 // failing reports whether the last write failed, other than by the rejection of one Service.
 func failing(s *aggregator.Status) bool { return s.Failures > 0 || s.NodeAtFault }
 
-// Resource is the state of one kind of API object that the source follows. Its fields are those of
-// source/kube's Status, which converts to it.
-type Resource struct {
-	// Resource is the plural name, for example "endpointslices".
-	Resource string
-	// Heard is when the server last sent anything about it; zero if never.
-	Heard time.Time
-	// FailingSince is zero while requests succeed.
-	FailingSince time.Time
-	// Err is the last error while FailingSince is set or Absent is true.
-	Err error
-	// Absent means that the resource is optional and the server does not have it.
-	Absent bool
-}
-
 // Standby describes a process that waits until another one, which serves the node, exits. It owes
 // nothing to the kernel meanwhile. A restart would not help, so /livez answers 200; balancers have
 // no reason to send traffic here, so /healthz answers 503.
@@ -158,7 +144,7 @@ type inputs struct {
 	bound     time.Duration
 	domains   []DomainStatus
 	node      *service.NodeObject
-	resources []Resource
+	resources []state.Resource
 	standby   Standby
 	others    []Finding
 	// stopping is when the proxy was told to stop; zero if it was not.

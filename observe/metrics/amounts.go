@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
@@ -55,23 +53,5 @@ func addAmounts(to usage.Amounts, key service.Key, c *counted) {
 	to.Add(usage.Of{Service: key}, c.At)
 	for endpoint, counts := range c.endpoints {
 		to.Add(usage.Of{Service: key, Endpoint: endpoint}, traffic.At{Counts: counts})
-	}
-}
-
-// CountsRefusals reports whether this mode counts refused packets.
-func (m *Metrics) CountsRefusals() bool { return len(refusals[m.config.Mode]) > 0 }
-
-var (
-	usedDesc = prometheus.NewDesc("sluice_connections_total",
-		"New connections and flows to all Services since the process began or reloaded its configuration.", nil, nil)
-	usedRefusedDesc = prometheus.NewDesc("sluice_refused_total",
-		"Refused packets (nftables and iptables mode) or clients (userspace mode) of all Services since the process began or reloaded its configuration, by reason.", []string{"reason"}, nil)
-)
-
-func (m *Metrics) collectUsed(to chan<- prometheus.Metric) {
-	used := m.config.Used()
-	send(to, usedDesc, prometheus.CounterValue, float64(used.Connections))
-	for _, reason := range refusals[m.config.Mode] {
-		send(to, usedRefusedDesc, prometheus.CounterValue, float64(used.Refused[reason]), reason.String())
 	}
 }

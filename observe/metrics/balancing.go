@@ -31,21 +31,3 @@ func (m *Metrics) collectBalanced(to chan<- prometheus.Metric) {
 		}
 	}
 }
-
-var (
-	suspectsDesc = prometheus.NewDesc("sluice_suspect_endpoints",
-		"Endpoints that get no new connections because they did not answer; see sluice.dev/outlier.", nil, nil)
-	ejectionsDesc = prometheus.NewDesc("sluice_endpoint_ejections_total",
-		"Times that an endpoint was taken out because it did not answer.", nil, nil)
-	partlyDesc = prometheus.NewDesc("sluice_partly_observed_services",
-		"Services with more connections than are observed: leastConnections follows a sample of them.", nil, nil)
-)
-
-func (m *Metrics) collectSuspects(to chan<- prometheus.Metric) {
-	now, ever := m.config.Suspects()
-	send(to, suspectsDesc, prometheus.GaugeValue, float64(now))
-	send(to, ejectionsDesc, prometheus.CounterValue, float64(ever))
-	if m.config.PartlyObserved != nil {
-		send(to, partlyDesc, prometheus.GaugeValue, float64(m.config.PartlyObserved()))
-	}
-}

@@ -20,9 +20,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/observe/health"
-	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -88,33 +85,15 @@ func everything(t *testing.T, mode string) *Metrics {
 			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
 		}
 	}
-	used := func() traffic.At { return traffic.At{} }
-	pressure := func() conntrack.Pressure { return conntrack.Pressure{At: time.Now()} }
-	tested := func() (all service.PerFamily[SelfTest]) {
-		all[service.IPv4] = SelfTest{Done: true, Passed: true, Took: time.Millisecond}
-		return all
-	}
-	if mode != modeIPTables && mode != modeNFTables {
-		tested = nil
-	}
 	var relayed func() Relay
 	if mode == modeUserspace {
-		pressure = nil
 		relayed = func() Relay {
 			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"limit": 2}}
 		}
 	}
 	m, err := New(Config{
-		Mode: mode, LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed, Pressure: pressure, SelfTest: tested, Used: used, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
-		Suspects:       func() (int, uint64) { return 1, 2 },
-		PartlyObserved: func() int { return 1 },
-		Services:       func() *state.Counts { return &state.Counts{Applied: 1} },
-		ForeignChains:  func() map[string]int { return map[string]int{"forward": 1} },
-		Dropped:        func() Dropped { return Dropped{Events: 1} },
-		Configuration:  func() Configuration { return Configuration{Hash: "0123456789ab", Loaded: time.Now()} },
-		Findings: func() []health.Tally {
-			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
-		},
+		Mode: mode, Refusals: refusals[mode], LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed,
+		Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +295,11 @@ func TestReference(t *testing.T) {
 			help[family.GetName()] = family.GetHelp()
 		}
 	}
-	for _, d := range catalogue(t, "sluice.txt") {
+	parts := catalogue(t, "parts.txt") // TestMetricsOfPartsAreThoseOfTheCatalogue compares them with the parts
+	for _, d := range parts {
+		help[d.name] = d.help
+	}
+	for _, d := range append(catalogue(t, "sluice.txt"), parts...) {
 		rows = append(rows, []string{"`" + d.name + "`", d.kind, labelCell(d.labels), help[d.name]})
 	}
 	doctest.Generated(t, page, "Sluice's metrics", doctest.Table([]string{"Name", "Type", "Labels", "Meaning"}, rows))

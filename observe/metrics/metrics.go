@@ -38,9 +38,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -50,25 +48,17 @@ import (
 type Config struct {
 	// Mode is kube-proxy's name of the backend: "iptables", "nftables", "ipvs" or "userspace".
 	Mode string
+	// Refusals are the reasons for which the mode counts refused packets or clients.
+	Refusals []traffic.Reason
 	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
 	// domains are ignored.
 	Domains []DomainInfo
 	// Build identifies the program, for sluice_build_info.
 	Build   Build
 	Process Process
-	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
-	// concurrently, and must not block. Nil finds nothing.
-	Findings func() []health.Tally
-	// Configuration returns the state of the configuration file. It is called at each scrape. Nil if there is none.
-	Configuration func() Configuration
-	// Dropped returns how many reports were dropped. It is called at each scrape. Nil if nothing is
-	// reported.
-	Dropped func() Dropped
 	// Shadowed returns the Services that want addresses which other ones serve, usually
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
-	// Services counts Services by state. It is called at each scrape; nil if that is not known.
-	Services func() *state.Counts
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
 	// has no address, or each address of the node. It is called for answers about Services, in at most 2 % of
 	// the time, and by Amounts, concurrently. Nil if the kernel does not count.
@@ -82,23 +72,9 @@ type Config struct {
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
 	Accounted func() (map[string]uint64, error)
-	// Used returns what all Services together were used for since the server began, usually Recorder.Sum. It is
-	// called at each scrape. Nil if nothing is counted.
-	Used func() traffic.At
 	// Flows returns the last reading of the connection table; nil if there is none, or an old one only. It is called
 	// for each answer about Services. Nil if the table is not read continuously.
 	Flows func() *traffic.Flows
-	// Suspects returns how many endpoints are avoided because they do not answer, and how often that began.
-	Suspects func() (now int, ever uint64)
-	// PartlyObserved returns how many Services have more connections than the balancing observes. Suspects says whether
-	// there is any.
-	PartlyObserved func() int
-	// ForeignChains counts the base chains of other programs by hook.
-	ForeignChains func() map[string]int
-	// SelfTest returns the results of the last self-tests. Nil if there are none in this mode.
-	SelfTest func() service.PerFamily[SelfTest]
-	// Pressure returns the state of the connection table. It is called at each scrape. Nil if it is not watched.
-	Pressure func() conntrack.Pressure
 	// LocalhostListeners adds kube-proxy's metrics of listeners for node ports on localhost, as its
 	// feature gate KubeProxyNFTablesLocalhostNodePorts does; the auxiliary domains hold the listeners.
 	LocalhostListeners bool
@@ -170,7 +146,7 @@ type Metrics struct {
 	balanced balancedCounts
 	// changes and lag have the last 15 minutes, repaired the last repair.
 	changes, lag recent
-	repaired     atomic.Pointer[Repair]
+	repaired     atomic.Pointer[state.Repair]
 }
 
 // sources are read at each scrape.
@@ -208,33 +184,6 @@ func New(config Config) (*Metrics, error) {
 	if config.Relay != nil {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
 	}
-	if config.Used != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{usedDesc, usedRefusedDesc}, m.collectUsed})
-	}
-	if config.Suspects != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{suspectsDesc, ejectionsDesc, partlyDesc}, m.collectSuspects})
-	}
-	if config.ForeignChains != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{foreignChainsDesc}, m.collectForeignChains})
-	}
-	if config.SelfTest != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{selfTestPassedDesc, selfTestTookDesc}, m.collectSelfTest})
-	}
-	if config.Pressure != nil {
-		registry.MustRegister(collector{pressureDescs(), m.collectPressure})
-	}
-	if config.Dropped != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc, flowsDroppedDesc, tracesDroppedDesc}, m.collectDropped})
-	}
-	if config.Configuration != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{configHashDesc, configSuccessDesc, configTimeDesc, configPendingDesc}, m.collectConfiguration})
-	}
-	if config.Services != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{servicesDesc, servicesWithoutDesc}, m.collectCounts})
-	}
-	if config.Findings != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
-	}
 	return m, nil
 }
 
@@ -271,34 +220,6 @@ var buildDesc = prometheus.NewDesc("sluice_build_info",
 func (m *Metrics) collectBuild(to chan<- prometheus.Metric) {
 	b := m.config.Build
 	send(to, buildDesc, prometheus.GaugeValue, 1, b.Version, b.Revision, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
-}
-
-var findingDesc = prometheus.NewDesc("sluice_health_finding",
-	"Findings of /healthz?verbose: number of affected Services or API resources, 1 for a finding without any, 0 without a finding.",
-	[]string{"finding", labelDomain}, nil)
-
-func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {
-	for _, f := range m.config.Findings() {
-		send(to, findingDesc, prometheus.GaugeValue, float64(f.Count), string(f.Kind), f.Domain)
-	}
-}
-
-var (
-	servicesDesc = prometheus.NewDesc("sluice_services",
-		"Services by state: applied, pending, shadowed, held. Each Service has one state, the gravest over all domains.", []string{"state"}, nil)
-	servicesWithoutDesc = prometheus.NewDesc("sluice_services_without_endpoints",
-		"Services without an endpoint for new connections, except for pending Services.", nil, nil)
-)
-
-func (m *Metrics) collectCounts(to chan<- prometheus.Metric) {
-	c := m.config.Services()
-	if c == nil {
-		return
-	}
-	for of, n := range map[state.State]int{state.Applied: c.Applied, state.Pending: c.Pending, state.Shadowed: c.Shadowed, state.Held: c.Held} {
-		send(to, servicesDesc, prometheus.GaugeValue, float64(n), string(of))
-	}
-	send(to, servicesWithoutDesc, prometheus.GaugeValue, float64(c.WithoutEndpoints))
 }
 
 // Set applies the settings to the process: to kube-proxy's metrics that New makes from now on, and

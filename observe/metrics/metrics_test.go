@@ -20,7 +20,6 @@ import (
 	kube "k8s.io/component-base/metrics"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -207,22 +206,30 @@ func TestHiddenMetricsAreShownWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestFindingsAreAskedForAtEachScrape(t *testing.T) {
-	now := []health.Tally{{Kind: "parked", Domain: "", Count: 0}, {Kind: "drift", Domain: domain4, Count: 0}, {Kind: "drift", Domain: domain6, Count: 0}}
-	m, err := New(Config{Mode: modeNFTables, Findings: func() []health.Tally { return now }})
+func TestPartsAreReadAtEachScrape(t *testing.T) {
+	m, err := New(Config{Mode: modeNFTables})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := samples{
-		`sluice_health_finding{domain="",finding="parked"}`:             0,
-		`sluice_health_finding{domain="iptables/IPv4",finding="drift"}`: 0,
-		`sluice_health_finding{domain="iptables/IPv6",finding="drift"}`: 0,
+	now := 1.0
+	m.Register(Sampled{
+		Of: []Definition{{Name: "part_gauge", Labels: []string{"of"}}, {Name: "part_counter_total", Kind: Counter}},
+		Read: func(send Send) {
+			send("part_gauge", now, "a")
+			send("part_gauge", -now, "b")
+			send("part_counter_total", now)
+		},
+	})
+	m.Register(Sampled{}) // a part without metrics
+	m.Register(One("part_total", "", Total, func() float64 { return now }))
+	for ; now < 3; now++ {
+		scraped(t, m).expect(t, samples{`part_gauge{of="a"}`: now, `part_gauge{of="b"}`: -now, "part_counter_total": now, "part_total": now})
 	}
-	scraped(t, m).expect(t, want)
-	now[0].Count, now[2].Count = 12, 1
-	want[`sluice_health_finding{domain="",finding="parked"}`] = 12
-	want[`sluice_health_finding{domain="iptables/IPv6",finding="drift"}`] = 1
-	scraped(t, m).expect(t, want)
+	for _, f := range gathered(t, m) {
+		if f.GetName() == "part_total" && f.GetMetric()[0].GetCounter().GetCreatedTimestamp() == nil {
+			t.Error("part_total does not say since when it counts")
+		}
+	}
 }
 
 func TestConntrackCleanUps(t *testing.T) {

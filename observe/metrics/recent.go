@@ -7,12 +7,13 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 const (
-	// RecentStep is the length of a step of Recent, RecentSteps their number: 15 minutes.
-	RecentStep  = 15 * time.Second
-	RecentSteps = 60
+	// stepLength is the length of a step, recentSteps their number: 15 minutes.
+	stepLength  = 15 * time.Second
+	recentSteps = 60
 	// recentRate is the number of steps over which the rate is measured.
 	recentRate = 4
 	// Buckets grow from recentFirst on, recentOctave of them per doubling, up to 3 minutes.
@@ -21,21 +22,11 @@ const (
 	recentBuckets = 22 * recentOctave
 )
 
-// Recent has the durations of the last 15 minutes.
-type Recent struct {
-	// Counts has the number of durations of each step, the oldest step first. The last step is not over.
-	Counts []int
-	// PerSecond is their rate in the last minute.
-	PerSecond float64
-	// P50 and P99 are quantiles within a tenth; zero without a duration.
-	P50, P99 time.Duration
-}
-
 // recent counts durations by step and bucket. The first duration in a step clears what the same place held
 // 15 minutes before.
 type recent struct {
 	mu    sync.Mutex
-	steps [RecentSteps]recentStep
+	steps [recentSteps]recentStep
 }
 
 type recentStep struct {
@@ -44,7 +35,7 @@ type recentStep struct {
 	byBucket [recentBuckets]uint32
 }
 
-func stepAt(t time.Time) int64 { return t.UnixNano() / int64(RecentStep) }
+func stepAt(t time.Time) int64 { return t.UnixNano() / int64(stepLength) }
 
 // add counts a duration.
 func (r *recent) add(now time.Time, d time.Duration) {
@@ -52,7 +43,7 @@ func (r *recent) add(now time.Time, d time.Duration) {
 	number := stepAt(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &r.steps[number%RecentSteps]
+	s := &r.steps[number%recentSteps]
 	if s.number != number {
 		*s = recentStep{number: number}
 	}
@@ -61,8 +52,8 @@ func (r *recent) add(now time.Time, d time.Duration) {
 }
 
 // read returns the last 15 minutes.
-func (r *recent) read(now time.Time) Recent {
-	made := Recent{Counts: make([]int, RecentSteps)}
+func (r *recent) read(now time.Time) state.Recent {
+	made := state.Recent{StepSeconds: int(stepLength.Seconds()), Counts: make([]int, recentSteps)}
 	var sum [recentBuckets]uint32
 	var total uint32
 	newest := stepAt(now)
@@ -71,20 +62,20 @@ func (r *recent) read(now time.Time) Recent {
 	for i := range r.steps {
 		s := &r.steps[i]
 		age := newest - s.number
-		if age < 0 || age >= RecentSteps {
+		if age < 0 || age >= recentSteps {
 			continue
 		}
-		made.Counts[RecentSteps-1-age] = int(s.total)
+		made.Counts[recentSteps-1-age] = int(s.total)
 		total += s.total
 		for bucket, n := range s.byBucket {
 			sum[bucket] += n
 		}
 	}
-	span := recentRate*RecentStep + time.Duration(now.UnixNano()%int64(RecentStep))
-	for _, n := range made.Counts[RecentSteps-1-recentRate:] {
+	span := recentRate*stepLength + time.Duration(now.UnixNano()%int64(stepLength))
+	for _, n := range made.Counts[recentSteps-1-recentRate:] {
 		made.PerSecond += float64(n) / span.Seconds()
 	}
-	made.P50, made.P99 = quantile(&sum, total, 0.5), quantile(&sum, total, 0.99)
+	made.P50Micros, made.P99Micros = quantile(&sum, total, 0.5).Microseconds(), quantile(&sum, total, 0.99).Microseconds()
 	return made
 }
 
@@ -100,7 +91,7 @@ func quantile(sum *[recentBuckets]uint32, total uint32, share float64) time.Dura
 	return time.Duration(float64(recentFirst) * math.Exp2((float64(bucket)+0.5)/recentOctave))
 }
 
-// countRecent counts a change of a Service for Recent. Changes at the start of an actor wait for the whole
+// countRecent counts a change of a Service for Changes and Lag. Changes at the start of an actor wait for the whole
 // startup, so they do not count.
 func (m *Metrics) countRecent(e *aggregator.Applied, triggered, received time.Duration) {
 	if received < 0 || e.Trace.Causes&dataplane.CauseStart != 0 {
@@ -114,30 +105,19 @@ func (m *Metrics) countRecent(e *aggregator.Applied, triggered, received time.Du
 
 // Changes returns how long the changes of the last 15 minutes took from their receipt until they were
 // applied. A change counts once in each IP family.
-func (m *Metrics) Changes() Recent { return m.changes.read(time.Now()) }
+func (m *Metrics) Changes() state.Recent { return m.changes.read(time.Now()) }
 
 // Lag returns how long endpoint changes of the last 15 minutes took from their trigger in the cluster, by the
 // cluster's clock, until this process received them.
-func (m *Metrics) Lag() Recent { return m.lag.read(time.Now()) }
-
-// Repair describes rules that another process changed, and that Sluice restored.
-type Repair struct {
-	At     time.Time
-	Domain string
-	// By is the process; empty if the kernel does not report it.
-	By string
-	// Objects and Services count what was changed, and Examples describe some of the objects.
-	Objects, Services int
-	Examples          []string
-}
+func (m *Metrics) Lag() state.Recent { return m.lag.read(time.Now()) }
 
 func (m *Metrics) repairBegan(e *aggregator.RepairBegan) {
-	m.repaired.Store(&Repair{At: time.Now(), Domain: e.Domain, By: e.By.String(), Objects: e.Undone.Count(),
+	m.repaired.Store(&state.Repair{At: time.Now().UTC(), Domain: e.Domain, By: e.By.String(), Objects: e.Undone.Count(),
 		Services: e.Undone.Services, Examples: e.Examples})
 }
 
 // LastRepair returns the last repair in any domain; nil if there was none.
-func (m *Metrics) LastRepair() *Repair { return m.repaired.Load() }
+func (m *Metrics) LastRepair() *state.Repair { return m.repaired.Load() }
 
 // Audited returns when the kernel state of a domain was last read successfully; zero if it never was.
 func (m *Metrics) Audited(domain string) time.Time {

@@ -14,7 +14,7 @@ func TestRecentQuantilesAndRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(7 * time.Second) // within a step
 		var r recent
-		if empty := r.read(time.Now()); empty.P50 != 0 || empty.PerSecond != 0 || len(empty.Counts) != RecentSteps {
+		if empty := r.read(time.Now()); empty.P50Micros != 0 || empty.PerSecond != 0 || len(empty.Counts) != recentSteps {
 			t.Errorf("%+v", empty)
 		}
 		for range 980 {
@@ -24,24 +24,26 @@ func TestRecentQuantilesAndRate(t *testing.T) {
 			r.add(time.Now(), 30*time.Millisecond)
 		}
 		r.add(time.Now(), time.Hour) // beyond the last bucket
-		near := func(got, want time.Duration) bool { return got > want*9/10 && got < want*11/10 }
+		near := func(got int64, want time.Duration) bool {
+			return got > want.Microseconds()*9/10 && got < want.Microseconds()*11/10
+		}
 		got := r.read(time.Now())
-		if !near(got.P50, 400*time.Microsecond) || !near(got.P99, 30*time.Millisecond) || got.Counts[RecentSteps-1] != 1001 {
+		if !near(got.P50Micros, 400*time.Microsecond) || !near(got.P99Micros, 30*time.Millisecond) || got.Counts[recentSteps-1] != 1001 {
 			t.Errorf("%+v", got)
 		}
 		if want := 1001 / (time.Minute + 7*time.Second).Seconds(); got.PerSecond < want*0.999 || got.PerSecond > want*1.001 {
 			t.Errorf("%v per second, want %v", got.PerSecond, want)
 		}
-		time.Sleep(5 * RecentStep)
-		if got := r.read(time.Now()); got.PerSecond != 0 || got.Counts[RecentSteps-6] != 1001 {
+		time.Sleep(5 * stepLength)
+		if got := r.read(time.Now()); got.PerSecond != 0 || got.Counts[recentSteps-6] != 1001 {
 			t.Errorf("after five steps: %+v", got)
 		}
-		time.Sleep((RecentSteps - 5) * RecentStep)
-		if got := r.read(time.Now()); got.P50 != 0 {
+		time.Sleep((recentSteps - 5) * stepLength)
+		if got := r.read(time.Now()); got.P50Micros != 0 {
 			t.Errorf("after 15 minutes: %+v", got)
 		}
 		r.add(time.Now(), time.Millisecond) // the place of the old step
-		if got := r.read(time.Now()); got.Counts[RecentSteps-1] != 1 || !near(got.P99, time.Millisecond) {
+		if got := r.read(time.Now()); got.Counts[recentSteps-1] != 1 || !near(got.P99Micros, time.Millisecond) {
 			t.Errorf("an old step counts: %+v", got)
 		}
 	})
@@ -51,7 +53,7 @@ func TestRecentChangesAndLag(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
-		if c := w.Changes(); c.P99 != 0 {
+		if c := w.Changes(); c.P99Micros != 0 {
 			t.Errorf("startup counts: %+v", c)
 		}
 		if at := w.Audited(domain4); at.IsZero() || !w.Audited("other").IsZero() {
@@ -61,7 +63,7 @@ func TestRecentChangesAndLag(t *testing.T) {
 		s.Trigger = time.Now().Add(-3 * time.Second)
 		w.cache.SetSlice(s)
 		w.settle()
-		if c, lag := w.Changes(), w.Lag(); c.P50 == 0 || c.P50 > time.Second || lag.P50 < 2700*time.Millisecond || lag.P50 > 3300*time.Millisecond {
+		if c, lag := w.Changes(), w.Lag(); c.P50Micros == 0 || c.P50Micros > 1e6 || lag.P50Micros < 2.7e6 || lag.P50Micros > 3.3e6 {
 			t.Errorf("changes %+v, lag %+v", c, lag)
 		}
 	})

@@ -34,7 +34,7 @@ func TestRelayedIsShown(t *testing.T) {
 		w.cache.SetSpec(spec(2))
 		w.prime()
 		w.relay()
-		w.config.Mode = modeUserspace
+		w.inMode(modeUserspace)
 		const family, endpoint = `ip_family="IPv6"`, `endpoint="[fd00::1]:80"`
 		askText(t, w.Metrics, "").expect(t, samples{
 			sampleOf(1, "sluice_service_connections_total", family):                                7,

@@ -32,7 +32,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.cache.SetSlice(slice4(1, 1, 9))
 		w.settle()
 		w.count(&traffic.Reading{Frontends: map[service.Frontend]traffic.At{at("10.9.0.1", 80): connected(1)}})
-		w.config.Mode = modeUserspace
+		w.inMode(modeUserspace)
 		w.relay()
 		w.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true} }
 		families := parse(t, ask(t, w.Metrics, ""))

@@ -135,7 +135,7 @@ type answer struct {
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{mode: m.config.Mode, reasons: refusals[m.config.Mode], readings: m.pacedReadings(ctx)}, m.Lookup()
+	a, look := &answer{mode: m.config.Mode, reasons: m.config.Refusals, readings: m.pacedReadings(ctx)}, m.Lookup()
 	if m.owners != nil {
 		a.counted = m.owners.sum(a.readings)
 	}

@@ -39,7 +39,7 @@ func QuarantineOf(domain string, q *aggregator.QuarantinedKey) state.Quarantine 
 	}
 	return state.Quarantine{
 		Namespace: q.Key.Namespace, Name: q.Key.Name, Revision: q.Revision.String(), Reason: q.Reason,
-		Since: utc(q.Since), Domain: domain, Class: class,
+		Since: q.Since.UTC(), Domain: domain, Class: class,
 	}
 }
 
@@ -98,9 +98,9 @@ func stateOf(r *state.Record) state.State {
 func (r *record) actor() state.Actor {
 	made := state.Actor{State: r.state(), Restarts: int(r.restarts)}
 	if f := r.failures; f != nil {
-		made.Failures, made.ParkedUntil, made.TooLarge = int(f.count), utc(f.parkedUntil), f.large
+		made.Failures, made.ParkedUntil, made.TooLarge = int(f.count), f.parkedUntil.UTC(), f.large
 		if f.count > 0 {
-			made.LastFailure, made.FailedAt = f.kind+": "+f.text, utc(f.at)
+			made.LastFailure, made.FailedAt = f.kind+": "+f.text, f.at.UTC()
 		}
 	}
 	return made
@@ -116,11 +116,3 @@ func (l *latency) micros() (last, longest *int64) {
 }
 
 func seconds(s float32) time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
-
-// utc returns a time as answers have it; the zero time stays.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
-}

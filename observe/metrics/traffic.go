@@ -198,13 +198,6 @@ func (a *answer) eachCounted(key service.Key, visit func(family string, c *count
 	}
 }
 
-// refusals are the reasons that the backends of a mode count.
-var refusals = map[string][]traffic.Reason{
-	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},
-	modeIPTables:  {traffic.NoEndpoints, traffic.SourceRange},
-	modeUserspace: {traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
-}
-
 // endpointsMax bounds the endpoints of one Service in one family that have metrics.
 const endpointsMax = 1000
 

@@ -112,7 +112,7 @@ func TestTrafficIsShown(t *testing.T) {
 			},
 		}
 		w.count(reading)
-		w.config.Mode = modeNFTables
+		w.inMode(modeNFTables)
 		const family = `ip_family="IPv4"`
 		connections, out := sampleOf(1, "sluice_service_connections_total", family), sampleOf(1, "sluice_service_bytes_total", `direction="out"`, family)
 		askText(t, w.Metrics, "").expect(t, samples{

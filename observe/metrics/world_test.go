@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -60,7 +61,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 // start runs a new process over the kernels as they are.
 func (w *world) start() {
 	config := proxy.Config{Node: proxy.NodeSettings{Name: "n1"}, Intercept: w.intercept}
-	watched := Config{Mode: modeIPTables}
+	watched := Config{Mode: modeIPTables, Refusals: refusals[modeIPTables]}
 	for _, family := range service.Families {
 		name := "iptables/" + family.String()
 		watched.Domains = append(watched.Domains, DomainInfo{Name: name, Family: family})
@@ -196,3 +197,13 @@ func in(family, name string, labels ...string) string {
 func of(domain, name string, labels ...string) string {
 	return name + "{" + strings.Join(append([]string{`domain="` + domain + `"`}, labels...), ",") + "}"
 }
+
+// refusals are the reasons that modes count.
+var refusals = map[string][]traffic.Reason{
+	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},
+	modeIPTables:  {traffic.NoEndpoints, traffic.SourceRange},
+	modeUserspace: {traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
+}
+
+// inMode changes the mode.
+func (w *world) inMode(mode string) { w.config.Mode, w.config.Refusals = mode, refusals[mode] }

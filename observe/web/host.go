@@ -26,7 +26,7 @@ func forHosts(names []string, next http.Handler) http.Handler {
 			return
 		}
 		http.Error(w, fmt.Sprintf("Host %.100q is not a name of this node: use an address, localhost or the node's name, "+
-			"or add the name to metrics.hosts (--sluice-metrics-hosts)", r.Host),
+			"or add the name to metrics.hosts", r.Host),
 			http.StatusMisdirectedRequest)
 	})
 }

@@ -45,7 +45,7 @@ func TestKernelIdleClientsDoNotStopProbes(t *testing.T) {
 			addressOf(t, s)
 			began := time.Now()
 			for range crowd {
-				conn, err := node.DialFrom(t.Context(), "tcp", netip.MustParseAddrPort(client+":0"), host+":10256")
+				conn, err := netnstest.DialFrom(t.Context(), node, "tcp", netip.MustParseAddrPort(client+":0"), host+":10256")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +100,7 @@ func ask(t *testing.T, conn net.Conn, sent string) {
 func probe(t *testing.T, node *netns.Namespace, from string) (took time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
-	conn, err := node.DialFrom(t.Context(), "tcp", netip.MustParseAddrPort(from+":0"), from+":10256")
+	conn, err := netnstest.DialFrom(t.Context(), node, "tcp", netip.MustParseAddrPort(from+":0"), from+":10256")
 	if err != nil {
 		return time.Since(began), err
 	}

@@ -23,7 +23,7 @@ func nft(t *testing.T, n *netns.Namespace, script string) {
 	cmd := exec.Command("nft", script)
 	var said strings.Builder
 	cmd.Stderr = &said
-	if err := n.Run(cmd); err != nil {
+	if err := netnstest.Run(n, cmd); err != nil {
 		t.Fatalf("nft: %v: %s", err, said.String())
 	}
 }

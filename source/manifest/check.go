@@ -70,7 +70,7 @@ func checkAddress(found *findings, field, text string) {
 	found.add(field, "%s must not %s", text, problem)
 }
 
-// This file holds the rules of the API server that matter to a proxy and that package
+// This file holds the rules of the API server without which rules of the kernel would be wrong, and that package
 // reduce does not check. reduce warns about single values that cannot be served; here
 // such a warning rejects the file. The API server's own validation is not published as
 // a module.
@@ -91,15 +91,18 @@ func checkService(object *corev1.Service) findings {
 	}
 	checkClusterIPs(&found, spec)
 	checkServicePorts(&found, spec)
-	checkAffinity(&found, spec)
-	checkPolicies(&found, spec)
+	checkOneOf(&found, "spec.sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
+	if policy := spec.InternalTrafficPolicy; policy != nil {
+		checkOneOf(&found, "spec.internalTrafficPolicy", *policy,
+			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	if externallyAccessible(spec) {
+		checkOneOf(&found, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	}
 	for i, text := range spec.ExternalIPs {
 		checkAddress(&found, document.Index("spec.externalIPs", i), text)
 	}
-	if len(spec.LoadBalancerSourceRanges) > 0 && spec.Type != corev1.ServiceTypeLoadBalancer {
-		found.add("spec.loadBalancerSourceRanges", "needs type LoadBalancer")
-	}
-	checkIngress(&found, object.Status.LoadBalancer.Ingress)
 	return found
 }
 
@@ -151,7 +154,9 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 		port := &spec.Ports[i]
 		field := document.Index("spec.ports", i)
 		checkPortName(found, field+".name", port.Name, len(spec.Ports))
-		checkNodePort(found, field+".nodePort", spec.Type, port.NodePort)
+		if port.NodePort == 0 && spec.Type == corev1.ServiceTypeNodePort {
+			found.add(field+".nodePort", "is required for type NodePort: no API server allocates one for a manifest")
+		}
 		checkOnce(found, names, port.Name, i, field+".name")
 		checkOnce(found, ports, portUse{port.Protocol, port.Port}, i, field+".port")
 		if port.NodePort != 0 {
@@ -181,51 +186,6 @@ func checkPortName(found *findings, field, name string, ports int) {
 	}
 }
 
-func checkNodePort(found *findings, field string, kind corev1.ServiceType, port int32) {
-	switch {
-	case port != 0 && kind == corev1.ServiceTypeClusterIP:
-		found.add(field, "must not be set for type ClusterIP")
-	case port == 0 && kind == corev1.ServiceTypeNodePort:
-		found.add(field, "is required for type NodePort: no API server allocates one for a manifest")
-	}
-}
-
-func checkAffinity(found *findings, spec *corev1.ServiceSpec) {
-	checkOneOf(found, "spec.sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
-	if spec.SessionAffinity == corev1.ServiceAffinityNone {
-		if spec.SessionAffinityConfig != nil {
-			found.add("spec.sessionAffinityConfig", "must not be set when sessionAffinity is None")
-		}
-	}
-}
-
-func checkPolicies(found *findings, spec *corev1.ServiceSpec) {
-	if policy := spec.InternalTrafficPolicy; policy != nil {
-		checkOneOf(found, "spec.internalTrafficPolicy", *policy,
-			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	}
-	switch {
-	case externallyAccessible(spec):
-		checkOneOf(found, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
-			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
-	case spec.ExternalTrafficPolicy != "":
-		found.add("spec.externalTrafficPolicy",
-			"must not be set: the Service is neither NodePort nor LoadBalancer and lists no externalIPs")
-	}
-	if spec.HealthCheckNodePort != 0 && (spec.Type != corev1.ServiceTypeLoadBalancer ||
-		spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal) {
-		found.add("spec.healthCheckNodePort", "needs type LoadBalancer and externalTrafficPolicy Local")
-	}
-}
-
-func checkIngress(found *findings, ingress []corev1.LoadBalancerIngress) {
-	for i, entry := range ingress {
-		if entry.IPMode != nil && entry.IP == "" {
-			found.add(document.Index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
-		}
-	}
-}
-
 // checkEndpointSlice checks an EndpointSlice that defaultEndpointSlice has completed.
 func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 	var found findings
@@ -234,7 +194,12 @@ func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	checkSlicePorts(&found, object.Ports)
 	for i := range object.Endpoints {
-		checkEndpoint(&found, document.Index("endpoints", i), object.AddressType, &object.Endpoints[i])
+		if object.AddressType == discoveryv1.AddressTypeFQDN { // such slices are not proxied
+			break
+		}
+		for n, text := range object.Endpoints[i].Addresses {
+			checkAddress(&found, document.Index(document.Index("endpoints", i)+".addresses", n), text)
+		}
 	}
 	return found
 }
@@ -255,42 +220,14 @@ func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 	}
 }
 
-func checkEndpoint(found *findings, field string, kind discoveryv1.AddressType, endpoint *discoveryv1.Endpoint) {
-	if kind != discoveryv1.AddressTypeFQDN { // such slices are not proxied
-		for i, text := range endpoint.Addresses {
-			checkAddress(found, document.Index(field+".addresses", i), text)
-		}
-	}
-	if hints := endpoint.Hints; hints != nil {
-		for i, zone := range hints.ForZones {
-			if zone.Name == "" {
-				found.add(document.Index(field+".hints.forZones", i)+".name", "is required")
-			}
-		}
-		for i, node := range hints.ForNodes {
-			if node.Name == "" {
-				found.add(document.Index(field+".hints.forNodes", i)+".name", "is required")
-			}
-		}
-	}
-}
-
 // checkNode checks what a proxy reads of a Node.
-func checkNode(object *corev1.Node) findings {
-	var found findings
+func checkNode(object *corev1.Node) (found findings) {
 	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, false)
-	if ranges := object.Spec.PodCIDRs; object.Spec.PodCIDR != "" && object.Spec.PodCIDR != ranges[0] {
-		found.add("spec.podCIDR", "%q must equal spec.podCIDRs[0], which is %q", object.Spec.PodCIDR, ranges[0])
-	}
 	return found
 }
 
-// checkServiceCIDR checks the ranges of a ServiceCIDR.
-func checkServiceCIDR(object *networkingv1.ServiceCIDR) findings {
-	var found findings
+// checkServiceCIDR checks the name of a ServiceCIDR.
+func checkServiceCIDR(object *networkingv1.ServiceCIDR) (found findings) {
 	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, false)
-	if ranges := len(object.Spec.CIDRs); ranges < 1 || ranges > 2 {
-		found.add("spec.cidrs", "must contain one or two ranges, contains %d", ranges)
-	}
 	return found
 }

@@ -2,7 +2,7 @@
 // EndpointSlice, Node and ServiceCIDR objects, and Lists of them, as YAML or JSON
 // with any number of documents per file.
 //
-//	directory ─► scanner ─► parse ─► catalog ─► source.Cache
+//	directory ─► scanner ─► parse ─► contents ─► source.Cache
 //	    └─ watch ─┘
 //
 // People write these files, so they are checked as strictly as by an API server. A bad

@@ -52,7 +52,7 @@ func follow(t *testing.T, dir string) *source.Cache {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for file, state := range follower.catalog.files {
+	for file, state := range follower.scanner.files {
 		if len(state.objects) == 0 {
 			t.Errorf("%s holds nothing", file)
 		}

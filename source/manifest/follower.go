@@ -66,7 +66,6 @@ type Follower struct {
 	options  Options
 
 	scanner *scanner
-	catalog *catalog
 	// told are the logged problems by file.
 	told     map[string][]Problem
 	problems atomic.Pointer[[]Problem]
@@ -78,7 +77,7 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	dir = filepath.Clean(dir)
 	return &Follower{
 		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
-		scanner: newScanner(dir, cache.Policy()), catalog: newCatalog(),
+		scanner: newScanner(dir, cache.Policy()),
 	}
 }
 
@@ -114,13 +113,16 @@ func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	for path := range seen.Touched {
 		touched[filepath.Base(path)] = true
 	}
-	readings, err := f.scanner.scan(touched)
+	err := f.scanner.scan(touched)
+	objects, problems := contents(f.scanner.files)
 	if err == nil {
-		f.catalog.apply(readings).feed(f.cache, f.nodeName)
-		f.cache.Prime()
+		if f.scanner.changed {
+			feed(f.cache, f.nodeName, objects)
+			f.cache.Prime()
+			f.scanner.changed = false
+		}
 		err = seen.Unwatched
 	}
-	problems := f.catalog.perFile()
 	if err != nil {
 		problems = append(problems, []Problem{{File: f.dir, Message: err.Error()}})
 	}
@@ -143,7 +145,7 @@ func (f *Follower) report(perFile [][]Problem) {
 		if slices.Equal(f.told[file], problems) {
 			continue
 		}
-		if state := f.catalog.files[file]; state != nil && len(state.problems) == 0 {
+		if state := f.scanner.files[file]; state != nil && len(state.problems) == 0 {
 			f.options.Log.Error("rejected duplicate object in manifest; another file defines it", zap.String("problem", linesOf(problems)))
 		} else {
 			f.options.Log.Error("rejected invalid manifest; keeping its last valid content", zap.String("problem", linesOf(problems)))
@@ -157,7 +159,7 @@ func (f *Follower) report(perFile [][]Problem) {
 	for _, file := range slices.Sorted(maps.Keys(f.told)) {
 		switch {
 		case bad[file] != nil:
-		case f.catalog.files[file] == nil && file != f.dir:
+		case f.scanner.files[file] == nil && file != f.dir:
 			f.options.Log.Info("rejected manifest removed", zap.String("file", file))
 		default:
 			f.options.Log.Info("manifest valid again", zap.String("file", file))
@@ -181,29 +183,28 @@ func linesOf(problems []Problem) string {
 // directory cannot be read, the error has another type, and there is no cache.
 func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	dir = filepath.Clean(dir)
-	readings, err := newScanner(dir, options.Policy).scan(nil)
-	if err != nil {
+	files := newScanner(dir, options.Policy)
+	if err := files.scan(nil); err != nil {
 		return nil, fmt.Errorf("manifests: %w", err)
 	}
-	catalog := newCatalog()
-	diff := catalog.apply(readings)
 	cache := source.NewCache(discard{}, options)
-	diff.feed(cache, nodeName)
+	objects, bad := contents(files.files)
+	feed(cache, nodeName, objects)
 	cache.Prime()
-	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
-		return cache, &RejectedError{Problems: problems}
+	if len(bad) > 0 {
+		return cache, &RejectedError{Problems: slices.Concat(bad...)}
 	}
 	return cache, nil
 }
 
 // Unserved reads the manifests in dir and returns why no node serves an address that Services in them list.
 func Unserved(dir string, at netip.Addr) (reasons []string) {
-	readings, err := newScanner(filepath.Clean(dir), reduce.Policy{}).scan(nil)
-	if err != nil {
+	files := newScanner(filepath.Clean(dir), reduce.Policy{})
+	if err := files.scan(nil); err != nil {
 		return nil // the follower of the directory reports it
 	}
-	for _, r := range readings {
-		for _, o := range r.objects {
+	for _, f := range files.files {
+		for _, o := range f.objects {
 			if why := o.unserved[at]; why != "" {
 				reasons = append(reasons, why)
 			}

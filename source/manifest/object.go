@@ -8,7 +8,6 @@ import (
 	"unicode"
 
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 )
 
 // Problem says why a file, or the directory, is rejected.
@@ -110,45 +109,3 @@ const (
 	kindNode          = "Node"
 	kindServiceCIDR   = "ServiceCIDR"
 )
-
-// feed stores the object in the cache, apart from Nodes other than nodeName.
-func (o object) feed(cache *source.Cache, nodeName string) {
-	cache.Warn(o.id.kind, o.id.path(), o.warnings)
-	switch o.id.kind {
-	case kindService:
-		if o.spec == nil {
-			o.id.remove(cache)
-			return
-		}
-		cache.SetSpec(o.spec)
-	case kindEndpointSlice:
-		if o.slice == nil {
-			o.id.remove(cache)
-			return
-		}
-		cache.SetSlice(o.slice)
-	case kindNode:
-		if o.id.name == nodeName && o.node != nil {
-			cache.SetNode(o.node)
-		}
-	case kindServiceCIDR:
-		cache.SetServiceCIDR(o.id.name, o.ranges)
-	}
-}
-
-// remove removes the object from the cache. A deleted Node stays in use for rules, as with an API
-// server.
-func (id objectID) remove(cache *source.Cache) {
-	switch id.kind {
-	case kindService:
-		cache.RemoveSpec(service.Key{Namespace: id.namespace, Name: id.name})
-	case kindEndpointSlice:
-		cache.RemoveSlice(id.namespace, id.name)
-	case kindNode:
-		if node := cache.Node(); node != nil && node.Name == id.name {
-			cache.RemoveNode()
-		}
-	case kindServiceCIDR:
-		cache.RemoveServiceCIDR(id.name)
-	}
-}

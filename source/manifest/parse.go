@@ -21,7 +21,7 @@ func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem)
 	var objects []object
 	var problems []Problem
 	lines := make(map[objectID]int)
-	err := document.Each(data, document.YAML12, func(root *document.Document) {
+	err := document.Each(data, func(root *document.Document) {
 		members, err := split(root)
 		if err != nil {
 			problems = append(problems, problemOf(file, "", *err))
@@ -146,7 +146,7 @@ func reader[T any, P interface {
 }](kind string, complete func(*T), check func(*T) findings, into func(*object, reduce.Policy, *T)) func(*document.Document, reduce.Policy) (object, []document.Mistake) {
 	return func(d *document.Document, policy reduce.Policy) (object, []document.Mistake) {
 		read := new(T)
-		mistakes, whole := d.Decode(read)
+		mistakes, whole := d.Decode(read, document.YAML12)
 		if !whole {
 			return object{}, mistakes
 		}

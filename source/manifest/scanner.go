@@ -23,24 +23,28 @@ const fileBytesMax = 64 << 20
 // Writing in place begins with emptying, and the writer may be slow to go on.
 const emptyGrace = time.Second
 
-// scanner finds out which files of a directory have changed. The follower's
-// goroutine owns it.
+// scanner knows the files of a directory. The follower's goroutine owns it.
 type scanner struct {
 	dir    string
 	policy reduce.Policy
-	seen   map[string]seenFile // by name
+	files  map[string]*fileState // by path
+	// changed reports that the objects of a file may have changed since the flag was reset.
+	changed bool
 	// unsettled reports that the last scan left out a file which someone seems
 	// to be writing, so that the next scan should be soon.
 	unsettled bool
 }
 
-// seenFile is what a file was like when it was read.
-type seenFile struct {
+// fileState is what is known about one file.
+type fileState struct {
 	stamp   stamp
 	content [sha256.Size]byte
 	// readable is false when reading failed, or before the first time; such a
 	// file is tried every time.
 	readable bool
+	// objects are those of the last good reading, and problems say why the newest one is not applied.
+	objects  []object
+	problems []Problem
 }
 
 // stamp changes when a file is replaced or written. The change time is among it
@@ -52,86 +56,70 @@ type stamp struct {
 }
 
 func newScanner(dir string, policy reduce.Policy) *scanner {
-	return &scanner{dir: dir, policy: policy, seen: make(map[string]seenFile)}
+	return &scanner{dir: dir, policy: policy, files: make(map[string]*fileState), changed: true}
 }
 
-// scan reads the files that are new, differ in their stamp, or are named in
-// touched, and reports those whose content differs, and those that are gone. On
-// an error the directory could not be listed and nothing is reported.
-func (s *scanner) scan(touched map[string]bool) ([]reading, error) {
+// scan reads the files that are new, differ in their stamp, or are named in touched, and forgets those that are gone.
+// On an error the directory could not be listed and nothing has changed.
+func (s *scanner) scan(touched map[string]bool) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var readings []reading
 	s.unsettled = false
-	present := make(map[string]bool, len(entries))
+	before := s.files
+	s.files = make(map[string]*fileState, len(entries))
 	for _, entry := range entries {
-		name := entry.Name()
-		if !manifestName(name) {
-			continue
-		}
-		path := filepath.Join(s.dir, name)
+		path := filepath.Join(s.dir, entry.Name())
 		info, err := os.Stat(path) // follows links, as ConfigMap volumes need
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err == nil && info.IsDir():
+		if !manifestName(entry.Name()) || errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
 			continue
 		}
-		present[name] = true
-		if found, changed := s.look(name, path, info, err, touched[name]); changed {
-			readings = append(readings, found)
+		f := before[path]
+		delete(before, path)
+		if f == nil {
+			f = &fileState{}
+		}
+		s.files[path] = f
+		if err == nil {
+			err = s.read(f, path, info, touched[entry.Name()])
+		}
+		if err != nil {
+			if inside, ok := errors.AsType[*fs.PathError](err); ok {
+				err = inside.Err // the path is told anyway
+			}
+			f.readable, f.problems = false, []Problem{{File: path, Message: "cannot be read: " + err.Error()}}
 		}
 	}
-	return append(readings, s.gone(present)...), nil
+	s.changed = s.changed || len(before) > 0 // gone
+	return nil
 }
 
-// look reads one file if there is reason to.
-func (s *scanner) look(name, path string, info fs.FileInfo, err error, touched bool) (reading, bool) {
-	if err != nil {
-		return s.unreadable(name, path, err), true
-	}
+// read reads one file if there is reason to.
+func (s *scanner) read(f *fileState, path string, info fs.FileInfo, touched bool) error {
 	now := stampOf(info)
-	before := s.seen[name]
-	if before.readable && before.stamp == now && !touched {
-		return reading{}, false
+	if f.readable && f.stamp == now && !touched {
+		return nil
 	}
-	if before.readable && before.stamp.size > 0 && info.Size() == 0 && time.Since(info.ModTime()) < emptyGrace {
+	if f.readable && f.stamp.size > 0 && info.Size() == 0 && time.Since(info.ModTime()) < emptyGrace {
 		s.unsettled = true
-		return reading{}, false
+		return nil
 	}
 	data, err := readBounded(path, info)
 	if err != nil {
-		return s.unreadable(name, path, err), true
+		return err
 	}
 	content := sha256.Sum256(data)
-	s.seen[name] = seenFile{stamp: now, content: content, readable: true}
-	if before.readable && before.content == content {
-		return reading{}, false
+	same := f.readable && f.content == content
+	f.stamp, f.content, f.readable = now, content, true
+	if same {
+		return nil
 	}
 	objects, problems := parse(path, data, s.policy)
-	return reading{file: path, objects: objects, problems: problems}, true
-}
-
-func (s *scanner) unreadable(name, path string, err error) reading {
-	s.seen[name] = seenFile{}
-	var inside *fs.PathError
-	if errors.As(err, &inside) {
-		err = inside.Err // the path is told anyway
+	if f.problems = problems; len(problems) == 0 {
+		f.objects, s.changed = objects, true
 	}
-	return reading{file: path, problems: []Problem{{File: path, Message: "cannot be read: " + err.Error()}}}
-}
-
-func (s *scanner) gone(present map[string]bool) []reading {
-	var readings []reading
-	for name := range s.seen {
-		if !present[name] {
-			delete(s.seen, name)
-			readings = append(readings, reading{file: filepath.Join(s.dir, name), gone: true})
-		}
-	}
-	return readings
+	return nil
 }
 
 // manifestName reports whether a file counts. Editors keep their temporary and

@@ -25,13 +25,13 @@ type Overview struct {
 // Survey looks at a directory once.
 func Survey(dir string) (Overview, error) {
 	var found Overview
-	readings, err := newScanner(dir, reduce.Policy{}).scan(nil)
-	if err != nil {
+	files := newScanner(dir, reduce.Policy{})
+	if err := files.scan(nil); err != nil {
 		return found, err
 	}
-	found.Files = len(readings)
-	for _, r := range readings {
-		for _, o := range r.objects {
+	found.Files = len(files.files)
+	for _, f := range files.files {
+		for _, o := range f.objects {
 			switch o.id.kind {
 			case kindService:
 				found.Services++

@@ -38,7 +38,7 @@ var journeys = [...]time.Duration{0, 2 * time.Millisecond, 20 * time.Millisecond
 
 // straying is what the instants of the fault share.
 type straying struct {
-	servers []*netns.Backend
+	servers []*netnstest.Backend
 	// steady are clients from before the first instant.
 	steady []*client
 }
@@ -93,7 +93,7 @@ func beginAstray(ctx context.Context, r *trial) error {
 				return err
 			}
 			for _, port := range []uint16{webPort, askPort} {
-				server, err := netns.StartBackend(host, beyondName, clusterAddr(family, n, port))
+				server, err := netnstest.StartBackend(host, beyondName, clusterAddr(family, n, port))
 				if err != nil {
 					return err
 				}
@@ -125,7 +125,7 @@ func (r *trial) rightPodsOnly(ctx context.Context) error {
 				err := r.await(ctx, fmt.Sprintf("%v is not served by %s alone", to, right), func() (bool, error) {
 					for range enough {
 						asking, stop := context.WithTimeout(ctx, r.t.question())
-						answer, err := r.t.client.Ask(asking, protocol, to)
+						answer, err := netnstest.Ask(asking, r.t.client, protocol, to)
 						stop()
 						if err != nil || answer.Backend != right {
 							return false, nil
@@ -185,7 +185,7 @@ func closeAll(clients []*client) (err error) {
 func astray(ctx context.Context, r *trial, number int) error {
 	now := astrayInstants[number%len(astrayInstants)]
 	r.row.count(now.name)
-	over := r.t.breaks(func(target, netns.Exchange) bool { return true })
+	over := r.t.breaks(func(target, netnstest.Exchange) bool { return true })
 	want := r.c.mark()
 	if now.stopped {
 		if err := r.signal(unix.SIGSTOP); err != nil {
@@ -308,7 +308,7 @@ func (r *trial) repaired(ctx context.Context) (at service.PerFamily[time.Time]) 
 			for ctx.Err() == nil {
 				began := time.Now()
 				bounded, stop := context.WithTimeout(ctx, question)
-				answer, err := r.net.client.Ask(bounded, "udp", clusterAddr(family, 1, askPort))
+				answer, err := netnstest.Ask(bounded, r.net.client, "udp", clusterAddr(family, 1, askPort))
 				stop()
 				if err == nil && answer.Backend == podName(1, 0) {
 					at[family] = began

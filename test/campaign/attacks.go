@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // tenantService returns a Service of the tenant, older than those of the others.
@@ -107,7 +108,7 @@ func (r *trial) special() (func(), error) {
 
 // noSpecial returns an error if a rule of the node contains such an address.
 func (r *trial) noSpecial() error {
-	rules, err := r.p.Namespace.Output(exec.Command("sh", "-c", "nft list ruleset; iptables-nft-save; iptables-legacy-save"))
+	rules, err := netnstest.Output(r.p.Namespace, exec.Command("sh", "-c", "nft list ruleset; iptables-nft-save; iptables-legacy-save"))
 	if err != nil {
 		return err
 	}

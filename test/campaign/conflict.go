@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 var frontendsMap = regexp.MustCompile(`map (frontends\S*) `)
@@ -33,7 +34,7 @@ func (r *rival) run(input string, words ...string) (printed []byte, err error) {
 		cmd.Stdin = strings.NewReader(input)
 		var complaint bytes.Buffer
 		cmd.Stderr = &complaint
-		if printed, err = r.node.Output(cmd); err == nil {
+		if printed, err = netnstest.Output(r.node, cmd); err == nil {
 			return printed, nil
 		}
 		err = fmt.Errorf("rival: %s: %w: %s", strings.Join(words, " "), err, complaint.Bytes())

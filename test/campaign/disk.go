@@ -43,11 +43,8 @@ func disk(ctx context.Context, r *trial, number int) error {
 		if err := r.p.end((*process.Daemon).Kill); err != nil {
 			return err
 		}
-		// What a machine has after its boot: an empty directory.
-		for _, file := range r.stateFiles() {
-			if err := os.Remove(file); err != nil {
-				return err
-			}
+		if err := r.emptyState(ctx); err != nil {
+			return err
 		}
 	} else {
 		what += ", while it runs"
@@ -69,7 +66,7 @@ func disk(ctx context.Context, r *trial, number int) error {
 	time.Sleep(time.Second)
 	if atStart {
 		if err := r.said(ctx, "cannot serve the inspection socket; retrying"); err != nil {
-			return errors.Join(err, heal())
+			return errors.Join(err, fmt.Errorf("the state directory has %q", r.stateFiles()), heal())
 		}
 	}
 	if err := heal(); err != nil {
@@ -81,6 +78,30 @@ func disk(ctx context.Context, r *trial, number int) error {
 func (o *options) stateFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(o.stateDir(), "*")) // the pattern is well-formed
 	return files
+}
+
+// emptyState makes the directory what it is after a boot. It waits until no removed file is held by a process, such as a
+// child that the killed proxy was starting: its inode would become free later, and the directory would not be full.
+func (r *trial) emptyState(ctx context.Context) error {
+	for _, file := range r.stateFiles() {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.recovery)
+	defer cancel()
+	for {
+		var state unix.Statfs_t
+		if err := unix.Statfs(r.stateDir(), &state); err != nil {
+			return os.NewSyscallError("statfs", err)
+		}
+		if held := state.Files - state.Ffree - 1; held == 0 { // the directory has one itself
+			return nil
+		} else if ctx.Err() != nil {
+			return fmt.Errorf("%d removed files in %s are still held", held, r.stateDir())
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // spoilState makes the directory full, in bytes and in files, or read-only.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 )
 
@@ -246,7 +247,7 @@ func (r *trial) shown(ctx context.Context, want string) error {
 		to := target{r.c.roles().marker, "tcp", clusterAddr(family, r.c.roles().marker, webPort)}
 		for {
 			asking, stop := context.WithTimeout(ctx, r.t.question())
-			answer, err := r.t.client.Ask(asking, to.protocol, to.addr)
+			answer, err := netnstest.Ask(asking, r.t.client, to.protocol, to.addr)
 			stop()
 			if err == nil && answer.Backend == want {
 				break

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 )
 
@@ -31,9 +32,9 @@ func movingAt(pod int) netip.AddrPort {
 type offloading struct {
 	service netip.AddrPort
 	// steady are offloaded connections to Services that nothing happens to, one of each family.
-	steady []*netns.Session
+	steady []*netnstest.Session
 	// held is an offloaded connection to one of the moving pods, new in each instant.
-	held *netns.Session
+	held *netnstest.Session
 }
 
 var offloadInstants = []struct {
@@ -153,11 +154,11 @@ func deviceRemoved(ctx context.Context, r *trial) error {
 func policyAdded(ctx context.Context, r *trial) error {
 	rules := fmt.Sprintf(`table inet policies { chain forward { type filter hook forward priority 0;
 		ct state established,related accept; ip daddr %s drop; }; }`, moving.AtLeaf[0].Masked())
-	if printed, err := r.p.Namespace.Output(exec.Command("nft", rules)); err != nil {
+	if printed, err := netnstest.Output(r.p.Namespace, exec.Command("nft", rules)); err != nil {
 		return fmt.Errorf("nft: %w: %s", err, printed)
 	}
 	asking, stop := context.WithTimeout(ctx, r.t.question())
-	answer, err := r.t.client.Ask(asking, "tcp", r.offloading.service)
+	answer, err := netnstest.Ask(asking, r.t.client, "tcp", r.offloading.service)
 	if stop(); err == nil {
 		return fmt.Errorf("%s answers a connection that the policy denies", answer.Backend)
 	}
@@ -168,7 +169,7 @@ func policyAdded(ctx context.Context, r *trial) error {
 	if err != nil {
 		return fmt.Errorf("an allowed connection: %w", err)
 	}
-	if printed, err := r.p.Namespace.Output(exec.Command("nft", "delete table inet policies")); err != nil {
+	if printed, err := netnstest.Output(r.p.Namespace, exec.Command("nft", "delete table inet policies")); err != nil {
 		return fmt.Errorf("nft: %w: %s", err, printed)
 	}
 	return errors.Join(r.echo(ctx, allowed), allowed.Close(), r.only(ctx, movingPods...))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
@@ -20,18 +19,18 @@ const offloadTable = "table inet sluice-offload"
 // offloadIs waits until the node has a flowtable, or none.
 func (r *trial) offloadIs(ctx context.Context, want bool) error {
 	return r.await(ctx, fmt.Sprintf("want %q %t", offloadTable, want), func() (bool, error) {
-		tables, err := r.p.Namespace.Output(exec.Command("nft", "list", "tables"))
+		tables, err := netnstest.Output(r.p.Namespace, exec.Command("nft", "list", "tables"))
 		return strings.Contains(string(tables), offloadTable) == want, err
 	})
 }
 
 // offloadedSession opens a connection and uses it until the kernel has offloaded it.
-func (r *trial) offloadedSession(ctx context.Context, to netip.AddrPort) (session *netns.Session, err error) {
+func (r *trial) offloadedSession(ctx context.Context, to netip.AddrPort) (session *netnstest.Session, err error) {
 	err = r.await(ctx, fmt.Sprintf("%s does not answer", to), func() (bool, error) {
 		asking, stop := context.WithTimeout(ctx, r.t.question())
 		defer stop()
 		var failed error
-		session, failed = r.t.client.Connect(asking, to)
+		session, failed = netnstest.Connect(asking, r.t.client, to)
 		return failed == nil, nil
 	})
 	if err != nil {
@@ -63,7 +62,7 @@ func (r *trial) only(ctx context.Context, pods ...string) error {
 	return r.await(ctx, fmt.Sprintf("%s is not served by %v alone", r.offloading.service, pods), func() (bool, error) {
 		for range enough {
 			asking, stop := context.WithTimeout(ctx, r.t.question())
-			answer, err := r.t.client.Ask(asking, "tcp", r.offloading.service)
+			answer, err := netnstest.Ask(asking, r.t.client, "tcp", r.offloading.service)
 			stop()
 			if err != nil || !strings.Contains(strings.Join(pods, " "), answer.Backend) {
 				return false, nil
@@ -87,7 +86,7 @@ func (r *trial) ended(ctx context.Context) error {
 }
 
 // echo sends a line and waits for it to come back.
-func (r *trial) echo(ctx context.Context, s *netns.Session) error {
+func (r *trial) echo(ctx context.Context, s *netnstest.Session) error {
 	ctx, stop := context.WithTimeout(ctx, r.patience)
 	defer stop()
 	return s.Echo(ctx, "line")

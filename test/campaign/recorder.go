@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // recorder records what the kernel had around each loss in IPVS mode: an exchange is given up
@@ -79,7 +80,7 @@ func (r *recorder) shown(program string, args ...string) string {
 	fmt.Fprintf(&printed, "== %s %s %s\n", time.Now().Format("15:04:05.000"), program, strings.Join(args, " "))
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = &printed, &printed
-	if err := r.node.Run(cmd); err != nil {
+	if err := netnstest.Run(r.node, cmd); err != nil {
 		fmt.Fprintln(&printed, err)
 	}
 	return printed.String()

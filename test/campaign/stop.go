@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // stop stops the proxy for 0.1 to 20 s while endpoints change; in two of three
@@ -30,11 +30,13 @@ func stop(ctx context.Context, r *trial, number int) (err error) {
 		r.row.count("stopped")
 	case 1:
 		r.row.count("stopped, and one Service's rules deleted by another program")
-		over = r.t.breaks(func(t target, _ netns.Exchange) bool { return t.service == rival.victim && t.addr.Port() == webPort })
+		over = r.t.breaks(func(t target, _ netnstest.Exchange) bool {
+			return t.service == rival.victim && t.addr.Port() == webPort
+		})
 		err = rival.edit()
 	case 2:
 		r.row.count("stopped, and all rules deleted by another program")
-		over = r.t.breaks(func(target, netns.Exchange) bool { return true })
+		over = r.t.breaks(func(target, netnstest.Exchange) bool { return true })
 		err = rival.wipe()
 	}
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 )
 
@@ -79,7 +79,7 @@ func (r *trial) changeMode(ctx context.Context, mode string) error {
 	// Connections through a forwarder of userspace mode end with it.
 	over := func() {}
 	if r.p.mode == "userspace" {
-		over = r.t.breaks(func(_ target, e netns.Exchange) bool { return e.Session })
+		over = r.t.breaks(func(_ target, e netnstest.Exchange) bool { return e.Session })
 	}
 	began := time.Now()
 	r.p.mode = mode
@@ -96,7 +96,7 @@ func (r *trial) changeMode(ctx context.Context, mode string) error {
 
 // replaceByKubeProxy stops the proxy and waits until kube-proxy serves everything.
 func (r *trial) replaceByKubeProxy(ctx context.Context, mode string) error {
-	over := r.t.breaks(func(target, netns.Exchange) bool { return true })
+	over := r.t.breaks(func(target, netnstest.Exchange) bool { return true })
 	if err := r.p.end((*process.Daemon).Stop); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *trial) alone(ctx context.Context, mode string) error {
 	defer cancel()
 	for of, trace := range remains {
 		for {
-			printed, err := r.p.Namespace.Output(exec.Command("sh", "-c", trace.command))
+			printed, err := netnstest.Output(r.p.Namespace, exec.Command("sh", "-c", trace.command))
 			if err != nil {
 				return err
 			}

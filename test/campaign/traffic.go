@@ -17,7 +17,7 @@ import (
 
 // network is that of netnstest.NodePlan, with podsPerService pods.
 type network struct {
-	*netns.Network
+	*netnstest.Network
 	client, node *netns.Namespace
 }
 
@@ -41,15 +41,15 @@ func clusterIP(family service.Family, n int) netip.Addr {
 }
 
 func newNetwork(live int) (*network, error) {
-	var servers []netns.Server
+	var servers []netnstest.Server
 	for pod := range podsPerService {
 		for _, family := range service.Families {
 			for s := range live {
-				servers = append(servers, netns.Server{Name: podName(s, pod), At: netip.AddrPortFrom(podAddress(family, pod), podPort(s))})
+				servers = append(servers, netnstest.Server{Name: podName(s, pod), At: netip.AddrPortFrom(podAddress(family, pod), podPort(s))})
 			}
 		}
 	}
-	built, err := netns.Build(netnstest.NodePlan(servers...))
+	built, err := netnstest.NewNetwork(netnstest.NodePlan(servers...))
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func newTraffic(client *netns.Namespace, targets []target, patience time.Duratio
 }
 
 // breaks begins an outage, and returns what ends it.
-func (t *traffic) breaks(hits func(target, netns.Exchange) bool) (ends func()) {
+func (t *traffic) breaks(hits func(target, netnstest.Exchange) bool) (ends func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := len(t.outages)
@@ -160,19 +160,19 @@ func (t *traffic) after(act string) {
 
 // start makes so many new connections and questions a second, and holds a session to each TCP
 // target.
-func (t *traffic) start(ctx context.Context, rate int) (*netns.Load, error) {
-	config := netns.LoadConfig{
+func (t *traffic) start(ctx context.Context, rate int) (*netnstest.Load, error) {
+	config := netnstest.LoadConfig{
 		Client: t.client, Pause: time.Duration(len(t.targets)) * time.Second / time.Duration(rate),
 		TalkPause: talkPause, Patience: t.patience, Note: t.note,
 	}
 	for _, to := range t.targets {
-		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr})
+		config.Targets = append(config.Targets, netnstest.Target{Network: to.protocol, Addr: to.addr})
 	}
-	return netns.StartLoad(ctx, config)
+	return netnstest.StartLoad(ctx, config)
 }
 
 // rightPod returns an error when a pod of another Service has answered.
-func (t target) rightPod(answer netns.Answer) error {
+func (t target) rightPod(answer netnstest.Answer) error {
 	if !strings.HasPrefix(answer.Backend, serviceName(t.service)+"-") {
 		return fmt.Errorf("%s answered, a pod of another Service", answer.Backend)
 	}
@@ -180,7 +180,7 @@ func (t target) rightPod(answer netns.Answer) error {
 }
 
 // note counts an exchange.
-func (t *traffic) note(e netns.Exchange) {
+func (t *traffic) note(e netnstest.Exchange) {
 	to, k := t.targets[e.Target], newTCP
 	switch {
 	case t.spares(to):
@@ -261,7 +261,7 @@ func (t *traffic) awaitAll(ctx context.Context, limit time.Duration) error {
 	for _, to := range t.targets {
 		for {
 			asking, stop := context.WithTimeout(ctx, t.question())
-			answer, err := t.client.Ask(asking, to.protocol, to.addr)
+			answer, err := netnstest.Ask(asking, t.client, to.protocol, to.addr)
 			stop()
 			if err == nil {
 				err = to.rightPod(answer)

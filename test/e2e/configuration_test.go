@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestConfigurationRollsOut follows docs/upgrade.md, "Change the configuration": a good configuration reaches all nodes.
@@ -131,7 +132,7 @@ func (r *update) kubectl(t *testing.T, words ...string) {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), program, append([]string{"--kubeconfig", r.server.AdminKubeconfig(), "-n", deployedIn}, words...)...)
-	printed, err := (&harness.Host{Namespace: r.network.Hosts["api"]}).Output(command)
+	printed, err := netnstest.Output(r.network.Hosts["api"], command)
 	if err != nil {
 		t.Fatalf("kubectl %v: %v\n%s", words, err, printed)
 	}

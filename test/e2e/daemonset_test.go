@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -180,7 +181,7 @@ func (r *update) awaitObserved(t *testing.T) {
 // mustAnswer opens a connection to the Service from a node.
 func (r *update) mustAnswer(t *testing.T, node string, service netip.AddrPort) {
 	t.Helper()
-	if answer, err := r.network.Hosts[node].Ask(t.Context(), "tcp", service); err != nil || answer.Backend != "web" {
+	if answer, err := netnstest.Ask(t.Context(), r.network.Hosts[node], "tcp", service); err != nil || answer.Backend != "web" {
 		t.Errorf("%s: %q from %s: %v", node, answer.Backend, service, err)
 	}
 }

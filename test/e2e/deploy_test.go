@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // deployedIn is the namespace that the manifests name.
@@ -230,7 +231,7 @@ func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.P
 func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
 	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
 	c := harness.NewCluster(t)
-	before, err := c.N1.ReadSysctl(sysctl)
+	before, err := netnstest.ReadSysctl(c.N1, sysctl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSysctl(t, c, sysctl, before)
-	tables, err := c.N1.Output(exec.Command("nft", "list", "tables"))
+	tables, err := netnstest.Output(c.N1, exec.Command("nft", "list", "tables"))
 	if err != nil || strings.Contains(string(tables), "kube-proxy") {
 		t.Errorf("after the clean-up: %v, tables %s", err, tables)
 	}
@@ -274,7 +275,7 @@ func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
 
 func expectSysctl(t *testing.T, c *harness.Cluster, name, want string) {
 	t.Helper()
-	if got, err := c.N1.ReadSysctl(name); err != nil || got != want {
+	if got, err := netnstest.ReadSysctl(c.N1, name); err != nil || got != want {
 		t.Errorf("%s is %s, want %s: %v", name, got, want, err)
 	}
 }

@@ -17,13 +17,14 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // A real API server passes the questions of kubectl sluice on to the proxy of a node, and answers for a pod that does not
 // listen.
 func TestFleet(t *testing.T) {
 	c := harness.NewCluster(t)
-	c.StartProxy(harness.NFTables, "--sluice-inspection-bind-address", "0.0.0.0:10253")
+	c.StartProxy(harness.NFTables, testenv.Settings(t, "inspection: {bindAddress: 0.0.0.0:10253}"))
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
 	c.SetEndpoints("web", c.A)
 	reachAll(t, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)
@@ -66,7 +67,7 @@ func TestFleetWithTokens(t *testing.T) {
 	if _, err := c.Server.Apply(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	proxy := c.StartProxy(harness.NFTables, "--sluice-inspection-bind-address", "0.0.0.0:10253", "--sluice-security-inspection")
+	proxy := c.StartProxy(harness.NFTables, testenv.Settings(t, "inspection: {bindAddress: 0.0.0.0:10253}\nsecurity: {inspection: true}"))
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
 	c.SetEndpoints("web", c.A)
 	reachAll(t, "the service works", []*harness.Host{c.X}, clusterIPs(t, web), c.A)

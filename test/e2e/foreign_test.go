@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/ruleset"
 )
 
@@ -120,7 +121,7 @@ func load(t *testing.T, h *harness.Host, rules string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stdin = strings.NewReader(rules)
-	_, err := h.Output(cmd)
+	_, err := netnstest.Output(h, cmd)
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%s: %v: %s", cmd, err, failed.Stderr)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // thinks is how long pods think about a question over UDP while the mode changes, so that many
@@ -112,7 +113,7 @@ func awaitOneMode(t *testing.T, node *harness.Host, only harness.Mode) {
 			if mode == harness.IPTables && only == harness.IPVS {
 				continue // which has rules of these names, too
 			}
-			out, err := node.Output(exec.Command(trace[0][0], trace[0][1:]...))
+			out, err := netnstest.Output(node, exec.Command(trace[0][0], trace[0][1:]...))
 			if err != nil {
 				return err
 			}

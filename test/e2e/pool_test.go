@@ -27,7 +27,7 @@ const envNodes = "SLUICE_E2E_NODES"
 
 // pool is a number of nodes with an API server, each with its own kernel rules and Sluice.
 type pool struct {
-	network *netns.Network
+	network *netnstest.Network
 	client  kubernetes.Interface
 	server  *harness.APIServer
 	logs    string
@@ -46,7 +46,7 @@ func newPool(t *testing.T, count int) *pool {
 	}
 	p := &pool{logs: t.ArtifactDir()}
 	const hub, api = "hub", "api"
-	plan := netns.Plan{Cables: []netns.Cable{
+	plan := netnstest.Plan{Cables: []netns.Cable{
 		{Router: hub, Leaf: api, Port: api, AtRouter: netns.Prefixes("10.30.0.1/24"), AtLeaf: netns.Prefixes("10.30.0.2/24")},
 	}}
 	at := netip.MustParseAddr("10.31.0.0")

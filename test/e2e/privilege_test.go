@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // Every test of this package runs the proxy as a user who is not root. These are the capabilities
@@ -28,9 +29,9 @@ func TestProxyNeedsTheseCapabilities(t *testing.T) {
 		{variant{"iptables", "legacy"}, []string{"NET_ADMIN", "NET_RAW", "DAC_READ_SEARCH"}},
 	} {
 		t.Run(need.variant.String(), func(t *testing.T) {
-			flags := []string{"--sluice-iptables-variant", need.programs}
-			if need.programs == "" {
-				flags = nil
+			var flags []string
+			if need.programs != "" {
+				flags = []string{testenv.Settings(t, "iptables: {variant: "+need.programs+"}")}
 			}
 			for _, dropped := range need.capabilities {
 				fewer := slices.DeleteFunc(slices.Clone(need.capabilities), func(name string) bool { return name == dropped })

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/harness"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // One Service from its creation to its end, as seen by a client outside the cluster, a pod on the
@@ -45,7 +46,7 @@ func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	c.DeleteService("web")
 	unreachableAll(t, "deleted", everyone, targets)
 	if mode == harness.Userspace {
-		tables, err := c.N1.Output(exec.Command("nft", "list", "tables"))
+		tables, err := netnstest.Output(c.N1, exec.Command("nft", "list", "tables"))
 		if left := strings.NewReplacer("table ip sluice-guard\n", "", "table ip6 sluice-guard\n", "").Replace(string(tables)); err != nil || left != "" {
 			t.Errorf("userspace mode has written tables: %s, %v", left, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Ports of every Service and every pod in these tests, the same over TCP and UDP.
@@ -25,7 +25,7 @@ const (
 )
 
 // Target is one address of a Service, over one protocol.
-type Target = netns.Target
+type Target = netnstest.Target
 
 // targets returns each address over both protocols.
 func targets(addrs ...netip.AddrPort) []Target {
@@ -97,7 +97,7 @@ func (h *Host) Unreachable(ctx context.Context, target Target) error {
 func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	answer, err := h.Ask(ctx, target.Network, target.Addr)
+	answer, err := netnstest.Ask(ctx, h, target.Network, target.Addr)
 	return answer.Backend, err
 }
 
@@ -105,7 +105,7 @@ func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (str
 // every target again and again, and sends lines on a session with each TCP target that was
 // established when the traffic started. Nothing is tried twice, so every loss is counted.
 type Traffic struct {
-	load *netns.Load
+	load *netnstest.Load
 
 	mu       sync.Mutex
 	answered int
@@ -127,7 +127,7 @@ func StartNewTraffic(ctx context.Context, client *Host, targets ...Target) (*Tra
 
 func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, targets []Target) (*Traffic, error) {
 	t := &Traffic{}
-	note := func(e netns.Exchange) {
+	note := func(e netnstest.Exchange) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if e.Err != nil {
@@ -137,7 +137,7 @@ func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, ta
 		t.answered++
 	}
 	var err error
-	t.load, err = netns.StartLoad(ctx, netns.LoadConfig{
+	t.load, err = netnstest.StartLoad(ctx, netnstest.LoadConfig{
 		Client: client.Namespace, Targets: targets, Pause: slow(trafficPause), TalkPause: slow(talkPause), Patience: slow(patientMax), Note: note,
 	})
 	return t, err

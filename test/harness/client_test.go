@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Stop reports what was lost. (netns tests the load itself.)
 func TestTrafficCountsWhatIsLost(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
-	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
+	b, err := netnstest.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 
 // Network is the picture in the package comment.
 type Network struct {
-	*netns.Network
+	*netnstest.Network
 	API *Host // the API server
 	N1  *Host // the node under test; its main addresses are those on the cable to X
 	N2  *Host // another node
@@ -61,7 +62,7 @@ type Host struct {
 // NewNetwork makes the namespaces, the cables between them and the servers of the pods.
 func NewNetwork() (*Network, error) {
 	n := &Network{}
-	plan := netns.Plan{}
+	plan := netnstest.Plan{}
 	leaves := []struct {
 		host               **Host
 		name, router, node string
@@ -88,20 +89,20 @@ func NewNetwork() (*Network, error) {
 	}
 	n.N1 = &Host{V4: netip.MustParseAddr("10.10.0.1"), V6: netip.MustParseAddr("fd00:10:10::1")}
 	for _, pod := range netns.Prefixes("10.244.2.0/24", "fd00:244:2::/64") {
-		plan.Routes = append(plan.Routes, netns.Route{Host: NodeName, To: pod, Via: n.N2.addr(pod.Addr().Is4())})
+		plan.Routes = append(plan.Routes, netnstest.Route{Host: NodeName, To: pod, Via: n.N2.addr(pod.Addr().Is4())})
 	}
 	// A node has a default route, and a process on it can only connect to an address that has a
 	// route before the proxy's rules have changed it. X forwards nothing, so packets that match no
 	// rule end there.
 	for _, addr := range []netip.Addr{n.X.V4, n.X.V6} {
-		plan.Routes = append(plan.Routes, netns.Route{Host: NodeName, To: netns.Everything(addr), Via: addr})
+		plan.Routes = append(plan.Routes, netnstest.Route{Host: NodeName, To: netns.Everything(addr), Via: addr})
 	}
 	for name, pod := range map[string]*Host{"a": n.A, "b": n.B, "c": n.C} {
 		for _, addr := range []netip.Addr{pod.V4, pod.V6} {
-			plan.Servers = append(plan.Servers, netns.Server{Name: name, Host: name, At: netip.AddrPortFrom(addr, BackendPort)})
+			plan.Servers = append(plan.Servers, netnstest.Server{Name: name, Host: name, At: netip.AddrPortFrom(addr, BackendPort)})
 		}
 	}
-	built, err := netns.Build(plan)
+	built, err := netnstest.NewNetwork(plan)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func TestNetworkConnectsEveryone(t *testing.T) {
 	for _, pod := range n.Pods() {
 		for _, addr := range []netip.Addr{pod.V4, pod.V6} {
 			for _, client := range []*Host{n.X, n.P1, n.N1, n.N2, n.API} {
-				answer, err := client.Ask(t.Context(), "tcp", netip.AddrPortFrom(addr, BackendPort))
+				answer, err := netnstest.Ask(t.Context(), client, "tcp", netip.AddrPortFrom(addr, BackendPort))
 				if err != nil || answer.Backend != pod.Name() {
 					t.Errorf("%s to %s: %+v, %v", client.Name(), pod.Name(), answer, err)
 					continue

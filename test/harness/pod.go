@@ -94,6 +94,12 @@ func (p *Pod) prepareVolumes(ctx context.Context) error {
 				}
 			}
 			p.volumes[v.Name] = dir
+		case v.DownwardAPI != nil:
+			dir, err := p.annotations(ctx, v.DownwardAPI)
+			if err != nil {
+				return err
+			}
+			p.volumes[v.Name] = dir
 		case v.HostPath != nil:
 			path, err := hostPath(p.k.Root, v.HostPath)
 			if err != nil {
@@ -103,10 +109,28 @@ func (p *Pod) prepareVolumes(ctx context.Context) error {
 		case isAccount(v.Projected):
 			p.volumes[v.Name] = p.account
 		default:
-			return fmt.Errorf("volume %s: only ConfigMaps, paths of the host, and tokens are known here", v.Name)
+			return fmt.Errorf("volume %s: only ConfigMaps, annotations, paths of the host, and tokens are known here", v.Name)
 		}
 	}
 	return nil
+}
+
+// annotations writes the annotations of the DaemonSet's template that a volume names.
+func (p *Pod) annotations(ctx context.Context, v *corev1.DownwardAPIVolumeSource) (dir string, err error) {
+	sets, err := p.k.Client.AppsV1().DaemonSets(p.ns).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	dir = p.k.T.TempDir()
+	for _, item := range v.Items {
+		name := strings.TrimSuffix(strings.TrimPrefix(item.FieldRef.FieldPath, "metadata.annotations['"), "']")
+		for i := range sets.Items {
+			if text := sets.Items[i].Spec.Template.Annotations[name]; text != "" {
+				err = errors.Join(err, os.WriteFile(filepath.Join(dir, item.Path), []byte(text), 0o644))
+			}
+		}
+	}
+	return dir, err
 }
 
 // isAccount reports whether a volume has what the kubelet mounts for a service account by itself.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/test/harness/sandbox"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -130,7 +131,7 @@ func lend(file string) error {
 // "cleanup", or "proxy --cleanup" as with kube-proxy.
 func (c *Cluster) Cleanup(command ...string) {
 	c.t.Helper()
-	printed, err := c.N1.Output(exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
+	printed, err := netnstest.Output(c.N1, exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		c.t.Fatalf("sluice %s: %v: %s", strings.Join(command, " "), err, failed.Stderr)
 	}
@@ -143,7 +144,7 @@ func (c *Cluster) Cleanup(command ...string) {
 // CleanupRejected is Cleanup that has to fail with status 1. It returns the error text.
 func (c *Cluster) CleanupRejected(command ...string) string {
 	c.t.Helper()
-	printed, err := c.N1.Output(exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
+	printed, err := netnstest.Output(c.N1, exec.Command(testenv.Program(c.t), append(command, "--sluice-state-dir", c.state)...))
 	failed, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || failed.ExitCode() != 1 {
 		c.t.Fatalf("sluice %s: %v, want status 1: %s", strings.Join(command, " "), err, printed)
@@ -217,6 +218,6 @@ func (c *Cluster) Fleet(words ...string) (string, error) {
 func (c *Cluster) Administer(words ...string) (string, error) {
 	c.t.Helper()
 	command := exec.Command(testenv.Program(c.t), append(words, "--kubeconfig", c.Server.AdminKubeconfig())...)
-	printed, err := c.API.Output(command)
+	printed, err := netnstest.Output(c.API, command)
 	return string(printed), err
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/ruleset"
 )
 
@@ -36,7 +37,7 @@ func SaveRules(h *Host) (Rules, error) {
 
 // printed runs a program inside a host and returns what it prints.
 func printed(h *Host, program string, args ...string) (string, error) {
-	output, err := h.Output(exec.Command(program, args...))
+	output, err := netnstest.Output(h, exec.Command(program, args...))
 	if err != nil {
 		err = fmt.Errorf("%s %s in netns %s: %w", program, strings.Join(args, " "), h.Name(), err)
 	}

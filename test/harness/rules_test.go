@@ -17,7 +17,7 @@ func feed(t *testing.T, h *Host, text string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stdin = strings.NewReader(text)
-	if _, err := h.Output(cmd); err != nil {
+	if _, err := netnstest.Output(h, cmd); err != nil {
 		var failed *exec.ExitError
 		if errors.As(err, &failed) {
 			t.Fatalf("%s: %v: %s", strings.Join(words, " "), err, failed.Stderr)

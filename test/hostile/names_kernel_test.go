@@ -33,7 +33,7 @@ func TestLongestNamesLoad(t *testing.T) {
 		cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
 		var said bytes.Buffer
 		cmd.Stderr = &said
-		if err := netnstest.New(t, "node").Run(cmd); err != nil {
+		if err := netnstest.Run(netnstest.New(t, "node"), cmd); err != nil {
 			t.Errorf("%s: %v: %s", program, err, said.String())
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/process"
 	"github.com/sluice-proxy/sluice/test/testenv"
@@ -19,7 +18,7 @@ import (
 
 // node is a node whose Services come from manifests, with a pod and a client next to it.
 type node struct {
-	*netns.Network
+	*netnstest.Network
 	manifests string
 	process   *process.Daemon
 }
@@ -31,7 +30,7 @@ var (
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{manifests: t.TempDir(), Network: netnstest.Build(t, netnstest.NodePlan(netns.Server{Name: "pod", At: pod}))}
+	n := &node{manifests: t.TempDir(), Network: netnstest.Build(t, netnstest.NodePlan(netnstest.Server{Name: "pod", At: pod}))}
 	n.write(t, "node", `apiVersion: v1
 kind: Node
 metadata: {name: demo}
@@ -112,7 +111,7 @@ func (n *node) start(t *testing.T, program string) {
 func (n *node) asks(t *testing.T, at netip.AddrPort, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	_, err := n.Hosts["client"].Ask(ctx, "tcp", at)
+	_, err := netnstest.Ask(ctx, n.Hosts["client"], "tcp", at)
 	return err == nil
 }
 

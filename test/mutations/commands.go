@@ -11,8 +11,8 @@ var commands = []mutation{
 	{
 		name:      "the first question waits",
 		sentence:  "A node that answers is not called unreachable, however short the timeout.",
-		edits:     edit("internal/daemon/gone/fleet.go", "if failures > 0 || !f.results[i].Answered {", "if failures > 0 {"),
-		campaigns: []campaign{unitTest("internal/daemon/gone", "TestTheFirstQuestionDoesNotWait")}, short: true,
+		edits:     edit("internal/client/gone.go", "if f.failures[i] > 0 || !f.results[i].Answered {", "if f.failures[i] > 0 {"),
+		campaigns: []campaign{unitTest("internal/client", "TestTheFirstQuestionDoesNotWait")}, short: true,
 	},
 	{
 		name:      "a watch compares what is not shown",
@@ -67,6 +67,12 @@ var commands = []mutation{
 		sentence:  "render and explain --manifests use the proxy's own options.",
 		edits:     edit("internal/daemon/backend/rendering.go", ", Seed: o.HashSeed", ""),
 		campaigns: []campaign{unitTest("internal/daemon/offline", "TestTheProxysOwnOptionsCount")}, short: true,
+	},
+	{
+		name:      "render has its own mark",
+		sentence:  "For each mode and each flag that changes rules, the printed rules are those that a start would load.",
+		edits:     edit("internal/daemon/setup/iptables.go", "return options.Renderer(family, found), iptrender", "options.MasqueradeBit = 14\n\treturn options.Renderer(family, found), iptrender"),
+		campaigns: []campaign{unitTest("internal/daemon/offline", "TestRenderedRulesAreThoseOfAStart")}, short: true,
 	},
 	{
 		name:      "any process with the number is the culprit",

@@ -63,8 +63,8 @@ var hostile = []mutation{
 	{
 		name:      "trigger times choose what is sampled",
 		sentence:  "Whether a change is traced depends on a secret.",
-		edits:     edit("observe/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
-		campaigns: []campaign{unitTest("observe/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
+		edits:     edit("internal/daemon/traces/traces.go", "sha256.Sum256(append(t.key[:], id[:]...))", "sha256.Sum256(id[:])"),
+		campaigns: []campaign{unitTest("internal/daemon/traces", "TestNobodyChoosesWhatIsSampled")}, short: true,
 	},
 	{
 		name:      "a large Service is written in one go",
@@ -182,9 +182,15 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
 	},
 	{
+		name:      "a plan removes what stays",
+		sentence:  "The rules of the mode that serves are no leftover.",
+		edits:     edit("internal/daemon/backend/leftovers.go", "l.What != \"\" && !l.Kept", "l.What != \"\""),
+		campaigns: []campaign{unitTest("internal/daemon/backend", "TestKernelOwnRulesAreNoLeftover")}, short: true,
+	},
+	{
 		name:      "rules of an unserved family go",
 		sentence:  "Rules of a family that the mode does not serve remain.",
-		edits:     edit("internal/daemon/backend/leftovers.go", "CleanUpNFTables(false, served,", "CleanUpNFTables(false, service.Families[:],"),
+		edits:     edit("internal/daemon/backend/leftovers.go", "for _, family := range s.Families {\n\t\terr = errors.Join(err, s.table(", "for _, family := range service.Families {\n\t\terr = errors.Join(err, s.table("),
 		campaigns: []campaign{unitTest("internal/daemon/backend", "TestKernelRulesOfAnUnservedFamilyRemain")}, short: true,
 	},
 	{

@@ -192,7 +192,7 @@ var correctness = []mutation{
 	{
 		name:      "nobody keeps the hooks",
 		sentence:  "Open connections survive a flush of all rules.",
-		edits:     edit("internal/daemon/hooks.go", "if s.backend.Mode == config.ModeUserspace {", `if s.backend.Mode == config.ModeUserspace || s.backend.Mode != "" {`),
+		edits:     edit("internal/daemon/hooks.go", "if s.backend.Mode.Forwards {", `if s.backend.Mode.Forwards || s.backend.Mode.Name != "" {`),
 		campaigns: []campaign{unitTest("internal/daemon", "TestFlushesBreakNoOpenConnection")},
 	},
 }

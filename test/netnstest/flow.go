@@ -27,7 +27,7 @@ type Flow struct {
 // OpenFlow opens a flow from inside a namespace. It sends nothing yet. The kernel chooses the
 // zero source and port 0.
 func OpenFlow(ctx context.Context, n *netns.Namespace, source, target netip.AddrPort) (*Flow, error) {
-	conn, err := n.DialFrom(ctx, "udp", source, target.String())
+	conn, err := DialFrom(ctx, n, "udp", source, target.String())
 	if err != nil {
 		return nil, err
 	}
@@ -42,28 +42,28 @@ func (f *Flow) Local() netip.AddrPort {
 // String names both ends.
 func (f *Flow) String() string { return fmt.Sprintf("flow from %s to %s", f.Local(), f.target) }
 
-// Ask sends one datagram and returns what the [netns.Backend] says. Answers to earlier datagrams do not
+// Ask sends one datagram and returns what the [Backend] says. Answers to earlier datagrams do not
 // count, and neither do refusals of them. A context without a deadline gets five seconds.
-func (f *Flow) Ask(ctx context.Context) (netns.Answer, error) {
+func (f *Flow) Ask(ctx context.Context) (Answer, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(askMax)
 	}
 	if err := errors.Join(f.Drain(), f.conn.SetDeadline(deadline)); err != nil {
-		return netns.Answer{}, err
+		return Answer{}, err
 	}
 	// A rule that drops the datagram on its way out of this host makes Send fail with EPERM. A refusal
 	// may follow.
 	sent := f.Send()
 	if sent != nil && !errors.Is(sent, unix.EPERM) {
-		return netns.Answer{}, fmt.Errorf("%s: %w", f, sent)
+		return Answer{}, fmt.Errorf("%s: %w", f, sent)
 	}
 	reply := make([]byte, 256)
 	size, err := f.conn.Read(reply)
 	if err != nil {
-		return netns.Answer{}, fmt.Errorf("%s: %w", f, errors.Join(err, sent))
+		return Answer{}, fmt.Errorf("%s: %w", f, errors.Join(err, sent))
 	}
-	return netns.ParseAnswer(string(reply[:size]))
+	return ParseAnswer(string(reply[:size]))
 }
 
 // Send sends one datagram and waits for nothing.

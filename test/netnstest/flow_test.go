@@ -3,8 +3,6 @@ package netnstest
 import (
 	"net/netip"
 	"testing"
-
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // A flow keeps its port while the server behind its target changes, and does not count answers to
@@ -22,7 +20,7 @@ func TestFlowKeepsItsPort(t *testing.T) {
 		t.Errorf("%+v answered, want none", answer)
 	}
 	for _, want := range []string{"one", "two"} {
-		b, err := netns.StartBackend(n, want, target)
+		b, err := StartBackend(n, want, target)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,6 @@ package netnstest
 import (
 	"fmt"
 	"time"
-
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 const (
@@ -27,7 +25,7 @@ type Slow[S comparable] struct {
 // Late is an exchange that was answered late, with the Service.
 type Late[S comparable] struct {
 	Of S
-	netns.Exchange
+	Exchange
 	all, others int
 }
 
@@ -38,7 +36,7 @@ func (l Late[S]) String() string {
 }
 
 // Note counts an exchange with a Service. It is not safe for concurrent use.
-func (s *Slow[S]) Note(of S, e netns.Exchange) {
+func (s *Slow[S]) Note(of S, e Exchange) {
 	if s.begun == nil {
 		s.begun = map[int64]int{}
 	}

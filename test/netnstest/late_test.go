@@ -3,8 +3,6 @@ package netnstest
 import (
 	"testing"
 	"time"
-
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 func TestSlow(t *testing.T) {
@@ -20,13 +18,13 @@ func TestSlow(t *testing.T) {
 		var s Slow[int]
 		begin := time.Unix(1000, 0)
 		for i := range 800 {
-			e := netns.Exchange{Began: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
+			e := Exchange{Began: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
 			if e.Ended = e.Began; i < c.others {
 				e.Ended = e.Began.Add(time.Second)
 			}
 			s.Note(0, e)
 		}
-		s.Note(1, netns.Exchange{Began: begin, Ended: begin.Add(c.took)})
+		s.Note(1, Exchange{Began: begin, Ended: begin.Add(c.took)})
 		if got := s.Alone(); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

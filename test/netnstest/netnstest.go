@@ -1,5 +1,7 @@
 // Package netnstest makes network namespaces and networks (package netns) that end with a test, and has what only
-// tests do in them: a [Flow] of datagrams, a [Queue] that holds packets, and the conntrack table ([Conntrack]).
+// tests do in them: servers ([Backend]) that tell each client ([Ask]) their name, connections ([Session]) and flows of
+// datagrams ([Flow]) that clients hold, a [Load] that goes on, programs ([Run]), a [Queue] that holds packets, and the
+// conntrack table ([Conntrack]).
 package netnstest
 
 import (
@@ -38,7 +40,7 @@ func Rerun(t *testing.T) bool {
 	defer cancel()
 	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	inside.Env = append(os.Environ(), insideVariable+"=1", "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
-	output, err := New(t, "test").Output(inside)
+	output, err := Output(New(t, "test"), inside)
 	t.Logf("%s", output)
 	if err != nil {
 		t.Fatal(err)
@@ -47,18 +49,18 @@ func Rerun(t *testing.T) bool {
 }
 
 // Build makes a network for a test.
-func Build(t testing.TB, plan netns.Plan) *netns.Network {
+func Build(t testing.TB, plan Plan) *Network {
 	t.Helper()
 	testenv.NeedsRoot(t)
-	n, err := netns.Build(plan)
+	n, err := NewNetwork(plan)
 	end(t, n, err)
 	return n
 }
 
 // Serve starts a server in a namespace for a test.
-func Serve(t testing.TB, n *netns.Namespace, name string, at netip.AddrPort) *netns.Backend {
+func Serve(t testing.TB, n *netns.Namespace, name string, at netip.AddrPort) *Backend {
 	t.Helper()
-	b, err := netns.StartBackend(n, name, at)
+	b, err := StartBackend(n, name, at)
 	end(t, b, err)
 	return b
 }

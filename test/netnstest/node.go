@@ -16,7 +16,7 @@ var NodeAddresses = [2]netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.Must
 //
 // The node's interfaces are "to-client" and "to-pods". The servers get the host "pods" and their addresses, which must be
 // in 10.244.1.0/24 and fd00:10:244:1::/64. A family without a server has no addresses anywhere.
-func NodePlan(servers ...netns.Server) netns.Plan {
+func NodePlan(servers ...Server) Plan {
 	client, pods := netns.Cable{Router: "node", Leaf: "client", Port: "to-client"}, netns.Cable{Router: "node", Leaf: "pods", Port: "to-pods"}
 	for i := range servers {
 		servers[i].Host = pods.Leaf
@@ -31,5 +31,5 @@ func NodePlan(servers ...netns.Server) netns.Plan {
 			pods.AtLeaf = append(pods.AtLeaf, at)
 		}
 	}
-	return netns.Plan{Servers: servers, Cables: []netns.Cable{pods, client}}
+	return Plan{Servers: servers, Cables: []netns.Cable{pods, client}}
 }

@@ -2,18 +2,16 @@ package netnstest
 
 import (
 	"time"
-
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // Outage is a time in which exchanges with some targets may fail: a fault destroys them by its nature.
 type Outage[T any] struct {
 	What     string
-	Hits     func(T, netns.Exchange) bool
+	Hits     func(T, Exchange) bool
 	From, To time.Time // To is zero until it ends
 }
 
 // Covers reports whether the outage may be why an exchange failed: it hits the exchange and overlaps with it.
-func (o *Outage[T]) Covers(to T, e netns.Exchange) bool {
+func (o *Outage[T]) Covers(to T, e Exchange) bool {
 	return o.Hits(to, e) && e.Ended.After(o.From) && (o.To.IsZero() || e.Began.Before(o.To))
 }

@@ -64,7 +64,7 @@ func Hold(n *netns.Namespace, held time.Duration) (*Queue, error) {
 	}
 	for _, tool := range []string{"iptables-legacy", "ip6tables-legacy"} {
 		if err == nil {
-			err = n.Run(exec.Command(tool, "-A", "FORWARD", "-p", "udp", "-m", "conntrack", "--ctstate", "NEW", "-j", "NFQUEUE", "--queue-num", "0"))
+			err = Run(n, exec.Command(tool, "-A", "FORWARD", "-p", "udp", "-m", "conntrack", "--ctstate", "NEW", "-j", "NFQUEUE", "--queue-num", "0"))
 		}
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // TestQueueHoldsFirstPackets: the first datagram of a flow is late, later ones are not.
 func TestQueueHoldsFirstPackets(t *testing.T) {
 	const held = 500 * time.Millisecond
-	hosts := Build(t, netns.Plan{Cables: []netns.Cable{{
+	hosts := Build(t, Plan{Cables: []netns.Cable{{
 		Router: "router", Leaf: "client", Port: "p1", AtRouter: netns.Prefixes("10.9.1.1/24", "fd09:1::1/64"), AtLeaf: netns.Prefixes("10.9.1.2/24", "fd09:1::2/64"),
 	}, {
 		Router: "router", Leaf: "server", Port: "p2", AtRouter: netns.Prefixes("10.9.2.1/24", "fd09:2::1/64"), AtLeaf: netns.Prefixes("10.9.2.2/24", "fd09:2::2/64"),

@@ -33,7 +33,7 @@ const streamPause = 5 * time.Millisecond
 
 // OpenStream begins to send over UDP from inside a namespace. The kernel chooses the zero source and port 0.
 func OpenStream(ctx context.Context, n *netns.Namespace, source, target netip.AddrPort) (*Stream, error) {
-	conn, err := n.DialFrom(ctx, "udp", source, target.String())
+	conn, err := DialFrom(ctx, n, "udp", source, target.String())
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func OpenTCPStream(ctx context.Context, n *netns.Namespace, target netip.AddrPor
 
 // converse sends on one connection until it ends.
 func (s *Stream) converse(ctx context.Context, n *netns.Namespace) {
-	conn, err := n.DialFrom(ctx, "tcp", netip.AddrPort{}, s.target.String())
+	conn, err := DialFrom(ctx, n, "tcp", netip.AddrPort{}, s.target.String())
 	if err != nil {
 		return
 	}
@@ -107,7 +107,7 @@ func (s *Stream) listen(conn net.Conn) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		answer, parseErr := netns.ParseAnswer(string(buffer[:size]))
+		answer, parseErr := ParseAnswer(string(buffer[:size]))
 		if err != nil || parseErr != nil {
 			continue // an earlier datagram was refused
 		}
@@ -119,7 +119,7 @@ func (s *Stream) listen(conn net.Conn) {
 func (s *Stream) hear(conn net.Conn) {
 	lines := bufio.NewReader(conn)
 	greeting, err := lines.ReadString('\n')
-	answer, parseErr := netns.ParseAnswer(greeting)
+	answer, parseErr := ParseAnswer(greeting)
 	for err == nil && parseErr == nil {
 		s.heard(answer.Backend)
 		_, err = lines.ReadString('\n')

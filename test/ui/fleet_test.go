@@ -56,10 +56,10 @@ func (n *fleetNode) Status() inspect.Status {
 	}
 	if q := n.held(); q != nil {
 		s.Domains[0].Held, s.Domains[0].Quarantined = 1, []state.Quarantine{*q}
-		s.Findings = []inspect.Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "1 Service is quarantined", Advice: "fix the cause that sluice describe shows", Since: q.Since}}
+		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "quarantined", About: "nftables/IPv4", Problem: "1 Service is quarantined", Advice: "fix the cause that sluice describe shows", Since: q.Since}}}
 	}
 	if n.number == 99 {
-		s.Findings = []inspect.Finding{{Kind: "api-stale", Unhealthy: true, Problem: "<b>no message</b> from the API server", Advice: "check the API server", Since: time.Now().Add(-time.Minute)}}
+		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "api-stale", Unhealthy: true, Problem: "<b>no message</b> from the API server", Advice: "check the API server", Since: time.Now().Add(-time.Minute)}}}
 	}
 	return s
 }

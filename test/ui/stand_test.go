@@ -211,7 +211,7 @@ func (s *stand) startProxy() {
 	defer output.Close()
 	cmd := exec.Command(binary, "proxy", "--kubeconfig="+config, "--hostname-override="+nodeName, "--proxy-mode=nftables",
 		"--cluster-cidr=10.244.0.0/16", "--conntrack-max-per-core=0", "--sluice-state-dir="+filepath.Join(dir, "state"),
-		"--metrics-bind-address="+address, "--sluice-ui", "--sluice-nftables-localhost-nodeports=true")
+		"--metrics-bind-address="+address, "--sluice-ui", testenv.Settings(s.T, "nftables: {localhostNodePorts: true}"))
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)

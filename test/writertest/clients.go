@@ -32,7 +32,7 @@ const ClientPort = "to-client"
 // NewClients builds the network, which ends with the test.
 func NewClients(t testing.TB, family service.Family) *Clients {
 	t.Helper()
-	n := netnstest.Build(t, netns.Plan{Cables: []netns.Cable{{
+	n := netnstest.Build(t, netnstest.Plan{Cables: []netns.Cable{{
 		Router: "node", Leaf: "client", Port: ClientPort,
 		AtRouter: netns.Prefixes([]string{"203.0.113.1/24", "2001:db8::1/64"}[family]),
 		AtLeaf:   netns.Prefixes([][]string{{"203.0.113.10/24", "203.0.113.130/24"}, {"2001:db8::10/64", "2001:db8::130/64"}}[family]...),

@@ -24,7 +24,7 @@ import (
 // Service.
 type Network struct {
 	fixture Fixture
-	hosts   *netns.Network
+	hosts   *netnstest.Network
 	// atNode are the addresses of the node.
 	atNode []netip.Addr
 }
@@ -50,9 +50,9 @@ func NewNetwork(t *testing.T, f Fixture) *Network {
 
 // plan describes the network. The cables are the same for both families; each host has addresses of
 // both.
-func (f Fixture) plan() netns.Plan {
+func (f Fixture) plan() netnstest.Plan {
 	prefixes := netns.Prefixes
-	plan := netns.Plan{
+	plan := netnstest.Plan{
 		Cables: []netns.Cable{
 			{Router: nodeHost, Leaf: otherNodeName, Port: "eth-n2",
 				AtRouter: prefixes("192.168.0.2/24", "2001:db8::2/64"), AtLeaf: prefixes("192.168.0.3/24", "2001:db8::3/64")},
@@ -67,14 +67,14 @@ func (f Fixture) plan() netns.Plan {
 				AtRouter: prefixes("10.244.1.13/30", "fd00:10:244:1::101/120"), AtLeaf: prefixes("10.244.1.14/30", "fd00:10:244:1::114/120")},
 		},
 		Loopback: map[string][]netip.Addr{otherNodeName: {f.B, f.C}},
-		Routes: []netns.Route{
+		Routes: []netnstest.Route{
 			{Host: nodeHost, To: netns.Single(f.B), Via: f.OtherNode},
 			{Host: nodeHost, To: netns.Single(f.C), Via: f.OtherNode},
 			{Host: nodeHost, To: netns.Everything(f.Node), Via: f.OtherNode},
 		},
 	}
 	serve := func(host string, at netip.AddrPort) {
-		plan.Servers = append(plan.Servers, netns.Server{Name: at.String(), Host: host, At: at})
+		plan.Servers = append(plan.Servers, netnstest.Server{Name: at.String(), Host: host, At: at})
 	}
 	for addr, host := range map[netip.Addr]string{f.A: "a", f.B: otherNodeName, f.C: otherNodeName, f.Node: nodeHost} {
 		serve(host, netip.AddrPortFrom(addr, endpointPort))
@@ -105,7 +105,7 @@ func (n *Network) Ask(t *testing.T, q Question) Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), q.Patience)
 	defer cancel()
-	got, err := n.hosts.Hosts[hostNames[q.From]].Ask(ctx, q.Protocol.String(), q.To)
+	got, err := netnstest.Ask(ctx, n.hosts.Hosts[hostNames[q.From]], q.Protocol.String(), q.To)
 	switch {
 	case err == nil && got.Backend == q.To.String() && !slices.Contains(n.fixture.backends(), q.To):
 		return Answer{Fate: Through}

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -439,7 +440,7 @@ func (c *counted) repair(count int) {
 	_ = c.traffic()
 	program := []string{"iptables", "ip6tables"}[c.family] + "-" + string(c.variant)
 	for _, table := range []string{"nat", "filter"} {
-		check(c, c.Node.Run(exec.Command(program, "-t", table, "-F")))
+		check(c, netnstest.Run(c.Node, exec.Command(program, "-t", table, "-F")))
 	}
 	if drift := c.audit(); !drift.Any() {
 		c.Error("nothing was deleted")

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -364,6 +365,6 @@ func TestKernelTextAndWriterAgree(t *testing.T) {
 func runIn(namespace *netns.Namespace, cmd *exec.Cmd) (string, error) {
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	err := namespace.Run(cmd)
+	err := netnstest.Run(namespace, cmd)
 	return said.String(), err
 }

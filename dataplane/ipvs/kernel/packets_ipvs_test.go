@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/rendertest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -68,7 +69,7 @@ func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 		if at == c.far {
 			addr = w.EndpointAddrs[2]
 		}
-		backend, err := netns.StartBackend(at, map[*netns.Namespace]string{c.p1: "p1", c.far: "far"}[at], netip.AddrPortFrom(addr, 8080))
+		backend, err := netnstest.StartBackend(at, map[*netns.Namespace]string{c.p1: "p1", c.far: "far"}[at], netip.AddrPortFrom(addr, 8080))
 		c.must(err)
 		t.Cleanup(func() { c.must(backend.Close()) })
 	}
@@ -91,7 +92,7 @@ func (c *cluster) serve(p service.PortView) {
 }
 
 // expect asks for a Service, and wants the backend that answers, or none.
-func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want string) netns.Answer {
+func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want string) netnstest.Answer {
 	c.Helper()
 	wait := testenv.Patience
 	if want == "" {
@@ -99,7 +100,7 @@ func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()
-	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
+	answer, err := netnstest.Ask(ctx, from, "tcp", netip.AddrPortFrom(to, port))
 	if answer.Backend != want || (err == nil) != (want != "") {
 		c.Errorf("%s:%d: answer %+v, error %v; want %q", to, port, answer, err, want)
 	}
@@ -111,7 +112,7 @@ func (c *cluster) refused(from *netns.Namespace, to netip.Addr, port uint16) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), testenv.Patience)
 	defer cancel()
-	answer, err := from.Ask(ctx, "tcp", netip.AddrPortFrom(to, port))
+	answer, err := netnstest.Ask(ctx, from, "tcp", netip.AddrPortFrom(to, port))
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		c.Errorf("%s asks %s:%d: answer %+v, error %v; want it refused", from.Name(), to, port, answer, err)
 	}
@@ -236,7 +237,7 @@ func TestKernelDrainer(t *testing.T) {
 		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
 			t.Errorf("busy before there is a connection: %t, %v", busy, err)
 		}
-		session, err := c.x.Connect(ctx, netip.AddrPortFrom(c.VIP, 80))
+		session, err := netnstest.Connect(ctx, c.x, netip.AddrPortFrom(c.VIP, 80))
 		c.must(err)
 		defer func() { c.must(session.Close()) }()
 		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || !busy {
@@ -280,7 +281,7 @@ func TestBalancing(t *testing.T) {
 			second := 0
 			for range asked {
 				ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
-				answer, err := c.x.Ask(ctx, "tcp", netip.AddrPortFrom(c.ClusterIP, 80))
+				answer, err := netnstest.Ask(ctx, c.x, "tcp", netip.AddrPortFrom(c.ClusterIP, 80))
 				cancel()
 				c.must(err)
 				if answer.Backend == "far" {

@@ -102,7 +102,7 @@ func (k *testNode) run(input, name string, args ...string) string {
 	cmd.Stdin = strings.NewReader(input)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	out, err := k.Output(cmd)
+	out, err := netnstest.Output(k, cmd)
 	if err != nil {
 		k.Fatalf("%s %v: %v: %s\n%s", name, args, err, stderr.String(), input)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -64,7 +65,7 @@ func (w *deviceWorld) ip(args ...string) {
 	cmd := exec.Command("ip", args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if _, err := w.namespace.Output(cmd); err != nil {
+	if _, err := netnstest.Output(w.namespace, cmd); err != nil {
 		w.Fatalf("ip %v: %v: %s", args, err, stderr.String())
 	}
 }

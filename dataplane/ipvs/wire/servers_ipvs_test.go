@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -183,7 +183,7 @@ func TestTimeouts(t *testing.T) {
 // server and in the counters.
 func TestConnectionsAreCounted(t *testing.T) {
 	w := newServerWorld(t)
-	backend, err := netns.StartBackend(w.node, "b", netip.MustParseAddrPort("127.0.0.1:8080"))
+	backend, err := netnstest.StartBackend(w.node, "b", netip.MustParseAddrPort("127.0.0.1:8080"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	})
 	f, addr := frontend("127.0.0.2", 80, service.TCP), netip.MustParseAddrPort("127.0.0.1:8080")
 	w.do(newService(Service{Frontend: f, Scheduler: "rr", Flags: Persistent, Timeout: 600}), newReal(f, addr, 1))
-	session, err := w.node.Connect(t.Context(), netip.AddrPortFrom(f.Addr, f.Port))
+	session, err := netnstest.Connect(t.Context(), w.node, netip.AddrPortFrom(f.Addr, f.Port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	w.do(delReal(f, addr)) // its counters go with it, and the totals do not
 	w.do(newReal(f, addr, 1))
 	for n := range uint64(3) {
-		session, err := w.node.Connect(t.Context(), netip.AddrPortFrom(f.Addr, f.Port))
+		session, err := netnstest.Connect(t.Context(), w.node, netip.AddrPortFrom(f.Addr, f.Port))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -57,7 +58,7 @@ func (w *setWorld) run(stdin string, command ...string) string {
 	cmd.Stdin = strings.NewReader(stdin)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	out, err := w.namespace.Output(cmd)
+	out, err := netnstest.Output(w.namespace, cmd)
 	if err != nil {
 		w.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, stderr.String())
 	}
@@ -290,7 +291,7 @@ func TestRulesAskSets(t *testing.T) {
 	reachable := func(port string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
-		conn, err := w.namespace.DialFrom(ctx, "tcp", netip.AddrPort{}, "127.0.0.9:"+port)
+		conn, err := netnstest.DialFrom(ctx, w.namespace, "tcp", netip.AddrPort{}, "127.0.0.9:"+port)
 		if err == nil {
 			_ = conn.Close()
 		}

@@ -23,14 +23,14 @@ import (
 type world struct {
 	*testing.T
 	node     *netns.Namespace
-	sessions []*netns.Session
+	sessions []*netnstest.Session
 }
 
 func newWorld(t *testing.T, family service.Family) *world {
 	t.Helper()
 	server := netip.MustParseAddrPort(service.PerFamily[string]{"10.244.1.2:8080", "[fd00:10:244:1::2]:8080"}[family])
 	at := netip.MustParseAddrPort(service.PerFamily[string]{"172.30.0.50:80", "[fd30::50]:80"}[family])
-	network := netnstest.Build(t, netnstest.NodePlan(netns.Server{Name: "pod", At: server}))
+	network := netnstest.Build(t, netnstest.NodePlan(netnstest.Server{Name: "pod", At: server}))
 	w := &world{T: t, node: network.Hosts["node"]}
 	w.check(w.node.AddLinkRoute(netip.PrefixFrom(at.Addr(), at.Addr().BitLen()), "to-client"))
 	h := service.PerFamily[string]{"ip", "ip6"}[family]
@@ -40,7 +40,7 @@ func newWorld(t *testing.T, family service.Family) *world {
 	const perHost = 30
 	for _, from := range []*netns.Namespace{network.Hosts["client"], w.node} {
 		for range perHost {
-			s, err := from.Connect(t.Context(), at)
+			s, err := netnstest.Connect(t.Context(), from, at)
 			w.check(err)
 			t.Cleanup(func() { _ = s.Reset() })
 			w.sessions = append(w.sessions, s)
@@ -61,7 +61,7 @@ func (w *world) nft(commands string) string {
 	w.Helper()
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(commands)
-	out, err := w.node.Output(nft)
+	out, err := netnstest.Output(w.node, nft)
 	if err != nil {
 		w.Fatalf("nft: %v: %s", err, out)
 	}

@@ -35,11 +35,11 @@ func TestATableGoesInTwoSteps(t *testing.T) {
 		chain services { ip daddr 172.30.0.1 accept; }
 		chain nat-prerouting { type nat hook prerouting priority -100; jump services; goto cluster-ips-check; }
 	}`)
-	if err := node.Run(load); err != nil {
+	if err := netnstest.Run(node, load); err != nil {
 		t.Fatal(err)
 	}
 	list := func() string {
-		text, err := node.Output(exec.Command("nft", "list", "ruleset"))
+		text, err := netnstest.Output(node, exec.Command("nft", "list", "ruleset"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -65,7 +66,7 @@ func (m meddler) nft(words ...string) (string, error) {
 	cmd := exec.Command("nft", strings.Join(words, " "))
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	err := m.namespace.Run(cmd)
+	err := netnstest.Run(m.namespace, cmd)
 	return said.String(), err
 }
 

@@ -52,7 +52,7 @@ func (w *guardWorld) open() *kernel.Guard {
 
 func (w *guardWorld) nft(words ...string) string {
 	w.Helper()
-	out, err := w.node.Output(exec.Command("nft", words...))
+	out, err := netnstest.Output(w.node, exec.Command("nft", words...))
 	w.check(err)
 	return string(out)
 }

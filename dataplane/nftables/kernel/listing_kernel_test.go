@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
@@ -64,7 +65,7 @@ func (w *world) quietly(program, input string, args ...string) string {
 	cmd.Stdin = strings.NewReader(input)
 	var printed, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &complaints
-	err := w.node.Run(cmd)
+	err := netnstest.Run(w.node, cmd)
 	said := complaints.String()
 	if slices.Contains(args, "-j") {
 		said = strings.ReplaceAll(said, oddity, "")

@@ -34,7 +34,7 @@ const unlistable = "table inet unlistable {\n map m { typeof jhash ip saddr mod 
 // crashes fails the test unless a program ends by a signal.
 func (w *world) crashes(what, program string, args ...string) {
 	w.Helper()
-	err := w.node.Run(exec.Command(program, args...))
+	err := netnstest.Run(w.node, exec.Command(program, args...))
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != -1 {
 		w.Errorf("%s: %s %v ends with %v, want a signal: it proves nothing", what, program, args, err)
 	}

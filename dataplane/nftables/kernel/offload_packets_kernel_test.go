@@ -30,12 +30,12 @@ func newOffloadNet(t *testing.T, family service.Family) *offloadNet {
 	}[family]
 	n := &offloadNet{vip: netip.MustParseAddrPort(at[4])}
 	n.endpoint = netip.AddrPortFrom(netip.MustParsePrefix(at[3]).Addr(), 8080)
-	network, err := netns.Build(netns.Plan{
+	network, err := netnstest.NewNetwork(netnstest.Plan{
 		Cables: []netns.Cable{
 			{Router: "node", Leaf: "client", Port: "eth0", AtRouter: netns.Prefixes(at[0]), AtLeaf: netns.Prefixes(at[1])},
 			{Router: "node", Leaf: "pod", Port: "veth1", AtRouter: netns.Prefixes(at[2]), AtLeaf: netns.Prefixes(at[3])},
 		},
-		Servers: []netns.Server{{Name: "pod", Host: "pod", At: n.endpoint}},
+		Servers: []netnstest.Server{{Name: "pod", Host: "pod", At: n.endpoint}},
 	})
 	check(t, err)
 	t.Cleanup(func() { check(t, network.Close()) })
@@ -83,16 +83,16 @@ func (n *offloadNet) offloaded(protocol service.Protocol) (count int) {
 }
 
 // talk exchanges some lines, each of which must come back.
-func (n *offloadNet) talk(s *netns.Session) {
+func (n *offloadNet) talk(s *netnstest.Session) {
 	n.Helper()
 	for i := range 300 {
 		check(n, s.Echo(n.Context(), fmt.Sprint("line ", i)))
 	}
 }
 
-func (n *offloadNet) connect() *netns.Session {
+func (n *offloadNet) connect() *netnstest.Session {
 	n.Helper()
-	s, err := n.client.Connect(n.Context(), n.vip)
+	s, err := netnstest.Connect(n.Context(), n.client, n.vip)
 	check(n, err)
 	return s
 }
@@ -127,7 +127,7 @@ func TestOffloadedConnectionsGoOn(t *testing.T) {
 
 		n.nft("table inet engine { chain forward { type filter hook forward priority 0; tcp dport 8080 drop; }; }", "-f", "-")
 		n.talk(s) // the caveat of docs/offload.md
-		if other, err := n.client.Connect(t.Context(), n.vip); err == nil {
+		if other, err := netnstest.Connect(t.Context(), n.client, n.vip); err == nil {
 			t.Errorf("%s: a new connection passes the policy: %v", family, other.Close())
 		}
 		n.nft("", "delete", "table", "inet", "engine")

@@ -17,7 +17,7 @@ func TestPreserveTableDecidesNothing(t *testing.T) {
 	node := netnstest.New(t, "node")
 	list := func() string {
 		t.Helper()
-		out, err := node.Output(exec.Command("nft", "list", "ruleset"))
+		out, err := netnstest.Output(node, exec.Command("nft", "list", "ruleset"))
 		if err != nil {
 			t.Fatal(err)
 		}

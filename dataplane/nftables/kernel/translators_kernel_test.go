@@ -41,12 +41,12 @@ func newTranslators(t *testing.T) *translators {
 	t.Helper()
 	const podPort = 8080
 	pod := netip.AddrPortFrom(netip.MustParseAddr("10.244.1.10"), podPort)
-	n := netnstest.Build(t, netns.Plan{
+	n := netnstest.Build(t, netnstest.Plan{
 		Cables: []netns.Cable{
 			{Router: "node", Leaf: "client", Port: "to-client", AtRouter: netns.Prefixes("203.0.113.1/24"), AtLeaf: netns.Prefixes("203.0.113.10/24")},
 			{Router: "node", Leaf: "pod", Port: "to-pod", AtRouter: netns.Prefixes("10.244.1.1/24"), AtLeaf: netns.Prefixes("10.244.1.10/24")},
 		},
-		Servers: []netns.Server{{Name: "pod", Host: "pod", At: pod}},
+		Servers: []netnstest.Server{{Name: "pod", Host: "pod", At: pod}},
 	})
 	x := &translators{newWorldOn(t, n.Hosts["node"], service.IPv4, kernel.WriterConfig{}), n.Hosts["client"], n.Hosts["pod"]}
 	// What no rule translates or rejects goes to the pod, which answers to none of these addresses.
@@ -79,7 +79,7 @@ func (x *translators) ask(from *netns.Namespace, to string, wait time.Duration) 
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.Context(), wait)
 	defer cancel()
-	answer, err := from.Ask(ctx, "tcp", netip.MustParseAddrPort(to))
+	answer, err := netnstest.Ask(ctx, from, "tcp", netip.MustParseAddrPort(to))
 	switch {
 	case err == nil:
 		return "served by " + answer.Backend

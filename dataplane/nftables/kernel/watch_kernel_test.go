@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -104,7 +105,7 @@ func TestForeignProcessesHaveParents(t *testing.T) {
 	cmd := exec.Command("nft", "-i")
 	in, err := cmd.StdinPipe()
 	if err == nil {
-		err = w.node.Start(cmd)
+		err = netnstest.Start(w.node, cmd)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func (w *world) nft(input string, args ...string) string {
 	cmd.Stdin = strings.NewReader(input)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := w.node.Run(cmd); err != nil {
+	if err := netnstest.Run(w.node, cmd); err != nil {
 		w.Fatalf("nft %v: %v: %s (Debian package nftables)", args, err, said.String())
 	}
 	return said.String()

@@ -24,7 +24,7 @@ func TestKernelSample(t *testing.T) {
 	dropped := "table inet other { chain c { type filter hook output priority 0; tcp dport { 81, 30080 } drop\n}\n}"
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(dropped)
-	if printed, err := node.Output(load); err != nil {
+	if printed, err := netnstest.Output(node, load); err != nil {
 		t.Fatalf("nft: %v: %s", err, printed)
 	}
 	var s *Sampler
@@ -35,7 +35,7 @@ func TestKernelSample(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if left, err := node.Output(exec.Command("nft", "list", "tables")); err != nil || strings.Contains(string(left), tablePrefix) {
+		if left, err := netnstest.Output(node, exec.Command("nft", "list", "tables")); err != nil || strings.Contains(string(left), tablePrefix) {
 			t.Errorf("tables afterwards: %s %v", left, err)
 		}
 	}()

@@ -57,7 +57,7 @@ func recordBy(t *testing.T, run tracer, node *netns.Namespace, send func()) (r *
 // datagrams sends datagrams from separate sockets on the loopback interface.
 func datagrams(t *testing.T, node *netns.Namespace, count int, pause time.Duration) {
 	for range count {
-		conn, err := node.DialFrom(t.Context(), "udp", netip.AddrPortFrom(flow.From.Addr(), 0), flow.To.String())
+		conn, err := netnstest.DialFrom(t.Context(), node, "udp", netip.AddrPortFrom(flow.From.Addr(), 0), flow.To.String())
 		if err == nil {
 			_, err = conn.Write([]byte("?"))
 			err = errors.Join(err, conn.Close())
@@ -91,7 +91,7 @@ func TestKernelLoopback(t *testing.T) {
 	if out.Hook != "postrouting" || !out.Passed || out.Out != "lo" || in.Hook != "input" || !in.Passed || in.In != "lo" || out.First != in.First {
 		t.Errorf("out %+v\nin %+v", out, in)
 	}
-	if count, err := node.ReadSysctl("net.netfilter.nf_conntrack_count"); err != nil || strings.TrimSpace(count) != "0" {
+	if count, err := netnstest.ReadSysctl(node, "net.netfilter.nf_conntrack_count"); err != nil || strings.TrimSpace(count) != "0" {
 		t.Errorf("tracked connections: %q, %v", count, err)
 	}
 }
@@ -111,7 +111,7 @@ func TestKernelTranslatedLoopback(t *testing.T) {
 		udp dport 5001 drop
 	}
 }`)
-	if out, err := node.Output(load); err != nil {
+	if out, err := netnstest.Output(node, load); err != nil {
 		t.Fatalf("%v: %s (Debian package nftables)", err, out)
 	}
 	r := record(t, node, func() { datagrams(t, node, 1, 0) })
@@ -153,7 +153,7 @@ func TestKernelSeveralTraces(t *testing.T) {
 			t.Errorf("packets: %+v", r.Packets)
 		}
 	}
-	list, err := node.Output(exec.Command("nft", "list", "tables"))
+	list, err := netnstest.Output(node, exec.Command("nft", "list", "tables"))
 	if err != nil || strings.TrimSpace(string(list)) != "" {
 		t.Errorf("tables: %s, %v", list, err)
 	}

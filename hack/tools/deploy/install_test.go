@@ -91,7 +91,7 @@ func TestUserspaceOverlay(t *testing.T) {
 func TestFleetOverlay(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/fleet"))
-	for text, want := range map[string]int{"- --sluice-inspection-bind-address=0.0.0.0:10253\n": 1, "- --sluice-security-inspection\n": 1, "- pods/proxy\n": 1,
+	for text, want := range map[string]int{"inspection: {bindAddress: 0.0.0.0:10253}\n": 1, "security: {inspection: true}\n": 1, "probeAddress: 127.0.0.1:10256}\n": 1, "reload: off\n": 1, "- pods/proxy\n": 1,
 		"- serviceaccounts/token\n": 1, "- /v1alpha1/*\n": 1, "name: sluice-fleet\n": 4, "name: sluice-auth-delegator\n": 1} {
 		if n := strings.Count(overlay, text); n != want {
 			t.Errorf("%d times %q, want %d", n, text, want)

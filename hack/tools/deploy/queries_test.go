@@ -22,7 +22,7 @@ func catalogue(t *testing.T) map[string][]string {
 		"up":                         nil,
 		"rest_client_requests_total": {"code", "method", "host"}, // of client-go
 	}
-	for _, file := range []string{"sluice.txt", "kubeproxy.txt", "process.txt"} {
+	for _, file := range []string{"sluice.txt", "parts.txt", "kubeproxy.txt", "process.txt"} {
 		for line := range strings.Lines(read(t, "observe/metrics/testdata/"+file)) {
 			words := strings.Fields(line)
 			if columns := strings.Split(strings.TrimSpace(line), " | "); len(columns) > 2 {

@@ -1,6 +1,6 @@
 // Package backend builds the domains of a kernel backend: it probes what the node
 // offers, and assembles renderer, layout and writer of each family. It stands above the
-// root package: the daemon, the demo and the benchmarks call it. It also removes what
+// root package: the daemon and the benchmarks call it. It also removes what
 // other modes left on the node.
 package backend
 
@@ -20,49 +20,31 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Builder builds the domains of one backend.
-type Builder func() ([]proxy.Domain, error)
-
-// Builders has one for each backend. NFTables receives NFTablesOptions.Whole.
-type Builders struct {
-	NFTables                  func(whole bool) ([]proxy.Domain, error)
-	IPTables, IPVS, Userspace Builder
-}
-
-// Build builds the domains of the requested backend and returns which one that is.
-// ModeBest falls back to iptables if the kernel lacks something that nftables mode needs, even
-// for one family, if iptables mode serves all; choice keeps and logs the decision. Any other error
-// is final, because iptables mode would meet it too. IPVS and userspace serve only on request
-// and fall back to nothing.
-func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy.Domain, error) {
-	switch asked {
-	case config.ModeIPTables:
-		domains, err := by.IPTables()
-		return asked, domains, err
-	case config.ModeIPVS:
-		domains, err := by.IPVS()
-		return asked, domains, err
-	case config.ModeUserspace:
-		domains, err := by.Userspace()
+// Build builds the domains of the requested mode and returns which one that is. ModeBest falls back to iptables if the
+// kernel lacks something that nftables mode needs, even for one family, if iptables mode serves all; choice keeps and logs
+// the decision. Any other error is final, because iptables mode would meet it too. The other modes serve only on request
+// and fall back to nothing. See NFTablesOptions.Whole for whole.
+func Build(
+	asked config.Mode, choice *Choice, build func(mode config.Mode, whole bool) ([]proxy.Domain, error),
+) (config.Mode, []proxy.Domain, error) {
+	if asked != config.ModeBest {
+		domains, err := build(asked, false)
 		return asked, domains, err
 	}
-	domains, err := by.NFTables(asked == config.ModeBest)
-	_, lacks := errors.AsType[*nftkernel.MissingError](err)
-	switch {
-	case lacks && asked == config.ModeBest:
-		instead, insteadErr := by.IPTables()
+	domains, err := build(config.ModeNFTables, true)
+	if _, lacks := errors.AsType[*nftkernel.MissingError](err); lacks {
+		instead, insteadErr := build(config.ModeIPTables, false)
 		if insteadErr != nil || len(instead) < len(service.Families) {
-			if part, partErr := by.NFTables(false); partErr == nil {
-				choice.explain(config.ModeNFTables, nil)
+			if part, partErr := build(config.ModeNFTables, false); partErr == nil {
+				choice.explain(nil)
 				return config.ModeNFTables, part, nil
 			}
 		}
-		choice.explain(config.ModeIPTables, err)
+		choice.explain(err)
 		return config.ModeIPTables, instead, insteadErr
-	case lacks:
-		err = &AdvisedError{err, "use a kernel that supports it, or --proxy-mode iptables"}
-	case err == nil && asked == config.ModeBest:
-		choice.explain(config.ModeNFTables, nil)
+	}
+	if err == nil {
+		choice.explain(nil)
 	}
 	return config.ModeNFTables, domains, err
 }
@@ -122,8 +104,10 @@ type Choice struct {
 	// Former are the rules of iptables mode that were found before the start.
 	Former []iptkernel.Former
 	Log    *zap.Logger
-	// Reason is why the mode was chosen, once Build has returned.
+	// Reason is why the mode was chosen, once Build has returned. Lacks is what the kernel lacks for nftables mode; nil if
+	// that mode serves.
 	Reason string
+	Lacks  error
 }
 
 // formerTime bounds the search for former rules, which lists all of iptables: some
@@ -138,12 +122,12 @@ func FindFormer(ctx context.Context) []iptkernel.Former {
 	return iptkernel.FindFormer(ctx)
 }
 
-// explain keeps and logs the reason; lacks is what the kernel lacks for nftables mode.
-func (c *Choice) explain(mode config.Mode, lacks error) {
+// explain keeps and logs the reason.
+func (c *Choice) explain(lacks error) {
 	if c == nil {
 		return
 	}
-	if mode == config.ModeIPTables {
+	if c.Lacks = lacks; lacks != nil {
 		c.Reason = "mode not set; using iptables because the kernel lacks features required by nftables mode"
 		c.Log.Warn(c.Reason, zap.Error(lacks))
 		return

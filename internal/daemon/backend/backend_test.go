@@ -29,9 +29,20 @@ type builders struct {
 	called                           []string
 }
 
+func (b *builders) build(mode config.Mode, whole bool) ([]proxy.Domain, error) {
+	switch mode {
+	case config.ModeNFTables:
+		return b.nftables(whole)
+	case config.ModeIPTables:
+		return b.iptables()
+	default:
+		return b.ipvs()
+	}
+}
+
 func (b *builders) nftables(whole bool) ([]proxy.Domain, error) {
 	if b.called = append(b.called, "nft"); b.nftPart == nil {
-		return b.families("nft", 2, b.nftErr)
+		return b.families("nft", 2, advised(b.nftErr, whole))
 	}
 	if whole {
 		return nil, b.nftPart
@@ -88,8 +99,7 @@ func TestBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &builders{nftErr: c.nftErr, nftPart: c.nftPart, iptErr: c.iptErr, iptPart: c.iptPart, ipvsErr: c.ipvsErr}
 			core, lines := observer.New(zap.InfoLevel)
-			mode, domains, err := Build(c.asked, &Choice{Log: zap.New(core), Reach: "node ports answer here"}, Builders{
-				NFTables: b.nftables, IPTables: b.iptables, IPVS: b.ipvs})
+			mode, domains, err := Build(c.asked, &Choice{Log: zap.New(core), Reach: "node ports answer here"}, b.build)
 			if mode != c.want || !slices.Equal(b.called, c.called) {
 				t.Errorf("mode %q after calls %v, want %q after %v", mode, b.called, c.want, c.called)
 			}
@@ -147,24 +157,24 @@ func TestChoiceIsOneLine(t *testing.T) {
 	kept := iptkernel.Former{Variant: iptkernel.NFT, Family: service.IPv4, ServicePorts: 12}
 	dropped := iptkernel.Former{Variant: iptkernel.Legacy, Family: service.IPv6, ServicePorts: 3, ForwardDropped: true}
 	for name, c := range map[string]struct {
-		mode   config.Mode
+		lacks  error
 		former []iptkernel.Former
 		lines  []string
 	}{
-		"a fresh node": {config.ModeNFTables, []iptkernel.Former{{Variant: iptkernel.NFT}, {Variant: iptkernel.Legacy, ForwardDropped: true}}, []string{
+		"a fresh node": {nil, []iptkernel.Former{{Variant: iptkernel.NFT}, {Variant: iptkernel.Legacy, ForwardDropped: true}}, []string{
 			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode; " +
 				"set mode (--proxy-mode) to select another"}},
-		"iptables mode before": {config.ModeNFTables, []iptkernel.Former{kept}, []string{
+		"iptables mode before": {nil, []iptkernel.Former{kept}, []string{
 			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode, " +
 				"which served this node until now (nft IPv4: chains of 12 Service ports); set mode: iptables (--proxy-mode iptables) to keep it"}},
-		"a firewall": {config.ModeNFTables, []iptkernel.Former{kept, dropped}, []string{
+		"a firewall": {nil, []iptkernel.Former{kept, dropped}, []string{
 			"mode not set; using nftables, which this kernel supports; node ports answer on all addresses, localhost included, as in iptables mode, " +
 				"which served this node until now (nft IPv4: chains of 12 Service ports, legacy IPv6: chains of 3 Service ports); set mode: iptables (--proxy-mode iptables) to keep it",
 			"FORWARD policy DROP may block Service traffic in nftables mode"}},
-		"an old kernel": {config.ModeIPTables, nil, []string{"mode not set; using iptables because the kernel lacks features required by nftables mode"}},
+		"an old kernel": {errors.New("Linux 5.6"), nil, []string{"mode not set; using iptables because the kernel lacks features required by nftables mode"}},
 	} {
 		core, lines := observer.New(zap.InfoLevel)
-		(&Choice{Reach: reach, Former: c.former, Log: zap.New(core)}).explain(c.mode, errors.New("Linux 5.6"))
+		(&Choice{Reach: reach, Former: c.former, Log: zap.New(core)}).explain(c.lacks)
 		said := lines.All()
 		if len(said) != len(c.lines) {
 			t.Errorf("%s: %d lines, want %d: %v", name, len(said), len(c.lines), said)
@@ -176,7 +186,7 @@ func TestChoiceIsOneLine(t *testing.T) {
 			}
 		}
 	}
-	(*Choice)(nil).explain(config.ModeNFTables, nil) // nobody to tell
+	(*Choice)(nil).explain(nil) // nobody to tell
 }
 
 func TestHasFamily(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -67,7 +66,7 @@ func (n *node) names(domains []proxy.Domain) (names []string) {
 // sh runs a shell command on the node.
 func (n *node) sh(script string) string {
 	n.Helper()
-	printed, err := n.namespace.Output(exec.Command("sh", "-ec", script))
+	printed, err := netnstest.Output(n.namespace, exec.Command("sh", "-ec", script))
 	if err != nil {
 		n.Fatalf("%s: %v", script, err)
 	}
@@ -125,7 +124,7 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 			if _, err := n.domains(IPTablesOptions{Variant: "nft", LocalhostNodePorts: c.asked}); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != c.want {
+			if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != c.want {
 				t.Errorf("%s is %s, %v; want %s", routeLocalnet, got, err, c.want)
 			}
 		})
@@ -168,7 +167,7 @@ func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 					ok(t, n.namespace.Sysctl(routeLocalnet, "0"))
 					ok(t, set(IPTablesOptions{}))
 					protected("afterwards")
-					if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "1" {
+					if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "1" {
 						t.Errorf("route_localnet is %s, %v", got, err)
 					}
 				}
@@ -194,7 +193,7 @@ func TestKernelRecordsLoopbackAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+	if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "0" {
 		t.Errorf("%s is %s, %v", routeLocalnet, got, err)
 	}
 }
@@ -227,7 +226,7 @@ func TestKernelRejectsWithoutTouching(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+			if got, err := netnstest.ReadSysctl(n.namespace, routeLocalnet); err != nil || got != "0" {
 				t.Errorf("%s is %s, %v", routeLocalnet, got, err)
 			}
 		})
@@ -283,20 +282,21 @@ func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 	}
 }
 
-// cleanUp runs the clean-up on the node, and gives what it was told by
-// "variant/family".
-func (n *node) cleanUp() (summaries map[string]iptkernel.CleanupSummary, err error) {
-	summaries = map[string]iptkernel.CleanupSummary{}
+// cleanUp runs a sweep on the node, and returns what it found by place.
+func (n *node) cleanUp() (found map[string]string, err error) {
+	found = map[string]string{}
 	inside := n.namespace.Do(func() error {
-		err = CleanUpIPTables(n.Context(), false, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
-			summaries[variant+"/"+family.String()] = s
-		})
+		var left []Leftover
+		left, err = (&Sweep{Families: service.Families[:]}).Run(n.Context())
+		for _, l := range left {
+			found[l.Of] = l.What
+		}
 		return nil
 	})
 	if inside != nil {
 		n.Fatal(inside)
 	}
-	return summaries, err
+	return found, err
 }
 
 func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
@@ -306,19 +306,21 @@ func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
 			program + " -t nat -A OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES")
 	}
 	n.sh("iptables-nft -t nat -A MINE -p udp -j KUBE-SERVICES")
-	summaries, err := n.cleanUp()
+	found, err := n.cleanUp()
 	if err == nil || !strings.Contains(err.Error(), "iptables-nft/IPv4: ") || !strings.Contains(err.Error(), "in chain MINE") {
 		t.Errorf("got %v, want an error that names the rule in the way", err)
 	}
-	for name, chains := range map[string]int{"nft/IPv4": 0, "nft/IPv6": 1, "legacy/IPv4": 1, "legacy/IPv6": 1} {
-		s, told := summaries[name]
-		if !told || s.Hooks != 1 || s.Chains[iptrender.NAT] != chains {
-			t.Errorf("%s: %+v, %v; want 1 hook and %d chains", name, s, told, chains)
+	for name, want := range map[string]string{
+		"iptables-nft/IPv4": "1 hook, 0 chains", "iptables-nft/IPv6": "1 hook, 1 chain",
+		"iptables-legacy/IPv4": "1 hook, 1 chain", "iptables-legacy/IPv6": "1 hook, 1 chain",
+	} {
+		if found[name] != want {
+			t.Errorf("%s: %s, want %s", name, found[name], want)
 		}
 	}
 	n.sh("iptables-nft -t nat -F MINE")
-	if summaries, err = n.cleanUp(); err != nil || summaries["nft/IPv4"].Chains[iptrender.NAT] != 1 {
-		t.Errorf("the second time: %+v, %v", summaries, err)
+	if found, err = n.cleanUp(); err != nil || found["iptables-nft/IPv4"] != "0 hooks, 1 chain" {
+		t.Errorf("the second time: %v, %v", found, err)
 	}
 	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
 		if rules := n.sh(program + " -t nat"); strings.Contains(rules, "KUBE-") || !strings.Contains(rules, ":MINE ") {

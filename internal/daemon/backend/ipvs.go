@@ -169,19 +169,3 @@ func IPVSOwnership() iptkernel.Ownership {
 	}
 	return t
 }
-
-// CombinedOwnership is what Sluice and kube-proxy have in iptables, in all modes.
-func CombinedOwnership() iptkernel.Ownership {
-	return iptkernel.DefaultOwnership().With(IPVSOwnership())
-}
-
-// ToldTables receives what was removed from one variant of iptables, in one family.
-type ToldTables func(variant string, family service.Family, summary iptkernel.CleanupSummary)
-
-// Cleanup removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
-// families, and returns what it removed of the latter. The error lists what cannot be
-// removed; the rest is removed all the same.
-func Cleanup(ctx context.Context, dry bool, told ToldTables) (ipvskernel.CleanupSummary, error) {
-	// The rules go before the sets that they look up.
-	return ipvskernel.Cleanup(ctx, dry, func() error { return CleanUpIPTables(ctx, dry, told) })
-}

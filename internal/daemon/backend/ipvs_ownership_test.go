@@ -60,7 +60,7 @@ func TestOthersOfIPVS(t *testing.T) {
 		{config.ModeIPVS, "KUBE-SVC-A", true, true},
 		{config.ModeIPVS, "KUBE-IPTABLES-HINT", false, false},
 	} {
-		of := others(c.mode, iptkernel.NFT)
+		of := (&Sweep{Keep: keep[c.mode], Variant: iptkernel.NFT}).owned
 		if got := of(iptkernel.NFT).Owns(iptrender.NAT, c.chain); got != c.used {
 			t.Errorf("%s: %s goes from the variant in use: %v", c.mode, c.chain, got)
 		}

@@ -4,94 +4,189 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// CleanUpOthers removes the rules of all modes but one, Sluice's or kube-proxy's. Variant is
-// the one of iptables that this mode writes; empty if it writes none. Call it once the rules
-// of this mode are applied: until then, the others serve. The error says what could not be
-// removed; the rest is removed nevertheless. Rules of families that this mode does not serve remain, except for those
-// of IPVS mode.
+// Keep says which modes' rules stay: that of the mode that serves, or none.
+type Keep struct{ NFTables, IPTables, IPVS, Userspace bool }
+
+// Sweep finds what the modes of Sluice or kube-proxy left on a node, and removes it. A start runs it once the rules of its
+// mode are applied: until then, the others serve. Rules of families that it does not name remain, except for those of IPVS
+// mode.
 //
-// Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would
-// still catch what the rules do not, because their addresses are local to the node. Rules of
-// iptables mode in the other variant stay; the start warns about them.
-//
-// In userspace mode, open connections that the rules have translated go on until
-// StopPreserving, and replaced reports whether there were rules.
-func CleanUpOthers(
-	ctx context.Context, mode config.Mode, variant iptkernel.Variant, served []service.Family, log *zap.Logger,
-) (replaced bool, err error) {
-	told := func(variant string, family service.Family, s iptkernel.CleanupSummary) {
-		if s.Any() {
-			log.Info("rules of another mode removed", zap.String("mode", "iptables-"+variant), zap.Stringer("family", family),
-				zap.Int("hooks", s.Hooks), zap.Any("chains", s.Chains))
-		}
+// Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would still catch what the rules do not,
+// because their addresses are local to the node. Rules of iptables mode in the other variant stay; the start warns about
+// them.
+type Sweep struct {
+	// Dry only looks, also at what stays. It changes nothing.
+	Dry      bool
+	Keep     Keep
+	Families []service.Family
+	// Variant is the one of iptables that the mode which serves writes; empty if it writes none. Former are those that this
+	// process wrote before, of which nothing stays.
+	Variant iptkernel.Variant
+	Former  []iptkernel.Variant
+	// WithoutTables leaves out iptables, which takes seconds if it is large.
+	WithoutTables bool
+
+	found []Leftover
+}
+
+// Leftover is what is in one place of one mode.
+type Leftover struct {
+	// Of is the place, such as "nftables/IPv4", and What describes what is there; empty if nothing is.
+	Of, What string
+	// Kept says that it stays for the mode that serves.
+	Kept bool
+	// Title has the columns of a table that lists such places, and Row the cells. A bool says whether something is there.
+	Title string
+	Row   []any
+	// removed is what the log says about its removal.
+	removed string
+	fields  []zap.Field
+}
+
+// Any reports whether something is there that does not stay.
+func (l *Leftover) Any() bool { return l.What != "" && !l.Kept }
+
+// Log logs that it was removed.
+func (l *Leftover) Log(log *zap.Logger) {
+	if l.Any() {
+		log.Info(l.removed, l.fields...)
+	}
+}
+
+// Run returns all places, also those with nothing. The error says what could not be removed; the rest is removed
+// nevertheless.
+func (s *Sweep) Run(ctx context.Context) ([]Leftover, error) {
+	err := s.servers(ctx)
+	if err != nil {
+		err = fmt.Errorf("remove the rules of iptables and IPVS modes: %w", err)
+	}
+	for _, family := range s.Families {
+		err = errors.Join(err, s.table(ctx, family))
+	}
+	for _, family := range s.Families {
+		err = errors.Join(err, s.addresses(ctx, family))
+	}
+	return s.found, err
+}
+
+// servers sweeps IPVS, and iptables in its midst: the rules go before the sets that they look up.
+func (s *Sweep) servers(ctx context.Context) error {
+	if s.Keep.IPVS && !s.Dry {
+		return s.tables(ctx)
+	}
+	left, err := ipvskernel.Cleanup(ctx, s.Dry, func() error { return s.tables(ctx) })
+	what := ""
+	if left.Any() {
+		what = fmt.Sprintf("%s, %s, device: %t", plural.Of(left.Servers, "virtual server"), plural.Of(left.Sets, "set"), left.Device)
+	}
+	s.found = append(s.found, Leftover{
+		Of: "ipvs", What: what, Kept: s.Keep.IPVS, Title: "IPVS\tVIRTUAL SERVERS\tSETS\tDEVICE", Row: []any{"", left.Servers, left.Sets, left.Device},
+		removed: removedRules, fields: []zap.Field{
+			zap.String("mode", "ipvs"), zap.Int("servers", left.Servers), zap.Bool("device", left.Device), zap.Int("sets", left.Sets),
+		},
+	})
+	return err
+}
+
+const removedRules = "rules of another mode removed"
+
+// tables sweeps both variants of iptables. Accounting objects go when no rule counts in them any more.
+func (s *Sweep) tables(ctx context.Context) error {
+	if s.WithoutTables {
+		return nil
 	}
 	var failed []error
-	if mode == config.ModeUserspace {
-		found, _ := Others(ctx, mode, variant, served) // what cannot be seen is not removed either
-		if replaced = len(found) > 0; replaced {
-			if err := PreserveConnections(); err != nil {
-				log.Info("closing connections translated by the previous mode", zap.Error(err))
+	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
+		for _, family := range s.Families {
+			err := s.variant(ctx, variant, family)
+			if _, lacks := errors.AsType[*iptkernel.MissingError](err); err != nil && !lacks { // otherwise, nothing can be there
+				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
 			}
 		}
 	}
-	if mode != config.ModeNFTables {
-		if err := leaveNFTables(served, log); err != nil {
-			failed = append(failed, err)
-		}
+	if !s.Keep.IPTables && !s.Dry {
+		failed = append(failed, iptkernel.RemoveAccounts())
 	}
-	if mode != config.ModeUserspace {
-		if err := leaveUserspace(ctx, served, log); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	tables := func() error {
-		err := cleanUpTables(ctx, false, served, others(mode, variant), told)
-		if mode != config.ModeIPTables {
-			err = errors.Join(err, iptkernel.RemoveAccounts())
-		}
+	return errors.Join(failed...)
+}
+
+func (s *Sweep) variant(ctx context.Context, variant iptkernel.Variant, family service.Family) error {
+	tool, err := iptkernel.NewExec(ctx, iptkernel.ExecConfig{Family: family, Variant: variant})
+	if err != nil {
 		return err
 	}
-	if mode == config.ModeIPVS {
-		err = tables()
-	} else {
-		err = leaveIPVS(ctx, tables, log)
+	left, err := iptkernel.Cleanup(ctx, family, tool, s.owned(variant), s.Dry)
+	if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
+		return err
 	}
-	if err != nil {
-		failed = append(failed, fmt.Errorf("remove the rules of other modes: %w", err))
+	what, chains := "", 0
+	for _, n := range left.Chains {
+		chains += n
 	}
-	return replaced, errors.Join(failed...)
+	if left.Any() {
+		what = plural.Of(left.Hooks, "hook") + ", " + plural.Of(chains, "chain")
+	}
+	removed := removedRules
+	if s.Variant != "" && slices.Contains(s.Former, variant) {
+		removed = "rules of another variant removed"
+	}
+	s.found = append(s.found, Leftover{
+		Of: fmt.Sprintf("iptables-%s/%s", variant, family), What: what,
+		Title:   "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE",
+		Row:     []any{variant, family, left.Hooks, left.Chains[iptrender.NAT], left.Chains[iptrender.Filter], left.Chains[iptrender.Mangle]},
+		removed: removed, fields: []zap.Field{
+			zap.String("mode", "iptables-"+string(variant)), zap.Stringer("family", family), zap.Int("hooks", left.Hooks), zap.Any("chains", left.Chains),
+		},
+	})
+	return err
 }
 
-// others returns, for each variant, the chains and hooks of the modes that are not in use.
-func others(mode config.Mode, used iptkernel.Variant) func(iptkernel.Variant) iptkernel.Ownership {
+// owned returns the chains and hooks of a variant that do not stay.
+func (s *Sweep) owned(variant iptkernel.Variant) iptkernel.Ownership {
 	own, ofIPVS := iptkernel.DefaultOwnership(), IPVSOwnership()
-	return func(variant iptkernel.Variant) iptkernel.Ownership {
-		switch {
-		case mode == config.ModeIPTables:
-			return ofIPVS.Without(own)
-		case mode == config.ModeIPVS && variant == used:
-			return own.Without(ofIPVS)
-		default:
-			return own.With(ofIPVS)
-		}
+	switch {
+	case slices.Contains(s.Former, variant):
+		return own.With(ofIPVS)
+	case s.Keep.IPTables:
+		return ofIPVS.Without(own)
+	case s.Keep.IPVS && variant == s.Variant:
+		return own.Without(ofIPVS)
+	default:
+		return own.With(ofIPVS)
 	}
 }
 
-func leaveNFTables(served []service.Family, log *zap.Logger) error {
-	err := CleanUpNFTables(false, served, func(family service.Family, removed bool) {
-		if removed {
-			log.Info("rules of another mode removed", zap.String("mode", "nftables"), zap.Stringer("family", family))
-		}
+// table sweeps nftables.
+func (s *Sweep) table(ctx context.Context, family service.Family) (err error) {
+	if s.Keep.NFTables && !s.Dry {
+		return nil
+	}
+	there := false
+	if s.Dry {
+		there, err = nftkernel.Exists(ctx, family)
+	} else {
+		there, err = nftkernel.Cleanup(family, nil)
+	}
+	what := ""
+	if there {
+		what = "the table kube-proxy"
+	}
+	s.found = append(s.found, Leftover{
+		Of: fmt.Sprintf("nftables/%s", family), What: what, Kept: s.Keep.NFTables, Title: "NFTABLES\tFAMILY\tTABLE", Row: []any{"", family, there},
+		removed: removedRules, fields: []zap.Field{zap.String("mode", "nftables"), zap.Stringer("family", family)},
 	})
 	if err != nil {
 		return fmt.Errorf("remove the rules of nftables mode: %w", err)
@@ -99,26 +194,29 @@ func leaveNFTables(served []service.Family, log *zap.Logger) error {
 	return nil
 }
 
-func leaveUserspace(ctx context.Context, served []service.Family, log *zap.Logger) error {
-	err := CleanUpUserspace(ctx, false, served, func(family service.Family, left UserspaceLeft) {
-		if left.Any() {
-			log.Info("local addresses of another mode removed", zap.String("mode", "userspace"),
-				zap.Stringer("family", family), zap.Int("addresses", left.Addresses), zap.Bool("guard", left.Guard))
-		}
+// addresses sweeps the local addresses of userspace mode, then their guard.
+func (s *Sweep) addresses(ctx context.Context, family service.Family) error {
+	if s.Keep.Userspace && !s.Dry {
+		return nil
+	}
+	guard, what := false, ""
+	local, err := userspace.Cleanup(ctx, family, s.Dry)
+	if err == nil {
+		guard, err = nftkernel.RemoveGuard(ctx, family, s.Dry, nil)
+	}
+	if local > 0 || guard {
+		what = fmt.Sprintf("%d local addresses, guard: %t", local, guard)
+	}
+	s.found = append(s.found, Leftover{
+		Of: fmt.Sprintf("userspace/%s", family), What: what, Kept: s.Keep.Userspace, Title: "USERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD", Row: []any{"", family, local, guard},
+		removed: "local addresses of another mode removed", fields: []zap.Field{
+			zap.String("mode", "userspace"), zap.Stringer("family", family), zap.Int("addresses", local), zap.Bool("guard", guard),
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("remove the local addresses of userspace mode: %w", err)
 	}
 	return nil
-}
-
-func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error {
-	s, err := ipvskernel.Cleanup(ctx, false, tables)
-	if s.Any() {
-		log.Info("rules of another mode removed", zap.String("mode", "ipvs"),
-			zap.Int("servers", s.Servers), zap.Bool("device", s.Device), zap.Int("sets", s.Sets))
-	}
-	return err
 }
 
 // PreserveConnections keeps open connections as they are while rules come or go: those that rules have

@@ -38,10 +38,18 @@ const rulesOfServices = `iptables-nft-restore --noflush <<END
 COMMIT
 END`
 
+// keep has what stays in each mode.
+var keep = map[config.Mode]Keep{
+	config.ModeNFTables: {NFTables: true}, config.ModeIPTables: {IPTables: true}, config.ModeIPVS: {IPVS: true}, config.ModeUserspace: {Userspace: true},
+}
+
 func (n *node) leave(mode config.Mode) string {
 	n.Helper()
 	err := n.namespace.Do(func() error {
-		_, err := CleanUpOthers(n.Context(), mode, iptkernel.NFT, service.Families[:], n.log)
+		left, err := (&Sweep{Keep: keep[mode], Variant: iptkernel.NFT, Families: service.Families[:]}).Run(n.Context())
+		for i := range left {
+			left[i].Log(n.log)
+		}
 		return err
 	})
 	if err != nil {
@@ -87,5 +95,35 @@ func TestKernelIPVSLeavesIPTables(t *testing.T) {
 		if !strings.Contains(rules, own) {
 			t.Errorf("%q has gone:\n%s", own, rules)
 		}
+	}
+}
+
+// TestKernelOwnRulesAreNoLeftover: a look lists the rules of the mode that serves as kept; a sweep leaves them.
+func TestKernelOwnRulesAreNoLeftover(t *testing.T) {
+	n := newNode(t)
+	n.sh("nft add table ip kube-proxy")
+	for _, dry := range []bool{true, false} {
+		err := n.namespace.Do(func() error {
+			left, err := (&Sweep{Dry: dry, Keep: Keep{NFTables: true}, WithoutTables: true, Families: service.Families[:]}).Run(n.Context())
+			kept := 0
+			for i := range left {
+				if left[i].Any() {
+					t.Errorf("dry %t: %s has %s", dry, left[i].Of, left[i].What)
+				}
+				if left[i].Kept && left[i].What != "" {
+					kept++
+				}
+			}
+			if (kept == 1) != dry {
+				t.Errorf("dry %t: %d are kept: %+v", dry, kept, left)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tables := n.sh("nft list tables"); !strings.Contains(tables, "kube-proxy") {
+		t.Error("the table is gone")
 	}
 }

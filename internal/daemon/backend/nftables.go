@@ -48,11 +48,11 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	if o.Tallies == nil {
 		o.Tallies = NewTallies()
 	}
+	probe := HasNFTables
+	if o.DryRun {
+		probe = checkNFTables
+	}
 	domains, err := eachFamily[*nftkernel.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
-		probe := HasNFTables
-		if o.DryRun {
-			probe = checkNFTables
-		}
 		if err := probe(family); err != nil {
 			return proxy.Domain{}, err
 		}
@@ -61,7 +61,23 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	if err == nil && !o.DryRun { // these hold listeners, and nothing in the kernel
 		domains = append(domains, localPorts(domains, o)...)
 	}
-	return domains, err
+	return domains, advised(err, o.Whole)
+}
+
+// PrepareNFTables only probes the kernel (--init-only).
+func PrepareNFTables(whole bool) error {
+	_, err := eachFamily[*nftkernel.MissingError](zap.NewNop(), whole, func(family service.Family) (proxy.Domain, error) {
+		return proxy.Domain{}, HasNFTables(family)
+	})
+	return advised(err, whole)
+}
+
+// advised adds a remedy to what the kernel lacks, unless another mode is tried instead.
+func advised(err error, whole bool) error {
+	if _, lacks := errors.AsType[*nftkernel.MissingError](err); lacks && !whole {
+		return &AdvisedError{err, "use a kernel that supports it, or --proxy-mode iptables"}
+	}
+	return err
 }
 
 // HasNFTables probes what a family has. The error names each missing feature.
@@ -148,24 +164,6 @@ func Traffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily
 		}
 	}
 	return all
-}
-
-// CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
-// told for each family.
-func CleanUpNFTables(dry bool, families []service.Family, told func(family service.Family, removed bool)) error {
-	var failed []error
-	for _, family := range families {
-		var removed bool
-		var err error
-		if dry {
-			removed, err = nftkernel.Exists(context.Background(), family)
-		} else {
-			removed, err = nftkernel.Cleanup(family, nil)
-		}
-		told(family, removed)
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
 }
 
 // localPorts builds the domains that let node ports answer on localhost, for the families that are

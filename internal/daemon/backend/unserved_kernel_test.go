@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -41,7 +40,7 @@ func TestKernelRulesOfAnUnservedFamilyRemain(t *testing.T) {
 		if asked, err := HasIPTables(n.Context(), service.IPv4, iptkernel.NFT); asked || err == nil {
 			t.Errorf("a preflight says that iptables can serve IPv4")
 		}
-		_, err := CleanUpOthers(n.Context(), config.ModeIPTables, iptkernel.NFT, []service.Family{service.IPv6}, n.log)
+		_, err := (&Sweep{Keep: Keep{IPTables: true}, Variant: iptkernel.NFT, Families: []service.Family{service.IPv6}}).Run(n.Context())
 		return err
 	})
 	if check != nil {

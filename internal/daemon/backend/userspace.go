@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -246,7 +247,7 @@ func (o *UserspaceOptions) withoutGuard(err error) error {
 	case !o.ExposeHostPorts:
 		return &AdvisedError{
 			fmt.Errorf("userspace mode cannot keep ports of the host from answering at addresses of Services: %w", err),
-			"use a kernel that supports it, or set userspace.exposeHostPorts: true (--sluice-userspace-expose-host-ports) if every client " +
+			"use a kernel that supports it, or set userspace.exposeHostPorts: true if every client " +
 				"of a Service may reach the programs of this host that listen on all addresses",
 		}
 	}
@@ -341,31 +342,8 @@ func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
 	}
 }
 
-// UserspaceLeft is what userspace mode left in a family.
-type UserspaceLeft struct {
-	// Addresses is the number of local addresses.
-	Addresses int
-	// Guard says that the table exists that guards ports of the host.
-	Guard bool
-}
-
-// Any reports whether there is something.
-func (l UserspaceLeft) Any() bool { return l != UserspaceLeft{} }
-
-// CleanUpUserspace removes the local addresses of userspace mode, then their guard, and calls told for each
-// family with what there was. With dry it only looks.
-func CleanUpUserspace(
-	ctx context.Context, dry bool, families []service.Family, told func(service.Family, UserspaceLeft),
-) error {
-	var failed []error
-	for _, family := range families {
-		var left UserspaceLeft
-		var err error
-		if left.Addresses, err = userspace.Cleanup(ctx, family, dry); err == nil {
-			left.Guard, err = nftkernel.RemoveGuard(ctx, family, dry, nil)
-		}
-		told(family, left)
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
+// Reasons are the reasons of userspace mode as those of all modes.
+var Reasons = [relay.Refusals]traffic.Reason{
+	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
+	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
 }

@@ -70,7 +70,7 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 	}
 	ok(t, node.Do(func() error { _, err := files.Restore(); return err }))
 	for name, want := range map[string]string{"arp_ignore": "0", "arp_announce": "0"} {
-		if got, err := node.ReadSysctl("net.ipv4.conf.all." + name); err != nil || strings.TrimSpace(got) != want {
+		if got, err := netnstest.ReadSysctl(node, "net.ipv4.conf.all."+name); err != nil || strings.TrimSpace(got) != want {
 			t.Errorf("%s is %q after the clean-up, want %s; %v", name, got, want, err)
 		}
 	}
@@ -125,15 +125,21 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 	if err := ask("10.0.0.41:10250"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("at the Service's address: %v, want it rejected", err)
 	}
-	var told []UserspaceLeft
+	var told []string
 	for _, dry := range []bool{true, false, false} {
 		ok(t, node.Do(func() error {
-			return CleanUpUserspace(t.Context(), dry, service.Families[:], func(_ service.Family, left UserspaceLeft) { told = append(told, left) })
+			left, err := (&Sweep{Dry: dry, WithoutTables: true, Families: service.Families[:]}).Run(t.Context())
+			for _, l := range left {
+				if strings.HasPrefix(l.Of, "userspace/") {
+					told = append(told, l.What)
+				}
+			}
+			return err
 		}))
 	}
-	there := UserspaceLeft{Addresses: 1, Guard: true}
-	if want := []UserspaceLeft{there, {}, there, {}, {}, {}}; !slices.Equal(told, want) {
-		t.Errorf("the clean-ups found %v, want %v", told, want)
+	const there = "1 local addresses, guard: true"
+	if want := []string{there, "", there, "", "", ""}; !slices.Equal(told, want) {
+		t.Errorf("the clean-ups found %q, want %q", told, want)
 	}
 	if left := run(t, node, "nft", "list", "ruleset") + run(t, node, "ip", "route", "show", "table", "local", "proto", "219"); left != "" {
 		t.Errorf("left: %s", left)
@@ -200,7 +206,7 @@ func ok(t *testing.T, err error) {
 
 func run(t *testing.T, in *netns.Namespace, program string, words ...string) string {
 	t.Helper()
-	out, err := in.Output(exec.Command(program, words...))
+	out, err := netnstest.Output(in, exec.Command(program, words...))
 	ok(t, err)
 	return string(out)
 }

@@ -18,7 +18,7 @@ type Change struct {
 func Compare(old, new *Config) (changes []Change) {
 	add := func(prefix string, a, b any) {
 		from, to := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-		for _, path := range leavesOf(from.Type()) {
+		for _, path := range pathsOf(from.Type()) {
 			was, is := valueText(at(from, path)), valueText(at(to, path))
 			if was != is {
 				changes = append(changes, Change{Field: prefix + path, Old: was, New: is})

@@ -27,9 +27,6 @@ const previousMinor = "1.36"
 // Linux 6.18). The start finds out which of them this kernel has.
 var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
 
-// serviceSchedulers are those that a Service may be allowed to choose; package reduce has their flags.
-var serviceSchedulers = slices.DeleteFunc(slices.Clone(schedulers), func(name string) bool { return name == "twos" })
-
 // check finds every error in a configuration that has its defaults. The warnings are
 // about values that are unusual but accepted.
 func (c *Config) check() (found findings, warnings []finding) {
@@ -53,7 +50,7 @@ func (c *Config) check() (found findings, warnings []finding) {
 	if k.HostnameOverride != "" && strings.TrimSpace(k.HostnameOverride) == "" {
 		found.wrong("hostnameOverride", k.HostnameOverride, "a name, or nothing for the host's name")
 	}
-	c.checkSluice(&found)
+	c.Sluice.check(&found)
 	return found, warnings
 }
 
@@ -152,25 +149,33 @@ func checkAddresses(c *Config, found *findings) {
 }
 
 func checkHostPort(field, address string, found *findings) {
-	host, port, err := net.SplitHostPort(address)
-	number, numberErr := strconv.Atoi(port)
-	if err != nil || netutils.ParseIPSloppy(host) == nil || numberErr != nil || number < 1 || number > 65535 {
-		found.wrong(field, address, "an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256")
+	if !isAddress(address) {
+		found.wrong(field, address, wantAddress)
 	}
+}
+
+const (
+	wantAddress = "an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
+	wantRange   = "a range like 192.168.0.0/24"
+)
+
+// isAddress reports whether a text is an IP address with a port.
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	number, numberErr := strconv.Atoi(port)
+	return err == nil && netutils.ParseIPSloppy(host) != nil && numberErr == nil && number > 0 && number < 1<<16
 }
 
 func checkRange(field, text string, found *findings) {
 	if _, ok := parseRange(text); !ok {
-		found.wrong(field, text, "a range like 192.168.0.0/24")
+		found.wrong(field, text, wantRange)
 	}
 }
 
-// checkHostName checks a name that a Host header may have: without a port, in capitals or not, and with
+// isHost reports whether a Host header may have a name: without a port, in capitals or not, and with
 // the dot of the root or not. No pattern but * is one.
-func checkHostName(field, name string, found *findings) {
-	if name != AllHosts && len(validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(name), "."))) > 0 {
-		found.wrong(field, name, "a host name without a port, or * for all")
-	}
+func isHost(name string) bool {
+	return name == AllHosts || len(validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(name), "."))) == 0
 }
 
 // checkLocal checks how packets from local pods are recognized.

@@ -73,6 +73,11 @@ type Config struct {
 	KubeProxy v1alpha1.KubeProxyConfiguration
 	Sluice    SluiceConfiguration
 
+	// KubeProxyFile is the file with kube-proxy's document; empty without one.
+	KubeProxyFile string
+	// NamesServers says that the configuration names an address of the health or metrics server.
+	NamesServers bool
+
 	// minSyncNamed says that the configuration names the minSyncPeriod of the mode.
 	minSyncNamed bool
 	// flagged are the fields that a flag sets although there is a file.
@@ -81,8 +86,8 @@ type Config struct {
 
 // Control holds the flags that concern the process and are in no file.
 type Control struct {
-	// File is --config: the configuration file, empty without one.
-	File string
+	// Files are those of --config.
+	Files []string
 	// WriteTo is --write-config-to: the file to write the configuration to,
 	// instead of doing anything else.
 	WriteTo string
@@ -127,39 +132,28 @@ func (c *Config) MinSyncPeriod() (period time.Duration, named bool) {
 	return c.periods().minSync.Duration, c.minSyncNamed
 }
 
-// minimum interval returns the shortest pause between writes, and whether the configuration
-// names one.
-func (c *Config) spacing() (spacing time.Duration, named bool) {
-	if s := c.Sluice.Pace.MinInterval; s != nil {
-		return s.Duration, true
-	}
-	if c.minSyncNamed {
-		return c.periods().minSync.Duration, true
-	}
-	return 0, false
-}
+const (
+	// patienceMax bounds the waits that a shorter syncPeriod shortens.
+	patienceMax = 30 * time.Second
+	// backoffMin is the first pause after a failed write, which doubles with each failure.
+	backoffMin = 100 * time.Millisecond
+)
+
+// Patience is how long the first rules wait for the Node, and the longest pause after failed writes.
+func (c *Config) Patience() time.Duration { return min(patienceMax, c.SyncPeriod()) }
 
 // Pace returns the numbers for an aggregator's pacer, given those that a backend
-// prefers. A configured minimum interval replaces the backend's, and raises the default deadline.
+// prefers. A minSyncPeriod that is named replaces the backend's, and raises the deadline.
 func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
-	own := &c.Sluice.Pace
-	if spacing, named := c.spacing(); named {
+	if spacing, named := c.MinSyncPeriod(); named {
 		backend.MinInterval, backend.MaxWriteShare = spacing, 0
 	}
-	if own.MaxWriteShare != nil {
-		backend.MaxWriteShare = *own.MaxWriteShare
-	}
 	backend.MaxDelay = max(time.Second, backend.MinInterval)
-	if own.MaxDelay != nil {
-		backend.MaxDelay = own.MaxDelay.Duration
-	}
 	if period := c.SyncPeriod(); period != syncDefault || backend.Audit == 0 {
 		backend.Audit = period
 	}
-	if own.AuditInterval != nil {
-		backend.Audit = own.AuditInterval.Duration
-	}
-	backend.BackoffMin, backend.BackoffMax = own.BackoffMin.Duration, own.BackoffMax.Duration
+	backend.BackoffMax = c.Patience()
+	backend.BackoffMin = min(backoffMin, backend.BackoffMax)
 	return backend
 }
 

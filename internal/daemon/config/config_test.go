@@ -79,24 +79,17 @@ func again(t *testing.T, c *Config) {
 		t.Errorf("warnings about the written file: %v", warnings)
 	}
 	for _, field := range allFields() {
-		if was, is := valueAt(c, field), valueAt(back, field); was != is && !zeroMinSync(c, field) {
+		if was, is := valueAt(c, field), valueAt(back, field); was != is {
 			t.Errorf("written and loaded again, %s is %q, was %q", field, is, was)
 		}
 	}
-	if changes := Compare(c, back); len(changes) > 0 && !zeroMinSync(c, changes[0].Field) {
+	if changes := Compare(c, back); len(changes) > 0 {
 		t.Errorf("written and loaded again: %+v", changes)
 	}
 	if c.Pace(own) != back.Pace(own) || c.Log().Level != back.Log().Level || c.MasqueradeAll() != back.MasqueradeAll() ||
 		c.MasqueradeBit() != back.MasqueradeBit() || c.ForwardsLocalhost() != back.ForwardsLocalhost() {
 		t.Errorf("written and loaded again, the text differs:\n%s", text)
 	}
-}
-
-// zeroMinSync reports whether a field is the one that a file cannot express: a minSyncPeriod
-// of 0 from a flag. Sluice's minimum interval expresses it instead.
-func zeroMinSync(c *Config, field string) bool {
-	period, named := c.MinSyncPeriod()
-	return named && period == 0 && field == c.periods().field+".minSyncPeriod"
 }
 
 // TestByMode: which settings apply in which mode. As in kube-proxy v1.37, an unset mode has
@@ -126,7 +119,7 @@ mode: `
 	}
 }
 
-// TestFlagsByMode: one flag serves several modes.
+// TestFlagsByMode: one flag serves several modes. A file cannot say 0, which means the default there.
 func TestFlagsByMode(t *testing.T) {
 	words := []string{"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--ipvs-sync-period=2m", "--ipvs-min-sync-period=2s",
 		"--masquerade-all", "--iptables-masquerade-bit=1"}
@@ -135,10 +128,10 @@ func TestFlagsByMode(t *testing.T) {
 		bit           uint
 		field         string
 	}{
-		"":         {time.Minute, 0, 1, "iptables.masqueradeAll"},
-		"iptables": {time.Minute, 0, 1, "iptables.masqueradeAll"},
+		"":         {time.Minute, time.Nanosecond, 1, "iptables.masqueradeAll"},
+		"iptables": {time.Minute, time.Nanosecond, 1, "iptables.masqueradeAll"},
 		"ipvs":     {2 * time.Minute, 2 * time.Second, 1, "iptables.masqueradeAll"},
-		"nftables": {time.Minute, 0, 14, "nftables.masqueradeAll"},
+		"nftables": {time.Minute, time.Nanosecond, 14, "nftables.masqueradeAll"},
 	} {
 		c, _ := load(t, append(words, "--proxy-mode="+mode)...)
 		minSync, named := c.MinSyncPeriod()
@@ -157,17 +150,15 @@ func TestPace(t *testing.T) {
 		file  string
 		want  aggregator.Pace
 	}{
-		"defaults":                {want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"the default, named":      {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{MinInterval: time.Second, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{MinInterval: 10 * time.Second, MaxDelay: 10 * time.Second, Audit: time.Hour}},
-		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-min-interval=5ms"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"share and interval":      {words: []string{"--sluice-min-interval=5ms", "--sluice-max-write-share=0.1"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxWriteShare: 0.1, MaxDelay: time.Second, Audit: 30 * time.Second}},
-		"all": {file: kubeProxyHead + "---\n" + sluiceHead + "pace: {minInterval: 1ms, maxDelay: 2s, maxWriteShare: 0, auditInterval: 3s, backoffMin: 4s, backoffMax: 5s}\n",
-			want: aggregator.Pace{MinInterval: time.Millisecond, MaxDelay: 2 * time.Second, Audit: 3 * time.Second, BackoffMin: 4 * time.Second, BackoffMax: 5 * time.Second}},
+		"defaults":               {want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"empty file":             {file: kubeProxyHead, want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"zero in a file":         {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"the default, named":     {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{MinInterval: time.Second, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"of another mode":        {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"longer than a deadline": {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{MinInterval: 10 * time.Second, MaxDelay: 10 * time.Second, Audit: time.Hour}},
+		"zero by flag":           {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{MinInterval: time.Nanosecond, MaxDelay: time.Second, Audit: 30 * time.Second}},
+		"a short period":         {words: []string{"--iptables-sync-period=2s"}, want: aggregator.Pace{MaxWriteShare: 0.25, MaxDelay: time.Second, Audit: 2 * time.Second, BackoffMin: 100 * time.Millisecond, BackoffMax: 2 * time.Second}},
+		"a very short period":    {words: []string{"--iptables-sync-period=20ms", "--iptables-min-sync-period=5ms"}, want: aggregator.Pace{MinInterval: 5 * time.Millisecond, MaxDelay: time.Second, Audit: 20 * time.Millisecond, BackoffMin: 20 * time.Millisecond, BackoffMax: 20 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			words := c.words
@@ -193,21 +184,12 @@ func TestPace(t *testing.T) {
 // TestAuditPause: a backend keeps its preferred pause between audits unless one is configured.
 func TestAuditPause(t *testing.T) {
 	for word, want := range map[string]time.Duration{
-		"--masquerade-all": 5 * time.Minute, "--iptables-sync-period=7s": 7 * time.Second, "--sluice-audit-interval=9s": 9 * time.Second,
+		"--masquerade-all": 5 * time.Minute, "--iptables-sync-period=7s": 7 * time.Second,
 	} {
 		loaded, _ := load(t, word)
 		if pace := loaded.Pace(aggregator.Pace{Audit: 5 * time.Minute}); pace.Audit != want {
 			t.Errorf("%s: %v, want %v", word, pace.Audit, want)
 		}
-	}
-}
-
-// TestDeadlineMeetsSpacing: a deadline shorter than the minimum interval is rejected, wherever the
-// minimum interval comes from.
-func TestDeadlineMeetsSpacing(t *testing.T) {
-	said := rejected("--iptables-min-sync-period=5s", "--sluice-max-delay=2s")
-	if said != "--sluice-max-delay 2s: must be more than 0, and at least the minimum interval of 5s" {
-		t.Error(said)
 	}
 }
 

@@ -9,9 +9,12 @@ import (
 
 // field is one field of a configuration struct under its JSON name.
 type field struct {
-	name  string
+	name string
+	// path is the name with those of the sections around it: "iptables.masqueradeBit".
+	path  string
 	index []int
 	typ   reflect.Type
+	tag   reflect.StructTag
 }
 
 // fieldsOf returns the fields of a struct type in order, with the fields of embedded
@@ -27,7 +30,7 @@ func fieldsOf(t reflect.Type) (all []field) {
 				all = append(all, inner)
 			}
 		case name != "" && name != "-":
-			all = append(all, field{name, f.Index, f.Type})
+			all = append(all, field{name, name, f.Index, f.Type, f.Tag})
 		}
 	}
 	return all
@@ -38,17 +41,25 @@ func opaque(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-// leavesOf returns the paths of all fields below a struct type that hold a value
-// themselves, in order: "iptables.masqueradeBit". Lists and maps count as one.
-func leavesOf(t reflect.Type) (paths []string) {
+// leavesOf returns all fields below a struct type that hold a value themselves, in order. Lists and maps count as one.
+func leavesOf(t reflect.Type) (leaves []field) {
 	for _, f := range fieldsOf(t) {
 		if f.typ.Kind() != reflect.Struct || opaque(f.typ) {
-			paths = append(paths, f.name)
+			leaves = append(leaves, f)
 			continue
 		}
 		for _, inner := range leavesOf(f.typ) {
-			paths = append(paths, f.name+"."+inner)
+			inner.path = f.name + "." + inner.path
+			leaves = append(leaves, inner)
 		}
+	}
+	return leaves
+}
+
+// pathsOf returns the paths of leavesOf.
+func pathsOf(t reflect.Type) (paths []string) {
+	for _, f := range leavesOf(t) {
+		paths = append(paths, f.path)
 	}
 	return paths
 }

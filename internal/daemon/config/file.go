@@ -108,112 +108,127 @@ func (f *findings) wrong(field string, value any, want string, arguments ...any)
 	*f = append(*f, finding{field, text + ": must be " + fmt.Sprintf(want, arguments...)})
 }
 
-// file is a configuration file as it was read, without defaults.
+// file is what the configuration files hold, without defaults.
 type file struct {
-	path      string
 	kubeProxy v1alpha1.KubeProxyConfiguration
 	sluice    SluiceConfiguration
-	// kubeProxyText and sluiceText are the documents; nil if missing.
-	kubeProxyText, sluiceText *document.Document
+	// first is the document of kube-proxy, and own are those of Sluice: the fields of a later one count.
+	first part
+	own   []part
 	// found are the values of wrong types; their fields are not set.
 	found findings
 }
 
-// readFile reads a configuration file.
-func readFile(path string) (*file, []Warning, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		if problem, ok := errors.AsType[*os.PathError](err); ok {
-			err = problem.Err
-		}
-		return nil, nil, &InvalidError{[]Problem{{Position{File: path}, fmt.Sprintf("cannot be read: %v", err)}}}
-	}
-	return parseFile(path, data)
+// part is a document of a file; its text is nil if it is missing.
+type part struct {
+	text *document.Document
+	path string
 }
 
-// parseFile parses the text of a configuration file; path is for messages.
-func parseFile(path string, data []byte) (*file, []Warning, error) {
-	f := &file{path: path}
-	var first *document.Document
+// readFiles reads the configuration files.
+func readFiles(paths []string) (*file, []Warning, error) {
+	f := &file{}
 	var problems []Problem
-	err := document.Each(data, document.YAML11, func(d *document.Document) {
-		first = cmp.Or(first, d)
-		if problem := f.sort(d); problem != nil {
-			problems = append(problems, *problem)
+	var warnings []Warning
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			if problem, ok := errors.AsType[*os.PathError](err); ok {
+				err = problem.Err
+			}
+			return nil, nil, &InvalidError{[]Problem{{Position{File: path}, fmt.Sprintf("cannot be read: %v", err)}}}
 		}
-	})
-	if err != nil {
-		return nil, nil, &InvalidError{[]Problem{{Position{File: path, Line: err.Line}, err.Message}}}
-	}
-	if f.kubeProxyText == nil && len(problems) == 0 {
-		problems = append(problems, Problem{Position{File: path},
-			fmt.Sprintf("contains no %s (apiVersion %s)", kubeProxyKind, v1alpha1.SchemeGroupVersion)})
+		found, odd := f.parse(path, data)
+		problems, warnings = append(problems, found...), append(warnings, odd...)
 	}
 	if len(problems) > 0 {
 		return nil, nil, &InvalidError{problems}
 	}
-	warnings := f.decode()
-	if first != f.kubeProxyText {
-		warnings = append(warnings, Warning{Position{File: path},
-			kubeProxyKind + " should be the first document: kube-proxy reads no other"})
+	return f, append(f.decode(), warnings...), nil
+}
+
+// parse finds the documents of a file; path is for messages.
+func (f *file) parse(path string, data []byte) (problems []Problem, warnings []Warning) {
+	var first *document.Document
+	err := document.Each(data, func(d *document.Document) {
+		first = cmp.Or(first, d)
+		if problem := f.sort(path, d); problem != nil {
+			problems = append(problems, *problem)
+		}
+	})
+	switch {
+	case err != nil:
+		return []Problem{{Position{File: path, Line: err.Line}, err.Message}}, nil
+	case first == nil:
+		return []Problem{{Position{File: path}, fmt.Sprintf("contains no %s (apiVersion %s) and no %s (apiVersion %s)",
+			kubeProxyKind, v1alpha1.SchemeGroupVersion, SluiceKind, SluiceAPIVersion)}}, nil
+	case f.first.path == path && f.first.text != first:
+		return problems, []Warning{{Position{File: path}, kubeProxyKind + " should be the first document: kube-proxy reads no other"}}
 	}
-	return f, warnings, nil
+	return problems, nil
 }
 
 // sort assigns a document by its kind.
-func (f *file) sort(d *document.Document) *Problem {
+func (f *file) sort(path string, d *document.Document) *Problem {
 	version, kind := d.Text("apiVersion"), d.Text("kind")
-	place := Position{File: f.path, Line: d.Line("kind")}
-	slot := &f.kubeProxyText
+	place := Position{File: path, Line: d.Line("kind")}
 	switch {
 	case version == "" || kind == "":
 		return &Problem{place, "apiVersion and kind are required"}
 	case version == v1alpha1.SchemeGroupVersion.String() && kind == kubeProxyKind:
+		if f.first.text != nil {
+			return f.first.already(place, kind)
+		}
+		f.first = part{d, path}
 	case version == SluiceAPIVersion && kind == SluiceKind:
-		slot = &f.sluiceText
+		if last := len(f.own) - 1; last >= 0 && f.own[last].path == path {
+			return f.own[last].already(place, kind)
+		}
+		f.own = append(f.own, part{d, path})
 	default:
 		return &Problem{place, fmt.Sprintf("%s %s: must be %s %s, or %s %s", version, kind,
 			v1alpha1.SchemeGroupVersion, kubeProxyKind, SluiceAPIVersion, SluiceKind)}
 	}
-	if *slot != nil {
-		return &Problem{place, fmt.Sprintf("%s is already on line %d", kind, (*slot).Line("kind"))}
-	}
-	*slot = d
 	return nil
+}
+
+func (p part) already(place Position, kind string) *Problem {
+	return &Problem{place, fmt.Sprintf("%s is already in %s:%d", kind, p.path, p.text.Line("kind"))}
 }
 
 // decode decodes both documents. An unknown field, or one that is set twice, is an error in Sluice's document. In
 // kube-proxy's it is a warning, because kube-proxy accepts it with a log line, so that files of older and newer releases
 // work.
 func (f *file) decode() (warnings []Warning) {
-	mistakes, _ := f.kubeProxyText.Decode(&f.kubeProxy)
-	for _, m := range mistakes {
-		found := findingOf(m, reflect.ValueOf(&f.kubeProxy).Elem())
-		switch m.Kind {
-		case document.Unknown:
-			warnings = append(warnings, Warning{f.place(m.Path), found.message + "; it is ignored"})
-		case document.Repeated:
-			warnings = append(warnings, Warning{f.place(m.Path), found.message + "; the last one counts"})
-		default:
-			f.found = append(f.found, found)
+	if f.first.text != nil {
+		mistakes, _ := f.first.text.Decode(&f.kubeProxy, document.YAML11)
+		for _, m := range mistakes {
+			found := findingOf(m, reflect.ValueOf(&f.kubeProxy).Elem())
+			switch m.Kind {
+			case document.Unknown:
+				warnings = append(warnings, Warning{f.place(m.Path), found.message + "; it is ignored"})
+			case document.Repeated:
+				warnings = append(warnings, Warning{f.place(m.Path), found.message + "; the last one counts"})
+			default:
+				f.found = append(f.found, found)
+			}
 		}
 	}
-	if f.sluiceText == nil {
-		return warnings
-	}
-	mistakes, _ = f.sluiceText.Decode(&f.sluice)
-	for _, m := range mistakes {
-		found := findingOf(m, reflect.ValueOf(&f.sluice).Elem())
-		f.found = append(f.found, finding{sluicePrefix + found.field, found.message})
+	for _, own := range f.own {
+		mistakes, _ := own.text.Decode(&f.sluice, document.YAML12)
+		for _, m := range mistakes {
+			found := findingOf(m, reflect.ValueOf(&f.sluice).Elem())
+			f.found = append(f.found, finding{sluicePrefix + found.field, found.message})
+		}
 	}
 	return warnings
 }
 
 // findingOf says what is wrong in a document that was decoded into a struct.
 func findingOf(m document.Mistake, into reflect.Value) finding {
-	switch leaves := leavesOf(into.Type()); {
-	case m.Kind == document.Unknown && m.Path == "waves": // which earlier versions had
-		return finding{m.Path, "must be removed; change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)"}
+	switch leaves := pathsOf(into.Type()); {
+	case m.Kind == document.Unknown && former[m.Path] != "":
+		return finding{m.Path, "must be removed; " + former[m.Path]}
 	case m.Kind == document.Unknown:
 		return finding{m.Path, m.Message + likely(m.Path, leaves)}
 	case m.Kind == document.Mistyped && slices.Contains(leaves, m.Path):
@@ -259,15 +274,28 @@ func resembles(a, b string) bool {
 	return len(a) <= 1 && len(b) <= 1
 }
 
+// has reports whether there is a document with a field.
+func (f *file) has(field string) bool {
+	if strings.HasPrefix(field, sluicePrefix) {
+		return len(f.own) > 0
+	}
+	return f.first.text != nil
+}
+
 // place returns where a field stands.
 func (f *file) place(field string) Position {
-	text, path := f.kubeProxyText, field
+	of, path := f.first, field
 	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
-		text, path = f.sluiceText, own
+		path = own
+		for i, part := range f.own {
+			if i == 0 || part.text.Has(path) {
+				of = part
+			}
+		}
 	}
-	place := Position{File: f.path, Field: strings.TrimSuffix(field, ".")}
-	if text != nil {
-		place.Line = text.Line(path)
+	place := Position{File: of.path, Field: strings.TrimSuffix(field, ".")}
+	if of.text != nil {
+		place.Line = of.text.Line(path)
 	}
 	return place
 }

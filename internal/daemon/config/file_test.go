@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
@@ -27,13 +28,13 @@ func TestFileRejected(t *testing.T) {
 			},
 		},
 		"types": {
-			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "pace:\n  minInterval: 5\n",
+			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "balancing:\n  drainDeadline: 5\n",
 			[]string{
 				`:3: mode: ["x"]: must be text; quote it if it looks like a number`,
 				`:4: iptables: 5: must be fields with values`,
 				`:6: clientConnection.qps: "fast": must be a number`,
 				`:7: clientConnection.burst: "much": must be a whole number (32 bits)`,
-				`:12: SluiceConfiguration.pace.minInterval: 5: must be a duration like 30s, 5m or 1h30m`,
+				`:12: SluiceConfiguration.balancing.drainDeadline: 5: must be a duration like 30s, 5m or 1h30m`,
 			},
 		},
 		"types and values": {
@@ -46,27 +47,26 @@ func TestFileRejected(t *testing.T) {
 			},
 		},
 		"second document": {
-			"# a comment first\n---\n" + kubeProxyHead + "\n--- # and another\n" + sluiceHead + "iptables:\n  variant: old\npace:\n  maxDelay: 1ms\n  minInterval: 5ms\n",
+			"# a comment first\n---\n" + kubeProxyHead + "\n--- # and another\n" + sluiceHead + "iptables:\n  variant: old\nsecurity:\n  keyFile: /k\n",
 			[]string{
 				`:10: SluiceConfiguration.iptables.variant: "old": must be auto, legacy or nft`,
-				`:12: SluiceConfiguration.pace.maxDelay: 1ms: must be more than 0, and at least the minimum interval of 5ms`,
+				`:12: SluiceConfiguration.security.keyFile: "/k": must be empty without security.certFile`,
 			},
 		},
 		"JSON":            {"{\n\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\"kind\": \"KubeProxyConfiguration\",\n\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
 		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
 		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
-		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf" cannot be expressed in JSON`, `:6: SluiceConfiguration: a key must be a plain text`}},
+		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf": must be a number`, `:6: SluiceConfiguration: a key must be a plain text`}},
 		"a list":          {"- a\n- b\n", []string{`:1: apiVersion and kind are required`}},
 		"a text":          {"hello\n", []string{`:1: apiVersion and kind are required`}},
-		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
+		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1) and no SluiceConfiguration (apiVersion sluice.dev/v1alpha1)`}},
 		"no kind":         {"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: iptables\n", []string{`:1: apiVersion and kind are required`}},
-		"own alone":       {sluiceHead, []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
 		"another kind": {"apiVersion: v1\nkind: ConfigMap\n", []string{
 			`:2: v1 ConfigMap: must be kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
 		"another version": {"apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n", []string{
 			`:2: kubeproxy.config.k8s.io/v1 KubeProxyConfiguration: must be kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
-		"twice": {kubeProxyHead + "---\n" + kubeProxyHead, []string{`:5: KubeProxyConfiguration is already on line 2`}},
+		"twice": {kubeProxyHead + "---\n" + kubeProxyHead, []string{`:5: KubeProxyConfiguration is already in FILE:2`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, c.text)
@@ -75,7 +75,7 @@ func TestFileRejected(t *testing.T) {
 				said = said[1:] // the number of mistakes
 			}
 			for i := range said {
-				said[i] = strings.TrimPrefix(strings.TrimSpace(said[i]), file)
+				said[i] = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(said[i]), file), file, "FILE")
 			}
 			slices.Sort(said)
 			slices.Sort(c.want)
@@ -127,14 +127,16 @@ func TestFileOdd(t *testing.T) {
 // mistakes, with the name that was probably meant.
 func TestFileStrict(t *testing.T) {
 	for text, want := range map[string]string{
-		"colour: red":                                 ":6: SluiceConfiguration.colour: unknown field",
-		"pace: {minIntervall: 1s}":                    ":6: SluiceConfiguration.pace.minIntervall: unknown field; did you mean minInterval?",
-		"pace:\n  maxwriteshare: 0.5":                 ":7: SluiceConfiguration.pace.maxwriteshare: unknown field; did you mean maxWriteShare?",
-		"minInterval: 1s":                             ":6: SluiceConfiguration.minInterval: unknown field; did you mean pace.minInterval?",
-		"log: {level: info}\nlog: {level: debug}":     ":7: SluiceConfiguration.log: already set on line 6",
-		"waves: {settle: 1s}":                         ":6: SluiceConfiguration.waves: must be removed; change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)",
-		"reload: waves":                               ":6: SluiceConfiguration.reload: \"waves\": must be immediately or off; remove the field, and change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)",
-		"pace:\n  minInterval: 1s\n  minInterval: 2s": ":8: SluiceConfiguration.pace.minInterval: already set on line 7",
+		"colour: red":                             ":6: SluiceConfiguration.colour: unknown field",
+		"balancing: {sed: 1}":                     ":6: SluiceConfiguration.balancing.sed: unknown field; did you mean seed?",
+		"balancing:\n  draindeadline: 5s":         ":7: SluiceConfiguration.balancing.draindeadline: unknown field; did you mean drainDeadline?",
+		"drainDeadline: 1s":                       ":6: SluiceConfiguration.drainDeadline: unknown field; did you mean balancing.drainDeadline?",
+		"pace:\n  minInterval: 1s":                ":6: SluiceConfiguration.pace: must be removed; syncPeriod and minSyncPeriod of the mode set the pace",
+		"ipvs: {drainDeadline: 1s}":               ":6: SluiceConfiguration.ipvs.drainDeadline: must be removed; use balancing.drainDeadline",
+		"log: {level: info}\nlog: {level: debug}": ":7: SluiceConfiguration.log: already set on line 6",
+		"waves: {settle: 1s}":                     ":6: SluiceConfiguration.waves: must be removed; change the configuration of nodes by a rolling update of the DaemonSet (docs/upgrade.md)",
+		"reload: waves":                           ":6: SluiceConfiguration.reload: \"waves\": must be immediately or off",
+		"balancing:\n  seed: 1\n  seed: 2":        ":8: SluiceConfiguration.balancing.seed: already set on line 7",
 	} {
 		file := write(t, kubeProxyHead+"---\n"+sluiceHead+text+"\n")
 		said := strings.TrimPrefix(rejected("--config", file), file)
@@ -146,9 +148,42 @@ func TestFileStrict(t *testing.T) {
 
 // TestFileWords: off needs no quotes where a word is wanted.
 func TestFileWords(t *testing.T) {
-	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: on}\nnftables: {offload: off}\n"))
+	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: true}\nnftables: {offload: off}\n"))
 	if len(warnings) > 0 || c.Sluice.Reload != ReloadOff || c.Sluice.Traffic.FlowLog != FlowLogOff || !c.Sluice.Traffic.Accounting || c.Sluice.NFTables.Offload != OffloadOff {
 		t.Errorf("%+v, warnings %v", c.Sluice, warnings)
+	}
+}
+
+// TestFilesTogether: documents of several files count together, and the fields of later ones. Without kube-proxy's
+// document, its flags count.
+func TestFilesTogether(t *testing.T) {
+	first, second := write(t, kubeProxyHead+"mode: iptables\n"), write(t, sluiceHead+"balancing: {seed: 7}\n")
+	c, warnings := load(t, "--config", first, "--config", second, "--proxy-mode=ipvs")
+	if c.KubeProxy.Mode != ModeIPTables || c.KubeProxyFile != first || c.Sluice.Balancing.Seed != 7 || len(warnings) != 1 {
+		t.Errorf("mode %q of %q, seed %d, warnings %v", c.KubeProxy.Mode, c.KubeProxyFile, c.Sluice.Balancing.Seed, warnings)
+	}
+	c, warnings = load(t, "--config", second, "--proxy-mode=ipvs", "--ipvs-min-sync-period=2s", "--healthz-port=0")
+	period, named := c.MinSyncPeriod()
+	if c.KubeProxy.Mode != ModeIPVS || c.KubeProxyFile != "" || c.Sluice.Balancing.Seed != 7 || len(warnings) > 0 || !named || period != 2*time.Second || !c.Sluice.Healthz.Disabled {
+		t.Errorf("mode %q of %q, seed %d, period %v, warnings %v", c.KubeProxy.Mode, c.KubeProxyFile, c.Sluice.Balancing.Seed, period, warnings)
+	}
+	if said, want := rejected("--config", second, "--proxy-mode=x"), `--proxy-mode "x": must be`; !strings.HasPrefix(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+	wrong := write(t, sluiceHead+"balancing: {seed: -1}\n")
+	if said, want := rejected("--config", first, "--config", wrong), wrong+":3: SluiceConfiguration.balancing.seed: -1: must be 0 or more"; said != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+	if said, want := rejected("--config", second, "--config", wrong), wrong+":3: SluiceConfiguration.balancing.seed: -1: must be 0 or more"; said != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+	later := write(t, sluiceHead+"balancing: {drainDeadline: 5s}\nreload: off\n")
+	c, _ = load(t, "--config", second, "--config", later)
+	if s := c.Sluice; s.Balancing.Seed != 7 || s.Balancing.DrainDeadline.Duration != 5*time.Second || s.Reload != ReloadOff {
+		t.Errorf("%+v", s)
+	}
+	if said, want := rejected("--config", first, "--config", first), first+":2: KubeProxyConfiguration is already in "+first+":2"; said != want {
+		t.Errorf("%q, want %q", said, want)
 	}
 }
 
@@ -217,7 +252,7 @@ func FuzzParseFile(f *testing.F) {
 	f.Add(kubeProxyHead + "a: &a [*a]\niptables: &b {syncPeriod: 3s}\nipvs: *b\nnftables:\n  <<: *b\n")
 	f.Add("--- \n---\n... \n--- >\n x\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		read, _, err := parseFile("f", []byte(text))
+		read, _, err := parseText("f", []byte(text))
 		if (read == nil) == (err == nil) {
 			t.Errorf("read %v, error %v", read, err)
 		}
@@ -228,7 +263,7 @@ func FuzzParseFile(f *testing.F) {
 }
 
 func TestWriteFile(t *testing.T) {
-	c, _ := load(t, "--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8", "--sluice-min-interval=5ms")
+	c, _ := load(t, "--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8", "--sluice-ui")
 	path := filepath.Join(t.TempDir(), "out.conf")
 	if err := c.WriteFile(path); err != nil {
 		t.Fatal(err)
@@ -243,7 +278,7 @@ func TestWriteFile(t *testing.T) {
 			t.Errorf("no %q in the first document:\n%s", line, first)
 		}
 	}
-	for _, line := range []string{"apiVersion: sluice.dev/v1alpha1\n", "kind: SluiceConfiguration\n", "  minInterval: 5ms\n"} {
+	for _, line := range []string{"apiVersion: sluice.dev/v1alpha1\n", "kind: SluiceConfiguration\n", "ui:\n  enabled: true\n"} {
 		if !strings.Contains(second, line) {
 			t.Errorf("no %q in the second document:\n%s", line, second)
 		}

@@ -2,12 +2,12 @@ package config
 
 import (
 	"cmp"
-	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
@@ -18,7 +18,8 @@ type Flags struct {
 	// parsed, whether or not Load succeeds.
 	Control
 
-	set *pflag.FlagSet
+	// set are the flags of the command, of all.
+	set, all *pflag.FlagSet
 	// kubeProxy and sluice hold the values of the flags, at first the defaults.
 	kubeProxy v1alpha1.KubeProxyConfiguration
 	sluice    SluiceConfiguration
@@ -46,121 +47,107 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindControl()
 	f.bindNode()
 	f.bindIPVS()
-	f.bindUserspace()
-	f.bindTraffic()
 	f.bindLog()
-	f.bindVerbosity()
 	f.bindServers()
 	f.bindClient()
 	f.bindPeriods()
 	f.bindConntrack()
-	f.bindKlog()
-	f.bindLimits()
-	f.bindSluice()
+	f.bindOwn()
 	return f.based()
 }
 
-// BindPreflight adds the flags of BindProxy that a start depends on: those that do something
-// else are left out.
+// BindServing adds the flags of a command that serves a directory, without a cluster.
+func BindServing(set *pflag.FlagSet) *Flags {
+	return bind(set, true, "config", "proxy-mode", "hostname-override", "sluice-state-dir", "sluice-ui", "log-level", "log-format", "v").
+		otherwise("log-format", FormatAuto).otherwise("healthz-bind-address", "127.0.0.1:10256")
+}
+
+// BindRender adds the flags of a command that renders rules for manifests and needs no privilege.
+func BindRender(set *pflag.FlagSet) *Flags {
+	return bind(set, true, "config", "proxy-mode", "hostname-override").otherwise("log-format", FormatAuto)
+}
+
+// BindPlan adds the flags of a command that serves nothing, with those that name a cluster. It logs only warnings unless
+// told otherwise.
+func BindPlan(set *pflag.FlagSet) *Flags {
+	return bind(set, true, "config", "kubeconfig", "master", "proxy-mode", "hostname-override", "sluice-state-dir", "log-level", "log-format").
+		otherwise("log-format", FormatAuto).otherwise("log-level", "warn")
+}
+
+// BindPreflight adds the flags of a command that looks at what a start depends on.
 func BindPreflight(set *pflag.FlagSet) *Flags {
+	return bind(set, true, "config", "kubeconfig", "master", "proxy-mode", "hostname-override", "sluice-state-dir")
+}
+
+// BindState adds the flags of the clean-up.
+func BindState(set *pflag.FlagSet) *Flags {
+	return bind(set, false, "config", "sluice-state-dir", "force")
+}
+
+// BindMode adds only the flags about the mode and the log.
+func BindMode(set *pflag.FlagSet) *Flags {
+	return bind(set, false, "proxy-mode", "log-level", "log-format").otherwise("log-format", FormatAuto)
+}
+
+// bind adds the flags that the help of a command shows. With hidden, it also accepts the other flags of BindProxy that set
+// a field, so that the command line of a proxy can be tried.
+func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 	all := pflag.NewFlagSet(set.Name(), pflag.ContinueOnError)
 	f := BindProxy(all)
-	f.set = set
 	all.VisitAll(func(flag *pflag.Flag) {
-		switch flag.Name {
-		case "cleanup", "force", "init-only", "version", "write-config-to":
-		default:
+		switch {
+		case slices.Contains(shown, flag.Name):
+			set.AddFlag(flag)
+		case hidden && f.fields[flag.Name] != "" && flag.Name != "kubeconfig" && flag.Name != "v":
+			flag.Hidden = true
 			set.AddFlag(flag)
 		}
 	})
+	f.set = set
 	return f
 }
 
-// BindServing adds the flags about this node, the backend and the log to a command
-// without a cluster. Without one, nothing waits for the Node.
-func BindServing(set *pflag.FlagSet) *Flags {
-	f := newFlags(set)
-	f.sluice.Start.NodeWait = &metav1.Duration{}
-	f.sluice.Log.Format = FormatAuto
-	f.bindNode()
-	f.bindLimits()
-	f.bindIPVS()
-	f.bindUserspace()
-	f.bindTraffic()
-	f.bindLog()
-	f.bindVerbosity()
-	f.bindState()
-	return f.based()
-}
-
-// BindRender adds the flags that matter to a command that only prints rules.
-func BindRender(set *pflag.FlagSet) *Flags {
-	f := newFlags(set)
-	f.sluice.Log.Format = FormatAuto
-	f.bindRules()
-	f.bindLog()
-	return f.based()
-}
-
-// BindRun adds the flags of BindServing, and those of the servers that run has in a sandbox,
-// or if one of these flags is given.
-func BindRun(set *pflag.FlagSet) *Flags {
-	f := BindServing(set)
-	f.kubeProxy.HealthzBindAddress = "127.0.0.1:10256"
-	f.bindAddresses()
-	return f.based()
-}
-
-// IsSet reports whether a flag was given.
-func (f *Flags) IsSet(name string) bool { return f.set.Changed(name) }
-
-// BindPlan adds the flags of BindServing to a command that serves nothing, and those that
-// name a cluster. It logs only warnings unless told otherwise.
-func BindPlan(set *pflag.FlagSet) *Flags {
-	f := newFlags(set)
-	f.sluice.Log.Format, f.sluice.Log.Level = FormatAuto, "warn"
-	f.bindNode()
-	f.bindLimits()
-	f.bindIPVS()
-	f.bindUserspace()
-	f.bindTraffic()
-	f.bindLog()
-	f.without("log-level", "warn")
-	f.bindState()
-	f.bindCluster()
-	return f.based()
-}
-
-// BindState adds the flags of the clean-up to a command.
-func BindState(set *pflag.FlagSet) *Flags {
-	f := newFlags(set)
-	f.bindState()
-	f.bindForce()
-	return f.based()
-}
-
-// BindMode adds only the flags about the mode and the log to a command.
-func BindMode(set *pflag.FlagSet) *Flags {
-	f := newFlags(set)
-	f.sluice.Log.Format = FormatAuto
-	f.bindMode()
-	f.bindLog()
+// otherwise sets the default of a flag of a command, or of its setting if the command does not have the flag.
+func (f *Flags) otherwise(name, value string) *Flags {
+	flag := f.all.Lookup(name)
+	if err := flag.Value.Set(value); err != nil {
+		panic("config: default of --" + name + ": " + err.Error())
+	}
+	flag.DefValue = value
 	return f.based()
 }
 
 func newFlags(set *pflag.FlagSet) *Flags {
-	f := &Flags{set: set, fields: map[string]string{}, healthzPort: healthzPort, metricsPort: metricsPort}
+	f := &Flags{set: set, all: set, fields: map[string]string{}, healthzPort: healthzPort, metricsPort: metricsPort}
 	setDefaults(&f.kubeProxy)
 	f.sluice.setDefaults()
-	f.sluice.NFTables.LocalhostNodePorts = new(bool) // counts only if given
 	return f
+}
+
+// bindOwn adds the flags of Sluice's table.
+func (f *Flags) bindOwn() {
+	table := reflect.ValueOf(&f.sluice).Elem()
+	for _, one := range leavesOf(table.Type()) {
+		name, help := one.tag.Get("flag"), one.tag.Get("help")
+		if name == "" {
+			continue
+		}
+		switch to := at(table, one.path).Addr().Interface().(type) {
+		case *string:
+			f.text(to, name, sluicePrefix+one.path, help)
+		case *bool:
+			f.flag(to, name, sluicePrefix+one.path, help)
+		}
+		if text := one.tag.Get("unset"); text != "" {
+			f.without(name, text)
+		}
+	}
 }
 
 // based keeps the defaults, before any flag is parsed.
 func (f *Flags) based() *Flags {
-	f.base = &Config{KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
+	f.base = &Config{KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: copied(&f.sluice)}
 	setModeDefaults(&f.base.KubeProxy)
-	f.base.Sluice.NFTables.LocalhostNodePorts = nil
 	f.base.Sluice.setModeDefaults(f.base.KubeProxy.Mode)
 	return f
 }
@@ -168,7 +155,15 @@ func (f *Flags) based() *Flags {
 // Given returns the flags that were given, as they could be typed, sorted by name.
 func (f *Flags) Given() []string {
 	given := []string{}
-	f.set.Visit(func(flag *pflag.Flag) { given = append(given, fmt.Sprintf("--%s=%s", flag.Name, flag.Value)) })
+	f.set.Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			given = append(given, "--"+flag.Name+"="+value)
+		}
+	})
 	return given
 }
 
@@ -205,11 +200,6 @@ func (f *Flags) number(to *int32, name, field, usage string) {
 	f.fields[name] = field
 }
 
-func (f *Flags) numbers(to *[]int32, name, field, usage string) {
-	f.set.Int32SliceVar(to, name, *to, usage)
-	f.fields[name] = field
-}
-
 func (f *Flags) duration(to *time.Duration, name, field, usage string) {
 	f.set.DurationVar(to, name, *to, usage)
 	f.fields[name] = field
@@ -223,7 +213,7 @@ func (f *Flags) value(to pflag.Value, name, field, usage string) {
 // without sets the default that the usage shows.
 func (f *Flags) without(name, what string) { f.set.Lookup(name).DefValue = what }
 
-// place returns where the value of a field comes from. Read is nil without a file.
+// place returns where the value of a field comes from.
 func (f *Flags) place(field string, read *file) Position {
 	whole, _, _ := strings.Cut(field, "[")
 	place := Position{}
@@ -235,13 +225,11 @@ func (f *Flags) place(field string, read *file) Position {
 	}
 	name := f.flagOf(whole)
 	switch {
-	case name != "" && (read == nil || (overlays(field) && f.set.Changed(name))):
+	case name != "" && (!read.has(field) || (overlays(field) && f.set.Changed(name))):
 		place.Flag = "--" + name
 		return place
-	case read != nil:
-		return read.place(field)
 	default:
-		return Position{Field: field}
+		return read.place(field)
 	}
 }
 
@@ -292,6 +280,9 @@ func (f *Flags) applyModal(c *Config) {
 		k.IPTables.MasqueradeAll = f.modal.masqueradeAll
 	}
 }
+
+// SetHostname names the node of a command that knows it better than its flags.
+func (f *Flags) SetHostname(name string) { f.hostname = name }
 
 // Kubeconfig returns the value of --kubeconfig, which a file may override.
 func (f *Flags) Kubeconfig() string { return f.kubeProxy.ClientConnection.Kubeconfig }

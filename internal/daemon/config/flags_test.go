@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ const notANumber = `invalid argument "x" for "--NAME" flag: strconv.ParseInt: pa
 // flagCases are all flags of kube-proxy v1.37 and of Sluice.
 var flagCases = []flagCase{
 	// kube-proxy: about the process
-	{name: "config", set: "kube-proxy.conf"},
+	{name: "config", def: "[]", set: "kube-proxy.conf"},
 	{name: "write-config-to", set: "out.conf"},
 	{name: "cleanup", def: "false", set: "true"},
 	{name: "force", def: "false", set: "true"},
@@ -164,88 +165,7 @@ var flagCases = []flagCase{
 		"loud": `--log-level "loud": must be debug, info, warn or error`}},
 	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", precedence: wins, wrong: map[string]string{
 		"xml": `--log-format "xml": must be text, json, console or auto`}},
-	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", precedence: wins, wrong: map[string]string{
-		"old": `--sluice-iptables-variant "old": must be auto, legacy or nft`}},
-	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", precedence: wins},
-	{name: "sluice-nftables-offload", def: "off", set: "tcp", field: "SluiceConfiguration.nftables.offload", want: "tcp", precedence: wins,
-		wrong: map[string]string{"udp": `--sluice-nftables-offload "udp": must be off or tcp`}},
-	{name: "sluice-min-interval", set: "50ms", field: "SluiceConfiguration.pace.minInterval", want: "50ms", precedence: wins, wrong: map[string]string{
-		"-1s": `--sluice-min-interval -1s: must be 0 or more`}},
-	{name: "sluice-max-delay", set: "3s", field: "SluiceConfiguration.pace.maxDelay", want: "3s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-max-delay 0s: must be more than 0, and at least the minimum interval of 0s`}},
-	{name: "sluice-max-write-share", set: "0.25", field: "SluiceConfiguration.pace.maxWriteShare", want: "0.25", precedence: wins, wrong: map[string]string{
-		"1.5": `--sluice-max-write-share 1.5: must be 0 (no limit) to 1`}},
-	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-audit-interval 0s: must be more than 0`}},
-	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-backoff-min 0s: must be more than 0`}},
-	{name: "sluice-backoff-max", def: "30s", set: "1m", field: "SluiceConfiguration.pace.backoffMax", want: "1m0s", precedence: wins, wrong: map[string]string{
-		"1ms": `--sluice-backoff-max 1ms: must be at least the backoffMin of 100ms`}},
-	{name: "sluice-node-wait", def: "30s", set: "0s", field: "SluiceConfiguration.start.nodeWait", want: "0s", precedence: wins, wrong: map[string]string{
-		"-1s": `--sluice-node-wait -1s: must be 0 or more`}},
-	{name: "sluice-gate-wait", def: "10s", set: "1s", field: "SluiceConfiguration.start.gateWait", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-gate-wait 0s: must be more than 0`}},
-	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-message-deadline 0s: must be more than 0`}},
-	{name: "sluice-objects-max", def: "50000", set: "7", field: "SluiceConfiguration.actors.objectsMax", want: "7", precedence: wins, wrong: map[string]string{
-		"0": `--sluice-objects-max 0: must be 1 or more`}},
-	{name: "sluice-denied-addresses", def: "[168.63.129.16/32,192.0.0.192/32,fd00:ec2::254/128,fd20:ce::254/128]",
-		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, precedence: wins,
-		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": must be a range like 192.168.0.0/24`}},
-	{name: "sluice-denied-ports", def: "[10250]", set: "10250,22", field: "SluiceConfiguration.addresses.deniedPorts", want: `[10250,22]`, precedence: wins,
-		wrong: map[string]string{"65536": `--sluice-denied-ports 65536: must be a port number (1 to 65535)`}},
-	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", precedence: wins},
-	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, precedence: wins,
-		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": must be one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
-	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-ipvs-drain-deadline 0s: must be more than 0`}},
-	{name: "sluice-conntrack-batch-window", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.batchWindow", want: "1s", precedence: wins, wrong: map[string]string{
-		"0s": `--sluice-conntrack-batch-window 0s: must be more than 0`}},
-	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", precedence: wins, wrong: map[string]string{
-		"-1": `--sluice-metrics-services-max -1: must be 0 or more`}},
-	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, precedence: wins,
-		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": must be a host name without a port, or * for all`}},
-	{name: "sluice-self-test", def: "true", set: "false", field: "SluiceConfiguration.selfTest.enabled", want: "false", precedence: wins},
-	{name: "sluice-healthz-endpoints", def: "true", set: "false", field: "SluiceConfiguration.healthz.endpoints", want: "false", precedence: wins},
-	{name: "sluice-balancing-drain-deadline", def: "0s", set: "1h", field: "SluiceConfiguration.balancing.drainDeadline", want: "1h0m0s", precedence: wins,
-		wrong: map[string]string{"25h": `--sluice-balancing-drain-deadline 25h0m0s: must be a duration from 0 to 24h`}},
-	{name: "sluice-balancing-observe-connections", def: "off", set: "shop,team-a", field: "SluiceConfiguration.balancing.observeConnections", want: "shop,team-a", precedence: wins,
-		wrong: map[string]string{"Shop": `--sluice-balancing-observe-connections "Shop": must be off, all, or names of namespaces, separated by commas without spaces`}},
-	{name: "sluice-balancing-seed", def: "0", set: "7", field: "SluiceConfiguration.balancing.seed", want: "7", precedence: wins, wrong: map[string]string{
-		"-1": `--sluice-balancing-seed -1: must be 0 or more`}},
-	{name: "sluice-traffic-accounting", def: "false", set: "true", field: "SluiceConfiguration.traffic.accounting", want: "true", precedence: wins},
-	{name: "sluice-traffic-flow-log", def: "off", set: "all", field: "SluiceConfiguration.traffic.flowLog", want: "all", precedence: wins,
-		wrong: map[string]string{"some": `--sluice-traffic-flow-log "some": must be off, annotated or all`}},
-	{name: "sluice-traffic-flow-log-file", set: "/var/log/flows.log", field: "SluiceConfiguration.traffic.flowLogFile", want: "/var/log/flows.log", precedence: wins},
-	{name: "sluice-traffic-endpoints", def: "false", set: "true", field: "SluiceConfiguration.traffic.endpoints", want: "true", precedence: wins},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
-	{name: "sluice-security-cert-file", set: "/tls.crt", field: "SluiceConfiguration.security.certFile", want: "/tls.crt", precedence: wins,
-		wrong: map[string]string{"tls.crt": `--sluice-security-cert-file "tls.crt": must be an absolute path of a PEM file`}},
-	{name: "sluice-security-key-file", set: "/tls.key", with: []string{"--sluice-security-cert-file=/tls.crt"}, field: "SluiceConfiguration.security.keyFile", want: "/tls.key", precedence: wins},
-	{name: "sluice-security-self-signed", def: "false", set: "true", field: "SluiceConfiguration.security.selfSigned", want: "true", precedence: wins},
-	{name: "sluice-security-client-ca-file", set: "/ca.crt", with: []string{"--sluice-security-self-signed"}, field: "SluiceConfiguration.security.clientCAFile", want: "/ca.crt", precedence: wins},
-	{name: "sluice-security-authorization", def: "delegated", set: "none", field: "SluiceConfiguration.security.authorization", want: "none", precedence: wins,
-		wrong: map[string]string{"all": `--sluice-security-authorization "all": must be delegated or none`}},
-	{name: "sluice-healthz-probe-address", set: "127.0.0.1:10256", field: "SluiceConfiguration.healthz.probeAddress", want: "127.0.0.1:10256", precedence: wins,
-		wrong: map[string]string{"10256": `--sluice-healthz-probe-address "10256": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
-	{name: "sluice-reload", def: "immediately", set: "off", field: "SluiceConfiguration.reload", want: "off", precedence: wins,
-		wrong: map[string]string{"later": `--sluice-reload "later": must be immediately or off`}},
-	{name: "sluice-security-inspection", def: "false", set: "true", field: "SluiceConfiguration.security.inspection", want: "true", precedence: wins},
-	{name: "sluice-inspection-bind-address", set: "0.0.0.0:10253", field: "SluiceConfiguration.inspection.bindAddress", want: "0.0.0.0:10253", precedence: wins,
-		wrong: map[string]string{"10253": `--sluice-inspection-bind-address "10253": must be an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
-	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", precedence: wins,
-		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": must be roundRobin or leastConnections`}},
-	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", precedence: wins},
-	{name: "sluice-userspace-answer-arp", def: "false", set: "true", field: "SluiceConfiguration.userspace.answerARP", want: "true", precedence: wins},
-	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", precedence: wins},
-	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", precedence: wins,
-		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: must be 0 or more`}},
-	{name: "sluice-tracing-endpoint", set: "https://collector:4318", field: "SluiceConfiguration.tracing.endpoint", want: "https://collector:4318", precedence: wins,
-		wrong: map[string]string{"collector": `--sluice-tracing-endpoint "collector": must be a URL of a scheme and a host, like http://127.0.0.1:4318`}},
-	{name: "sluice-tracing-sampling-rate-per-million", def: "0", set: "10000", field: "SluiceConfiguration.tracing.samplingRatePerMillion", want: "10000", precedence: wins,
-		wrong: map[string]string{"-1": `--sluice-tracing-sampling-rate-per-million -1: must be 0 to 1000000`}},
-	{name: "sluice-tracing-slow-threshold", def: "1s", set: "200ms", field: "SluiceConfiguration.tracing.slowThreshold", want: "200ms", precedence: wins,
-		wrong: map[string]string{"0s": `--sluice-tracing-slow-threshold 0s: must be more than 0`}},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", precedence: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }
@@ -349,11 +269,11 @@ func TestWrongFlagBesideAFile(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
-	f, err := parse("--config=a", "--write-config-to=b", "--master=c", "--cleanup", "--force", "--init-only", "--version")
+	f, err := parse("--config=a", "--config=d", "--write-config-to=b", "--master=c", "--cleanup", "--force", "--init-only", "--version")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Control{File: "a", WriteTo: "b", Master: "c", Cleanup: true, Force: true, InitOnly: true, Version: Version{Show: true}}); f.Control != want {
+	if want := (Control{Files: []string{"a", "d"}, WriteTo: "b", Master: "c", Cleanup: true, Force: true, InitOnly: true, Version: Version{Show: true}}); !reflect.DeepEqual(f.Control, want) {
 		t.Errorf("%+v, want %+v", f.Control, want)
 	}
 	c, _ := load(t, "--master=c", "--version=v1.37.7")
@@ -362,39 +282,54 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestServingFlags: a command without a cluster has some of the flags, with the
-// same names, defaults and meanings.
-func TestServingFlags(t *testing.T) {
+// TestFlagsOfCommands: the help of a command shows few flags. Those about the node are accepted nevertheless, with the
+// same names and meanings.
+func TestFlagsOfCommands(t *testing.T) {
+	node := []string{"--proxy-mode=nftables", "--masquerade-all", "--cluster-cidr=10.0.0.0/8"}
 	for name, c := range map[string]struct {
-		bind  func(*pflag.FlagSet) *Flags
-		flags int
-		words []string
+		bind         func(*pflag.FlagSet) *Flags
+		shown        int
+		words        []string
+		level, other string
 	}{
-		"serving": {BindServing, 43, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"render":  {BindRender, 18, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
+		"serving":   {BindServing, 8, node, "info", "auto"},
+		"render":    {BindRender, 3, node, "info", "auto"},
+		"plan":      {BindPlan, 8, node, "warn", "auto"},
+		"preflight": {BindPreflight, 6, node, "info", "text"},
+		"mode":      {BindMode, 3, node[:1], "info", "auto"},
+		"state":     {BindState, 3, []string{"--force"}, "info", "text"},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-		f := c.bind(set)
-		count := 0
+		c.bind(set)
+		shown := 0
 		set.VisitAll(func(flag *pflag.Flag) {
-			count++
+			if !flag.Hidden && flag.Deprecated == "" {
+				shown++
+			}
 			if !slices.ContainsFunc(flagCases, func(c flagCase) bool { return c.name == flag.Name }) {
 				t.Errorf("%s: --%s is not a flag of the proxy", name, flag.Name)
 			}
 		})
-		if err := set.Parse(c.words); err != nil || count != c.flags {
-			t.Fatalf("%s: %d flags, want %d; %v", name, count, c.flags, err)
+		if err := set.Parse(c.words); err != nil || shown != c.shown {
+			t.Errorf("%s: the help shows %d flags, want %d; %v", name, shown, c.shown, err)
 		}
-		loaded, warnings, err := f.Load()
-		if err != nil || len(warnings) > 0 {
-			t.Fatal(err, warnings)
-		}
-		if l := loaded.Log(); loaded.KubeProxy.Mode != ModeNFTables || l.Level != "debug" || l.Format != "auto" {
-			t.Errorf("%s: %+v, %+v", name, loaded.KubeProxy.Mode, l)
-		}
-		if loaded.Sluice.Start.NodeWait.Duration != 0 && name == "serving" {
-			t.Errorf("waits %v for a Node", loaded.Sluice.Start.NodeWait.Duration)
+		for _, words := range [][]string{c.words, append([]string{"--config", write(t, sluiceHead+"balancing: {seed: 7}\n")}, c.words...)} {
+			set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+			f := c.bind(set)
+			if name == "mode" && len(words) > 1 {
+				continue // it takes no file
+			}
+			if err := set.Parse(words); err != nil {
+				t.Fatal(err)
+			}
+			loaded, warnings, err := f.Load()
+			if err != nil || len(warnings) > 0 {
+				t.Fatal(err, warnings)
+			}
+			if l := loaded.Log(); name != "state" && loaded.KubeProxy.Mode != ModeNFTables || l.Level != c.level || l.Format != c.other ||
+				len(f.Files) != int(loaded.Sluice.Balancing.Seed)/7 {
+				t.Errorf("%s %v: %+v, %+v", name, words, loaded.KubeProxy.Mode, l)
+			}
 		}
 	}
 }

@@ -5,9 +5,7 @@ import (
 	"net"
 	"regexp"
 	"strconv"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 )
 
@@ -48,52 +46,6 @@ func (v addressValue) Type() string {
 	}
 	return "ip"
 }
-
-// optional is a flag for a setting whose absence has a meaning.
-type optional[T any] struct {
-	to     **T
-	kind   string
-	parse  func(string) (T, error)
-	format func(T) string
-}
-
-func optionalDuration(to **metav1.Duration) *optional[metav1.Duration] {
-	return &optional[metav1.Duration]{
-		to: to, kind: "duration",
-		parse: func(text string) (metav1.Duration, error) {
-			d, err := time.ParseDuration(text)
-			return metav1.Duration{Duration: d}, err
-		},
-		format: func(d metav1.Duration) string { return d.Duration.String() },
-	}
-}
-
-func optionalShare(to **float64) *optional[float64] {
-	return &optional[float64]{
-		to: to, kind: "float",
-		parse:  func(text string) (float64, error) { return strconv.ParseFloat(text, 64) },
-		format: func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) },
-	}
-}
-
-// Set implements pflag.Value.
-func (v *optional[T]) Set(text string) error {
-	value, err := v.parse(text)
-	if err == nil {
-		*v.to = &value
-	}
-	return err
-}
-
-func (v *optional[T]) String() string {
-	if v == nil || v.to == nil || *v.to == nil {
-		return ""
-	}
-	return v.format(**v.to)
-}
-
-// Type names the kind of value in the usage.
-func (v *optional[T]) Type() string { return v.kind }
 
 // Version is the value of --version. It implements pflag.Value.
 type Version struct {

@@ -17,7 +17,7 @@ func (c *Config) Hash() string {
 	sum := sha256.New()
 	add := func(prefix string, document any) {
 		v := reflect.ValueOf(document).Elem()
-		for _, path := range leavesOf(v.Type()) {
+		for _, path := range pathsOf(v.Type()) {
 			if field := prefix + path; field != "hostnameOverride" && !c.flagged[field] {
 				fmt.Fprintf(sum, "%s=%q\n", field, valueText(at(v, path)))
 			}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
 
@@ -14,7 +13,7 @@ var everywhere = []string{"0.0.0.0/0", "::/0"}
 // InEffect returns both documents with the values that apply where the configuration leaves them to
 // the mode, given the mode that serves and its pace. As a file, they mean the same for this mode.
 func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyConfiguration, SluiceConfiguration) {
-	k, s := *c.KubeProxy.DeepCopy(), c.Sluice.copy()
+	k, s := *c.KubeProxy.DeepCopy(), copied(&c.Sluice)
 	bit, all := c.MasqueradeBit(), c.MasqueradeAll()
 	configured := periodsOf(&k)
 	k.Mode = mode
@@ -31,10 +30,6 @@ func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyCo
 	if c.Sluice.Log.Level == "" && log.OwnVerbosity >= DebugVerbosity {
 		s.Log.Level = "debug"
 	}
-	s.Pace.MinInterval = &metav1.Duration{Duration: pace.MinInterval}
-	s.Pace.MaxDelay = &metav1.Duration{Duration: pace.MaxDelay}
-	s.Pace.MaxWriteShare = ptr.To(pace.MaxWriteShare)
-	s.Pace.AuditInterval = &metav1.Duration{Duration: pace.Audit}
 	s.NFTables.LocalhostNodePorts = ptr.To(mode == ModeNFTables && c.localhostByField())
 	return k, s
 }

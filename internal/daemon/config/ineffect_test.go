@@ -22,21 +22,20 @@ func TestInEffect(t *testing.T) {
 		`"mode":"nftables"`, `"nodePortAddresses":["0.0.0.0/0","::/0"]`,
 		`"nftables":{"masqueradeBit":15,"masqueradeAll":false,"syncPeriod":"10s","minSyncPeriod":"0s"}`,
 		`"log":{"level":"debug","format":"json"}`,
-		`"pace":{"minInterval":"0s","maxDelay":"1s","maxWriteShare":0,"auditInterval":"10s",`,
 		`"nftables":{"localhostNodePorts":true,"offload":"off"}`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is missing in\n%s", want, text)
 		}
 	}
-	if c.KubeProxy.Mode != ModeBest || c.Sluice.Pace.MinInterval != nil || *c.KubeProxy.NFTables.MasqueradeBit != 14 {
+	if c.KubeProxy.Mode != ModeBest || *c.KubeProxy.NFTables.MasqueradeBit != 14 {
 		t.Error("the configuration itself has changed")
 	}
 
 	c, _ = load(t, "--proxy-mode=iptables", "--iptables-min-sync-period=3s", "--log-level=warn")
 	k, s = c.InEffect(ModeIPTables, c.Pace(aggregator.Pace{MaxWriteShare: 0.5}))
-	if k.IPTables.MinSyncPeriod.Duration != 3*time.Second || s.Pace.MinInterval.Duration != 3*time.Second || *s.Pace.MaxWriteShare != 0 {
-		t.Errorf("%v, %v, %v", k.IPTables.MinSyncPeriod, s.Pace.MinInterval, *s.Pace.MaxWriteShare)
+	if k.IPTables.MinSyncPeriod.Duration != 3*time.Second {
+		t.Error(k.IPTables.MinSyncPeriod)
 	}
 	if s.Log != (LogConfiguration{"warn", "text"}) || *s.NFTables.LocalhostNodePorts {
 		t.Errorf("%+v, localhost %v", s.Log, *s.NFTables.LocalhostNodePorts)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
@@ -16,17 +17,17 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// Load combines defaults, file and flags, and checks the result. It reads the file again
+// Load combines defaults, files and flags, and checks the result. It reads the files again
 // each time. The error is an *InvalidError; the warnings are for the log, with or without
 // an error.
 //
-// With a file, flags for fields of kube-proxy's document are ignored, as in kube-proxy.
-// Flags for logs, --hostname-override and Sluice's own flags override the file.
+// With kube-proxy's document, flags for its fields are ignored, as in kube-proxy.
+// Flags for logs, --hostname-override and Sluice's own flags override the files.
 func (f *Flags) Load() (*Config, []Warning, error) {
-	if f.File == "" {
-		return f.finish(f.fromFlags(), nil, nil)
+	if len(f.Files) == 0 {
+		return f.finish(f.fromFlags(), &file{}, nil)
 	}
-	read, warnings, err := readFile(f.File)
+	read, warnings, err := readFiles(f.Files)
 	if err != nil {
 		return nil, warnings, err
 	}
@@ -44,10 +45,8 @@ func Default() *Config {
 
 // fromFlags returns the configuration without a file.
 func (f *Flags) fromFlags() *Config {
-	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
-	if !f.set.Changed(flagNFTablesLocalhost) {
-		c.Sluice.NFTables.LocalhostNodePorts = nil
-	}
+	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: copied(&f.sluice)}
+	c.NamesServers = f.set.Changed("healthz-bind-address") || f.set.Changed("metrics-bind-address")
 	f.applyModal(c)
 	f.applyPorts(c)
 	setClientDefaults(&c.KubeProxy.ClientConnection) // 0 means the default here too
@@ -64,21 +63,35 @@ func (f *Flags) applyPorts(c *Config) {
 	c.Sluice.Healthz.Disabled = f.healthzPort == 0
 }
 
-// fromFile combines a file with the flags that override it.
+// fromFile combines files with the flags that override them.
 func (f *Flags) fromFile(read *file) *Config {
-	c := &Config{Control: f.Control, KubeProxy: read.kubeProxy, Sluice: read.sluice}
-	c.minSyncNamed = periodsOf(&c.KubeProxy).minSync.Duration != 0
-	setDefaults(&c.KubeProxy)
-	c.Sluice.setDefaults()
-	patterns := c.KubeProxy.Logging.VModule
-	f.overlay(&c.KubeProxy, &f.kubeProxy, "logging.")
-	if f.set.Changed("vmodule") {
-		c.KubeProxy.Logging.VModule = append(slices.Clone(f.kubeProxy.Logging.VModule), patterns...)
+	c := f.fromFlags()
+	if read.first.text != nil {
+		c.KubeProxyFile, c.KubeProxy, c.Sluice.Healthz.Disabled = read.first.path, read.kubeProxy, false
+		c.NamesServers = read.kubeProxy.HealthzBindAddress != "" || read.kubeProxy.MetricsBindAddress != ""
+		c.minSyncNamed = periodsOf(&c.KubeProxy).minSync.Duration != 0
+		setDefaults(&c.KubeProxy)
+		patterns := c.KubeProxy.Logging.VModule
+		f.overlay(&c.KubeProxy, &f.kubeProxy, "logging.")
+		if f.set.Changed("vmodule") {
+			c.KubeProxy.Logging.VModule = append(slices.Clone(f.kubeProxy.Logging.VModule), patterns...)
+		}
 	}
-	own := f.sluice.copy()
-	f.overlay(&c.Sluice, &own, sluicePrefix)
+	if len(read.own) > 0 {
+		disabled := c.Sluice.Healthz.Disabled
+		c.Sluice = read.sluice
+		c.Sluice.Healthz.Disabled = c.Sluice.Healthz.Disabled || disabled
+		setText(&c.Sluice.Log.Level, f.sluice.Log.Level)
+		setText(&c.Sluice.Log.Format, f.sluice.Log.Format)
+		c.Sluice.setDefaults()
+		f.overlay(&c.Sluice, &f.sluice, sluicePrefix)
+	}
 	c.flagged = map[string]bool{}
-	f.set.Visit(func(flag *pflag.Flag) { c.flagged[f.fields[flag.Name]] = true })
+	f.set.Visit(func(flag *pflag.Flag) {
+		if field := f.fields[flag.Name]; overlays(field) {
+			c.flagged[field] = true
+		}
+	})
 	return c
 }
 
@@ -94,7 +107,7 @@ func (f *Flags) overlay(to, from any, prefix string) {
 	})
 }
 
-// finish applies what depends on everything else, and checks. Read is nil without a file.
+// finish applies what depends on everything else, and checks.
 func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Warning, error) {
 	k := &c.KubeProxy
 	if f.hostname != "" {
@@ -106,7 +119,7 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 		k.HealthzBindAddress = ""
 	}
 	found, odd := c.check()
-	if read == nil && f.metricsPort == 0 {
+	if !read.has("metricsBindAddress") && f.metricsPort == 0 {
 		found.wrong("metrics-port", 0, "1 to 65535; the metrics server cannot be switched off")
 	}
 	f.set.Visit(func(flag *pflag.Flag) {
@@ -114,8 +127,8 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 			found.wrong("--"+flag.Name, text, "text in UTF-8")
 		}
 	})
-	if read != nil {
-		found = merge(read.found, found)
+	found = merge(read.found, found)
+	if read.first.text != nil {
 		warnings = append(warnings, f.ignored()...)
 	}
 	for _, w := range odd {
@@ -127,9 +140,9 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 	if k.HostnameOverride != "" {
 		k.HostnameOverride = strings.ToLower(strings.TrimSpace(k.HostnameOverride))
 	}
-	// A flag can ask for a minSyncPeriod of 0, which only Sluice's document can express.
-	if period, named := c.MinSyncPeriod(); named && period == 0 && c.Sluice.Pace.MinInterval == nil {
-		c.Sluice.Pace.MinInterval = &metav1.Duration{}
+	// A flag can ask for a minSyncPeriod of 0, which means the default in a file.
+	if p := c.periods().minSync; c.minSyncNamed && p.Duration == 0 {
+		p.Duration = time.Nanosecond
 	}
 	return c, warnings, nil
 }
@@ -188,12 +201,6 @@ func (c *Config) Text() ([]byte, error) {
 // undecided is a comment about what the mode that serves decides.
 func (c *Config) undecided() string {
 	var open []string
-	pace := reflect.ValueOf(c.Sluice.Pace)
-	for _, f := range fieldsOf(pace.Type()) {
-		if v := pace.FieldByIndex(f.index); v.Kind() == reflect.Pointer && v.IsNil() {
-			open = append(open, "pace."+f.name)
-		}
-	}
 	if c.Sluice.Log.Level == "" {
 		open = append(open, "log.level (now "+c.Log().Level+")")
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestObserved: no connections are observed unless namespaces are named, and files and flags of earlier versions keep
+// TestObserved: no connections are observed unless namespaces are named, and files of earlier versions keep
 // their meaning, with a warning that names the field.
 func TestObserved(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -19,14 +19,12 @@ func TestObserved(t *testing.T) {
 		"former true":  {value: "true", shop: true, web: true, odd: true},
 		"former false": {value: "false", odd: true},
 	} {
-		for _, way := range []string{"file", "flag"} {
-			args := []string{"--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"balancing: {observeConnections: \""+c.value+"\"}\n")}
-			switch {
-			case way == "flag":
-				args = []string{"--sluice-balancing-observe-connections=" + c.value}
-			case c.odd: // without quotes, as earlier files have it
-				args[1] = write(t, kubeProxyHead+"---\n"+sluiceHead+"balancing: {observeConnections: "+c.value+"}\n")
+		for _, way := range []string{"quoted", "plain"} {
+			value := c.value
+			if way == "quoted" {
+				value = `"` + value + `"`
 			}
+			args := []string{"--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"balancing:\n  observeConnections: "+value+"\n")}
 			if c.value == "" {
 				args = nil
 			}

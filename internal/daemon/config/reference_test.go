@@ -18,11 +18,10 @@ const referencePage = "../../../docs/configuration.md"
 // fieldsWithoutFlag are the meanings of the fields that no flag sets. The help of a flag is the
 // meaning of every other field.
 var fieldsWithoutFlag = map[string]string{
-	"clientConnection.acceptContentTypes":  "accepted encodings of responses; empty means contentType, or JSON",
-	"nftables.masqueradeBit":               "bit of the packet mark that requests source NAT (0 to 31)",
-	"portRange":                            noEffect,
-	"windowsRunAsService":                  noEffect,
-	"SluiceConfiguration.healthz.disabled": "disable the health server, as `--healthz-port=0` does",
+	"clientConnection.acceptContentTypes": "accepted encodings of responses; empty means contentType, or JSON",
+	"nftables.masqueradeBit":              "bit of the packet mark that requests source NAT (0 to 31)",
+	"portRange":                           noEffect,
+	"windowsRunAsService":                 noEffect,
 }
 
 // TestReference compares the tables of docs/configuration.md with the flags and fields.
@@ -51,7 +50,7 @@ func processFlags(f *Flags) string {
 func fieldTables(t *testing.T, f *Flags, prefix string, document reflect.Type) string {
 	rows := map[string][][]string{}
 	var sections []string
-	for _, path := range leavesOf(document) {
+	for _, path := range pathsOf(document) {
 		if path == "apiVersion" || path == "kind" {
 			continue
 		}
@@ -65,38 +64,69 @@ func fieldTables(t *testing.T, f *Flags, prefix string, document reflect.Type) s
 		rows[section] = append(rows[section], fieldRow(t, f, prefix, path))
 	}
 	slices.Sort(sections) // fields without a section first
+	head := []string{"Field", "Flag", "Default", "Meaning"}
+	if prefix != "" {
+		head = []string{"Field", "Default", "Meaning"}
+	}
 	var b strings.Builder
 	for _, section := range sections {
 		title := code(section)
 		if section == "" {
 			title = "Fields without a section"
 		}
-		b.WriteString("### " + title + "\n\n" + doctest.Table([]string{"Field", "Flag", "Default", "Meaning"}, rows[section]) + "\n")
+		b.WriteString("### " + title + "\n\n" + doctest.Table(head, rows[section]) + "\n")
 	}
 	return b.String()
 }
 
 func fieldRow(t *testing.T, f *Flags, prefix, path string) []string {
-	flag := f.set.Lookup(f.flagOf(prefix + path))
+	if prefix != "" {
+		return ownRow(t, f, path)
+	}
+	flag := f.set.Lookup(f.flagOf(path))
 	if flag == nil {
-		meaning := fieldsWithoutFlag[prefix+path]
+		meaning := fieldsWithoutFlag[path]
 		if strings.HasPrefix(path, "winkernel.") {
 			meaning = noEffect
 		}
 		if meaning == "" {
-			t.Errorf("no meaning of the field %s, which has no flag", prefix+path)
+			t.Errorf("no meaning of the field %s, which has no flag", path)
 		}
 		return []string{code(path), "", code(defaultOf(t, f, prefix, path)), meaning}
 	}
-	typed := "--" + flag.Name
+	return []string{code(path), typed(flag), value(flag.DefValue), flag.Usage}
+}
+
+// ownRow is the row of a setting of Sluice's table.
+func ownRow(t *testing.T, f *Flags, path string) []string {
+	leaves := leavesOf(reflect.TypeFor[SluiceConfiguration]())
+	one := leaves[slices.IndexFunc(leaves, func(f field) bool { return f.path == path })]
+	meaning := one.tag.Get("help")
+	if meaning == "" {
+		t.Errorf("no meaning of the field %s", path)
+	}
+	if name := one.tag.Get("flag"); name != "" {
+		meaning += " (" + typed(f.set.Lookup(name)) + ")"
+	}
+	text := one.tag.Get("unset")
+	if text == "" {
+		text = defaultOf(t, f, sluicePrefix, path)
+	}
+	return []string{code(path), value(text), meaning}
+}
+
+func typed(flag *pflag.Flag) string {
 	if len(flag.Name) == 1 {
-		typed = "-" + flag.Name
+		return code("-" + flag.Name)
 	}
-	value := code(flag.DefValue)
-	if strings.Contains(flag.DefValue, " ") {
-		value = flag.DefValue
+	return code("--" + flag.Name)
+}
+
+func value(text string) string {
+	if strings.Contains(text, " ") {
+		return text
 	}
-	return []string{code(path), code(typed), value, flag.Usage}
+	return code(text)
 }
 
 func defaultOf(t *testing.T, f *Flags, prefix, path string) string {

@@ -112,6 +112,8 @@ const localhostGate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"
 // or the mode is not.
 func TestLocalhostNodePorts(t *testing.T) {
 	none, both := service.PerFamily[bool]{}, service.PerFamily[bool]{true, true}
+	localhostOn := "--config=" + write(t, sluiceHead+"nftables: {localhostNodePorts: true}\n")
+	localhostOff := "--config=" + write(t, sluiceHead+"nftables: {localhostNodePorts: false}\n")
 	for _, c := range []struct {
 		words    []string
 		iptables bool
@@ -119,14 +121,14 @@ func TestLocalhostNodePorts(t *testing.T) {
 	}{
 		{nil, true, both},
 		{[]string{"--proxy-mode=nftables"}, false, none},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports"}, false, both},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports=false"}, false, none},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=127.0.0.0/8"}, true, both},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=192.168.0.0/16"}, false, none},
+		{[]string{"--proxy-mode=nftables", localhostOn}, false, both},
+		{[]string{"--proxy-mode=nftables", localhostOff}, false, none},
+		{[]string{"--proxy-mode=nftables", localhostOn, "--nodeport-addresses=127.0.0.0/8"}, true, both},
+		{[]string{"--proxy-mode=nftables", localhostOn, "--nodeport-addresses=192.168.0.0/16"}, false, none},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=127.0.0.0/8"}, true, none},
 		{[]string{"--iptables-localhost-nodeports=false"}, false, none},
 		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, none},
-		{[]string{"--sluice-nftables-localhost-nodeports=false"}, true, none},
+		{[]string{localhostOff}, true, none},
 		{[]string{"--nodeport-addresses=192.168.0.0/16"}, false, none},
 		{[]string{"--nodeport-addresses=192.168.0.0/16,127.0.0.0/8"}, true, both},
 		{[]string{"--nodeport-addresses=127.0.0.1/32"}, true, both},
@@ -137,7 +139,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 		{[]string{"--nodeport-addresses=primary,localhost"}, true, both},
 		{[]string{"--nodeport-addresses=all"}, true, both},
 		{[]string{"--nodeport-addresses=primary,all"}, true, both},
-		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=primary,192.168.0.0/16"}, false, none},
+		{[]string{"--proxy-mode=nftables", localhostOn, "--nodeport-addresses=primary,192.168.0.0/16"}, false, none},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=primary,localhost"}, true, none},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=primary,localhost", localhostGate}, true, both},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=localhost", localhostGate}, true, both},

@@ -21,21 +21,21 @@ type Update struct {
 	Err error
 }
 
-// Watch follows the configuration file, and calls apply with the outcome of each new
+// Watch follows the configuration files, and calls apply with the outcome of each new
 // content, which it compares with the current configuration. It blocks until the context
-// ends, and calls apply from the same goroutine. Without a file it never calls apply.
+// ends, and calls apply from the same goroutine. Without files it never calls apply.
 //
 // The content decides whether anything has changed. The file is also read every few
 // seconds, in case watching fails or misses something.
 func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update)) {
-	if f.File == "" {
+	if len(f.Files) == 0 {
 		<-ctx.Done()
 		return
 	}
 	newWatcher(f, current, apply).Run(ctx)
 }
 
-// watcher follows one file. The goroutine of Run owns it.
+// watcher follows the files. The goroutine of Run owns it.
 type watcher struct {
 	watch.Follower
 	flags   *Flags
@@ -54,7 +54,12 @@ type watcher struct {
 func newWatcher(f *Flags, current *Config, apply func(Update)) *watcher {
 	w := &watcher{flags: f, current: current, apply: apply, poll: 10 * time.Second}
 	w.Follower = watch.Follower{
-		Paths: func() []string { return watch.WayTo(f.File) },
+		Paths: func() (paths []string) {
+			for _, file := range f.Files {
+				paths = append(paths, watch.WayTo(file)...)
+			}
+			return paths
+		},
 		Quiet: 100 * time.Millisecond, Limit: time.Second,
 		Look: func(watch.Seen) time.Duration { return w.look(time.Now()) },
 	}
@@ -85,13 +90,19 @@ func (w *watcher) look(now time.Time) time.Duration {
 	return w.poll
 }
 
-// read returns the content of the file, or why it cannot be read.
-func (w *watcher) read() []byte {
-	content, err := os.ReadFile(w.flags.File)
-	if err != nil {
-		return []byte(err.Error())
+// read returns the content of the files, or why one cannot be read. It is empty if one of them is.
+func (w *watcher) read() (all []byte) {
+	for _, file := range w.flags.Files {
+		content, err := os.ReadFile(file)
+		switch {
+		case err != nil:
+			return []byte(err.Error())
+		case len(content) == 0:
+			return []byte{}
+		}
+		all = append(all, content...)
 	}
-	return content
+	return all
 }
 
 // beingWritten reports whether a file has become empty only recently.

@@ -142,7 +142,7 @@ func TestWatchEmpty(t *testing.T) {
 	f := follow(t, file, 1500*time.Millisecond)
 	put(t, file, "")
 	f.quiet()
-	if u := f.next(); u.Err == nil || u.Err.Error() != file+": contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)" {
+	if u := f.next(); u.Err == nil || u.Err.Error() != file+": contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1) and no SluiceConfiguration (apiVersion sluice.dev/v1alpha1)" {
 		t.Fatalf("%+v", u)
 	}
 	put(t, file, kubeProxyHead)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -29,6 +30,8 @@ const (
 	panics
 	hangs
 )
+
+func (m mode) String() string { return [...]string{"behave", "panic", "hang"}[m] }
 
 func newChaos() *chaos { return &chaos{release: make(chan struct{})} }
 
@@ -70,6 +73,7 @@ func (c *chaos) next(key service.Key) mode {
 type recorder struct {
 	mu       sync.Mutex
 	changed  chan struct{}
+	started  time.Time                                     // of the proxy
 	applied  map[service.Key]map[string]aggregator.Applied // the last, by domain
 	failed   []supervisor.Failed
 	stuck    []supervisor.Stuck
@@ -123,6 +127,9 @@ func (r *recorder) appliedSince(key service.Key, t time.Time, n int) (last aggre
 }
 
 // stack returns where the first stuck actor stood; empty if none was stuck.
+// ready is called once the backend is chosen.
+func (r *recorder) ready(config.Mode) { r.note(func() { r.started = time.Now() }) }
+
 func (r *recorder) stack() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -14,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
+	"github.com/spf13/pflag"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
-	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -43,8 +42,10 @@ var told = []string{
 	at + `rules: both Services are in the kernel, \S+ after the proxy started`,
 	at + `rules of demo/echo on IPv4, as the kernel lists them \(.*\):`,
 	`RULES`,
-	at + `where would a connection end\? sluice explain --from 203\.0\.113\.10:40000 --to 172\.30\.0\.41:80 \(in part\):`,
-	`         Service:  demo/echo`, `         ENDPOINT`, `         10\.244\.1\.11:8080`,
+	at + `where would a connection end\? sluice explain --from 192\.0\.2\.10:40000 --to 172\.30\.0\.41:80 \(in part\):`,
+	`         Service:  demo/echo, port echo \(ClusterIP, .*\)`,
+	`         Verdict:  delivered to one of 3 endpoints, which sees an address of the node`, `         ENDPOINT +PROBABILITY +NODE +STATE +SEES`,
+	`         10\.244\.1\.11:8080 +33\.\d+ % +demo +ready +node`, `         10\.244\.1\.12:8080 +33`, `         10\.244\.1\.13:8080 +33`,
 	``, `3\. Connections`, `Every address must work, .*`,
 	at + `connections: 1000 from the client to the Service addresses`,
 	at + `   TCP on IPv4 172\.30\.0\.41:80 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
@@ -78,7 +79,7 @@ func TestKernelDemo(t *testing.T) {
 // test binary lies where that user cannot go, so it is handed over as a file.
 func TestKernelDemoUnprivileged(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(self, "demo", "nftables")
+	cmd := exec.Command(self, "demo", "") // which chooses the mode
 	if os.Geteuid() == 0 {
 		file, err := os.Open(self)
 		if err != nil {
@@ -134,7 +135,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != "demo" {
 		os.Exit(m.Run())
 	}
-	status, err := inSandbox(config.Mode(os.Args[2]))
+	status, err := inSandbox(os.Args[2])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		status = 1
@@ -142,25 +143,17 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-func inSandbox(mode config.Mode) (status int, err error) {
+func inSandbox(mode string) (status int, err error) {
 	if !sandbox.Inside() {
 		return sandbox.Run(nil)
 	}
 	if err := sandbox.Enter(); err != nil {
 		return 1, err
 	}
-	return 0, Run(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(mode, nil, backend.Builders{
-			NFTables: func(whole bool) ([]proxy.Domain, error) {
-				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
-			},
-			IPTables: func() ([]proxy.Domain, error) {
-				domains, _, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-				return domains, err
-			},
-		})
-		return domains, err
-	}, func(*proxy.Proxy, []proxy.Domain, netip.AddrPort, netip.AddrPort) (string, error) {
-		return "Service:  demo/echo\nFrom:  x\n\nENDPOINT\n10.244.1.11:8080\n\nmore\n", nil
-	})
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	o := daemon.Options{Options: setup.Options{Flags: config.BindMode(flags)}}
+	if err := errors.Join(flags.Parse([]string{"--proxy-mode", mode}), o.Load()); err != nil {
+		return 1, err
+	}
+	return 0, Run(context.Background(), &o, os.Stdout, false)
 }

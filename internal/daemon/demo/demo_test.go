@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sluice-proxy/sluice/proxy"
 )
 
 func TestStandsAt(t *testing.T) {
@@ -34,7 +32,7 @@ func TestAwaitAppliedNamesWhatIsMissing(t *testing.T) {
 	r := &run{recorder: newRecorder()}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	r.domains = make([]proxy.Domain, 2)
+	r.domains = []string{"one", "two"}
 	began := time.Now()
 	appliedAt(r.recorder, "one", began)
 	_, err := r.awaitApplied(ctx, "the rules", time.Time{}, echo)

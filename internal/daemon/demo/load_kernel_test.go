@@ -3,130 +3,121 @@ package demo
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/lab"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// client makes a host that answers itself on the addresses of the targets: one
-// backend for each name, at those of the targets that it is given.
-func client(t *testing.T, served map[string][]target) *netns.Namespace {
+// play runs a test in a separate network, in which a pod answers at some of the targets itself.
+func play(t *testing.T, pod string, served []target, test func(*run)) {
 	t.Helper()
-	host := netnstest.New(t, t.Name())
-	for _, t0 := range targets {
-		if err := host.AddAddress("lo", netip.PrefixFrom(t0.addr.Addr(), t0.addr.Addr().BitLen())); err != nil {
-			t.Fatal(err)
-		}
+	if netnstest.Rerun(t) {
+		return
 	}
-	for name, at := range served {
-		for _, t0 := range at {
-			b, err := netns.StartBackend(host, name, t0.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := b.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	return host
-}
-
-func TestKernelConnectManyCounts(t *testing.T) {
-	host := client(t, map[string][]target{"pod-11": targets})
-	for _, at := range targets {
-		answers, err := connectMany(t.Context(), host, at, 20)
-		if err != nil || len(answers) != 1 || answers["pod-11"] != 20 {
-			t.Errorf("%s: got %v, %v", at.label, answers, err)
-		}
-	}
-}
-
-func TestKernelConnectManyFailsWhenNobodyServes(t *testing.T) {
-	host := client(t, map[string][]target{"pod-11": targets[1:]})
-	_, err := connectMany(t.Context(), host, targets[0], 20)
-	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.HasPrefix(err.Error(), "TCP on IPv4: ") {
-		t.Errorf("got %v, want a refused connection to TCP on IPv4", err)
-	}
-}
-
-func started(t *testing.T, from *netns.Namespace) *load {
-	t.Helper()
-	l, err := startLoad(t.Context(), from)
+	network, err := lab.New(nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	servers := map[lab.Socket]string{}
+	for _, at := range served {
+		servers[lab.Socket{At: at.addr, Protocol: map[string]service.Protocol{"tcp": service.TCP, "udp": service.UDP}[at.network]}] = pod
+	}
+	network.Want(servers)
+	test(&run{page: NewPage(io.Discard), network: network, recorder: newRecorder(), chaos: newChaos()})
+	if err := network.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKernelConnectManyCounts(t *testing.T) {
+	play(t, "pod-11", targets, func(r *run) {
+		for _, at := range targets {
+			answers, err := r.connectMany(t.Context(), at, 20)
+			if err != nil || len(answers) != 1 || answers["pod-11"] != 20 {
+				t.Errorf("%s: got %v, %v", at.label, answers, err)
+			}
+		}
+	})
 }
 
 func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
-	l := started(t, client(t, map[string][]target{"pod-11": targets}))
-	began := time.Now()
-	wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
-	defer cancel()
-	for _, at := range targets {
-		if _, err := l.firstAnswer(wait, at, "pod-11", began); err != nil {
+	play(t, "pod-11", targets, func(r *run) {
+		l, began := r.startLoad(t.Context()), time.Now()
+		wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+		defer cancel()
+		for _, at := range targets {
+			if _, err := l.firstAnswer(wait, at, "pod-11", began); err != nil {
+				t.Error(err)
+			}
+		}
+		made, err := l.stop()
+		if err != nil || made < len(targets) {
+			t.Errorf("%d connections, %v", made, err)
+		}
+	})
+}
+
+// TestKernelLoadKeepsFailures: a refused connection is kept. The address of the first pod answers nothing but its port.
+func TestKernelLoadKeepsFailures(t *testing.T) {
+	closed := target{"a closed port", "tcp", netip.AddrPortFrom(targets[0].addr.Addr(), 81)}
+	play(t, "pod-11", targets[:1], func(r *run) {
+		defer func(all []target) { targets = all }(targets)
+		targets = []target{targets[0], closed}
+		l := r.startLoad(t.Context())
+		wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+		defer cancel()
+		if _, err := l.firstAnswer(wait, targets[0], "pod-11", time.Time{}); err != nil {
 			t.Error(err)
 		}
-	}
-	made, err := l.stop()
-	if err != nil || made < len(targets) {
-		t.Errorf("%d connections, %v", made, err)
-	}
-}
-
-func TestKernelLoadKeepsFailures(t *testing.T) {
-	l := started(t, client(t, map[string][]target{"pod-11": targets[:1]}))
-	wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
-	defer cancel()
-	if _, err := l.firstAnswer(wait, targets[0], "pod-11", time.Time{}); err != nil {
-		t.Error(err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := l.firstAnswer(short, targets[0], "pod-14", time.Time{}); err == nil || err.Error() != "TCP on IPv4: pod-14 never answered" {
-		t.Errorf("got %v, want that pod-14 never answered", err)
-	}
-	made, err := l.stop()
-	if !errors.Is(err, syscall.ECONNREFUSED) || made == 0 {
-		t.Errorf("%d connections, %v; want the refused ones", made, err)
-	}
-}
-
-// answering returns a run whose client answers itself.
-func answering(t *testing.T, served map[string][]target) *run {
-	var out strings.Builder
-	return &run{page: NewPage(&out), network: &network{client: client(t, served)}, recorder: newRecorder(), chaos: newChaos()}
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := l.firstAnswer(short, targets[0], "pod-14", time.Time{}); err == nil || err.Error() != "TCP on IPv4: pod-14 never answered" {
+			t.Errorf("got %v, want that pod-14 never answered", err)
+		}
+		made, err := l.stop()
+		if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "a closed port: ") || made == 0 {
+			t.Errorf("%d connections, %v; want the refused ones", made, err)
+		}
+	})
 }
 
 func TestKernelSpreadWantsAllPodsToAnswer(t *testing.T) {
-	err := answering(t, map[string][]target{"pod-11": targets}).spread(t.Context())
-	if err == nil || err.Error() != "TCP on IPv4: pod-12 answered 0 of 250 connections: not spread evenly" {
-		t.Errorf("got %v", err)
-	}
+	play(t, "pod-11", targets, func(r *run) {
+		err := r.spread(t.Context())
+		if err == nil || err.Error() != "TCP on IPv4: pod-12 answered 0 of 250 connections: not spread evenly" {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
+// TestKernelSpreadWantsEveryConnection: without a pod, no host answers for the address.
 func TestKernelSpreadWantsEveryConnection(t *testing.T) {
-	err := answering(t, nil).spread(t.Context())
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("got %v", err)
-	}
+	play(t, "", nil, func(r *run) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := r.spread(ctx); err == nil || !strings.HasPrefix(err.Error(), "TCP on IPv4: ") {
+			t.Errorf("got %v, want a failed connection to TCP on IPv4", err)
+		}
+	})
 }
 
 func TestKernelGone(t *testing.T) {
-	s := answering(t, map[string][]target{"pod-13": targets})
-	if err := s.gone(t.Context(), "pod-13"); err == nil || err.Error() != "TCP on IPv4: pod-13 still answers after it was taken out" {
-		t.Errorf("got %v", err)
-	}
-	if err := s.gone(t.Context(), "pod-14"); err != nil {
-		t.Error(err)
-	}
+	play(t, "pod-13", targets, func(r *run) {
+		if err := r.gone(t.Context(), "pod-13"); err == nil || err.Error() != "TCP on IPv4: pod-13 still answers after it was taken out" {
+			t.Errorf("got %v", err)
+		}
+		if err := r.gone(t.Context(), "pod-14"); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -2,13 +2,14 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
 	"strings"
 
-	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/internal/daemon/lab"
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // shownMax bounds the rules that the demo shows.
@@ -17,14 +18,17 @@ const shownMax = 5
 // rule shows the rules of the sample Service as the kernel lists them.
 func (r *run) rule(ctx context.Context) error {
 	command := []string{"nft", "list", "table", "ip", "kube-proxy"}
-	if variant, _, _ := strings.Cut(r.domains[0].Name, "/"); variant != "nftables" {
+	if variant, _, _ := strings.Cut(r.domains[0], "/"); variant != "nftables" {
 		command = []string{variant + "-save", "-t", "nat"}
 	}
-	listing, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
-	if errors.Is(err, exec.ErrNotFound) {
+	if _, err := exec.LookPath(command[0]); err != nil {
 		r.say("rules of %s: not shown, because %s is not installed", echo, command[0])
 		return nil
 	}
+	// The proxy makes other tables meanwhile, and nft may not find the table then.
+	listing, err := eventually(ctx, func(ctx context.Context) ([]byte, error) {
+		return exec.CommandContext(ctx, command[0], command[1:]...).Output()
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
 	}
@@ -48,15 +52,23 @@ func rulesAbout(listing, service string) (found []string) {
 	return found
 }
 
-// explainOne shows what sluice explain answers about a connection of the client.
-func (r *run) explainOne(p *proxy.Proxy) error {
-	client := netip.MustParseAddrPort("203.0.113.10:40000")
-	answer, err := r.explain(p, r.domains, client, targets[0].addr)
+// explain shows what the proxy answers about a connection of the client, as to sluice explain.
+func (r *run) explain(ctx context.Context) error {
+	client := netip.AddrPortFrom(lab.ClientAddrs[service.IPv4], 40000)
+	flow, err := explain.ParseFlow(client.String(), targets[0].addr.String(), "")
 	if err != nil {
 		return err
 	}
+	answer, err := r.client.Explain(ctx, flow)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := answer.Print(&text); err != nil {
+		return err
+	}
 	r.say("where would a connection end? sluice explain --from %s --to %s (in part):", client, targets[0].addr)
-	r.page.quote(inPart(answer))
+	r.page.quote(inPart(text.String()))
 	return nil
 }
 

@@ -10,12 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/examples"
 )
 
-// Manifests makes a directory of the sample manifests. The caller removes it.
-func Manifests() (dir string, remove func() error, err error) {
-	m, err := newManifests()
-	return m.dir, m.close, err
-}
-
 // manifests is a directory of the sample manifests that the demo edits.
 type manifests struct{ dir string }
 

@@ -54,12 +54,11 @@ func (p *Page) quote(lines []string) {
 }
 
 // End prints the result, and what to try next.
-func (p *Page) End(host string) {
-	p.print(lineTime, "\n         host: %s\n         %s\n", host, p.in("1;32", "Every check succeeded."))
+func (p *Page) End() {
+	p.print(lineTime, "\n         %s\n", p.in("1;32", "Every check succeeded."))
 	p.print(0, "\nTry next:\n"+
-		"  sluice demo --keep   keep the sandbox, and look around in it\n"+
-		"  docs/tutorial.md     the tutorial: change endpoints, and watch the rules follow\n"+
-		"  docs/migrate.md      replace kube-proxy on a cluster\n")
+		"  docs/tutorial.md   the tutorial: change endpoints, and watch the rules follow\n"+
+		"  docs/migrate.md    replace kube-proxy on a cluster\n")
 }
 
 func (p *Page) in(color, text string) string {

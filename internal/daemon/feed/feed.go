@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -65,7 +65,7 @@ func Cluster(o *setup.Options) (*Feed, error) {
 		return nil, err
 	}
 	f := &Feed{Origin: "API server " + client.Host, Client: client, servers: WatchServer(client)}
-	if o.KubeProxy.Mode == config.ModeUserspace {
+	if setup.ModeNamed(o.KubeProxy.Mode).Forwards {
 		f.servers.failed = backend.ReleaseAddresses
 	}
 	f.open = func(node string, log *zap.Logger) proxy.Source {
@@ -111,11 +111,19 @@ func (f *Feed) ServerAddresses() func(context.Context, func([]netip.Addr)) error
 }
 
 // Resources returns the state of the requests to the API server; nil without one.
-func (f *Feed) Resources() []kube.Status {
-	if from := f.cluster.Load(); from != nil {
-		return from.Status()
+func (f *Feed) Resources() (all []state.Resource) {
+	from := f.cluster.Load()
+	if from == nil {
+		return nil
 	}
-	return nil
+	for _, r := range from.Status() {
+		made := state.Resource{Name: r.Resource, Heard: r.Heard.UTC(), FailingSince: r.FailingSince.UTC(), Absent: r.Absent}
+		if r.Err != nil {
+			made.Error = r.Err.Error()
+		}
+		all = append(all, made)
+	}
+	return all
 }
 
 // Problems returns what is wrong in the manifests; nil without manifests.

@@ -25,7 +25,7 @@ const eachMax = 16
 func Handler(ask func(context.Context, inspect.GoneQuery) *inspect.Gone, most int, next http.Handler) http.Handler {
 	looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		endpoint, ours := strings.CutPrefix(r.URL.Path, Path)
+		endpoint, ours := strings.CutPrefix(r.URL.Path, inspect.PathEndpoint)
 		if !ours {
 			next.ServeHTTP(w, r)
 			return

@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Connections returns the open connections that this process forwards, or that the kernel translates.
 func (i *Inspection) Connections(above uint64, most int, wanted func(*inspect.Connection) bool) (made []inspect.Connection, more bool, err error) {
-	if i.Backend.Mode != config.ModeUserspace {
+	if !i.Backend.Mode.Forwards {
 		return i.translated(above, most, wanted)
 	}
 	found, more := i.Forwarders.Registry().Connections(above, most, func(o *userspace.Open) bool {
@@ -32,7 +31,7 @@ func connectionOf(o *userspace.Open) inspect.Connection {
 	return inspect.Connection{
 		Number: o.Number, Namespace: o.Port.Service.Namespace, Name: o.Port.Service.Name, PortName: o.Port.Name,
 		Protocol: o.Place.Protocol.String(), Client: o.Client, Frontend: o.Place.At, Endpoint: o.Target,
-		ToEndpoint: o.ToTargets.Load(), ToClient: o.ToClients.Load(), Began: utc(o.Began),
+		ToEndpoint: o.ToTargets.Load(), ToClient: o.ToClients.Load(), Began: o.Began.UTC(),
 	}
 }
 
@@ -79,7 +78,7 @@ func tracked(ports traffic.Ports, t *conntrack.Connection) (made inspect.Connect
 	return inspect.Connection{
 		Namespace: of.Service.Namespace, Name: of.Service.Name, PortName: of.Name, Protocol: f.Protocol.String(),
 		Client: t.From, Frontend: t.To, Endpoint: t.Answerer,
-		ToEndpoint: t.Carried.BytesIn, ToClient: t.Carried.BytesOut, Began: utc(t.Began),
+		ToEndpoint: t.Carried.BytesIn, ToClient: t.Carried.BytesOut, Began: t.Began.UTC(),
 		Tracked: &inspect.Tracked{State: t.State, Offloaded: t.Offloaded, Accounted: t.Accounted},
 	}, ok
 }

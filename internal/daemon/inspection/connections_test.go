@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -58,31 +58,31 @@ func TestKernelConnectionsInAllModes(t *testing.T) {
 		chain out { type nat hook output priority -100; ip daddr 10.0.0.1 tcp dport 80 dnat to 127.0.0.1:8080; }
 		chain after { type nat hook postrouting priority 100; tcp dport 8080 snat to 127.0.0.7; }
 	}`)
-	if out, err := node.Output(nft); err != nil {
+	if out, err := netnstest.Output(node, nft); err != nil {
 		t.Fatalf("nft: %v: %s (Debian package nftables)", err, out)
 	}
 	if err := node.AddLinkRoute(netip.MustParsePrefix("10.0.0.0/24"), "lo"); err != nil {
 		t.Fatal(err)
 	}
 	netnstest.Serve(t, node, "a", netip.MustParseAddrPort("127.0.0.1:8080"))
-	session, err := node.Connect(t.Context(), netip.MustParseAddrPort("10.0.0.1:80"))
+	session, err := netnstest.Connect(t.Context(), node, netip.MustParseAddrPort("10.0.0.1:80"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer session.Close() //nolint:errcheck // the test is over
 	_, i := newFake(t, wants("web"))
-	for _, mode := range []config.Mode{config.ModeNFTables, config.ModeIPTables, config.ModeIPVS} {
+	for _, mode := range []setup.Mode{setup.NFTables, setup.IPTables, setup.IPVS} {
 		i.Backend.Mode = mode
 		err := node.Do(func() error {
 			list, more, err := i.Connections(0, 10, func(*inspect.Connection) bool { return true })
 			if len(list) != 1 || more {
-				t.Errorf("%s: %+v", mode, list)
+				t.Errorf("%s: %+v", mode.Name, list)
 				return err
 			}
 			c := list[0]
 			if c.Name != "web" || c.Endpoint.String() != "127.0.0.1:8080" || c.Frontend.String() != "10.0.0.1:80" || c.Client.Addr().String() == "127.0.0.7" ||
 				c.Tracked == nil || c.Tracked.State != "ESTABLISHED" || !c.Tracked.Accounted || c.ToEndpoint < 60 || c.ToClient < 60 {
-				t.Errorf("%s: %+v", mode, c)
+				t.Errorf("%s: %+v", mode.Name, c)
 			}
 			return err
 		})

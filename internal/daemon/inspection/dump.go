@@ -26,6 +26,7 @@ import (
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
@@ -70,7 +71,7 @@ func (i *Inspection) fill(a *archive) {
 	})
 	i.services(a)
 	for _, t := range i.tools() {
-		a.add("kernel/"+t.file, strings.Join(t.command, " "), func(to io.Writer) error { return t.run(a.ctx, to) })
+		a.add("kernel/"+t.File, strings.Join(t.Command, " "), func(to io.Writer) error { return t.run(a.ctx, to) })
 	}
 	for _, path := range kernelFiles {
 		a.file("kernel/proc/"+path, "/proc/"+path)
@@ -148,7 +149,7 @@ func (a *archive) versions(program string) {
 		_, _ = fmt.Fprintf(to, "sluice %s (%s, %s/%s)\nkernel %s %s\n", program, runtime.Version(), runtime.GOOS, runtime.GOARCH,
 			unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:]))
 		for _, command := range [][]string{{"nft", "--version"}, {"iptables", "--version"}, {"ipset", "--version"}, {"ipvsadm", "--version"}, {"conntrack", "--version"}} {
-			if err := (tool{command: command}).run(a.ctx, to); err != nil {
+			if err := (tool{Command: command}).run(a.ctx, to); err != nil {
 				_, _ = fmt.Fprintf(to, "%s: %v\n", command[0], err)
 			}
 		}
@@ -156,29 +157,10 @@ func (a *archive) versions(program string) {
 	})
 }
 
-// tool is a program that shows what the kernel has.
-type tool struct {
-	file    string
-	command []string
-}
+// tool is a program that shows what the kernel has. One that this node lacks gives a file that says so.
+type tool setup.Tool
 
-// The tools of the modes. One that this node lacks gives a file that says so.
-var (
-	nftablesTools = []tool{
-		{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
-		{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},
-	}
-	offloadTools = []tool{{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}}}
-	ipvsTools    = []tool{{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, {"ipset.txt", []string{"ipset", "list"}}}
-	// Userspace mode makes addresses of Services local by routes, and guards them with a table.
-	userspaceTools = []tool{
-		{"routes-ip.txt", []string{"ip", "-4", "route", "show", "table", "local"}},
-		{"routes-ip6.txt", []string{"ip", "-6", "route", "show", "table", "local"}},
-		{"sockets.txt", []string{"ss", "-tulnp"}},
-		{"nft-guard-ip.txt", []string{"nft", "list", "table", "ip", "sluice-guard"}},
-		{"nft-guard-ip6.txt", []string{"nft", "list", "table", "ip6", "sluice-guard"}},
-	}
-)
+var offloadTools = []tool{{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}}}
 
 // rulesetFile has what nft prints. iptables-save omits tables with rules that other programs made with nft, and prints
 // some such rules without their matches.
@@ -199,19 +181,16 @@ func iptablesTools(variant iptkernel.Variant) []tool {
 
 // tools returns those of the mode.
 func (i *Inspection) tools() (all []tool) {
-	switch i.Backend.Mode {
-	case config.ModeNFTables:
-		if all = nftablesTools; i.Offload != nil {
-			all = slices.Concat(all, offloadTools)
-		}
-		return all
-	case config.ModeUserspace:
-		return userspaceTools
-	case config.ModeIPVS:
-		return slices.Concat(iptablesTools(i.Backend.Variant), ipvsTools)
-	default:
-		return iptablesTools(i.Backend.Variant)
+	if !i.Backend.Mode.WithoutIPTables {
+		all = iptablesTools(i.Backend.Variant)
 	}
+	for _, t := range i.Backend.Mode.Tools {
+		all = append(all, tool(t))
+	}
+	if i.Backend.Mode.Offloads && i.Options.Sluice.NFTables.Offload == config.OffloadTCP {
+		all = append(all, offloadTools...)
+	}
+	return all
 }
 
 // run writes the output of a tool.
@@ -219,12 +198,12 @@ func (t tool) run(ctx context.Context, to io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
 	printed := &bounded{left: dumpFileMax}
-	cmd := exec.CommandContext(ctx, t.command[0], t.command[1:]...)
+	cmd := exec.CommandContext(ctx, t.Command[0], t.Command[1:]...)
 	both := io.MultiWriter(to, printed) // one writer, so one goroutine copies
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = both, both, time.Second
 	err := cmd.Run()
 	for _, table := range unprinted.FindAllStringSubmatch(printed.buffer.String(), -1) {
-		_, _ = fmt.Fprintf(to, "\n%s cannot print table %s because of rules that another program made with nft; see %s.\n", strings.TrimSuffix(t.file, ".txt"), table[1], rulesetFile)
+		_, _ = fmt.Fprintf(to, "\n%s cannot print table %s because of rules that another program made with nft; see %s.\n", strings.TrimSuffix(t.File, ".txt"), table[1], rulesetFile)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -32,8 +33,13 @@ func DumpSilent(ctx context.Context, silent *inspect.Silent, version string, to 
 	a.versions(version)
 	a.process(silent.PID)
 	inside := entering(silent.PID)
-	for _, t := range slices.Concat(nftablesTools, offloadTools, iptablesTools(iptkernel.NFT), iptablesTools(iptkernel.Legacy), ipvsTools, userspaceTools) {
+	for _, t := range slices.Concat(offloadTools, iptablesTools(iptkernel.NFT), iptablesTools(iptkernel.Legacy)) {
 		a.tool(t, inside)
+	}
+	for _, m := range setup.Modes() {
+		for _, t := range m.Tools {
+			a.tool(tool(t), inside)
+		}
 	}
 	for _, path := range kernelFiles { // the files of /proc/sys/net are those of the namespace of whoever opens them
 		a.tool(tool{"proc/" + path, []string{"cat", "/proc/" + path}}, inside)
@@ -44,8 +50,8 @@ func DumpSilent(ctx context.Context, silent *inspect.Silent, version string, to 
 
 // tool adds the output of a tool that runs in the namespaces that a prefix enters.
 func (a *archive) tool(t tool, inside []string) {
-	t.command = slices.Concat(inside, t.command)
-	a.add("kernel/"+t.file, fmt.Sprint(t.command), func(to io.Writer) error { return t.run(a.ctx, to) })
+	t.Command = slices.Concat(inside, t.Command)
+	a.add("kernel/"+t.File, fmt.Sprint(t.Command), func(to io.Writer) error { return t.run(a.ctx, to) })
 }
 
 // process adds what the kernel tells about a process and its threads: what each waits for.

@@ -15,7 +15,7 @@ import (
 func TestKernelDumpAlongsideUnprintableRules(t *testing.T) {
 	testenv.NeedsTool(t, "nft", "nftables")
 	node := netnstest.New(t, "node")
-	out, err := node.Output(exec.Command("sh", "-c", `for t in iptables-nft ip6tables-nft; do $t -A INPUT -p tcp --dport 7 -j ACCEPT; $t -t nat -N KUBE-SERVICES; $t -t mangle -N X; done
+	out, err := netnstest.Output(node, exec.Command("sh", "-c", `for t in iptables-nft ip6tables-nft; do $t -A INPUT -p tcp --dport 7 -j ACCEPT; $t -t nat -N KUBE-SERVICES; $t -t mangle -N X; done
 nft add rule ip nat KUBE-SERVICES ip daddr 192.0.2.9 dnat to 192.0.2.8
 nft add set ip6 nat s '{ type ipv6_addr; }'
 nft add rule ip6 nat KUBE-SERVICES ip6 saddr @s drop

@@ -9,7 +9,7 @@ import (
 // TestAToolsErrorsAndOutputAreOneText: what a program prints meanwhile to either stream is complete, line by line.
 func TestAToolsErrorsAndOutputAreOneText(t *testing.T) {
 	var text bytes.Buffer
-	both := tool{command: []string{"sh", "-c", "for i in $(seq 500); do echo out; echo error >&2; done"}}
+	both := tool{Command: []string{"sh", "-c", "for i in $(seq 500); do echo out; echo error >&2; done"}}
 	if err := both.run(t.Context(), &text); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
@@ -39,11 +38,11 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 	memory := &kernelMemory{ctx: ctx}
 	defer memory.close()
 	seen := &explain.State{
-		Mode: string(i.Backend.Mode), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
+		Mode: string(i.Backend.Mode.Name), Services: i.Proxy, Node: i.Proxy.Node(), Facts: i.Proxy.Facts(), Addresses: addresses,
 		Domain: i.domainOf, ForwardsLocalhost: i.Options.ForwardsLocalhost(),
 		Towards: hostaddress.Towards, Unserved: i.Feed.Unserved,
 	}
-	if i.Backend.Mode != config.ModeIPVS { // what IPVS remembers is not read
+	if !i.Backend.Mode.ForgetsClients {
 		seen.Memory = memory
 	}
 	answer, err := explain.Explain(seen, q)

@@ -18,15 +18,14 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
-	"github.com/sluice-proxy/sluice/internal/daemon/flows"
 	"github.com/sluice-proxy/sluice/internal/daemon/gone"
-	"github.com/sluice-proxy/sluice/internal/daemon/selftest"
+	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
-	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -61,16 +60,10 @@ type Inspection struct {
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
 	Forwarders *backend.Forwarders
-	// Offload moves connections into a flowtable; nil if the configuration does not ask for it.
-	Offload *backend.Offload
-	// SelfTest tests the rules; nil if the configuration does not ask for it, and in modes without it.
-	SelfTest *selftest.Test
-	// Chains returns the base chains of other programs, as of a few seconds ago.
-	Chains func() []needs.Chain
+	// Parts fill in what they know.
+	Parts []*part.Part
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *conntrack.Traffic
-	// Flows has records of connections.
-	Flows *flows.Hub
 	// Leaving finds out who sends new connections to an endpoint.
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
@@ -103,118 +96,71 @@ func (i *Inspection) Keys() []service.Key { return i.Proxy.Keys() }
 
 // Events returns the events that the process remembers.
 func (i *Inspection) Events() *inspect.EventList {
-	made := &inspect.EventList{}
-	remembered, omitted := i.Memory.Events()
-	for _, e := range remembered {
-		event := inspect.Event{Time: e.Time.UTC(), Type: e.Type, Reason: e.Reason, Namespace: e.Key.Namespace, About: "Service", Object: e.Key.Name, Note: e.Note}
-		if e.Key == service.Node {
-			event.About, event.Object = "Node", i.Node
+	all, omitted := i.Memory.Events()
+	return &inspect.EventList{Items: all, Omitted: omitted}
+}
+
+// Observe calls each with nil once nothing is missed, and then with each record of a connection, until the context ends
+// or each fails.
+func (i *Inspection) Observe(ctx context.Context, q inspect.FlowQuery, each func(*inspect.FlowEvent) error) error {
+	for _, p := range i.Parts {
+		if p.Observe != nil {
+			return p.Observe(ctx, q, each)
 		}
-		made.Items = append(made.Items, event)
 	}
-	made.Omitted = omitted
-	return made
+	return errors.New("this proxy does not record connections")
 }
 
 // Status returns the state of the proxy.
 func (i *Inspection) Status() inspect.Status {
-	tests := i.SelfTest.Results() // before the report, which has the findings of these results
-	report := i.Monitor.Report()
 	made := inspect.Status{
 		Version: i.Options.Version, Compatible: setup.Release, PID: os.Getpid(),
 		Started: i.Started.UTC(), Now: time.Now().UTC(),
-		Mode: string(i.Backend.Mode), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
+		Mode: string(i.Backend.Mode.Name), ModeReason: i.Options.ModeReason(i.Backend), Node: i.Node, Zone: i.Proxy.Facts().Zone,
 		ConfigurationHash: i.Hash,
-		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: utc(i.Proxy.Synced())},
-		Services:          max(0, i.Proxy.Services()), Healthy: report.Healthy(),
-		Domains: []inspect.Domain{}, Findings: []inspect.Finding{}, Activity: i.activity(),
+		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: i.Proxy.Synced().UTC(), Resources: i.Feed.Resources()},
+		Services:          max(0, i.Proxy.Services()),
+		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
+		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
 	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
-	for _, r := range i.Feed.Resources() {
-		resource := inspect.Resource{Name: r.Resource, Heard: utc(r.Heard), FailingSince: utc(r.FailingSince), Absent: r.Absent}
-		if r.Err != nil {
-			resource.Error = r.Err.Error()
-		}
-		made.Feed.Resources = append(made.Feed.Resources, resource)
-	}
 	counts, shadowed := i.Counts(context.Background())
 	made.States = &counts
 	for n, status := range i.Proxy.Status() {
 		made.Domains = append(made.Domains, i.domain(n, &status, shadowed[n]))
 	}
-	if i.Offload != nil {
-		now := i.Offload.State()
-		made.Offload = &inspect.Offload{Devices: now.Devices, Problem: now.Problem}
-	}
-	for _, c := range i.Chains() {
-		made.OtherChains = append(made.OtherChains, inspect.OtherChain{Table: c.Table, Name: c.Name, Hook: c.Hook, Priority: c.Priority, Text: c.Text()})
-	}
-	if i.Traffic != nil {
-		if p := i.Traffic.Pressure(); !p.At.IsZero() {
-			made.Conntrack = &inspect.Conntrack{
-				Entries: p.Entries, Limit: p.Limit, Dropped: p.Dropped, EarlyDropped: p.EarlyDropped, LastDrop: utc(p.LastDrop),
-			}
+	for _, p := range i.Parts {
+		if p.Status != nil {
+			p.Status(&made)
 		}
 	}
-	for family, r := range tests {
-		if r.At.IsZero() {
-			continue
-		}
-		test := inspect.SelfTest{Family: service.Family(family).String(), At: r.At.UTC(), Passed: r.Err == nil, Micros: r.Took.Microseconds()}
-		if r.Err != nil {
-			test.Problem = r.Problem()
-		}
-		made.SelfTest = append(made.SelfTest, test)
-	}
+	report := i.Monitor.Report() // after the parts: it has the findings of what they say
 	for _, f := range report.Findings {
-		finding := inspect.Finding{
-			Kind: string(f.Kind), About: f.About, Since: utc(f.Since), Unhealthy: f.Unhealthy,
-			Problem: f.Problem, Advice: f.Advice, More: f.More,
-		}
+		f.Since = f.Since.UTC()
+		finding := inspect.Finding{Finding: f}
 		for _, a := range f.Services {
 			finding.Services = append(finding.Services, a.Service)
 		}
 		made.Findings = append(made.Findings, finding)
 	}
-	made.Health = string(report.Health(report.NodeEligible, len(made.Findings)))
-	return made
-}
-
-// activity returns what the proxy did in the last 15 minutes.
-func (i *Inspection) activity() inspect.Activity {
-	of := func(r metrics.Recent) inspect.Recent {
-		return inspect.Recent{StepSeconds: int(metrics.RecentStep.Seconds()), Counts: r.Counts, PerSecond: r.PerSecond,
-			P50Micros: r.P50.Microseconds(), P99Micros: r.P99.Microseconds()}
-	}
-	made := inspect.Activity{Changes: of(i.Metrics.Changes()), Lag: of(i.Metrics.Lag())}
-	if r := i.Metrics.LastRepair(); r != nil {
-		made.LastRepair = &inspect.Repair{At: utc(r.At), Domain: r.Domain, By: r.By, Objects: r.Objects, Services: r.Services, Examples: r.Examples}
-	}
+	made.Healthy, made.Health = report.Healthy(), string(report.Health(report.NodeEligible, len(made.Findings)))
 	return made
 }
 
 // domain returns the state of the domain at a position.
-func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) inspect.Domain {
+func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) state.Domain {
 	d, l := &i.Backend.Domains[n], &status.Ledger
-	made := inspect.Domain{
+	made := state.Domain{
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
 		Shadowed: shadowed, Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
-		OldestPending: utc(status.OldestPending), Objects: l.Objects, Dirty: l.Dirty,
-		Batches: status.Batches, LastWrite: utc(status.LastWrite), LastAudit: utc(i.Metrics.Audited(status.Domain)),
+		OldestPending: status.OldestPending.UTC(), Objects: l.Objects, Dirty: l.Dirty,
+		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Metrics.Audited(status.Domain).UTC(),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	made.Applied = max(0, l.Keys-1-made.Pending-made.Held-shadowed) // without the node's own account
-	for n := range min(len(status.Quarantined), inspect.QuarantinedMax) {
+	for n := range min(len(status.Quarantined), state.QuarantinedMax) {
 		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}
 	return made
-}
-
-// utc returns a time as an answer has it; the zero time stays.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
 }

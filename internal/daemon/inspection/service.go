@@ -10,8 +10,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/state"
@@ -92,7 +90,7 @@ func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, 
 // listed returns one line about a Service.
 func listed(spec *service.Spec, record state.Record) inspect.Service {
 	made := inspect.Service{
-		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: utc(spec.Created),
+		Namespace: spec.Key.Namespace, Name: spec.Key.Name, Created: spec.Created.UTC(),
 		ClusterIPs: []string{}, Ports: []inspect.Port{}, InternalPolicy: policy(spec.InternalLocal), Balancing: spec.Balancing.String(), Record: record,
 	}
 	outside := false
@@ -214,8 +212,8 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 // objectName names an object for people: names of elements are binary.
 func (i *Inspection) objectName(n int, h *ledger.Holding) string {
 	id := h.Object.ID
-	if i.Backend.Mode == config.ModeNFTables {
-		if _, text, err := nftrender.Element(i.Backend.Domains[n].Family, id.Name, id.Container); err == nil {
+	if element := i.Backend.Mode.Element; element != nil {
+		if text, err := element(i.Backend.Domains[n].Family, id); err == nil {
 			return text
 		}
 	}

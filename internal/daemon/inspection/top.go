@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/usage"
 	"github.com/sluice-proxy/sluice/service"
@@ -44,20 +43,19 @@ func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
 
 // accounts reports whether bytes come from the kernel's connection table.
 func (i *Inspection) accounts() bool {
-	return i.Traffic != nil && i.Options.Sluice.Traffic.Accounting && i.Backend.Mode != config.ModeIPVS
+	return i.Traffic != nil && i.Options.Sluice.Traffic.Accounting && !i.Backend.Mode.CountsBytes
 }
 
 // counted returns what this mode counts for Services or endpoints.
 func (i *Inspection) counted(kind string) inspect.TopCounted {
-	mode := i.Backend.Mode
+	mode := &i.Backend.Mode
 	c := inspect.TopCounted{
-		Connections: true, Refused: i.Metrics.CountsRefusals(), Open: true,
-		Bytes: mode == config.ModeUserspace || mode == config.ModeIPVS || i.accounts(),
+		Connections: true, Refused: len(mode.Refusals) > 0, Open: true, Bytes: mode.CountsBytes || i.accounts(),
 	}
 	if kind == "endpoints" {
-		c.Connections = mode == config.ModeUserspace || mode == config.ModeIPTables || i.Options.Sluice.Traffic.Endpoints
+		c.Connections = mode.CountsEndpoints || i.Options.Sluice.Traffic.Endpoints
 		c.Refused = false
-		c.Bytes = c.Bytes && (mode != config.ModeIPVS || i.Options.Sluice.Traffic.Endpoints)
+		c.Bytes = c.Bytes && (c.Connections || !mode.CountsBytes)
 	}
 	return c
 }

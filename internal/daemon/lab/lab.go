@@ -1,7 +1,7 @@
 // Package lab is a small network around a proxy in a sandbox, for users who want to try
 // Services without a cluster: a client outside of the node, and a pod for each address that
 // the manifests name as an endpoint, with real servers at its ports. It follows the
-// manifests. It stands above the root package; package daemon calls it for sluice run.
+// manifests. It stands above the root package; package daemon calls it for sluice run, and package demo for sluice demo.
 //
 //	client 192.0.2.10 ── node (the sandbox itself) ─┬─ pod 10.244.1.11
 //	                                                └─ pod 10.244.1.12 …
@@ -9,9 +9,11 @@ package lab
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -32,10 +34,10 @@ const (
 // podsMax bounds the pods: each is a network namespace.
 const podsMax = 250
 
-// The addresses of the client, and of the node if no manifest says which it has. They are
-// reserved for documentation (RFC 5737, RFC 3849).
 var (
-	clientAddrs = service.PerFamily[netip.Addr]{
+	// ClientAddrs are the addresses of the client. They are reserved for documentation (RFC 5737, RFC 3849), as are
+	// those of a node whose addresses no manifest contains.
+	ClientAddrs = service.PerFamily[netip.Addr]{
 		service.IPv4: netip.MustParseAddr("192.0.2.10"), service.IPv6: netip.MustParseAddr("2001:db8:ffff::10"),
 	}
 	usualNodeAddrs = service.PerFamily[netip.Addr]{
@@ -85,7 +87,7 @@ func New(addresses []netip.Addr, log *zap.Logger) (*Lab, error) {
 		if family == service.IPv4 || ipv6 {
 			l.own[nodeAddrs[family]] = true
 			l.gateways = append(l.gateways, netns.Single(nodeAddrs[family]))
-			atClient = append(atClient, netns.Single(clientAddrs[family]))
+			atClient = append(atClient, netns.Single(ClientAddrs[family]))
 		}
 	}
 	l.network, err = netns.Build(netns.Plan{
@@ -190,7 +192,7 @@ func (l *Lab) host(addr netip.Addr) (string, error) {
 		return l.hosts[addr], nil
 	case len(l.hosts) >= podsMax:
 		return "", fmt.Errorf("is not served: the limit of %d test pods is reached", podsMax)
-	case !addr.IsGlobalUnicast() || slices.Contains(clientAddrs[:], addr):
+	case !addr.IsGlobalUnicast() || slices.Contains(ClientAddrs[:], addr):
 		return "", errors.New("is not served: a test pod cannot use this address")
 	case addr.Is6() && !l.network.Hosts[node].HasIPv6():
 		return "", errors.New("is not served: this kernel lacks IPv6")
@@ -230,10 +232,22 @@ func (l *Lab) say(what string) {
 // Client returns the path of the client's network namespace.
 func (l *Lab) Client() string { return l.network.Hosts[client].Path() }
 
-// Close ends everything.
+// DialContext connects from the client to a literal address.
+func (l *Lab) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	return l.network.Hosts[client].DialContext(ctx, network, addr)
+}
+
+// Close ends everything. The kernel removes the cables a moment later.
 func (l *Lab) Close() error {
 	for socket := range l.servers {
 		l.stop(socket)
 	}
 	return l.network.Close()
+}
+
+// CloseNow ends everything and removes each cable, which takes the kernel 50 ms each, so that another lab can follow at
+// once.
+func (l *Lab) CloseNow() error {
+	l.Want(nil)
+	return errors.Join(l.network.Detach(client), l.Close())
 }

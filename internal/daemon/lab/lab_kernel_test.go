@@ -190,3 +190,24 @@ func TestFollow(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestALabFollowsAnother: the first leaves no interface behind, so that the second has the same names at once.
+func TestALabFollowsAnother(t *testing.T) {
+	if netnstest.Rerun(t) {
+		return
+	}
+	for range 2 {
+		l, err := New(nil, zap.NewNop())
+		check(t, err)
+		l.Want(map[Socket]string{socket("10.0.0.1:80", service.TCP): "a/web"})
+		if got, err := get(t, l.network.Hosts[client], "10.0.0.1:80"); err != nil || !strings.Contains(got, " of a/web ") {
+			t.Errorf("got %q, %v", got, err)
+		}
+		check(t, l.CloseNow())
+		links, err := net.Interfaces()
+		check(t, err)
+		if len(links) != 1 {
+			t.Errorf("left: %v", links)
+		}
+	}
+}

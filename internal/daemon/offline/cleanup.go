@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
@@ -41,40 +40,43 @@ func CleanupDryRun(ctx context.Context, o *setup.Options, out io.Writer) (found 
 // cleanUp cleans up, or only says what would be removed. It reports whether there is anything.
 func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (found bool, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	word := func(there bool) string {
-		found = found || there
-		switch {
-		case !there:
-			return "none"
-		case dry:
-			return "to remove"
-		default:
-			return "removed"
+	left, err := (&backend.Sweep{Dry: dry, Families: service.Families[:]}).Run(ctx)
+	title := ""
+	for i := range left {
+		l := &left[i]
+		if l.Title != title {
+			if title != "" {
+				fmt.Fprintln(table)
+			}
+			title = l.Title
+			fmt.Fprintln(table, title)
 		}
+		found = found || l.Any()
+		fmt.Fprintln(table, row(l, dry))
 	}
-	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-	ofIPVS, err := backend.Cleanup(ctx, dry, func(variant string, family service.Family, s iptkernel.CleanupSummary) {
-		found = found || s.Any()
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
-			s.Chains[iptrender.NAT], s.Chains[iptrender.Filter], s.Chains[iptrender.Mangle])
-	})
-	found = found || ofIPVS.Any()
-	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
-	nftErr := backend.CleanUpNFTables(dry, service.Families[:], func(family service.Family, there bool) {
-		fmt.Fprintf(table, "\t%s\t%s\n", family, word(there))
-	})
-	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
-	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, word(ofIPVS.Device))
-	fmt.Fprintln(table, "\nUSERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD")
-	routesErr := backend.CleanUpUserspace(ctx, dry, service.Families[:], func(family service.Family, left backend.UserspaceLeft) {
-		found = found || left.Any()
-		fmt.Fprintf(table, "\t%s\t%d\t%s\n", family, left.Addresses, word(left.Guard))
-	})
 	if !dry {
-		routesErr = errors.Join(routesErr, backend.StopPreserving())
+		err = errors.Join(err, backend.StopPreserving())
 	}
 	restored, restoreErr := restore(o, table, dry)
-	return found || restored, errors.Join(err, nftErr, routesErr, restoreErr, table.Flush())
+	return found || restored, errors.Join(err, restoreErr, table.Flush())
+}
+
+// row returns a line of the table.
+func row(l *backend.Leftover, dry bool) string {
+	cells := make([]string, len(l.Row))
+	for i, cell := range l.Row {
+		switch {
+		case cell == true && dry:
+			cells[i] = "to remove"
+		case cell == true:
+			cells[i] = "removed"
+		case cell == false:
+			cells[i] = "none"
+		default:
+			cells[i] = fmt.Sprint(cell)
+		}
+	}
+	return strings.Join(cells, "\t")
 }
 
 // restore restores kernel settings, and prints those that differed. It reports whether there

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -16,15 +15,11 @@ import (
 // Explain answers a question about the manifests in a directory. Nothing is probed, so that
 // the default mode is nftables.
 func Explain(o *setup.Options, dir string, q explain.Flow) (*explain.Answer, error) {
-	mode := o.KubeProxy.Mode
-	if mode == config.ModeBest {
-		mode = config.ModeNFTables
-	}
-	s, err := readState(o, dir, mode)
+	s, err := readState(o, dir, o.Assumed())
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.explainState(mode)
+	state, err := s.explainState()
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +29,7 @@ func Explain(o *setup.Options, dir string, q explain.Flow) (*explain.Answer, err
 
 // explainState is what decides in the rules for manifests. The node's addresses are those of its manifest;
 // without one they are this host's.
-func (s *offlineState) explainState(mode config.Mode) (*explain.State, error) {
+func (s *offlineState) explainState() (*explain.State, error) {
 	var addresses []netip.Addr
 	if node := s.cache.Node(); node != nil {
 		addresses = node.Addresses
@@ -53,9 +48,9 @@ func (s *offlineState) explainState(mode config.Mode) (*explain.State, error) {
 		return nil, err
 	}
 	return &explain.State{
-		Mode: string(mode), Services: s.cache, Node: s.cache.Node(), Facts: s.facts, Addresses: addresses,
+		Mode: string(s.mode.Name), Services: s.cache, Node: s.cache.Node(), Facts: s.facts, Addresses: addresses,
 		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
-			renderer, layout, _ := s.options.Renderer(mode, family, found) // readState has checked the settings
+			renderer, layout, _ := s.mode.Renderer(s.options, family, found) // readState has checked the settings
 			return renderer, layout
 		},
 		ForwardsLocalhost: s.options.ForwardsLocalhost(),

@@ -1,9 +1,8 @@
 // Package offline has the commands that need no running proxy: it renders and explains the rules for
-// manifests, removes what proxies left, and tells the demo.
+// manifests, and removes what proxies left.
 package offline
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,10 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -34,17 +30,9 @@ import (
 // empty, which means both in nftables mode and ipv4 in iptables mode. Nothing is probed,
 // so that the default mode is nftables.
 func Render(o *setup.Options, dir, family string) (string, error) {
-	mode := o.KubeProxy.Mode
-	if mode == config.ModeBest {
-		mode = config.ModeNFTables
-	}
-	if mode == config.ModeIPVS {
-		return "", setup.UsageError{Err: errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
-			"addresses and rules lack a common text format; must be nftables or iptables")}
-	}
-	if mode == config.ModeUserspace {
-		return "", setup.UsageError{Err: errors.New(`--proxy-mode "userspace": cannot be printed, because there are no rules; ` +
-			"must be nftables or iptables")}
+	mode := o.Assumed()
+	if mode.Text == nil {
+		return "", setup.UsageError{Err: fmt.Errorf("--proxy-mode %q: cannot be printed, %s; must be nftables or iptables", mode.Name, mode.Unprintable)}
 	}
 	families, err := familiesOf(family, mode)
 	if err != nil {
@@ -54,13 +42,13 @@ func Render(o *setup.Options, dir, family string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := s.nftables
-	if mode == config.ModeIPTables {
-		text = s.iptables
-	}
 	var names, texts []string
 	for _, family := range families {
-		rules, err := text(family)
+		objects, err := s.objects(family)
+		if err != nil {
+			return "", err
+		}
+		rules, err := mode.Text(family, objects)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", family, err)
 		}
@@ -70,10 +58,10 @@ func Render(o *setup.Options, dir, family string) (string, error) {
 		strings.Join(names, " and "), plural.Of(len(s.cache.Keys()), "Service"), s.facts.Name, o.Version, strings.Join(texts, "")), nil
 }
 
-// familiesOf parses --family. One input of iptables-restore holds one family.
-func familiesOf(name string, mode config.Mode) ([]service.Family, error) {
+// familiesOf parses --family.
+func familiesOf(name string, mode setup.Mode) ([]service.Family, error) {
 	switch {
-	case name == "" && mode == config.ModeNFTables:
+	case name == "" && !mode.OneFamily:
 		return service.Families[:], nil
 	case name == "", name == "ipv4":
 		return []service.Family{service.IPv4}, nil
@@ -87,13 +75,14 @@ func familiesOf(name string, mode config.Mode) ([]service.Family, error) {
 // offlineState is everything that determines the rules.
 type offlineState struct {
 	options *setup.Options
+	mode    setup.Mode
 	cache   *source.Cache
 	facts   *service.NodeFacts
 }
 
 // readState reads the manifests and, if the rules depend on them, the host's addresses.
-func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, error) {
-	settings, err := o.NodeSettings(mode)
+func readState(o *setup.Options, dir string, mode setup.Mode) (*offlineState, error) {
+	settings, err := o.NodeSettings(mode.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,22 +98,22 @@ func readState(o *setup.Options, dir string, mode config.Mode) (*offlineState, e
 		log.Warn("no Node object matches this node; its zone and addresses are unknown",
 			zap.String("node", settings.Name))
 	}
-	hosts, err := hostsOf(settings, cache.Node())
+	hosts, err := hostsOf(settings, mode.HostDevice, cache.Node())
 	if err != nil {
 		return nil, err
 	}
-	return &offlineState{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
+	return &offlineState{o, mode, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
 }
 
-// hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the
-// addresses of Services on a device, those of the node's manifest take their place.
-func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Addr, error) {
+// hostsOf returns this host's addresses if rules depend on them. If the mode has the addresses of Services on a device,
+// those of the node's manifest take their place.
+func hostsOf(settings proxy.NodeSettings, device string, node *service.NodeObject) ([]netip.Addr, error) {
 	limited := slices.ContainsFunc(settings.NodePortRanges, func(r netip.Prefix) bool { return r.Bits() > 0 })
 	switch {
 	case settings.HostAddresses && node != nil && !limited:
 		return node.Addresses, nil
 	case settings.HostAddresses:
-		return hostaddress.ListWithout(ipvsrender.Device)
+		return hostaddress.ListWithout(device)
 	case limited:
 		return hostaddress.List()
 	default:
@@ -132,37 +121,13 @@ func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Add
 	}
 }
 
-// nftables returns one table for nft, after two lines that delete a table of that name. It
-// has to exist to be deleted.
-func (s *offlineState) nftables(family service.Family) (string, error) {
-	objects, err := s.objects(config.ModeNFTables, family)
-	if err != nil {
-		return "", err
-	}
-	text, err := nftrender.Text(family, objects)
-	if err != nil {
-		return "", err
-	}
-	table, _, _ := strings.Cut(text, " {\n")
-	return table + "\ndelete " + table + "\n" + text, nil
-}
-
-// iptables returns the tables of one family for iptables-restore.
-func (s *offlineState) iptables(family service.Family) (string, error) {
-	objects, err := s.objects(config.ModeIPTables, family)
-	if err != nil {
-		return "", err
-	}
-	return iptkernel.Text(objects)
-}
-
 // objects renders the manifests.
-func (s *offlineState) objects(mode config.Mode, family service.Family) ([]dataplane.Object, error) {
+func (s *offlineState) objects(family service.Family) ([]dataplane.Object, error) {
 	found, err := assumed()
 	if err != nil {
 		return nil, err
 	}
-	renderer, layout, err := s.options.Renderer(mode, family, found)
+	renderer, layout, err := s.mode.Renderer(s.options, family, found)
 	if err != nil {
 		return nil, err
 	}

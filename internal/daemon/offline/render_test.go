@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestLookingPageIsTrue: each line that docs/inspect-rules.md quotes is among the rules for the
@@ -65,20 +66,7 @@ func TestLookingPageIsTrue(t *testing.T) {
 // flags.
 func TestTheProxysOwnOptionsCount(t *testing.T) {
 	dir := t.TempDir()
-	const manifests = `
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop, annotations: {sluice.dev/balancing: sourceHash}}
-spec: {clusterIP: 172.30.0.9, clusterIPs: [172.30.0.9], ports: [{name: p, port: 80, protocol: TCP}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: p, port: 80, protocol: TCP}]
-endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
-`
-	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(manifests), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(hashing), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	with := func(words ...string) (rules, explained string) {
@@ -91,11 +79,11 @@ endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := readState(o, dir, config.ModeNFTables)
+		s, err := readState(o, dir, setup.NFTables)
 		if err != nil {
 			t.Fatal(err)
 		}
-		state, err := s.explainState(config.ModeNFTables)
+		state, err := s.explainState()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,10 +95,27 @@ endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
 		return rules, text
 	}
 	plain, _ := with()
-	for flag, want := range map[string]string{"--sluice-balancing-seed=7": "seed 0x7", "--sluice-traffic-endpoints": "", "--iptables-masquerade-bit=5": ""} {
+	for flag, want := range map[string]string{
+		testenv.Settings(t, "balancing: {seed: 7}"): "seed 0x7", testenv.Settings(t, "traffic: {endpoints: true}"): "", "--iptables-masquerade-bit=5": "",
+	} {
 		rules, explained := with(flag)
 		if rules == plain || !strings.Contains(rules, want) || !strings.Contains(rules, explained) {
 			t.Errorf("%s has no effect, or not the same one on both", flag)
 		}
 	}
 }
+
+// hashing is a Service that chooses endpoints by a hash, so that the seed counts. One of its addresses is in the ServiceCIDR of the examples.
+const hashing = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {sluice.dev/balancing: sourceHash}}
+spec: {externalIPs: [172.30.77.77], clusterIP: 172.30.0.9, clusterIPs: [172.30.0.9], ports: [{name: p, port: 80, protocol: TCP}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: p, port: 80, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.1]}, {addresses: [10.244.1.2]}]
+`

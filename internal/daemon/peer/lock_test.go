@@ -100,7 +100,7 @@ func startCommand(t *testing.T, inside *netns.Namespace, cmd *exec.Cmd, part str
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		if inside != nil {
-			err = inside.Start(cmd)
+			err = netnstest.Start(inside, cmd)
 		} else {
 			err = cmd.Start()
 		}

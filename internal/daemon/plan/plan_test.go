@@ -69,12 +69,12 @@ func TestPrint(t *testing.T) {
 	}
 	const want = `mode some, node n1, 2 Services, some/IPv4
 
-SERVICE      ADDED  CHANGED  REMOVED
-a/api        0      1        0
-a/web        1      1        0
-b/gone       0      0        3
-(node-wide)  1      0        0
-(unowned)    0      0        1
+SERVICE       ADDED   CHANGED   REMOVED
+a/api         0       1         0
+a/web         1       1         0
+b/gone        0       0         3
+(node-wide)   1       0         0
+(unowned)     0       0         1
 
 a/api
   some/IPv4 chain order: changed

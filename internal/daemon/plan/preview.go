@@ -16,11 +16,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
-	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
@@ -103,10 +100,10 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 
 // learn finds out everything that rules depend on.
 func (p *preview) learn(ctx context.Context, dir string) (err error) {
-	if p.settings, err = p.options.NodeSettings(p.backend.Mode); err != nil {
+	if p.settings, err = p.options.NodeSettings(p.backend.Mode.Name); err != nil {
 		return err
 	}
-	p.settings.SelfTest = p.options.SelfTest(p.backend.Mode)
+	p.settings.SelfTest = p.options.SelfTest(p.backend.Mode.Name)
 	if p.cache, err = p.fill(ctx, dir); err != nil {
 		return err
 	}
@@ -162,7 +159,7 @@ func (p *preview) fill(ctx context.Context, dir string) (*source.Cache, error) {
 
 // report reads each domain and compares it.
 func (p *preview) report(ctx context.Context) (*Report, error) {
-	r := &Report{Node: p.settings.Name, Mode: string(p.backend.Mode), Services: len(p.cache.Keys()),
+	r := &Report{Node: p.settings.Name, Mode: string(p.backend.Mode.Name), Services: len(p.cache.Keys()),
 		Groups: []*Group{}, Settings: p.settled}
 	for i := range p.backend.Domains {
 		d := &p.backend.Domains[i]
@@ -173,7 +170,7 @@ func (p *preview) report(ctx context.Context) (*Report, error) {
 		origin, _ := d.Writer.(dataplane.Origin)
 		r.Unchanged += equal
 		r.Add(Domain{
-			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
+			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.backend.Mode.LeavesOut,
 		}, changes)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
@@ -247,17 +244,10 @@ func (p *preview) adopt(book *ledger.Ledger, d *proxy.Domain) {
 
 // lines returns what puts this mode's objects into words.
 func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, []string) {
-	if p.backend.Mode != config.ModeNFTables {
+	if p.backend.Mode.Lines == nil {
 		return TextLines
 	}
-	return func(o *dataplane.Object) (string, []string) { return nftrender.Lines(family, o) }
-}
-
-func (p *preview) leavesOut() func(*dataplane.Change) bool {
-	if p.backend.Mode == config.ModeNFTables {
-		return nil
-	}
-	return iptkernel.LeavesOut
+	return func(o *dataplane.Object) (string, []string) { return p.backend.Mode.Lines(family, o) }
 }
 
 // draining returns a view with the endpoints that have left and that have connections in the
@@ -292,10 +282,12 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 
 // others returns what a start would remove because another mode left it.
 func (p *preview) others(ctx context.Context) ([]Other, error) {
-	found, err := backend.Others(ctx, p.backend.Mode, p.backend.Variant, p.backend.Families())
-	all := make([]Other, 0, len(found))
-	for _, f := range found {
-		all = append(all, Other(f))
+	found, err := p.backend.Sweep(true).Run(ctx)
+	all := []Other{}
+	for i := range found {
+		if found[i].Any() {
+			all = append(all, Other{found[i].Of, found[i].What})
+		}
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return all, nil // a start without more rights leaves alone what it cannot see

@@ -33,10 +33,10 @@ func TestAPlanIsWhatAStartDoes(t *testing.T) {
 	}
 	for _, words := range testenv.Variants(
 		[]string{"--proxy-mode=nftables"},
-		[]string{"--proxy-mode=iptables", "--sluice-iptables-variant=nft"},
-		[]string{"--proxy-mode=iptables", "--sluice-iptables-variant=legacy"},
+		[]string{"--proxy-mode=iptables", testenv.Settings(t, "iptables: {variant: nft}")},
+		[]string{"--proxy-mode=iptables", testenv.Settings(t, "iptables: {variant: legacy}")},
 	) {
-		t.Run(strings.Join(words, " "), func(t *testing.T) {
+		t.Run(fmt.Sprint(words[0], len(words)), func(t *testing.T) {
 			p := &planned{T: t, words: words, dir: t.TempDir(), state: t.TempDir()}
 			p.copyExamples("demo", "web")
 			p.step("an empty kernel")
@@ -62,7 +62,7 @@ func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
 	}
 	for _, mode := range testenv.Variants("nftables", "iptables") {
 		t.Run(mode, func(t *testing.T) {
-			p := &planned{T: t, words: []string{"--proxy-mode=" + mode, "--sluice-iptables-variant=nft"}, dir: t.TempDir(), state: t.TempDir()}
+			p := &planned{T: t, words: []string{"--proxy-mode=" + mode, testenv.Settings(t, "iptables: {variant: nft}")}, dir: t.TempDir(), state: t.TempDir()}
 			p.copyExamples("demo")
 			check(t, os.WriteFile(filepath.Join(p.dir, "large.yaml"), []byte(largeManifest), 0o600))
 			expect := func(when string, kept ...bool) {
@@ -82,14 +82,14 @@ func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
 					t.Errorf("%s: warnings %+v, want one of the external IP", when, report.Warnings)
 				}
 			}
-			p.words = append(p.words, "--sluice-objects-max=50")
+			p.words = append(p.words, testenv.Settings(t, "actors: {objectsMax: 50}"))
 			expect("too large for an empty kernel", false)
 			p.step("too large for an empty kernel")
 			expect("not served", false)
-			p.words[len(p.words)-1] = "--sluice-objects-max=500"
+			p.words[len(p.words)-1] = testenv.Settings(t, "actors: {objectsMax: 500}")
 			expect("with a higher limit")
 			p.step("with a higher limit")
-			p.words[len(p.words)-1] = "--sluice-objects-max=50"
+			p.words[len(p.words)-1] = testenv.Settings(t, "actors: {objectsMax: 50}")
 			expect("served, and too large", true)
 			if report, err := p.preview().report(t.Context()); err != nil || report.Differs() {
 				t.Errorf("%v: a Service that is too large would lose its rules: %+v", err, report)
@@ -99,7 +99,7 @@ func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
 			expect("after a change of another Service", true)
 			check(t, os.RemoveAll(p.dir))
 			check(t, os.Mkdir(p.dir, 0o700))
-			p.words[len(p.words)-1] = "--sluice-objects-max=500"
+			p.words[len(p.words)-1] = testenv.Settings(t, "actors: {objectsMax: 500}")
 			p.step("no manifests")
 		})
 	}
@@ -190,7 +190,7 @@ func (p *planned) step(what string) {
 		changes, _, err := seen.compare(p.Context(), &seen.backend.Domains[i])
 		check(p.T, err)
 		wanted = append(wanted, changes...)
-		p.apply(before[i], changes, seen.leavesOut())
+		p.apply(before[i], changes, seen.backend.Mode.LeavesOut)
 	}
 	if now := p.rules(); now != rules {
 		p.Fatalf("%s: the plan changed rules:\n%s\nto\n%s", what, rules, now)

@@ -3,17 +3,16 @@ package plan
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
-	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Print prints the report as tables. With lines, each group is followed by its differences.
+// Print prints the report as tables for [inspect.Output]. With lines, each group is followed by its differences.
 func (r *Report) Print(out io.Writer, lines bool) error {
-	terminal.Clean(r)
 	p := &printer{out: out}
 	p.say("mode %s, node %s, %s, %s", r.Mode, r.Node, plural.Of(r.Services, "Service"), strings.Join(r.Domains, " "))
 	if len(r.Groups) > 0 {
@@ -59,12 +58,11 @@ func (p *printer) say(format string, args ...any) {
 
 // groups prints one row per group.
 func (p *printer) groups(r *Report) {
-	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SERVICE\tADDED\tCHANGED\tREMOVED")
+	var rows [][]string
 	for _, g := range r.Groups {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", g.name(), g.Added, g.Changed, g.Removed)
+		rows = append(rows, []string{g.name(), strconv.Itoa(g.Added), strconv.Itoa(g.Changed), strconv.Itoa(g.Removed)})
 	}
-	if err := table.Flush(); p.err == nil {
+	if err := inspect.Table(p.out, []string{"SERVICE", "ADDED", "CHANGED", "REMOVED"}, rows); p.err == nil {
 		p.err = err
 	}
 }

@@ -38,7 +38,7 @@ func (p *preview) list(ctx context.Context, options source.Options) (*source.Cac
 		// Like a start, wait for the Node for a while.
 		select {
 		case <-complete.node:
-		case <-time.After(p.options.Sluice.Start.NodeWait.Duration):
+		case <-time.After(p.options.Patience()):
 		case <-ctx.Done():
 		}
 		cancel()

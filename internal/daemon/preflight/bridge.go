@@ -3,7 +3,6 @@ package preflight
 import (
 	"slices"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/bridge"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 )
@@ -12,7 +11,7 @@ import (
 // translates nothing, so the answers need no rules.
 func (p *preflight) bridges() {
 	const check = "bridges"
-	if p.backend.Mode == config.ModeUserspace {
+	if p.backend.Mode.Forwards {
 		return
 	}
 	found, err := bridge.Find()

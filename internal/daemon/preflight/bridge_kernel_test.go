@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/bridge"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -38,16 +38,16 @@ func TestPodsOnABridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		mode       config.Mode
+		mode       setup.Mode
 		pods, call string
 		want       Result
 		says       string
 	}{
-		{config.ModeNFTables, "10.244.0.0/16", "0", Warn, "cni0 takes packets between its pods past the rules (IPv4)"},
-		{config.ModeIPTables, "", "0", Warn, "cni0 takes packets between its pods past the rules (IPv4)"},
-		{config.ModeNFTables, "10.244.0.0/16", "1", OK, "cni0 takes packets between pods through the rules"},
-		{config.ModeNFTables, "10.96.0.0/16", "0", OK, "none with pods"},
-		{config.ModeUserspace, "10.244.0.0/16", "0", OK, ""},
+		{setup.NFTables, "10.244.0.0/16", "0", Warn, "cni0 takes packets between its pods past the rules (IPv4)"},
+		{setup.IPTables, "", "0", Warn, "cni0 takes packets between its pods past the rules (IPv4)"},
+		{setup.NFTables, "10.244.0.0/16", "1", OK, "cni0 takes packets between pods through the rules"},
+		{setup.NFTables, "10.96.0.0/16", "0", OK, "none with pods"},
+		{setup.Userspace, "10.244.0.0/16", "0", OK, ""},
 	} {
 		if err := node.Sysctl(bridge.Setting(service.IPv4), c.call); err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestPodsOnABridge(t *testing.T) {
 		}
 		text := strings.Join(said, "; ")
 		if p.report.Result != c.want || !strings.HasPrefix(text, c.says) || (c.says == "") != (text == "") {
-			t.Errorf("%s, pods in %q, setting %s: %s, %q, want %s, %q", c.mode, c.pods, c.call, p.report.Result, text, c.want, c.says)
+			t.Errorf("%s, pods in %q, setting %s: %s, %q, want %s, %q", c.mode.Name, c.pods, c.call, p.report.Result, text, c.want, c.says)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"github.com/sluice-proxy/sluice/test/testenv"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -58,7 +60,7 @@ func TestCertificateFiles(t *testing.T) {
 		"one file only": {key, "", "", Warn, "certFile"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPreflight(t, "--sluice-security-cert-file="+c.cert, "--sluice-security-key-file="+c.key, "--sluice-security-client-ca-file="+c.ca)
+			p := newPreflight(t, testenv.Settings(t, fmt.Sprintf("security: {certFile: %q, keyFile: %q, clientCAFile: %q}", c.cert, c.key, c.ca)))
 			p.certificates()
 			if len(p.report.Checks) != 1 || p.report.Checks[0].Result != c.result || !strings.Contains(p.report.Checks[0].Message, c.want) {
 				t.Errorf("%+v, want %s %q", p.report.Checks, c.result, c.want)

@@ -38,10 +38,10 @@ func (p *preflight) configuration() error {
 	}
 	switch {
 	case !p.valid:
-	case p.options.File == "":
+	case len(p.options.Files) == 0:
 		p.add("configuration", OK, "", "flags and defaults; no --config is given")
 	default:
-		p.add("configuration", OK, "", "%s is valid", p.options.File)
+		p.add("configuration", OK, "", "%s is valid", strings.Join(p.options.Files, " and "))
 	}
 	if !p.valid {
 		return nil

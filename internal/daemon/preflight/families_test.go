@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -67,7 +66,7 @@ func TestAFamilyOfTheNodeThatCannotBeServed(t *testing.T) {
 		{service.IPv4, "ExternalIP", []string{"2001:db8::1"}, ""},
 	} {
 		p := newPreflight(t, "--master", nodeServer(t, c.kind, c.addrs...), "--hostname-override", "n1")
-		p.backend = &setup.Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{{Family: c.served}}}
+		p.backend = &setup.Backend{Mode: setup.IPTables, Domains: []proxy.Domain{{Family: c.served}}}
 		p.families(t.Context())
 		switch {
 		case c.want == "" && len(p.report.Checks) > 0:

@@ -1,23 +1,19 @@
 package preflight
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
-	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
-	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
+	"github.com/sluice-proxy/sluice/internal/daemon/offload"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
@@ -30,37 +26,20 @@ func (p *preflight) features(ctx context.Context) {
 	if !p.privileged {
 		return
 	}
-	for _, family := range service.Families {
-		if err := backend.HasNFTables(family); err != nil {
-			p.add("nftables "+family.String(), Info, "", "%s", oneLine(err))
-		} else {
-			p.add("nftables "+family.String(), OK, "", "all required kernel features are available")
-			p.hashing(family)
-		}
-	}
-	for _, variant := range []iptkernel.Variant{iptkernel.NFT, iptkernel.Legacy} {
-		for _, family := range service.Families {
-			name := "iptables-" + string(variant) + " " + family.String()
-			switch asked, err := backend.HasIPTables(ctx, family, variant); {
-			case err != nil:
-				p.add(name, Info, "", "%s", oneLine(err))
-			case !asked:
-				module := "iptable_nat"
-				if family == service.IPv6 {
-					module = "ip6table_nat"
-				}
-				p.add(name, Info, "", "tools found; tables not probed, because that would create them; %s",
-					states(module))
-			default:
-				p.add(name, OK, "", "programs and tables work")
+	for _, m := range setup.Modes() {
+		for _, f := range m.Features(ctx, p.options) {
+			result := Info
+			if f.OK {
+				result = OK
 			}
+			p.add(f.Name, result, "", "%s", f.Text)
 		}
 	}
+	p.hashing()
 	p.families(ctx)
 	p.offload()
 	p.resets()
 	p.variant(ctx)
-	p.add("IPVS", Info, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.options.Scheduler()))
 }
 
 // nodeMax bounds the request for the Node.
@@ -115,24 +94,26 @@ func (p *preflight) familiesOfTheHost(served []service.Family, unknown error) {
 		}
 		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
 			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address (unknown: %s)",
-			p.backend.Mode, family, addrs[on], family, oneLine(unknown))
+			p.backend.Mode.Name, family, addrs[on], family, oneLine(unknown))
 	}
 }
 
 // hashing warns if Services cannot choose endpoints by a hash.
-func (p *preflight) hashing(family service.Family) {
-	if p.backend.Mode == config.ModeNFTables && backend.LacksHashing(family) {
-		p.add("hashing "+family.String(), Warn, "use a kernel with CONFIG_NFT_HASH", "Services with sluice.dev/balancing sourceHash or connectionHash choose endpoints at random")
+func (p *preflight) hashing() {
+	for _, family := range p.backend.Families() {
+		if p.backend.Mode.LacksHashing(family) {
+			p.add("hashing "+family.String(), Warn, "use a kernel with CONFIG_NFT_HASH", "Services with sluice.dev/balancing sourceHash or connectionHash choose endpoints at random")
+		}
 	}
 }
 
 // offload says whether the kernel can offload connections, and warns if the configuration asks in vain.
 func (p *preflight) offload() {
 	asked := p.options.Sluice.NFTables.Offload
-	err := backend.CheckOffload()
+	err := offload.Check()
 	switch {
-	case err == nil && asked != config.OffloadOff && p.backend.Mode != config.ModeNFTables:
-		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode)
+	case err == nil && asked != config.OffloadOff && !p.backend.Mode.Offloads:
+		p.add("offload", Warn, "use nftables mode, or set nftables.offload to off", "nftables.offload has no effect in mode %s", p.backend.Mode.Name)
 	case err == nil:
 		p.add("offload", OK, "", "the kernel can offload connections; nftables.offload is %s", asked)
 	case asked != config.OffloadOff:
@@ -146,8 +127,7 @@ func (p *preflight) offload() {
 // it does not know.
 func (p *preflight) resets() {
 	loose, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
-	kernelMode := p.backend.Mode == config.ModeNFTables || p.backend.Mode == config.ModeIPTables
-	if err == nil && strings.TrimSpace(string(loose)) == "0" && kernelMode && p.options.Sluice.Balancing.DrainDeadline.Duration > 0 {
+	if err == nil && strings.TrimSpace(string(loose)) == "0" && !p.backend.Mode.Forwards && !p.backend.Mode.DrainsItself && p.options.Sluice.Balancing.DrainDeadline.Duration > 0 {
 		p.add("drain deadline", Warn, "set net.netfilter.nf_conntrack_tcp_loose to 1",
 			"nf_conntrack_tcp_loose is 0: clients get no reset when balancing.drainDeadline ends their connections")
 	}
@@ -157,8 +137,8 @@ func (p *preflight) resets() {
 func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
-	case err != nil && p.backend.Mode == config.ModeNFTables:
-		p.add("iptables variant", Info, "", "none can be used; nftables mode needs none")
+	case err != nil && p.backend.Mode.WithoutIPTables:
+		p.add("iptables variant", Info, "", "none can be used; %s mode needs none", p.backend.Mode.Name)
 	case err != nil:
 		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
 	default:
@@ -180,12 +160,13 @@ func (p *preflight) leftovers(ctx context.Context) {
 		}
 		p.add("rules", OK, "", "%s: %s", what, fate)
 	}
-	for _, family := range service.Families {
-		switch exists, err := nftkernel.Exists(ctx, family); {
-		case err != nil:
-			p.add("rules", Warn, "", "%v", err)
-		case exists:
-			tell(p.backend.Mode == config.ModeNFTables, "table "+nftrender.TableName+" of nftables, "+family.String())
+	left, err := (&backend.Sweep{Dry: true, WithoutTables: true, Keep: p.backend.Mode.Keep, Families: service.Families[:]}).Run(ctx)
+	if err != nil {
+		p.add("rules", Warn, "", "%s", oneLine(err))
+	}
+	for i := range left {
+		if l := &left[i]; l.What != "" {
+			tell(l.Kept, l.Of+" has "+l.What)
 		}
 	}
 	for _, f := range backend.FindFormer(ctx) {
@@ -193,16 +174,13 @@ func (p *preflight) leftovers(ctx context.Context) {
 		if f.ServicePorts == 0 {
 			continue
 		}
-		what := f.String()
-		if p.backend.Mode == config.ModeIPTables && f.Variant != p.backend.Variant {
+		what, own := f.String(), p.backend.Mode.Keep.IPTables
+		if own && f.Variant != p.backend.Variant {
 			found = true
 			p.add("rules", Warn, "remove them with sluice cleanup", "%s: they remain, and still affect packets", what)
 			continue
 		}
-		tell(p.backend.Mode == config.ModeIPTables, what)
-	}
-	if ipvskernel.HasServers() {
-		tell(p.backend.Mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
+		tell(own, what)
 	}
 	if !found {
 		p.add("rules", OK, "", "no kube-proxy or Sluice rules found")
@@ -220,38 +198,6 @@ func (p *preflight) marks(f iptkernel.Former) {
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// states describes modules of the kernel. It loads none.
-func states(names ...string) string {
-	folder := "/lib/modules/" + setup.KernelRelease()
-	var parts []string
-	for _, name := range names {
-		parts = append(parts, name+": "+moduleState(name, "/sys/module", folder))
-	}
-	text := "modules " + strings.Join(parts, ", ")
-	if _, err := os.Stat(folder); err != nil {
-		text += "; " + folder + " is not there to look for more"
-	}
-	return text
-}
-
-// moduleState says whether the kernel has a module, or could load it. loaded has those that are
-// loaded, and those of the built-in ones that have parameters; installed has lists of all.
-func moduleState(name, loaded, installed string) string {
-	if _, err := os.Stat(filepath.Join(loaded, name)); err == nil {
-		return "present"
-	}
-	lists := []struct{ file, state string }{
-		{"modules.builtin", "built in"}, {"modules.dep", "can be loaded"},
-	}
-	for _, list := range lists {
-		text, err := os.ReadFile(filepath.Join(installed, list.file))
-		if err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
-			return list.state
-		}
-	}
-	return "not loaded"
-}
 
 // loadedModules lists the loaded modules of the kernel.
 func loadedModules() []string {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
@@ -52,15 +51,15 @@ func (p *preflight) capabilities() {
 
 // needRaw says what becomes of a proxy without CAP_NET_RAW.
 func (p *preflight) needRaw() (Result, string) {
-	if mode := p.options.KubeProxy.Mode; mode == config.ModeNFTables || mode == config.ModeUserspace {
-		return Info, "mode " + string(mode) + " does not need it"
+	if mode := setup.ModeNamed(p.options.KubeProxy.Mode); mode.WithoutIPTables {
+		return Info, "mode " + string(mode.Name) + " does not need it"
 	}
 	return Warn, "the legacy variant of iptables works through a raw socket"
 }
 
 // needBind says what becomes of a proxy without CAP_NET_BIND_SERVICE.
 func (p *preflight) needBind() (Result, string) {
-	if p.options.KubeProxy.Mode == config.ModeUserspace {
+	if setup.ModeNamed(p.options.KubeProxy.Mode).Forwards {
 		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
 	}
 	return Info, "only userspace mode listens at ports of Services"
@@ -107,8 +106,8 @@ func (p *preflight) others() {
 
 // mounts checks the files that are shared with the host: the lock of iptables, and the state.
 func (p *preflight) mounts() {
-	if p.backend.Mode == config.ModeNFTables {
-		p.add("xtables lock", Info, "", "not needed in nftables mode")
+	if p.backend.Mode.WithoutIPTables {
+		p.add("xtables lock", Info, "", "not needed in %s mode", p.backend.Mode.Name)
 	} else {
 		p.lock()
 	}

@@ -157,14 +157,14 @@ func (p *preflight) mode(err error, warnings []string) {
 		return
 	case !p.valid:
 		p.add("mode", OK, "", "%s without a configuration; your configuration decides once its errors are corrected",
-			p.backend.Mode)
+			p.backend.Mode.Name)
 		return
 	case p.backend.Choice == nil:
 		p.report.Reason = fmt.Sprintf("mode is set to %s", asked)
 	default:
 		p.report.Reason = p.backend.Choice.Reason
 	}
-	p.report.Mode = p.backend.Mode
+	p.report.Mode = p.backend.Mode.Name
 	p.add("mode", result, "", "%s", p.report.Reason)
 }
 

@@ -42,7 +42,7 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 	p.backend.Choice.Log.Warn(p.backend.Choice.Reason, zap.Error(lacks))
 	p.backend.Choice.Log.Warn("a firewall drops", zap.String("chain", "FORWARD"))
 	p.backend.Choice.Log.Info("not worth a line")
-	p.backend.Mode = config.ModeIPTables
+	p.backend.Mode = setup.IPTables
 	p.mode(nil, said.warnings)
 	want := []Check{
 		{"mode", Warn, "a firewall drops (chain: FORWARD)", ""},
@@ -78,28 +78,6 @@ func TestWhatToDoIsApart(t *testing.T) {
 	} {
 		if found, do := advised(err); found != want[0] || do != want[1] {
 			t.Errorf("%q, %q, want %q", found, do, want)
-		}
-	}
-}
-
-func TestModuleState(t *testing.T) {
-	loaded, installed := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{
-		"modules.builtin": "kernel/net/netfilter/nf_conntrack.ko\n",
-		"modules.dep":     "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/libcrc32c.ko.xz\n",
-	} {
-		if err := os.WriteFile(filepath.Join(installed, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(loaded, "ip_set"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{
-		"ip_set": "present", "nf_conntrack": "built in", "ip_vs": "can be loaded", "ip_vs_rr": "not loaded", "vs": "not loaded",
-	} {
-		if state := moduleState(name, loaded, installed); state != want {
-			t.Errorf("%s: %s, want %s", name, state, want)
 		}
 	}
 }

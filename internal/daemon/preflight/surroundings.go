@@ -4,7 +4,6 @@ import (
 	"context"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/bridge"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -22,7 +21,7 @@ func (p *preflight) surroundings(ctx context.Context) {
 		Read: sysctl.Files{}.Read, Legacy: p.backend.Variant != iptkernel.Legacy,
 		Pods: func(bridge.Bridge) bool { return false }, // they have a check of their own
 	}
-	if p.backend.Mode != config.ModeUserspace {
+	if !p.backend.Mode.Forwards {
 		w.Families = p.forwarded(ctx)
 	}
 	n, err := needs.Read(ctx, w)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -182,6 +183,21 @@ func (t *Test) connect(ctx context.Context, to netip.AddrPort) error {
 		return fmt.Errorf("%s: another process answered", to)
 	}
 	return nil
+}
+
+// Status returns the results as answers have them: those of the families that were tested.
+func (t *Test) Status() (all []state.SelfTest) {
+	for family, r := range t.Results() {
+		if r.At.IsZero() {
+			continue
+		}
+		made := state.SelfTest{Family: service.Family(family).String(), At: r.At.UTC(), Passed: r.Err == nil, Micros: r.Took.Microseconds()}
+		if r.Err != nil {
+			made.Problem = r.Problem()
+		}
+		all = append(all, made)
+	}
+	return all
 }
 
 // Problem describes a failure.

@@ -5,8 +5,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // Announce logs, once per process, which program this is and how it is configured.
@@ -15,8 +13,8 @@ func (o *Options) Announce(log *zap.Logger) {
 		zap.String("go", runtime.Version()), zap.String("kernel", KernelRelease()))
 	given, changed := o.Flags.Given(), o.Flags.Changed(o.Config)
 	fields := []zap.Field{zap.Strings("flags", given), zap.Strings("differsFromDefaults", changed)}
-	if o.File != "" {
-		fields = append([]zap.Field{zap.String("file", o.File)}, fields...)
+	if len(o.Files) > 0 {
+		fields = append([]zap.Field{zap.Strings("files", o.Files)}, fields...)
 	}
 	log.Info("effective configuration", fields...)
 }
@@ -33,12 +31,12 @@ func KernelRelease() string {
 // ModeReason says why a backend serves.
 func (o *Options) ModeReason(b *Backend) string {
 	switch {
-	case b.Choice != nil && b.Mode == config.ModeNFTables:
+	case b.Choice != nil && b.Choice.Lacks == nil:
 		return "no mode is set, and the kernel supports nftables"
 	case b.Choice != nil:
 		return "no mode is set, and the kernel lacks features required by nftables mode"
-	case o.File != "":
-		return "set in " + o.File
+	case o.KubeProxyFile != "":
+		return "set in " + o.KubeProxyFile
 	default:
 		return "set by --proxy-mode"
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
-	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -23,7 +22,7 @@ import (
 
 // Backend is the backend in use, and what other backends left.
 type Backend struct {
-	Mode config.Mode
+	Mode Mode
 	// Domains are in the order of the proxy's Status.
 	Domains []proxy.Domain
 	// Variant is the one of iptables that this mode writes; empty if it writes none.
@@ -46,37 +45,16 @@ func NewBackend(
 	if o.KubeProxy.Mode == config.ModeBest {
 		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	b.Mode, b.Domains, err = backend.Build(o.KubeProxy.Mode, b.Choice, backend.Builders{
-		NFTables: func(whole bool) ([]proxy.Domain, error) {
-			b.Variant = "" // iptables may have been tried
-			options := o.nftables(log)
-			options.Whole, options.Sockets, options.Tallies = whole, forwarders.Sockets, tallies
-			return backend.NFTables(ctx, options)
-		},
-		IPTables: func() (domains []proxy.Domain, err error) {
-			options, err := o.iptables(files, log)
-			if err == nil {
-				domains, b.Variant, err = backend.IPTables(ctx, options)
-			}
-			return domains, err
-		},
-		IPVS: func() (domains []proxy.Domain, err error) {
-			domains, b.Variant, err = backend.IPVS(ctx, o.ipvs(files, log))
-			return domains, err
-		},
-		Userspace: func() ([]proxy.Domain, error) {
-			if files.Planning() {
-				o.SetARP(files, log) // a server does it when it begins to serve
-			}
-			return backend.Userspace(forwarders, o.userspace(files, log))
-		},
+	from := &start{o, files, forwarders, tallies, log}
+	name, domains, err := backend.Build(o.KubeProxy.Mode, b.Choice, func(mode config.Mode, whole bool) (domains []proxy.Domain, err error) {
+		domains, b.Variant, err = ModeNamed(mode).domains(ctx, from, whole)
+		return domains, err
 	})
+	b.Mode, b.Domains = ModeNamed(name), domains
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
 	}
-	if err == nil && b.Mode == config.ModeNFTables {
-		b.NoHashing = backend.LacksHashing(b.Domains[0].Family)
-	}
+	b.NoHashing = err == nil && b.Mode.LacksHashing(b.Domains[0].Family)
 	return b, err
 }
 
@@ -110,7 +88,7 @@ func (b *Backend) Unserved(node *service.NodeObject) error {
 	for _, addr := range node.Addresses {
 		if family := service.FamilyOf(addr); node.Internal[family] && !slices.Contains(served, family) {
 			return &backend.AdvisedError{
-				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode, family),
+				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode.Name, family),
 				Do:  `see the log message "family not served" for the reason, or choose another mode (--proxy-mode)`,
 			}
 		}
@@ -125,37 +103,39 @@ func (b *Backend) Succeed(former *Backend) {
 	})
 }
 
-// HostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
-// device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
-// away once listeners and routes are there.
+// HostAddresses follows the host's addresses, without those of the mode's device.
 func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
-	if b.Mode == config.ModeIPVS || b.Mode == config.ModeUserspace {
-		return hostaddress.WatchWithout(ipvsrender.Device)
+	if b.Mode.HostDevice != "" {
+		return hostaddress.WatchWithout(b.Mode.HostDevice)
 	}
 	return hostaddress.Watch
 }
 
-// CleanUpOthers removes what other modes left, and the rules of the variants of iptables
-// that this process has left. It only warns of those that other programs left. It reports whether
-// another mode had left anything.
+// Sweep returns the search for what other modes left, and for the rules of the variants of iptables that this process has
+// left.
+func (b *Backend) Sweep(dry bool) *backend.Sweep {
+	return &backend.Sweep{Dry: dry, Keep: b.Mode.Keep, Families: b.Families(), Variant: b.Variant, Former: b.left}
+}
+
+// CleanUpOthers removes what other modes left. It only warns of rules that other programs left. It reports whether another
+// mode had left anything.
+//
+// If this process forwards, open connections that rules have translated go on until StopPreserving, and replaced reports
+// whether there were rules.
 func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
-	replaced, err = backend.CleanUpOthers(ctx, b.Mode, b.Variant, b.Families(), log)
-	failed := []error{err}
-	for _, variant := range b.left {
-		for _, family := range b.Families() {
-			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.CombinedOwnership())
-			if _, lacks := errors.AsType[*iptkernel.MissingError](err); lacks {
-				continue // nothing can be there
-			}
-			if err != nil {
-				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
-			} else if summary.Any() {
-				log.Info("rules of another variant removed", zap.String("mode", "iptables-"+string(variant)),
-					zap.Stringer("family", family), zap.Int("hooks", summary.Hooks))
+	if b.Mode.Forwards {
+		found, _ := b.Sweep(true).Run(ctx) // what cannot be seen is not removed either
+		if replaced = slices.ContainsFunc(found, func(l backend.Leftover) bool { return l.Any() }); replaced {
+			if err := backend.PreserveConnections(); err != nil {
+				log.Info("closing connections translated by the previous mode", zap.Error(err))
 			}
 		}
 	}
-	return replaced, errors.Join(failed...)
+	found, err := b.Sweep(false).Run(ctx)
+	for i := range found {
+		found[i].Log(log)
+	}
+	return replaced, err
 }
 
 // Pace returns the pace of the domains that hold the rules of Services.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 func TestImpossibleBalancing(t *testing.T) {
@@ -14,10 +15,10 @@ func TestImpossibleBalancing(t *testing.T) {
 		backend  Backend
 		possible []service.Balancing
 	}{
-		{Backend{Mode: config.ModeNFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
-		{Backend{Mode: config.ModeIPVS}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
-		{Backend{Mode: config.ModeNFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}},
-		{Backend{Mode: config.ModeIPTables}, []service.Balancing{service.Random}},
+		{Backend{Mode: NFTables}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
+		{Backend{Mode: IPVS}, []service.Balancing{service.Random, service.RoundRobin, service.SourceHash, service.ConnectionHash, service.LeastConnections}},
+		{Backend{Mode: NFTables, NoHashing: true}, []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections}},
+		{Backend{Mode: IPTables}, []service.Balancing{service.Random}},
 	} {
 		impossible := c.backend.impossibleBalancing()
 		for _, by := range c.possible {
@@ -35,15 +36,15 @@ func TestImpossibleBalancing(t *testing.T) {
 // no observation, and IPVS mode none for leastConnections.
 func TestWhereConnectionsAreObserved(t *testing.T) {
 	for _, c := range []struct {
-		mode      config.Mode
+		mode      Mode
 		flags     []string
 		shop, web bool
 		least     bool
 	}{
-		{config.ModeNFTables, nil, true, true, true},
-		{config.ModeNFTables, []string{"--sluice-balancing-observe-connections=shop"}, false, true, true},
-		{config.ModeIPVS, []string{"--sluice-balancing-observe-connections=all"}, false, false, false},
-		{config.ModeUserspace, nil, false, false, false},
+		{NFTables, nil, true, true, true},
+		{NFTables, []string{testenv.Settings(t, "balancing: {observeConnections: shop}")}, false, true, true},
+		{IPVS, []string{testenv.Settings(t, "balancing: {observeConnections: all}")}, false, false, false},
+		{Userspace, nil, false, false, false},
 	} {
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		o := Options{Flags: config.BindServing(set)}

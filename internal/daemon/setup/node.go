@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,7 +39,7 @@ func (o *Options) PrepareNode(files sysctl.Files, log *zap.Logger) error {
 
 // PrepareConntrack sets sizes and timeouts, and logs what it changes.
 func (o *Options) PrepareConntrack(files sysctl.Files, log *zap.Logger) error {
-	if o.KubeProxy.Mode == config.ModeUserspace {
+	if ModeNamed(o.KubeProxy.Mode).Forwards {
 		return nil // nothing is translated
 	}
 	c := &o.KubeProxy.Conntrack
@@ -69,8 +70,8 @@ const (
 
 // PrepareAccounting makes the kernel count packets and bytes of connections if the configuration says so, and
 // otherwise restores the value from before a configuration that did. The proxy serves without.
-func (o *Options) PrepareAccounting(mode config.Mode, files sysctl.Files, log *zap.Logger) {
-	if !o.Sluice.Traffic.Accounting || mode == config.ModeUserspace {
+func (o *Options) PrepareAccounting(mode Mode, files sysctl.Files, log *zap.Logger) {
+	if !o.Sluice.Traffic.Accounting || mode.Forwards {
 		restored(log, files, accounting)
 		return
 	}
@@ -92,11 +93,15 @@ func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
 
 // RestoreARP restores the settings about ARP that a former configuration needed and the one of this mode does not.
 // Local addresses of another mode must have been removed.
-func (o *Options) RestoreARP(mode config.Mode, files sysctl.Files, log *zap.Logger) {
-	if mode == config.ModeUserspace && !o.Sluice.Userspace.AnswerARP || mode == config.ModeIPVS && o.KubeProxy.IPVS.StrictARP {
-		return
+func (o *Options) RestoreARP(mode Mode, files sysctl.Files, log *zap.Logger) {
+	if o.restoresARP(mode) {
+		restored(log, files, backend.ARP()...)
 	}
-	restored(log, files, backend.ARP()...)
+}
+
+// restoresARP reports whether a mode needs none of the settings about ARP.
+func (o *Options) restoresARP(mode Mode) bool {
+	return !slices.ContainsFunc(o.kept(mode), func(p backend.Parameter) bool { return slices.Contains(backend.ARP(), p.Path) })
 }
 
 // restored restores sysctls that a former configuration has set, and logs that.
@@ -137,26 +142,16 @@ func Initialize(ctx context.Context, o *Options) error {
 	if err := o.PrepareConntrack(files, log.Logger); err != nil {
 		return err
 	}
-	o.PrepareAccounting(o.KubeProxy.Mode, files, log.Logger)
+	asked := ModeNamed(o.KubeProxy.Mode)
+	o.PrepareAccounting(asked, files, log.Logger)
+	if asked.Forwards {
+		o.RestoreARP(asked, files, log.Logger) // with userspace.answerARP
+	}
 	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
 	// addresses must not be opened in vain.
-	_, _, err = backend.Build(o.KubeProxy.Mode, nil, backend.Builders{
-		NFTables: func(whole bool) ([]proxy.Domain, error) {
-			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Whole: whole, Log: zap.NewNop()})
-		},
-		IPTables: func() ([]proxy.Domain, error) {
-			options, err := o.iptables(files, log.Logger)
-			if err == nil {
-				err = backend.PrepareIPTables(ctx, options)
-			}
-			return nil, err
-		},
-		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
-		// The rest needs CAP_NET_ADMIN for as long as it serves.
-		Userspace: func() ([]proxy.Domain, error) {
-			o.RestoreARP(config.ModeUserspace, files, log.Logger) // with userspace.answerARP
-			return nil, backend.SetUserspace(o.userspace(files, log.Logger))
-		},
+	from := &start{Options: o, files: files, log: log.Logger}
+	_, _, err = backend.Build(o.KubeProxy.Mode, nil, func(mode config.Mode, whole bool) ([]proxy.Domain, error) {
+		return nil, ModeNamed(mode).prepare(ctx, from, whole)
 	})
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // parsed returns the options of a valid command line of run.
@@ -72,7 +73,7 @@ func TestOptionsForTheBackend(t *testing.T) {
 	if err != nil || b.Variant != "auto" || b.MasqueradeBit != 14 || !b.LocalhostNodePorts || b.PrivateLock {
 		t.Errorf("backend %+v, %v", b, err)
 	}
-	o := parsed(t, "--sluice-iptables-variant", "nft", "--iptables-masquerade-bit", "5", "--iptables-localhost-nodeports=false")
+	o := parsed(t, testenv.Settings(t, "iptables: {variant: nft}"), "--iptables-masquerade-bit", "5", "--iptables-localhost-nodeports=false")
 	if b, err = o.iptables(sysctl.Files{}, nil); err != nil || b.Variant != "nft" || b.MasqueradeBit != 5 || b.LocalhostNodePorts {
 		t.Errorf("backend %+v, %v", b, err)
 	}

@@ -4,15 +4,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/bridge"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // HasPods returns what reports whether the containers on a bridge can be pods of the cluster, as far as the
 // configuration says where these are.
-func (o *Options) HasPods(mode config.Mode) func(bridge.Bridge) bool {
-	settings, err := o.NodeSettings(mode)
+func (o *Options) HasPods(mode Mode) func(bridge.Bridge) bool {
+	settings, err := o.NodeSettings(mode.Name)
 	known := slices.DeleteFunc(settings.ClusterCIDRs[:], func(r netip.Prefix) bool { return !r.IsValid() })
 	return func(b bridge.Bridge) bool {
 		return err != nil || len(known) == 0 || slices.ContainsFunc(known, func(pods netip.Prefix) bool {

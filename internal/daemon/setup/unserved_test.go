@@ -5,14 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // TestUnservedFamilyOfTheNode: a start fails if the Node has an InternalIP of a family that the mode does not serve.
 func TestUnservedFamilyOfTheNode(t *testing.T) {
-	b := &Backend{Mode: config.ModeIPTables, Domains: []proxy.Domain{
+	b := &Backend{Mode: IPTables, Domains: []proxy.Domain{
 		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}}
 	six, four := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {

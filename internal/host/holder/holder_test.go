@@ -67,7 +67,7 @@ func TestKernelWhoHasAnAddress(t *testing.T) {
 		}
 		out, err := cmd.StdoutPipe()
 		if err == nil {
-			err = n.Start(cmd)
+			err = netnstest.Start(n, cmd)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -136,7 +136,7 @@ func run(t *testing.T, node *netns.Namespace, input string, args ...string) {
 	cmd.Stdin = strings.NewReader(input)
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text
-	check(t, node.Start(cmd))
+	check(t, netnstest.Start(node, cmd))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %v: %s", args, err, text.String())
 	}

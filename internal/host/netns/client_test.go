@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -141,21 +140,5 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("dial to an address without a host: %v, want a timeout", err)
-	}
-}
-
-func TestParseAnswer(t *testing.T) {
-	for line, want := range map[string]Answer{
-		"b 10.0.0.1:80\n":  {"b", netip.MustParseAddrPort("10.0.0.1:80")},
-		"b [fd00::1]:8080": {"b", netip.MustParseAddrPort("[fd00::1]:8080")},
-	} {
-		if got, err := ParseAnswer(line); err != nil || got != want {
-			t.Errorf("ParseAnswer(%q) = %+v, %v; want %+v", line, got, err, want)
-		}
-	}
-	for _, line := range []string{"", "b", "b 10.0.0.1", "HTTP/1.1 400 Bad Request\n"} {
-		if got, err := ParseAnswer(line); err == nil {
-			t.Errorf("ParseAnswer(%q) = %+v, want an error", line, got)
-		}
 	}
 }

@@ -6,31 +6,6 @@ import (
 	"testing"
 )
 
-// An address added to the far loopback is reached through its route.
-func TestAddAddressAndRoute(t *testing.T) {
-	a, b := newNamespace(t, "a"), newNamespace(t, "b")
-	err := Link(a, b, LinkSpec{
-		NameA: "eth0", AddrsA: Prefixes("10.0.0.1/24", "fd00::1/64"),
-		NameB: "eth0", AddrsB: Prefixes("10.0.0.2/24", "fd00::2/64"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct{ extra, via string }{{"192.0.2.7/32", "10.0.0.2"}, {"2001:db8::7/128", "fd00::2"}} {
-		extra := netip.MustParsePrefix(test.extra)
-		if err := b.AddAddress("lo", extra); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.AddRoute(extra, netip.MustParseAddr(test.via)); err != nil {
-			t.Fatal(err)
-		}
-		backend := startBackend(t, b, "extra", netip.AddrPortFrom(extra.Addr(), 0))
-		if _, err := a.Ask(t.Context(), "tcp", backend.Addr()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestLinkThatFailsLeavesNothing(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	twice := Prefixes("10.0.0.1/24", "10.0.0.1/24")

@@ -1,13 +1,12 @@
-// Package netns makes small networks out of Linux network namespaces, for tests and the demo.
+// Package netns makes small networks out of Linux network namespaces, for the sandbox.
 //
 // A [Namespace] is a host with its own links, routes, sockets and packet filter. A [Plan] describes
-// routers, the hosts behind them and the [Backend] servers on each; [Build] makes that [Network]:
+// routers and the hosts behind them; [Build] makes that [Network]:
 //
-//	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
+//	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── pod 10.0.2.2
 //
-// Clients in it make connections ([Namespace.Ask]), hold them ([Session]) or keep a [Load] going. The
-// demo and the sandbox build their networks with this package, and so do tests, which have more in
-// packages netnstest and process.
+// Package lab builds the network of the sandbox and of the demo with it. So do tests, which have servers and
+// clients for it in package netnstest.
 //
 // # Privileges
 //
@@ -34,7 +33,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -237,33 +235,6 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// Start starts the command inside the namespace, as exec.Cmd.Start does; the caller waits for it.
-//
-// A parent-death signal (SysProcAttr.Pdeathsig) follows the thread that started the child, not the
-// process. Threads are normally given back and live on, except where the package comment says that
-// one is used up per call: there the child would be killed immediately.
-func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
-
-// Run runs the command inside the namespace and waits for it, as exec.Cmd.Run does.
-func (n *Namespace) Run(cmd *exec.Cmd) error {
-	if err := n.Start(cmd); err != nil {
-		return err
-	}
-	return cmd.Wait() // waiting needs no thread inside
-}
-
-// Output runs the command inside the namespace and returns what it printed, as exec.Cmd.Output
-// does.
-func (n *Namespace) Output(cmd *exec.Cmd) ([]byte, error) {
-	var printed []byte
-	err := n.Do(func() error {
-		var err error
-		printed, err = cmd.Output()
-		return err
-	})
-	return printed, err
-}
-
 // Sysctl sets a kernel parameter of the namespace, named with dots or slashes: net.ipv4.ip_forward,
 // net/ipv4/conf/eth0.1/rp_filter.
 func (n *Namespace) Sysctl(key, value string) error {
@@ -285,24 +256,6 @@ func (n *Namespace) Sysctls(values map[string]string) error {
 		}
 		return nil
 	})
-}
-
-// ReadSysctl returns a kernel parameter of the namespace without the final line end.
-func (n *Namespace) ReadSysctl(key string) (string, error) {
-	path, err := n.sysctlPath(key)
-	if err != nil {
-		return "", err
-	}
-	var value []byte
-	err = n.Do(func() error {
-		var err error
-		value, err = os.ReadFile(path)
-		return err
-	})
-	if err != nil {
-		return "", n.errorf("read %s: %w", key, err)
-	}
-	return strings.TrimSuffix(string(value), "\n"), nil
 }
 
 // sysctlPath refuses what lies outside /proc/sys/net: the rest of the tree belongs to the machine.

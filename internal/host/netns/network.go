@@ -2,15 +2,13 @@ package netns
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"slices"
-	"time"
 )
 
-// Plan describes a network: hosts joined by cables, and who answers where.
+// Plan describes a network: hosts joined by cables.
 type Plan struct {
 	// Here names the host that is this process's own namespace, for a program in a sandbox. The
 	// other hosts, or all of them, get separate namespaces.
@@ -19,8 +17,6 @@ type Plan struct {
 	Cables []Cable
 	// Loopback lists further addresses of hosts, by the host's name.
 	Loopback map[string][]netip.Addr
-	Routes   []Route
-	Servers  []Server
 }
 
 // Cable joins a leaf to a router by a veth pair.
@@ -34,35 +30,15 @@ type Cable struct {
 	AtRouter, AtLeaf []netip.Prefix
 }
 
-// Route sends what Host has for To through the neighbour Via.
-type Route struct {
-	Host string
-	To   netip.Prefix
-	Via  netip.Addr
-}
-
-// Server is a [Backend] to start on a host.
-type Server struct {
-	Name, Host string
-	At         netip.AddrPort
-}
-
-// Network is a plan that was carried out. Serve, Leave and Close must not be called at the same
-// time.
+// Network is a plan that was carried out.
 type Network struct {
 	// Hosts are the namespaces by name.
-	Hosts   map[string]*Namespace
-	servers map[netip.AddrPort]server
+	Hosts map[string]*Namespace
 }
 
-type server struct {
-	host    string
-	backend *Backend
-}
-
-// Build carries out a plan. When it returns, packets flow on every cable and every server answers.
+// Build carries out a plan. When it returns, packets flow on every cable.
 func Build(plan Plan) (*Network, error) {
-	n := &Network{Hosts: map[string]*Namespace{}, servers: map[netip.AddrPort]server{}}
+	n := &Network{Hosts: map[string]*Namespace{}}
 	if err := n.build(plan); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -88,16 +64,6 @@ func (n *Network) build(plan Plan) error {
 			if err := n.Hosts[host].AddAddress("lo", Single(addr)); err != nil {
 				return err
 			}
-		}
-	}
-	for _, r := range plan.Routes {
-		if err := n.Hosts[r.Host].AddRoute(r.To, r.Via); err != nil {
-			return err
-		}
-	}
-	for _, s := range plan.Servers {
-		if err := n.Serve(s.Name, s.Host, s.At); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -207,52 +173,9 @@ func firstOfEach(prefixes []netip.Prefix) []netip.Prefix {
 	return first
 }
 
-// Serve starts a [Backend] under a name, at an address that the host has.
-func (n *Network) Serve(name, host string, at netip.AddrPort) error {
-	b, err := StartBackend(n.Hosts[host], name, at)
-	if err != nil {
-		return err
-	}
-	n.servers[at] = server{host, b}
-	return nil
-}
-
-// Leave ends the server at an address. The host keeps the address.
-func (n *Network) Leave(at netip.AddrPort) error {
-	s, ok := n.servers[at]
-	if !ok {
-		return fmt.Errorf("no server at %v", at)
-	}
-	delete(n.servers, at)
-	return s.backend.Close()
-}
-
-// Think delays the answers of all servers to later datagrams.
-func (n *Network) Think(d time.Duration) {
-	for _, s := range n.servers {
-		s.backend.Think(d)
-	}
-}
-
-// HostAt returns the host with a server at an address, at any port, or nil.
-func (n *Network) HostAt(addr netip.Addr) *Namespace {
-	for at, s := range n.servers {
-		if at.Addr() == addr {
-			return n.Hosts[s.host]
-		}
-	}
-	return nil
-}
-
-// Servers returns how many servers answer.
-func (n *Network) Servers() int { return len(n.servers) }
-
-// Close ends every server and lets go of the namespaces.
+// Close lets go of the namespaces.
 func (n *Network) Close() error {
 	var errs []error
-	for _, s := range n.servers {
-		errs = append(errs, s.backend.Close())
-	}
 	for _, host := range n.Hosts {
 		errs = append(errs, host.Close())
 	}

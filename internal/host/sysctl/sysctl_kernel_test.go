@@ -45,7 +45,7 @@ func TestKernelTimeouts(t *testing.T) {
 		"tcp_timeout_established": "82800", "tcp_timeout_close_wait": "3540", "udp_timeout": "31",
 		"udp_timeout_stream": "121", "tcp_be_liberal": "1",
 	} {
-		if got, err := n.ReadSysctl("net.netfilter.nf_conntrack_" + key); err != nil || got != want {
+		if got, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_"+key); err != nil || got != want {
 			t.Errorf("%s is %s, %v; want %s", key, got, err, want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestKernelRestore(t *testing.T) {
 	names := []string{"tcp_timeout_established", "tcp_timeout_close_wait", "udp_timeout", "udp_timeout_stream", "tcp_be_liberal"}
 	read := func() (values []string) {
 		for _, name := range names {
-			value, err := n.ReadSysctl("net.netfilter.nf_conntrack_" + name)
+			value, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_"+name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestKernelRestore(t *testing.T) {
 // not if it is right.
 func TestKernelSize(t *testing.T) {
 	n := newNamespace(t)
-	text, err := n.ReadSysctl("net.netfilter.nf_conntrack_max")
+	text, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_max")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // foreignTables belong to another program. One of them translates addresses, as on most nodes, so
@@ -45,7 +45,7 @@ type deletion struct {
 func (d deletion) outage(family service.Family) *outage {
 	return &outage{
 		What: fmt.Sprintf("%s %s", family, d.name), From: time.Now(),
-		Hits: func(to target, e netns.Exchange) bool {
+		Hits: func(to target, e netnstest.Exchange) bool {
 			return (d.both || to.family == family) && d.hits(to) && (d.ruleset || !e.Session)
 		},
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -64,7 +64,7 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	if what.deletesTable {
 		tr.allow(&outage{
 			What: what.name, From: i.at, To: healed,
-			Hits: func(to target, e netns.Exchange) bool { return to.family == family && !e.Session },
+			Hits: func(to target, e netnstest.Exchange) bool { return to.family == family && !e.Session },
 		})
 	}
 	d.sockets.set(nil)

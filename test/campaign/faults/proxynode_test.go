@@ -129,7 +129,7 @@ func (p *proxyNode) run(commands string) (string, error) {
 	cmd.Stdin = strings.NewReader(commands)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := p.network.node.Run(cmd); err != nil {
+	if err := netnstest.Run(p.network.node, cmd); err != nil {
 		return "", fmt.Errorf("nft: %s: %w: %s", commands, err, said.String())
 	}
 	return said.String(), nil
@@ -268,11 +268,11 @@ type network struct {
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	var servers []netns.Server
+	var servers []netnstest.Server
 	for _, s := range liveServices {
 		for i := range s.pods() {
 			for _, family := range service.Families {
-				servers = append(servers, netns.Server{Name: s.podName(i), At: netip.AddrPortFrom(s.pod(family, i), podPort)})
+				servers = append(servers, netnstest.Server{Name: s.podName(i), At: netip.AddrPortFrom(s.pod(family, i), podPort)})
 			}
 		}
 	}

@@ -21,13 +21,13 @@ import (
 // end. A silent connection sends no packets, so it survives every fault, even the deletion of the
 // rules that translate it.
 type traffic struct {
-	load    *netns.Load
+	load    *netnstest.Load
 	targets []target
-	silent  map[target]*netns.Session
+	silent  map[target]*netnstest.Session
 
 	mu     sync.Mutex
 	counts map[target]int
-	failed []netns.Exchange
+	failed []netnstest.Exchange
 	slow   netnstest.Slow[string]
 	// seen is when the last new connection that a pod answered was begun.
 	seen map[pod]time.Time
@@ -45,16 +45,16 @@ type pod struct {
 // startTraffic begins with all targets. Each has to answer at first.
 func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	t.Helper()
-	tr := &traffic{targets: allTargets(), silent: map[target]*netns.Session{}, counts: map[target]int{}, seen: map[pod]time.Time{}}
-	config := netns.LoadConfig{
+	tr := &traffic{targets: allTargets(), silent: map[target]*netnstest.Session{}, counts: map[target]int{}, seen: map[pod]time.Time{}}
+	config := netnstest.LoadConfig{
 		Client: client, Pause: 12 * time.Millisecond, TalkPause: 20 * time.Millisecond, Patience: patience, Note: tr.note,
 	}
 	for _, to := range tr.targets {
-		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr()})
+		config.Targets = append(config.Targets, netnstest.Target{Network: to.protocol, Addr: to.addr()})
 		if to.protocol == "tcp" {
 			// Before the load starts: of two first connections at once, the kernel sees neither
 			// while it decides about the other, and affinity may send them to two pods.
-			session, err := client.Connect(t.Context(), to.addr())
+			session, err := netnstest.Connect(t.Context(), client, to.addr())
 			if err != nil {
 				t.Fatalf("hold a connection to %v: %v", to, err)
 			}
@@ -63,7 +63,7 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 		}
 	}
 	var err error
-	tr.load, err = netns.StartLoad(context.Background(), config)
+	tr.load, err = netnstest.StartLoad(context.Background(), config)
 	check(t, err)
 	return tr
 }
@@ -72,7 +72,7 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 // machine that does many other things. What is that slow with one Service alone fails nevertheless.
 const patience = 15 * time.Second
 
-func (tr *traffic) note(e netns.Exchange) {
+func (tr *traffic) note(e netnstest.Exchange) {
 	to := tr.targets[e.Target]
 	if e.Err == nil && !strings.HasPrefix(e.Answer.Backend, to.service.name+"-") {
 		e.Err = fmt.Errorf("%s answered, a pod of another Service", e.Answer.Backend)

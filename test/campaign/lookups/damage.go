@@ -227,13 +227,13 @@ func (n *network) hosts() (servers []net.PacketConn, err error) {
 				service.PerFamily[string]{service.IPv4: "10.244.1.1", service.IPv6: "fd00:10:244:1::1"}[family]},
 		} {
 			err = errors.Join(host.AddAddress("eth0", netip.MustParsePrefix(host.at)),
-				host.Run(exec.Command("ip", flag, "route", "add", "default", "via", host.router)))
+				netnstest.Run(host, exec.Command("ip", flag, "route", "add", "default", "via", host.router)))
 			if err != nil {
 				return servers, err
 			}
 		}
 		// The pod answers, unlike that of the other campaigns.
-		if err := n.node.Run(exec.Command("ip", flag, "neigh", "del", pod[family].String(), "dev", "to-pods")); err != nil {
+		if err := netnstest.Run(n.node, exec.Command("ip", flag, "neigh", "del", pod[family].String(), "dev", "to-pods")); err != nil {
 			return servers, err
 		}
 		s, err := n.pods.ListenPacket("udp", netip.AddrPortFrom(pod[family], podPort).String())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // The addresses. The pod and what is beyond the node have none: their links only take packets.
@@ -71,13 +72,13 @@ func newNetwork(reuse bool) (n *network, err error) {
 		{"-4", "route", "add", "default", "via", "203.0.113.2"},
 		{"-6", "route", "add", "default", "via", "2001:db8:3::2"},
 	} {
-		if err := n.node.Run(exec.Command("ip", arguments...)); err != nil {
+		if err := netnstest.Run(n.node, exec.Command("ip", arguments...)); err != nil {
 			return nil, err
 		}
 	}
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(foreign)
-	if err := n.node.Run(nft); err != nil {
+	if err := netnstest.Run(n.node, nft); err != nil {
 		return nil, err
 	}
 	if err := n.node.Sysctls(map[string]string{
@@ -102,7 +103,7 @@ func (n *network) close() error {
 
 // arrived returns how many packets have come to the pod.
 func (n *network) arrived() (uint64, error) {
-	out, err := n.pods.Output(exec.Command("ip", "-j", "-s", "link", "show", "dev", "eth0"))
+	out, err := netnstest.Output(n.pods, exec.Command("ip", "-j", "-s", "link", "show", "dev", "eth0"))
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // windows are the times in which a table was missing: from before its deletion until the proxy
@@ -90,7 +91,7 @@ func (w *windows) damage(node *netns.Namespace, d damage) error {
 	w.mu.Unlock()
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(d.commands)
-	return node.Run(cmd)
+	return netnstest.Run(node, cmd)
 }
 
 // awaitRepair waits until no table is missing, and returns the time of the longest last repair of

@@ -1,7 +1,7 @@
 // Command pod is what runs in the pods of the installation's test. Its image has nothing else.
 //
 //	pod                                        wait: a pod's first process
-//	pod serve PORT                             answer as a netns.Backend does, with the host name
+//	pod serve PORT                             answer as a netnstest.Backend does, with the host name
 //	pod ask TCP-OR-UDP ADDRESS:PORT TIMES       ask such a server, each time on a new connection
 package main
 

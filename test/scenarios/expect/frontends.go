@@ -67,7 +67,7 @@ func (s *State) kinds(of *corev1.Service, port corev1.ServicePort, q fixture.Que
 			all = append(all, clusterIP)
 		}
 		if slices.Contains(addresses(of.Spec.ExternalIPs), q.To.Addr()) &&
-			(s.flag("sluice-external-ips-in-service-cidr", "false") == "true" || !s.isClusterAddress(q.Family, q.To.Addr())) {
+			(s.flag("addresses.externalIPsInServiceCIDR", "false") == "true" || !s.isClusterAddress(q.Family, q.To.Addr())) {
 			all = append(all, externalIP)
 		}
 		if slices.Contains(balancers(of), q.To.Addr()) {

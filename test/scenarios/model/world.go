@@ -11,7 +11,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -124,11 +125,18 @@ func (w *World) configuration() (*config.Config, error) {
 		"cluster-cidr": fixture.Both("cluster-cidr"), "nodeport-addresses": fixture.Both("everything"),
 	}
 	maps.Copy(values, w.options.Flags)
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if values[name] != fixture.Unset {
-			words = append(words, "--"+name+"="+values[name])
+	words, settings := fixture.Words(values)
+	if settings != "" {
+		dir, err := os.MkdirTemp("", "settings")
+		if err != nil {
+			return nil, err
 		}
+		defer os.RemoveAll(dir) //nolint:errcheck // a file is left in the worst case
+		flag, err := fixture.WriteSettings(filepath.Join(dir, "settings.yaml"), settings)
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, flag)
 	}
 	if err := set.Parse(words); err != nil {
 		return nil, err

@@ -25,9 +25,11 @@ func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Patience)
 	defer cancel()
-	ask := host.AskFrom
+	ask := func(ctx context.Context, network string, source, target netip.AddrPort) (netnstest.Answer, error) {
+		return netnstest.AskFrom(ctx, host, network, source, target)
+	}
 	if q.Protocol == service.SCTP {
-		ask = func(ctx context.Context, _ string, source, target netip.AddrPort) (netns.Answer, error) {
+		ask = func(ctx context.Context, _ string, source, target netip.AddrPort) (netnstest.Answer, error) {
 			return n.askSCTP(ctx, host, source, target)
 		}
 	}
@@ -44,7 +46,7 @@ func (n *Network) AskFlow(ctx context.Context, f *netnstest.Flow, q fixture.Ques
 }
 
 // Outcome returns how a question has ended, in the words of scenarios.
-func (n *Network) Outcome(q fixture.Question, got netns.Answer, err error) (fixture.Answer, error) {
+func (n *Network) Outcome(q fixture.Question, got netnstest.Answer, err error) (fixture.Answer, error) {
 	if err == nil {
 		return n.Answer(q, got), nil
 	}
@@ -71,7 +73,7 @@ func fateOf(err error) (fixture.Fate, error) {
 }
 
 // Answer returns what a server has said to a client, in the words of scenarios.
-func (n *Network) Answer(q fixture.Question, got netns.Answer) fixture.Answer {
+func (n *Network) Answer(q fixture.Question, got netnstest.Answer) fixture.Answer {
 	return fixture.Answer{Name: got.Backend, Source: n.source(q, got.Client.Addr())}
 }
 

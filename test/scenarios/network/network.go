@@ -12,13 +12,14 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
 // Network is the picture of package fixture. The pods b and c are addresses of n2, which answers
 // there only at the ports of endpoints.
 type Network struct {
-	*netns.Network
+	*netnstest.Network
 	// atNode are the addresses that the node has from the start.
 	atNode map[netip.Addr]bool
 	sctp   sctp
@@ -32,7 +33,7 @@ func New(podPort string) (*Network, error) {
 	if podPort == "" {
 		podPort = "veth-p1"
 	}
-	plan := netns.Plan{
+	plan := netnstest.Plan{
 		Cables:   cables(podPort),
 		Loopback: map[string][]netip.Addr{},
 		Servers:  servers(),
@@ -42,11 +43,11 @@ func New(podPort string) (*Network, error) {
 		plan.Loopback[beyond] = append(plan.Loopback[beyond], fixture.BeyondAddresses(family)...)
 		gateway := netip.MustParseAddr(map[service.Family]string{service.IPv4: "192.168.1.1", service.IPv6: "2001:db8:1::1"}[family])
 		plan.Routes = append(plan.Routes,
-			netns.Route{Host: fixture.NodeName, To: fixture.MustPrefix(family, "pods2"), Via: fixture.MustAddress(family, "n2")},
-			netns.Route{Host: fixture.NodeName, To: netns.Everything(gateway), Via: gateway},
+			netnstest.Route{Host: fixture.NodeName, To: fixture.MustPrefix(family, "pods2"), Via: fixture.MustAddress(family, "n2")},
+			netnstest.Route{Host: fixture.NodeName, To: netns.Everything(gateway), Via: gateway},
 		)
 	}
-	built, err := netns.Build(plan)
+	built, err := netnstest.NewNetwork(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -83,18 +84,18 @@ func cables(podPort string) []netns.Cable {
 }
 
 // servers answer at every endpoint and beyond.
-func servers() []netns.Server {
-	var all []netns.Server
+func servers() []netnstest.Server {
+	var all []netnstest.Server
 	for _, family := range service.Families {
 		for _, name := range fixture.Endpoints {
 			for _, port := range fixture.EndpointPorts {
 				at := netip.AddrPortFrom(fixture.MustAddress(family, name), port)
-				all = append(all, netns.Server{Name: fixture.EndpointName(name, port), Host: hostOf(name), At: at})
+				all = append(all, netnstest.Server{Name: fixture.EndpointName(name, port), Host: hostOf(name), At: at})
 			}
 		}
 		for _, a := range fixture.BeyondAddresses(family) {
 			for _, port := range fixture.BeyondPorts {
-				all = append(all, netns.Server{Name: fixture.Beyond, Host: beyond, At: netip.AddrPortFrom(a, port)})
+				all = append(all, netnstest.Server{Name: fixture.Beyond, Host: beyond, At: netip.AddrPortFrom(a, port)})
 			}
 		}
 	}

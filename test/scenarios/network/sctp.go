@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -35,9 +36,9 @@ const sctpProtocol = 132
 var sctpNetworks = [...]string{service.IPv4: "ip4:132", service.IPv6: "ip6:132"}
 
 // askSCTP sends an INIT and waits for the INIT ACK, which names the server.
-func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, target netip.AddrPort) (netns.Answer, error) {
+func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, target netip.AddrPort) (netnstest.Answer, error) {
 	if n.sctp.open.Do(func() { n.sctp.openErr = n.serveSCTP() }); n.sctp.openErr != nil {
-		return netns.Answer{}, n.sctp.openErr
+		return netnstest.Answer{}, n.sctp.openErr
 	}
 	dialer := net.Dialer{}
 	if source.IsValid() {
@@ -49,7 +50,7 @@ func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, ta
 		return err
 	})
 	if err != nil {
-		return netns.Answer{}, err
+		return netnstest.Answer{}, err
 	}
 	const firstPort, ports = 20000, 40000
 	number := n.sctp.asked.Add(1)
@@ -61,19 +62,19 @@ func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, ta
 	return answer, errors.Join(err, conn.Close())
 }
 
-func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (netns.Answer, error) {
+func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (netnstest.Answer, error) {
 	if err := untilEnd(ctx, conn); err != nil {
-		return netns.Answer{}, err
+		return netnstest.Answer{}, err
 	}
 	if _, err := conn.Write(request.bytes()); err != nil {
-		return netns.Answer{}, err
+		return netnstest.Answer{}, err
 	}
 	buffer := make([]byte, 512)
 	for {
 		// Unlike Read, this omits the IPv4 header.
 		size, _, err := conn.ReadFrom(buffer)
 		if err != nil {
-			return netns.Answer{}, err
+			return netnstest.Answer{}, err
 		}
 		got, ok := parseSCTP(buffer[:size])
 		if !ok || got.source != request.target || got.target != request.source || got.tag != request.initiate {
@@ -82,9 +83,9 @@ func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (ne
 		name, client, _ := strings.Cut(got.cookie, " ")
 		at, err := netip.ParseAddrPort(client)
 		if err != nil {
-			return netns.Answer{}, fmt.Errorf("the cookie %q: %w", got.cookie, err)
+			return netnstest.Answer{}, fmt.Errorf("the cookie %q: %w", got.cookie, err)
 		}
-		return netns.Answer{Backend: name, Client: at}, nil
+		return netnstest.Answer{Backend: name, Client: at}, nil
 	}
 }
 

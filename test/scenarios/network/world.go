@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +19,13 @@ import (
 type Options struct {
 	// Binary is the program sluice.
 	Binary string
-	// Mode is the value of --proxy-mode, and Variant that of --sluice-iptables-variant, if any.
+	// Mode is the value of --proxy-mode, and Variant that of iptables.variant, if any.
 	Mode, Variant string
 	// Dir is the directory for logs and files of the proxy.
 	Dir string
 	// PodPort is the name of the node's interface to p1, if not the usual one.
 	PodPort string
-	// Flags override or add flags of the proxy, by their names without dashes.
+	// Flags override or add flags of the proxy, by their names without dashes, and settings; see fixture.Words.
 	Flags map[string]string
 }
 
@@ -85,7 +84,7 @@ func (w *World) flags() (map[string]string, error) {
 		"log-level":              "debug",
 	}
 	if w.options.Variant != "" {
-		flags["sluice-iptables-variant"] = w.options.Variant
+		flags["iptables.variant"] = w.options.Variant
 	}
 	maps.Copy(flags, w.options.Flags)
 	return flags, err
@@ -97,11 +96,14 @@ func (w *World) Start() error {
 	if err != nil {
 		return err
 	}
-	words := []string{"proxy"}
-	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		if flags[name] != fixture.Unset {
-			words = append(words, "--"+name+"="+w.expand(flags[name]))
+	words, settings := fixture.Words(flags)
+	words = append([]string{"proxy"}, w.expandAll(words)...)
+	if settings != "" {
+		flag, err := fixture.WriteSettings(filepath.Join(w.options.Dir, "settings.yaml"), settings)
+		if err != nil {
+			return err
 		}
+		words = append(words, flag)
 	}
 	return w.Program.Start(words...)
 }

@@ -96,9 +96,9 @@ func (p *Plan) add(line script.Line) error {
 		}
 	case "flag":
 		for _, word := range words {
-			name, value, ok := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-			if !ok || !strings.HasPrefix(word, "--") {
-				return fmt.Errorf("flag: %q: want --NAME=VALUE", word)
+			name, value, err := fixture.ParseFlag(word)
+			if err != nil {
+				return fmt.Errorf("flag: %w", err)
 			}
 			p.Flags[name] = value
 		}

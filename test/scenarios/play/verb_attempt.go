@@ -84,7 +84,7 @@ func beginAttempts(ctx context.Context, s *Stage, w *network.World, name, client
 		going, cancel := context.WithTimeout(ctx, attemptPatience)
 		s.atEnd(func() error { cancel(); return nil })
 		go func() {
-			got, err := host.AskFrom(going, "tcp", netip.AddrPort{}, at)
+			got, err := netnstest.AskFrom(going, host, "tcp", netip.AddrPort{}, at)
 			answer, err := w.Outcome(a.question, got, err)
 			a.ended <- attempted{answer, err}
 		}()
@@ -125,7 +125,7 @@ func parseCut(words []string) (statement, error) {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(ctx, attemptPatience)
-			answer, err := host.AskFrom(ctx, "tcp", netip.AddrPort{}, at)
+			answer, err := netnstest.AskFrom(ctx, host, "tcp", netip.AddrPort{}, at)
 			cancel()
 			if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 				return fmt.Errorf("%s to %s: got %+v, %v, want the connection to be cut", words[0], at, answer, err)

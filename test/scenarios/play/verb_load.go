@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
@@ -82,18 +82,18 @@ func beginLoad(ctx context.Context, s *Stage, w *network.World, name, client str
 		return err
 	}
 	l := &load{}
-	config := netns.LoadConfig{Client: host, Pause: loadPause, Patience: answerPatience}
+	config := netnstest.LoadConfig{Client: host, Pause: loadPause, Patience: answerPatience}
 	for _, family := range s.families {
 		at, err := to.resolve(s, family)
 		if err != nil {
 			return err
 		}
-		config.Targets = append(config.Targets, netns.Target{Network: to.protocol.String(), Addr: at})
+		config.Targets = append(config.Targets, netnstest.Target{Network: to.protocol.String(), Addr: at})
 		q := fixture.Question{Family: family, From: client, To: at, Protocol: to.protocol}
 		l.counts = append(l.counts, &loadCount{question: q, seen: make(map[fixture.Answer]int)})
 	}
-	config.Note = func(e netns.Exchange) { l.counts[e.Target].note(w, e) }
-	running, err := netns.StartLoad(ctx, config)
+	config.Note = func(e netnstest.Exchange) { l.counts[e.Target].note(w, e) }
+	running, err := netnstest.StartLoad(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func beginLoad(ctx context.Context, s *Stage, w *network.World, name, client str
 	return nil
 }
 
-func (c *loadCount) note(w *network.World, e netns.Exchange) {
+func (c *loadCount) note(w *network.World, e netnstest.Exchange) {
 	got, err := w.Outcome(c.question, e.Answer, e.Err)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
@@ -119,9 +120,9 @@ func launch(_ context.Context, s *Stage) error {
 func parseNext(words []string) (statement, error) {
 	flags := make(map[string]string)
 	for _, word := range words {
-		name, value, ok := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-		if !ok || !strings.HasPrefix(word, "--") {
-			return nil, fmt.Errorf("%q: want --NAME=VALUE", word)
+		name, value, err := fixture.ParseFlag(word)
+		if err != nil {
+			return nil, err
 		}
 		flags[name] = value
 	}

@@ -22,7 +22,7 @@ var _ = define("session", verb{usage: "session s1 opens p1 cluster a (to endpoin
 
 // sessions are the connections of one name, one per family, or as many as the number after a star
 // says.
-type sessions []*netns.Session
+type sessions []*netnstest.Session
 
 func parseSession(words []string) (statement, error) {
 	switch {
@@ -92,9 +92,9 @@ func openSessions(ctx context.Context, s *Stage, w *network.World, name string, 
 	return nil
 }
 
-func openTo(ctx context.Context, w *network.World, host *netns.Namespace, q fixture.Question, want outcome) (*netns.Session, error) {
+func openTo(ctx context.Context, w *network.World, host *netns.Namespace, q fixture.Question, want outcome) (*netnstest.Session, error) {
 	for range attemptsMax {
-		opened, err := host.ConnectFrom(ctx, netip.AddrPort{}, q.To)
+		opened, err := netnstest.ConnectFrom(ctx, host, netip.AddrPort{}, q.To)
 		if err != nil {
 			return nil, err
 		}

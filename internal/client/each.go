@@ -1,0 +1,40 @@
+// Package client has what commands that ask proxies share, whether they ask the proxy of this node through its socket, those
+// of all nodes through the API server, or the health servers: the engine that asks many proxies, the wait until an
+// endpoint is out of the rules everywhere, and the flags of the output.
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrNoAnswer is the error of a proxy that was not asked before the context ended.
+var ErrNoAnswer = errors.New("no answer yet")
+
+// Each asks all proxies, at most parallel at a time. Ask returns whether the same proxy is to be asked again, and after
+// which pause. Each returns when no proxy is left or the context has ended, and all calls of ask have returned.
+func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, i int) (again bool, pause time.Duration)) {
+	places := make(chan struct{}, parallel)
+	var working sync.WaitGroup
+	for i := range all {
+		working.Go(func() {
+			for again, pause := true, time.Duration(0); again; {
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+					return
+				}
+				select {
+				case places <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				again, pause = ask(ctx, i)
+				<-places
+			}
+		})
+	}
+	working.Wait()
+}

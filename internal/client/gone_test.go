@@ -1,0 +1,162 @@
+//go:build linux
+
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/gone"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/source/kube"
+)
+
+// node returns a server that answers with a function, and its node.
+func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Node {
+	t.Helper()
+	s := httptest.NewServer(gone.Handler(ask, most, http.NotFoundHandler()))
+	t.Cleanup(s.Close)
+	n, err := At(s.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var at = netip.MustParseAddrPort("10.244.1.11:8080")
+
+func says(gone bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
+	return func(_ context.Context, q inspect.GoneQuery) *inspect.Gone {
+		return &inspect.Gone{Endpoint: inspect.EndpointText(q.At), Gone: gone, Services: []inspect.Sender{{Service: "ns/web"}}}
+	}
+}
+
+func TestWaitAsksUntilAllAreGone(t *testing.T) {
+	var asked atomic.Int32
+	third := node(t, 1, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+		return says(asked.Add(1) == 5)(ctx, q) // each question looks, and then waits
+	})
+	changes := 0
+	p := Proxies{Nodes: []Node{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, r := range p.Wait(ctx, netip.MustParseAddrPort("[fd00::1]:80")) {
+		if !r.Gone || r.Err != nil || len(r.Services) != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if asked.Load() != 5 || changes != 4 {
+		t.Errorf("asked %d times, %d changes", asked.Load(), changes)
+	}
+}
+
+func TestWaitEndsWithWhatItKnows(t *testing.T) {
+	refuses := httptest.NewServer(http.NotFoundHandler())
+	dead, _ := At(refuses.URL)
+	refuses.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	old, _ := At(other.URL)
+	nodes := []Node{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
+	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 3 * time.Second} {
+		p := Proxies{Nodes: nodes, IgnoreUnreachable: ignore}
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		all := p.Wait(ctx, at)
+		cancel()
+		for i, want := range []string{"", "connection refused", "the proxy does not answer about endpoints", "no InternalIP", ""} {
+			if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || all[i].Gone ||
+				all[i].Ignored != (ignore && want != "") {
+				t.Errorf("ignore %v: %+v", ignore, all[i])
+			}
+		}
+		if all[4].Reason == "" {
+			t.Errorf("without a place: %+v", all[4])
+		}
+	}
+}
+
+func TestAtRejectsWhatIsNoProxy(t *testing.T) {
+	for _, text := range []string{"", "10.0.0.1", "https://10.0.0.1", "http://10.0.0.1/x", "http://10.0.0.1?x", "http://"} {
+		if _, err := At(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Name != "n" {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestLongWaitsOutliveTheLimitsOfProbes: the server of probes cuts other requests after 10 s; see web.ProbeServer.
+func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
+	s := httptest.NewUnstartedServer(gone.Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
+		a := &inspect.Gone{Endpoint: inspect.EndpointText(q.At)}
+		select {
+		case <-time.After(q.Wait):
+			a.Gone = true
+		case <-ctx.Done():
+			a.Reason = context.Cause(ctx).Error()
+		}
+		return a
+	}, 1, http.NotFoundHandler()))
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 700*time.Millisecond, 700*time.Millisecond
+	s.Start()
+	defer s.Close()
+	n, err := At(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := n.Ask(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
+	if err != nil || !a.Gone {
+		t.Errorf("%+v, %v", a, errors.Join(err))
+	}
+}
+
+// TestTheFirstQuestionDoesNotWait: what a node says immediately is known, however short the timeout, and however early
+// something between ends requests that wait.
+func TestTheFirstQuestionDoesNotWait(t *testing.T) {
+	var waits []time.Duration
+	cut := Node{Name: "cut", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		waits = append(waits, q.Wait)
+		if q.Wait > 0 {
+			return nil, errors.New("timed out")
+		}
+		return says(false)(ctx, q), nil
+	}}
+	silent := Node{Name: "silent", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		if q.Wait > 0 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return says(false)(ctx, q), nil
+	}}
+	asked := 0
+	lost := Node{Name: "lost", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		if asked++; asked > 1 {
+			return nil, errors.New("connection refused")
+		}
+		return says(false)(ctx, q), nil
+	}}
+	p := Proxies{Nodes: []Node{cut, silent, lost}}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	report := NewReport(at, p.Wait(ctx, at))
+	for i, want := range []NodeReport{
+		{State: "in use", Detail: "ns/web (, )"},
+		{State: "in use", Detail: "ns/web (, )"},
+		{State: "unreachable", Detail: "connection refused; the last answer: in use, ns/web (, )"},
+	} {
+		if n := report.Nodes[i]; n.State != want.State || n.Detail != want.Detail {
+			t.Errorf("%+v", n)
+		}
+	}
+	if len(waits) < 3 || waits[0] != 0 || waits[1] == 0 || waits[2] != 0 {
+		t.Errorf("the questions wait %v", waits)
+	}
+}

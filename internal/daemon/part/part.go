@@ -1,0 +1,80 @@
+// Package part says what a part of the process is: a piece beside the core, such as the self-test or the export of
+// traces. The server has a list of parts, and one loop over it. A new part is a directory and a line in that list.
+package part
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/events"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/proxy"
+)
+
+// Part is a piece of the process beside the core. Every field but Name may be empty.
+type Part struct {
+	Name string
+	// Run runs from When on, until the context ends. An error ends the process.
+	Run  func(context.Context) error
+	When When
+	// Listener receives every event of the proxy, and Observer what is applied.
+	Listener observe.Listener
+	Observer proxy.ApplyObserver
+	// Findings returns what is wrong. It must not block.
+	Findings func() []state.Finding
+	Metrics  metrics.Sampled
+	// Status fills in what the part knows.
+	Status func(*inspect.Status)
+	// Observe answers questions about connections; one part has it.
+	Observe func(context.Context, inspect.FlowQuery, func(*inspect.FlowEvent) error) error
+}
+
+// When is the moment from which a part runs.
+type When int
+
+// The moments.
+const (
+	Now    When = iota // immediately, also on standby
+	Owned              // once the rules belong to this process
+	Synced             // once the first rules are applied
+)
+
+// Host is what parts know of the process.
+type Host struct {
+	*View
+	Options *setup.Options
+	Backend *setup.Backend
+	Node    proxy.NodeSettings
+	Log     *zap.Logger
+	// Repeated keeps failures that repeat from filling the log.
+	Repeated *observe.Incidents
+	Recorder *events.Recorder
+	// Connections are the kernel's announcements.
+	Connections *conntrack.Feed
+	// MayWrite is closed once the rules belong to this process.
+	MayWrite <-chan struct{}
+}
+
+// Came waits for a moment. It returns false if the context ends before.
+func Came(ctx context.Context, moment <-chan struct{}) bool {
+	select {
+	case <-moment:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Always makes a Run of a function that cannot fail.
+func Always(run func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run(ctx)
+		return nil
+	}
+}
