@@ -73,6 +73,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")},
 	},
 	{
+		name:      "many frontends are removed in one go",
+		sentence:  "A write contains at most 10,000 objects of one Service; others are written in between.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "return phaseLeaving", "return phaseRest"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")}, short: true,
+	},
+	{
+		name:      "frontends come before what they lead to",
+		sentence:  "Each part of a divided change is a correct state.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "return phaseComing", "return phaseLeaving"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestALargeServiceIsWrittenInTurns")}, short: true,
+	},
+	{
 		name:      "a large Service is written all the time",
 		sentence:  "After a change that took long to write, the next change of the same Service waits ten times as long.",
 		edits:     edit("aggregator/costly.go", "	c.next = f\n	m.pending", "	if c.next == nil {\n		return false\n	}\n	m.pending"),

@@ -17,26 +17,44 @@ const turnMax = 10_000
 type phase uint8
 
 const (
+	// phaseLeaving removes frontends of a Service that adds nothing but slots.
+	phaseLeaving phase = iota
 	// phaseNew adds slots that no packet looks up until the number of slots of their frontend changes.
-	phaseNew phase = iota
+	phaseNew
 	// phaseChanged replaces the endpoints of single slots.
 	phaseChanged
 	// phaseRest has the frontends with their numbers of slots, and all other objects.
 	phaseRest
+	// phaseComing adds frontends of a Service that loses nothing but slots. All that they lead to is there.
+	phaseComing
 	// phaseGone removes slots that no packet looks up any more.
 	phaseGone
 )
 
-func phaseOf(c *dataplane.Change) phase {
-	switch {
-	case !render.HasSlots(c.ID.Container):
-		return phaseRest
-	case c.Before == nil:
+// course is what happens to the objects of a Service that are no slots.
+type course struct{ added, removed, replaced bool }
+
+func (s *course) note(c *dataplane.Change) {
+	s.added = s.added || c.Before == nil
+	s.removed = s.removed || c.After == nil
+	s.replaced = s.replaced || c.Before != nil && c.After != nil
+}
+
+func (s *course) phaseOf(c *dataplane.Change) phase {
+	leads := c.ID.Container == inFrontends || c.ID.Container == inNodePorts
+	switch slot := render.HasSlots(c.ID.Container); {
+	case slot && c.Before == nil:
 		return phaseNew
-	case c.After == nil:
+	case slot && c.After == nil:
 		return phaseGone
-	default:
+	case slot:
 		return phaseChanged
+	case leads && !s.removed && !s.replaced:
+		return phaseComing
+	case leads && !s.added && !s.replaced:
+		return phaseLeaving
+	default:
+		return phaseRest
 	}
 }
 
@@ -65,13 +83,11 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		large = all[next]
 	}
 	var phases [phaseGone + 1]int
+	var its course
 	if of[service.Node] > 0 {
 		large = last // none has a turn yet
-	}
-	for i := range changes {
-		if of[service.Node] == 0 && changes[i].Owner == large {
-			phases[phaseOf(&changes[i])]++
-		}
+	} else {
+		its, phases = phasesOf(changes, large)
 	}
 	room := most
 	for p := range phases {
@@ -89,7 +105,7 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 	now = make([]dataplane.Change, 0, most)
 	for i := range changes {
 		c := &changes[i]
-		p := phaseOf(c)
+		p := its.phaseOf(c)
 		switch {
 		case of[c.Owner] <= most || c.Owner == service.Node:
 			now = append(now, *c)
@@ -101,6 +117,21 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		}
 	}
 	return slices.Clip(now), left, large
+}
+
+// phasesOf returns what happens to a Service, and how many changes it has in each phase.
+func phasesOf(changes []dataplane.Change, key service.Key) (its course, counts [phaseGone + 1]int) {
+	for i := range changes {
+		if c := &changes[i]; c.Owner == key && !render.HasSlots(c.ID.Container) {
+			its.note(c)
+		}
+	}
+	for i := range changes {
+		if c := &changes[i]; c.Owner == key {
+			counts[its.phaseOf(c)]++
+		}
+	}
+	return its, counts
 }
 
 // isNew reports whether a batch fills a new table, in which nothing serves yet.

@@ -28,6 +28,16 @@ func wide(endpoints, from int) *service.View {
 	return view
 }
 
+// exposed is a Service with many external addresses.
+func exposed(addresses int) *service.View {
+	view := plain(60001, 1, 0)
+	port := &view.Ports[service.IPv4][0]
+	for i := range addresses {
+		port.ExternalIPs = append(port.ExternalIPs, netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}))
+	}
+	return view
+}
+
 // TestALargeServiceIsWrittenInTurns: first write, change of all endpoints, scaling and last write of a large Service are
 // divided. Each turn writes what others want as a whole, and a bounded number of objects of the large Service. At the end
 // the kernel has what is wanted.
@@ -75,6 +85,10 @@ func TestALargeServiceIsWrittenInTurns(t *testing.T) {
 	turns("both", 8)
 	w.want(wide(1, 0).Key, nil)
 	turns("last", 10)
+	w.serve(exposed(1000))
+	turns("first frontends", 5)
+	w.want(exposed(1).Key, nil)
+	turns("last frontends", 5)
 }
 
 // TestALargeServiceComesAfterTheOthersIntoANewTable: the first write into an empty kernel, and the one after another
@@ -132,15 +146,19 @@ func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
 	if len(now)+len(left) != len(batch.Changes) {
 		t.Fatalf("%d changes now and %d left of %d", len(now), len(left), len(batch.Changes))
 	}
-	var added, rest bool // whether any such change is left
+	frontends := render.ContainerOf(render.SetName("frontends"))
+	var added, frontend, rest bool // whether any such change is left
 	for _, c := range left {
 		slot := render.HasSlots(c.ID.Container)
 		added = added || slot && c.After != nil
-		rest = rest || !slot
+		frontend = frontend || c.ID.Container == frontends
+		rest = rest || !slot && c.ID.Container != frontends
 	}
 	for _, c := range now {
-		slot := render.HasSlots(c.ID.Container)
-		if c.Owner == wide(1, 0).Key && (!slot && added || slot && c.After == nil && (added || rest)) {
+		slot, leads := render.HasSlots(c.ID.Container), c.ID.Container == frontends
+		switch {
+		case c.Owner != wide(1, 0).Key && c.Owner != exposed(1).Key, leads && c.After == nil && !added:
+		case !slot && added, slot && c.After == nil && (added || frontend || rest), leads && rest, !slot && !leads && c.After == nil && frontend:
 			t.Fatalf("%v comes before what is left", c.ID)
 		}
 	}
