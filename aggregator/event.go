@@ -84,6 +84,10 @@ type Repaired struct {
 	Took time.Duration
 }
 
+// PartlyRepaired reports that a write has landed that leaves suspects of a rejection out, during a repair or before the
+// first sync. Repaired or Synced follows when the culprit is found.
+type PartlyRepaired struct{ Domain string }
+
 // Quarantined reports that a key's fragment is held because the kernel rejects it, or because
 // it does not land.
 type Quarantined struct {
@@ -115,14 +119,15 @@ type LateRejected struct {
 	Revision service.Revision
 }
 
-func (GateOpened) event()   {}
-func (Synced) event()       {}
-func (BatchWritten) event() {}
-func (Applied) event()      {}
-func (AuditDone) event()    {}
-func (RepairBegan) event()  {}
-func (Repaired) event()     {}
-func (Quarantined) event()  {}
-func (Freed) event()        {}
-func (NodeAtFault) event()  {}
-func (LateRejected) event() {}
+func (GateOpened) event()     {}
+func (Synced) event()         {}
+func (BatchWritten) event()   {}
+func (Applied) event()        {}
+func (AuditDone) event()      {}
+func (RepairBegan) event()    {}
+func (Repaired) event()       {}
+func (PartlyRepaired) event() {}
+func (Quarantined) event()    {}
+func (Freed) event()          {}
+func (NodeAtFault) event()    {}
+func (LateRejected) event()   {}

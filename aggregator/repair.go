@@ -108,6 +108,14 @@ func (m *machine) repairDone(now time.Time) {
 	}
 }
 
+// partlyRepaired reports a write that brings rules back before the search for a culprit ends, but not each of a long one.
+func (m *machine) partlyRepaired(r *result) {
+	searches := r.purpose == control || r.purpose == try && m.tries.bisection.spent <= tryBurst
+	if searches && r.receipt.Outcome == dataplane.Landed && (m.repairs.open.count > 0 || !m.start.synced) {
+		m.tell(PartlyRepaired{Domain: m.domain})
+	}
+}
+
 func newRepairs() repairs {
 	return repairs{marks: map[uint64]mark{}, seed: maphash.MakeSeed()}
 }

@@ -61,6 +61,8 @@ func (h *fixture) event(e Event) {
 			when(e.Pause > 0, fmt.Sprintf(", %d times before, waits %v", e.Again, e.Pause))), slices.Sorted(slices.Values(e.Examples))...)
 	case Repaired:
 		h.note(fmt.Sprintf("repaired %d after %v", e.Objects, e.Took))
+	case PartlyRepaired:
+		h.note("partly repaired")
 	case Freed:
 		h.note("freed", nameOf(e.Key))
 	case NodeAtFault:

@@ -82,6 +82,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	if landed && len(r.receipt.Certain) == 0 || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
 	}
+	m.partlyRepaired(r)
 	m.charge(now, r)
 	m.learn(r)
 	if landed {

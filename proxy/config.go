@@ -98,8 +98,8 @@ type ApplyObserver struct {
 	// on, in one family: packets follow the kernel's new rules a moment before
 	// Programmed says so.
 	BeforeWrite viewed
-	// AfterRepair reports that the rules of a family are complete after some were missing
-	// or wrong: after a repair, and after the first sync. It must not block.
+	// AfterRepair reports that rules of a family are there after some were missing or wrong: after a repair, and after
+	// the first sync. If the kernel rejects a Service, it comes also with parts of either. It must not block.
 	AfterRepair func(family service.Family)
 }
 

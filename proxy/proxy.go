@@ -178,11 +178,11 @@ func (p *Proxy) observers(domain Domain, function func(ApplyObserver) viewed) fu
 	}
 }
 
-// repaired tells the observers that rules are complete after they were missing: a repair has ended,
-// or the first sync.
+// repaired tells the observers that rules are there after they were missing: a repair has ended, or the first sync, or
+// a part of them, while the culprit of a rejection is searched.
 func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	switch e.(type) {
-	case aggregator.Repaired, aggregator.Synced:
+	case aggregator.Repaired, aggregator.PartlyRepaired, aggregator.Synced:
 	default:
 		return
 	}
