@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -75,11 +76,20 @@ func (m *machine) lose(now time.Time, drift *ledger.Drift) {
 	}
 }
 
+// serves reports whether a write brought something of a Service into the kernel although the kernel rejects another one.
+func (r *result) serves() bool {
+	return r.receipt.Proven && slices.ContainsFunc(r.batch.Changes, func(c dataplane.Change) bool {
+		now, certain := r.receipt.Certain[c.ID]
+		return certain && now != nil && c.Owner != service.Node && dataplane.Same(now, c.After)
+	})
+}
+
 // regain notes which damaged Services are whole again, after a write that may have left something out.
-func (m *machine) regain(receipt dataplane.Receipt) {
-	if receipt.Outcome == dataplane.Landed {
+func (m *machine) regain(r *result) {
+	switch {
+	case r.receipt.Outcome == dataplane.Landed || r.serves():
 		m.pending.bare = time.Time{}
-	} else if len(receipt.Certain) == 0 {
+	case len(r.receipt.Certain) == 0:
 		return
 	}
 	for key := range m.pending.damaged {

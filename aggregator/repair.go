@@ -111,8 +111,10 @@ func (m *machine) repairDone(now time.Time) {
 // partlyRepaired reports a write that brings rules back before the search for a culprit ends, but not each of a long one.
 func (m *machine) partlyRepaired(r *result) {
 	searches := r.purpose == control || r.purpose == try && m.tries.bisection.spent <= tryBurst
-	landed := searches && r.receipt.Outcome == dataplane.Landed || r.purpose == ordinary && r.receipt.Proven
-	if landed && (m.repairs.open.count > 0 || !m.start.synced) {
+	if r.receipt.Outcome != dataplane.Landed {
+		searches = r.purpose == ordinary && r.serves()
+	}
+	if searches && (m.repairs.open.count > 0 || !m.start.synced) {
 		m.tell(PartlyRepaired{Domain: m.domain})
 	}
 }

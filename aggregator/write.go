@@ -77,7 +77,7 @@ func (m *machine) settle(now time.Time, r *result) {
 		m.pacer.AuditFirst(now)
 	}
 	m.settled(now, settled, r)
-	m.regain(r.receipt)
+	m.regain(r)
 	landed := r.receipt.Outcome == dataplane.Landed && r.purpose != control
 	if landed && len(r.receipt.Certain) == 0 || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
