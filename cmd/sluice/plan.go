@@ -70,9 +70,9 @@ error.`,
 			return err
 		},
 	}
+	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "also print the changed lines")
 	o.Flags = config.BindPlan(cmd.Flags())
 	manifestsFlag(cmd, &dir)
-	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "also print the changed lines")
 	client.BindFormat(cmd, &output, append([]string{outputRules}, inspect.Outputs...)...)
 	cmd.Flags().StringVar(&family, "family", "", "with --output rules: ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd

@@ -154,7 +154,10 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 		port := &spec.Ports[i]
 		field := document.Index("spec.ports", i)
 		checkPortName(found, field+".name", port.Name, len(spec.Ports))
-		if port.NodePort == 0 && spec.Type == corev1.ServiceTypeNodePort {
+		switch {
+		case port.NodePort != 0 && spec.Type == corev1.ServiceTypeClusterIP:
+			found.add(field+".nodePort", "must not be set for type ClusterIP")
+		case port.NodePort == 0 && spec.Type == corev1.ServiceTypeNodePort:
 			found.add(field+".nodePort", "is required for type NodePort: no API server allocates one for a manifest")
 		}
 		checkOnce(found, names, port.Name, i, field+".name")

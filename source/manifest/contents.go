@@ -40,8 +40,9 @@ func contents(files map[string]*fileState) (objects []object, bad [][]Problem) {
 
 // feed replaces the contents of the cache, which posts what differs: slices before Services, so that a new Service
 // starts with all of its endpoints. Of the Nodes, the one named nodeName counts. A deleted Node stays in use for rules,
-// as with an API server.
-func feed(cache *source.Cache, nodeName string, objects []object) {
+// as with an API server. It is deleted if it was there (had): a former process may have known it from a file that is
+// rejected now. It returns whether it is there.
+func feed(cache *source.Cache, nodeName string, objects []object, had bool) (has bool) {
 	var specs []*service.Spec
 	var all []*service.Slice
 	var node *service.NodeObject
@@ -66,9 +67,10 @@ func feed(cache *source.Cache, nodeName string, objects []object) {
 	cache.ReplaceServiceCIDRs(ranges)
 	if node != nil {
 		cache.SetNode(node)
-	} else {
+	} else if had {
 		cache.RemoveNode()
 	}
 	cache.ReplaceSlices(all)
 	cache.ReplaceSpecs(specs)
+	return node != nil
 }

@@ -59,18 +59,22 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestFeedReplaces: the cache holds what was fed last. A deleted Node stays in use.
+// TestFeedReplaces: the cache holds what was fed last. A deleted Node stays in use, and one that was never fed is not deleted.
 func TestFeedReplaces(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
-	feed(cache, "n", slices.Concat(parsed(t, goodService+"---\n"+goodSlice), parsed(t, manifest("b", 80)),
-		parsed(t, "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n")))
+	has := feed(cache, "n", slices.Concat(parsed(t, goodService+"---\n"+goodSlice), parsed(t, manifest("b", 80)),
+		parsed(t, "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n")), false)
 	if node := cache.Node(); len(cache.Keys()) != 2 || node == nil || node.Name != "n" || node.Deleted {
 		t.Fatalf("Services %v, Node %+v", cache.Keys(), node)
 	}
-	feed(cache, "n", parsed(t, manifest("b", 81)))
+	feed(cache, "n", parsed(t, manifest("b", 81)), has)
 	web := cache.Snapshot(service.Key{Namespace: "default", Name: "web"})
 	if node := cache.Node(); len(cache.Keys()) != 1 || web.Spec != nil || len(web.Slices) > 0 || node == nil || !node.Deleted {
 		t.Errorf("Services %v, %+v, Node %+v", cache.Keys(), web, node)
+	}
+	cache.SetNode(&service.NodeObject{Name: "n"})
+	if feed(cache, "n", nil, false); cache.Node().Deleted {
+		t.Error("the Node of a former process is deleted")
 	}
 }
 
@@ -81,7 +85,7 @@ func TestFeedWarnsOnce(t *testing.T) {
 	ranges := "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: k}\nspec: {cidrs: [10.96.0.0/16]}\n"
 	objects := parsed(t, strings.Replace(goodService, "  ports:", "  externalIPs: [10.96.0.9]\n  ports:", 1)+ranges)
 	for range 3 {
-		feed(cache, "n", objects)
+		feed(cache, "n", objects, false)
 	}
 	if want := map[string]int{"spec.externalIPs": 1}; !maps.Equal(warned, want) {
 		t.Errorf("warned %v, want %v", warned, want)

@@ -66,6 +66,8 @@ type Follower struct {
 	options  Options
 
 	scanner *scanner
+	// hasNode is set while the Node is in a file.
+	hasNode bool
 	// told are the logged problems by file.
 	told     map[string][]Problem
 	problems atomic.Pointer[[]Problem]
@@ -117,7 +119,7 @@ func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	objects, problems := contents(f.scanner.files)
 	if err == nil {
 		if f.scanner.changed {
-			feed(f.cache, f.nodeName, objects)
+			f.hasNode = feed(f.cache, f.nodeName, objects, f.hasNode)
 			f.cache.Prime()
 			f.scanner.changed = false
 		}
@@ -189,7 +191,7 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	}
 	cache := source.NewCache(discard{}, options)
 	objects, bad := contents(files.files)
-	feed(cache, nodeName, objects)
+	feed(cache, nodeName, objects, false)
 	cache.Prime()
 	if len(bad) > 0 {
 		return cache, &RejectedError{Problems: slices.Concat(bad...)}

@@ -197,6 +197,7 @@ func TestParseRejects(t *testing.T) {
 		{"port twice", service("- port: 80", "- {name: a, port: 80}\n    - {name: b, port: 80}"), "spec.ports[1].port: duplicates that of spec.ports[0]"},
 		{"bad port name", service("- port: 80", "- {name: A, port: 80}"), "spec.ports[0].name: \"A\""},
 		{"no node port", nodePort, "f.yaml:9: Service default/web: spec.ports[0].nodePort: is required for type NodePort"},
+		{"node port of a ClusterIP", service("port: 80", "port: 80\n      nodePort: 30080"), "spec.ports[0].nodePort: must not be set for type ClusterIP"},
 		{"node port too large", edit(nodePort, "port: 80", "port: 80\n      nodePort: 70000"), "spec.ports[0].nodePort: 70000 is not a port number"},
 		{"bad affinity", service("  ports:", "  sessionAffinity: Client\n  ports:"), "spec.sessionAffinity: \"Client\" must be one of None, ClientIP"},
 		{"affinity too long", service("  ports:", "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}\n  ports:"), "f.yaml:8: Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 90000 is too long: at most 86400"},

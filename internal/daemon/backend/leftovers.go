@@ -69,17 +69,21 @@ func (l *Leftover) Log(log *zap.Logger) {
 // Run returns all places, also those with nothing. The error says what could not be removed; the rest is removed
 // nevertheless.
 func (s *Sweep) Run(ctx context.Context) ([]Leftover, error) {
-	err := s.servers(ctx)
-	if err != nil {
-		err = fmt.Errorf("remove the rules of iptables and IPVS modes: %w", err)
-	}
+	// Tables of nftables mode go first: they translate to endpoints that nobody updates, and to read the rules of iptables
+	// takes seconds on a large node.
+	var err error
 	for _, family := range s.Families {
 		err = errors.Join(err, s.table(ctx, family))
 	}
 	for _, family := range s.Families {
 		err = errors.Join(err, s.addresses(ctx, family))
 	}
-	return s.found, err
+	first := s.found
+	s.found = nil
+	if failed := s.servers(ctx); failed != nil {
+		err = errors.Join(err, fmt.Errorf("remove the rules of iptables and IPVS modes: %w", failed))
+	}
+	return append(s.found, first...), err
 }
 
 // servers sweeps IPVS, and iptables in its midst: the rules go before the sets that they look up.

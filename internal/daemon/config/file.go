@@ -115,8 +115,10 @@ type file struct {
 	// first is the document of kube-proxy, and own are those of Sluice: the fields of a later one count.
 	first part
 	own   []part
-	// found are the values of wrong types; their fields are not set.
+	// found are the values of wrong types; their fields are not set. at has their places: another document may set the
+	// same field.
 	found findings
+	at    map[string]Position
 }
 
 // part is a document of a file; its text is nil if it is missing.
@@ -214,11 +216,14 @@ func (f *file) decode() (warnings []Warning) {
 			}
 		}
 	}
+	f.at = map[string]Position{}
 	for _, own := range f.own {
 		mistakes, _ := own.text.Decode(&f.sluice, document.YAML12)
 		for _, m := range mistakes {
 			found := findingOf(m, reflect.ValueOf(&f.sluice).Elem())
-			f.found = append(f.found, finding{sluicePrefix + found.field, found.message})
+			found.field = sluicePrefix + found.field
+			f.found = append(f.found, found)
+			f.at[found.field] = Position{File: own.path, Line: m.Line, Field: strings.TrimSuffix(found.field, ".")}
 		}
 	}
 	return warnings
@@ -284,6 +289,9 @@ func (f *file) has(field string) bool {
 
 // place returns where a field stands.
 func (f *file) place(field string) Position {
+	if place, wrong := f.at[field]; wrong && place.Line > 0 {
+		return place
+	}
 	of, path := f.first, field
 	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
 		path = own

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,7 @@ func TestFileRejected(t *testing.T) {
 		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: must be -1000 to 1000`}},
 		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
-		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf": must be a number`, `:6: SluiceConfiguration: a key must be a plain text`}},
+		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf": must be a number`, `:8: SluiceConfiguration: a key must be a plain text`}},
 		"a list":          {"- a\n- b\n", []string{`:1: apiVersion and kind are required`}},
 		"a text":          {"hello\n", []string{`:1: apiVersion and kind are required`}},
 		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1) and no SluiceConfiguration (apiVersion sluice.dev/v1alpha1)`}},
@@ -184,6 +185,19 @@ func TestFilesTogether(t *testing.T) {
 	}
 	if said, want := rejected("--config", first, "--config", first), first+":2: KubeProxyConfiguration is already in "+first+":2"; said != want {
 		t.Errorf("%q, want %q", said, want)
+	}
+}
+
+// TestTheFileThatIsWrongIsNamed: another file sets the same field, well.
+func TestTheFileThatIsWrongIsNamed(t *testing.T) {
+	wrong, well := write(t, sluiceHead+"\nmetrics: {servicesMax: abc}\n"), write(t, sluiceHead+"metrics: {servicesMax: 5}\n")
+	f, err := parse("--config="+wrong, "--config="+well)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := fmt.Sprintf("%s:%d:", wrong, strings.Count(sluiceHead, "\n")+2)
+	if _, _, err = f.Load(); err == nil || !strings.Contains(err.Error(), place) {
+		t.Errorf("%v, want %s", err, place)
 	}
 }
 

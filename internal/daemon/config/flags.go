@@ -90,7 +90,7 @@ func BindMode(set *pflag.FlagSet) *Flags {
 }
 
 // bind adds the flags that the help of a command shows. With hidden, it also accepts the other flags of BindProxy that set
-// a field, so that the command line of a proxy can be tried.
+// a field or nothing, so that the command line of a proxy can be tried. A command with another -v adds that before.
 func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 	all := pflag.NewFlagSet(set.Name(), pflag.ContinueOnError)
 	f := BindProxy(all)
@@ -98,7 +98,8 @@ func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 		switch {
 		case slices.Contains(shown, flag.Name):
 			set.AddFlag(flag)
-		case hidden && f.fields[flag.Name] != "" && flag.Name != "kubeconfig" && flag.Name != "v":
+		case flag.Name == "kubeconfig" || flag.Shorthand != "" && set.ShorthandLookup(flag.Shorthand) != nil:
+		case hidden && (f.fields[flag.Name] != "" || flag.Usage == noEffect):
 			flag.Hidden = true
 			set.AddFlag(flag)
 		}

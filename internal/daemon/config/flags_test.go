@@ -334,6 +334,37 @@ func TestFlagsOfCommands(t *testing.T) {
 	}
 }
 
+// TestCommandsTakeTheFlagsOfAProxy: -v and what has no effect are accepted where a proxy's command line is tried, unless the
+// command has another -v.
+func TestCommandsTakeTheFlagsOfAProxy(t *testing.T) {
+	for name, bind := range map[string]func(*pflag.FlagSet) *Flags{"render": BindRender, "plan": BindPlan, "preflight": BindPreflight} {
+		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+		bind(set)
+		if err := set.Parse([]string{"-v=2", "--machine-id-file=/x", "--boot-id-file=/x"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	set := pflag.NewFlagSet("diff", pflag.ContinueOnError)
+	diff := set.BoolP("diff", "v", false, "")
+	BindPlan(set)
+	if err := set.Parse([]string{"-v"}); err != nil || !*diff {
+		t.Error(err, *diff)
+	}
+}
+
+// TestEmptyValuesOfFlags: an empty file name stands for none, and an empty directory is an error.
+func TestEmptyValuesOfFlags(t *testing.T) {
+	for flag, want := range map[string]string{"--config=": "", "--sluice-state-dir=": "an absolute path of a directory"} {
+		f, err := parse(flag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err = f.Load(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
+
 // TestLoadIsInvalidError: callers recognize usage errors by type.
 func TestLoadIsInvalidError(t *testing.T) {
 	f, err := parse("--proxy-mode=x", "--oom-score-adj=5000")

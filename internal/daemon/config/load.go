@@ -24,14 +24,19 @@ import (
 // With kube-proxy's document, flags for its fields are ignored, as in kube-proxy.
 // Flags for logs, --hostname-override and Sluice's own flags override the files.
 func (f *Flags) Load() (*Config, []Warning, error) {
-	if len(f.Files) == 0 {
+	if len(f.files()) == 0 {
 		return f.finish(f.fromFlags(), &file{}, nil)
 	}
-	read, warnings, err := readFiles(f.Files)
+	read, warnings, err := readFiles(f.files())
 	if err != nil {
 		return nil, warnings, err
 	}
 	return f.finish(f.fromFile(read), read, warnings)
+}
+
+// files returns the configuration files. An empty name stands for none, as for kube-proxy.
+func (f *Flags) files() []string {
+	return slices.DeleteFunc(slices.Clone(f.Files), func(path string) bool { return path == "" })
 }
 
 // Default returns the configuration without a file and without flags.

@@ -42,14 +42,14 @@ func copied[T any](original *T) (c T) {
 	return c
 }
 
-// checkTable checks each value by the tags of its field, and the elements of a list one by one. An empty text means the
-// default, or that there is none.
+// checkTable checks each value by the tags of its field, and the elements of a list one by one. An empty text means that
+// there is none, unless the field has a default.
 func checkTable(s *SluiceConfiguration, found *findings) {
 	table := reflect.ValueOf(s).Elem()
 	for _, f := range leavesOf(table.Type()) {
 		value, field := at(table, f.path), sluicePrefix+f.path
 		if value.Kind() != reflect.Slice {
-			if value.Kind() != reflect.String || !value.IsZero() {
+			if value.Kind() != reflect.String || !value.IsZero() || f.tag.Get("default") != "" {
 				checkValue(f, field, value, found)
 			}
 			continue

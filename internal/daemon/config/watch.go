@@ -28,7 +28,7 @@ type Update struct {
 // The content decides whether anything has changed. The file is also read every few
 // seconds, in case watching fails or misses something.
 func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update)) {
-	if len(f.Files) == 0 {
+	if len(f.files()) == 0 {
 		<-ctx.Done()
 		return
 	}
@@ -55,7 +55,7 @@ func newWatcher(f *Flags, current *Config, apply func(Update)) *watcher {
 	w := &watcher{flags: f, current: current, apply: apply, poll: 10 * time.Second}
 	w.Follower = watch.Follower{
 		Paths: func() (paths []string) {
-			for _, file := range f.Files {
+			for _, file := range f.files() {
 				paths = append(paths, watch.WayTo(file)...)
 			}
 			return paths
@@ -92,7 +92,7 @@ func (w *watcher) look(now time.Time) time.Duration {
 
 // read returns the content of the files, or why one cannot be read. It is empty if one of them is.
 func (w *watcher) read() (all []byte) {
-	for _, file := range w.flags.Files {
+	for _, file := range w.flags.files() {
 		content, err := os.ReadFile(file)
 		switch {
 		case err != nil:

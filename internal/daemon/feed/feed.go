@@ -117,7 +117,7 @@ func (f *Feed) Resources() (all []state.Resource) {
 		return nil
 	}
 	for _, r := range from.Status() {
-		made := state.Resource{Name: r.Resource, Heard: r.Heard.UTC(), FailingSince: r.FailingSince.UTC(), Absent: r.Absent}
+		made := state.Resource{Name: r.Resource, Heard: r.Heard, FailingSince: r.FailingSince, Absent: r.Absent}
 		if r.Err != nil {
 			made.Error = r.Err.Error()
 		}

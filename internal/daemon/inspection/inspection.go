@@ -123,6 +123,10 @@ func (i *Inspection) Status() inspect.Status {
 		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
 		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
 	}
+	for n := range made.Feed.Resources { // health needs what UTC strips: the monotonic clock
+		r := &made.Feed.Resources[n]
+		r.Heard, r.FailingSince = r.Heard.UTC(), r.FailingSince.UTC()
+	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
 	counts, shadowed := i.Counts(context.Background())
 	made.States = &counts

@@ -46,11 +46,12 @@ func NewBackend(
 		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
 	from := &start{o, files, forwarders, tallies, log}
+	variants := map[config.Mode]iptkernel.Variant{}
 	name, domains, err := backend.Build(o.KubeProxy.Mode, b.Choice, func(mode config.Mode, whole bool) (domains []proxy.Domain, err error) {
-		domains, b.Variant, err = ModeNamed(mode).domains(ctx, from, whole)
+		domains, variants[mode], err = ModeNamed(mode).domains(ctx, from, whole)
 		return domains, err
 	})
-	b.Mode, b.Domains = ModeNamed(name), domains
+	b.Mode, b.Domains, b.Variant = ModeNamed(name), domains, variants[name]
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
 	}
