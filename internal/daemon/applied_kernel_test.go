@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -93,9 +94,17 @@ func (c *claims) isDown() bool {
 // serveHealth serves the demo's Services, and /healthz.
 func serveHealth(t *testing.T, mode string) (*inspect.Client, func()) {
 	t.Helper()
-	return serveChanged(t, "../../examples/demo", func(o *Options) {
-		o.WithoutCluster, o.KubeProxy.HealthzBindAddress, o.KubeProxy.MetricsBindAddress = true, testedHealth, "127.0.0.1:10249"
+	const metrics = "127.0.0.1:10249"
+	client, stop := serveChanged(t, "../../examples/demo", func(o *Options) {
+		o.WithoutCluster, o.KubeProxy.HealthzBindAddress, o.KubeProxy.MetricsBindAddress = true, testedHealth, metrics
 	}, "--proxy-mode", mode)
+	for _, address := range []string{testedHealth, metrics} {
+		testenv.Eventually(t, address+" listens", func() bool {
+			conn, err := net.Dial("tcp", address)
+			return err == nil && conn.Close() == nil
+		})
+	}
+	return client, stop
 }
 
 // awaitClaims waits until the claims are as wanted.

@@ -68,7 +68,9 @@ func serveChanged(t *testing.T, manifests string, change func(*Options), flags .
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o, feed.Manifests(manifests)) }()
 	<-applied
-	return inspect.NewClient(filepath.Join(dir, "sluice.sock")), func() {
+	client := inspect.NewClient(filepath.Join(dir, "sluice.sock"))
+	testenv.Eventually(t, "the proxy answers questions", func() bool { _, err := client.Status(ctx); return err == nil })
+	return client, func() {
 		cancel()
 		check(t, <-ended)
 	}
