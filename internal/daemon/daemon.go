@@ -14,7 +14,7 @@
 //	Options        the flags and the file, and hooks
 //	lifetime       what outlives a server: the log and the claim to the rules (owner)
 //	server         the proxy for one configuration, and its successor
-//	parts          everything beside the proxy, as a list: a new capability is a directory and a line in it
+//	parts          everything but the proxy, as a list: a new capability is a directory and a line in it
 //	handover       how a server follows another one
 //	portConflicts  who holds the addresses of the HTTP servers
 package daemon

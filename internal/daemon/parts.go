@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// newParts makes everything beside the core. Listeners and observers are called in the order of this list.
+// newParts makes everything outside the core. Listeners and observers are called in the order of this list.
 func (s *server) newParts() error {
 	table := s.tablePart()
 	counts, err := s.metricsPart()

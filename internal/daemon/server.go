@@ -37,7 +37,7 @@ type server struct {
 	backend *setup.Backend
 	log     *zap.Logger
 	proxy   *proxy.Proxy
-	// parts are everything beside the proxy. The host is what they know of it, and answers what others are told.
+	// parts are everything but the proxy. The host is what they know of it, and answers what others are told.
 	parts   []*part.Part
 	host    *part.Host
 	answers *inspection.Inspection

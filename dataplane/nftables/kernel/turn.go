@@ -31,13 +31,12 @@ const (
 	phaseGone
 )
 
-// course is what happens to the objects of a Service that are no slots.
-type course struct{ added, removed, replaced bool }
+// course says whether a Service has objects that are no slots among those that change: before the change, and after it.
+type course struct{ before, after bool }
 
 func (s *course) note(c *dataplane.Change) {
-	s.added = s.added || c.Before == nil
-	s.removed = s.removed || c.After == nil
-	s.replaced = s.replaced || c.Before != nil && c.After != nil
+	s.before = s.before || c.Before != nil
+	s.after = s.after || c.After != nil
 }
 
 func (s *course) phaseOf(c *dataplane.Change) phase {
@@ -49,9 +48,9 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 		return phaseGone
 	case slot:
 		return phaseChanged
-	case leads && !s.removed && !s.replaced:
+	case leads && !s.before:
 		return phaseComing
-	case leads && !s.added && !s.replaced:
+	case leads && !s.after:
 		return phaseLeaving
 	default:
 		return phaseRest

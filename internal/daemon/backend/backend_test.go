@@ -186,7 +186,7 @@ func TestChoiceIsOneLine(t *testing.T) {
 			}
 		}
 	}
-	(*Choice)(nil).explain(nil) // nobody to tell
+	(*Choice)(nil).explain(nil) // there is no choice to explain
 }
 
 func TestHasFamily(t *testing.T) {

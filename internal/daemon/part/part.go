@@ -1,4 +1,4 @@
-// Package part says what a part of the process is: a piece beside the core, such as the self-test or the export of
+// Package part says what a part of the process is: a piece outside the core, such as the self-test or the export of
 // traces. The server has a list of parts, and one loop over it. A new part is a directory and a line in that list.
 package part
 
@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
-// Part is a piece of the process beside the core. Every field but Name may be empty.
+// Part is a piece of the process outside the core. Every field but Name may be empty.
 type Part struct {
 	Name string
 	// Run runs from When on, until the context ends. An error ends the process.
