@@ -69,8 +69,8 @@ func (l *Leftover) Log(log *zap.Logger) {
 // Run returns all places, also those with nothing. The error says what could not be removed; the rest is removed
 // nevertheless.
 func (s *Sweep) Run(ctx context.Context) ([]Leftover, error) {
-	// Tables of nftables mode go first: they translate to endpoints that are not updated any more, and to read the rules of iptables
-	// takes seconds on a large node.
+	// Tables of nftables mode go first: they translate to endpoints that are not updated any more, and reading the rules of
+	// iptables takes seconds on a large node.
 	var err error
 	for _, family := range s.Families {
 		err = errors.Join(err, s.table(ctx, family))
