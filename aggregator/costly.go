@@ -37,7 +37,7 @@ type costly struct {
 // dueAt returns when the waiting fragment is folded.
 func (c *costly) dueAt() time.Time { return dataplane.Earliest(c.until, c.due) }
 
-// charge notes what a landed write took for each large Service of it, by its share of the objects. A usual write is not
+// charge notes what a landed write took for each large Service of it, by its share of the size. A usual write is not
 // counted: a write takes as long without the Service.
 func (m *machine) charge(now time.Time, r *result) {
 	if r.receipt.Outcome != dataplane.Landed {
@@ -49,8 +49,9 @@ func (m *machine) charge(now time.Time, r *result) {
 	owned, all := map[service.Key]time.Duration{}, time.Duration(0)
 	for i := range r.batch.Changes {
 		if _, left := r.receipt.Certain[r.batch.Changes[i].ID]; !left {
-			owned[r.batch.Changes[i].Owner]++
-			all++
+			size := time.Duration(r.batch.Changes[i].Size())
+			owned[r.batch.Changes[i].Owner] += size
+			all += size
 		}
 	}
 	for i := range r.batch.Contributions {

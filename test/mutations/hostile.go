@@ -129,7 +129,7 @@ var hostile = []mutation{
 	{
 		name:      "one large Service has all turns",
 		sentence:  "A large Service that changes all the time does not keep other large ones waiting.",
-		edits:     edit("dataplane/nftables/kernel/turn.go", "return key.Compare(last) > 0", "return false"),
+		edits:     edit("dataplane/turn.go", "return key.Compare(last) > 0", "return false"),
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestLargeServicesTakeTurns")}, short: true,
 	},
 	{

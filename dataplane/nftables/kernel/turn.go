@@ -63,23 +63,9 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 // is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small Services are
 // written first, and each large Service after them.
 func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
-	of := map[service.Key]int{}
-	for i := range changes {
-		of[changes[i].Owner]++
-	}
-	var all []service.Key
-	for key, n := range of {
-		if n > most && key != service.Node {
-			all = append(all, key)
-		}
-	}
-	if len(all) == 0 || of[service.Node] > 0 && !isNew(changes) {
+	of, large, found := dataplane.NextLarge(changes, most, last)
+	if !found || of[service.Node] > 0 && !isNew(changes) {
 		return changes, nil, last
-	}
-	slices.SortFunc(all, service.Key.Compare)
-	large = all[0]
-	if next := slices.IndexFunc(all, func(key service.Key) bool { return key.Compare(last) > 0 }); next >= 0 {
-		large = all[next]
 	}
 	var phases [phaseGone + 1]int
 	var its course
@@ -137,18 +123,4 @@ func phasesOf(changes []dataplane.Change, key service.Key) (its course, counts [
 func isNew(changes []dataplane.Change) bool {
 	return !slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.Before != nil }) &&
 		slices.ContainsFunc(changes, func(c dataplane.Change) bool { return c.ID.Container == render.ContainerTable })
-}
-
-// leave notes in a receipt that changes are left for the next write.
-func (a *attempt) leave(left []dataplane.Change) {
-	landed := a.receipt.Outcome == dataplane.Landed
-	if len(left) == 0 || !landed && a.receipt.Certain == nil {
-		return
-	}
-	if landed {
-		a.receipt.Certain = make(map[dataplane.ID]*dataplane.Object, len(left))
-	}
-	for i := range left {
-		a.receipt.Certain[left[i].ID] = left[i].Before
-	}
 }

@@ -182,7 +182,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err = a.carryOut(ctx, changes); err != nil {
 		a.account(ctx, changes, err)
 	}
-	a.leave(left)
+	a.receipt.Leave(left)
 	return a.receipt
 }
 

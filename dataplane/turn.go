@@ -1,0 +1,56 @@
+package dataplane
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// usualBody is the length, in bytes, up to which the content of an object does not count in its size. Elements are
+// shorter; the chain of a port in iptables mode has about 100 bytes for each endpoint.
+const usualBody = 256
+
+// Size returns what a change is supposed to cost, in changes of small objects: 1, and more for a long chain.
+func (c *Change) Size() int {
+	longest := 0
+	for _, o := range [...]*Object{c.Before, c.After} {
+		if o != nil {
+			longest = max(longest, len(o.Body))
+		}
+	}
+	return 1 + longest/usualBody
+}
+
+// NextLarge returns the size of each Service in a batch, and the Service above most that has its turn after last: they
+// follow each other in the order of keys, so one that changes all the time does not keep the others waiting. It reports
+// false if no Service is large.
+func NextLarge(changes []Change, most int, last service.Key) (sizes map[service.Key]int, next service.Key, found bool) {
+	sizes = map[service.Key]int{}
+	for i := range changes {
+		sizes[changes[i].Owner] += changes[i].Size()
+	}
+	large := slices.DeleteFunc(slices.Collect(maps.Keys(sizes)), func(key service.Key) bool {
+		return sizes[key] <= most || key == service.Node
+	})
+	if len(large) == 0 {
+		return sizes, last, false
+	}
+	slices.SortFunc(large, service.Key.Compare)
+	after := slices.IndexFunc(large, func(key service.Key) bool { return key.Compare(last) > 0 })
+	return sizes, large[max(after, 0)], true
+}
+
+// Leave notes that changes are left for the next write. What is unknown after a failure stays so.
+func (r *Receipt) Leave(left []Change) {
+	landed := r.Outcome == Landed
+	if len(left) == 0 || !landed && r.Certain == nil {
+		return
+	}
+	if landed {
+		r.Certain = make(map[ID]*Object, len(left))
+	}
+	for i := range left {
+		r.Certain[left[i].ID] = left[i].Before
+	}
+}
