@@ -133,6 +133,30 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestLargeServicesTakeTurns")}, short: true,
 	},
 	{
+		name:      "a long chain costs nothing",
+		sentence:  "A chain of many rules counts as many objects when a Service is charged for a write.",
+		edits:     edit("aggregator/costly.go", "time.Duration(r.batch.Changes[i].Size())", "time.Duration(1)"),
+		campaigns: []campaign{unitTest("aggregator", "TestALongChainIsCharged")}, short: true,
+	},
+	{
+		name:      "a large Service is one write",
+		sentence:  "In iptables-nft mode the chains of a large Service are written in turns, before anything leads to them.",
+		edits:     edit("dataplane/iptables/kernel/turn.go", "	if t.most <= 0 {", "	if t.most >= 0 {"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelALargeServiceIsWrittenInTurns")},
+	},
+	{
+		name:      "frontends come before their chains",
+		sentence:  "Frontends of a large Service are written with the last of its chains.",
+		edits:     edit("dataplane/iptables/kernel/turn.go", "waits := tied[large] && !its.whole", "waits := false"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelALargeServiceIsWrittenInTurns")},
+	},
+	{
+		name:      "large Services keep others waiting",
+		sentence:  "Services that come and go are written although large Services come all the time.",
+		edits:     edit("dataplane/iptables/kernel/turn.go", "t.waited >= waitedMax", "t.waited < 0"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelTiedChangesWaitForAWhile")},
+	},
+	{
 		name:      "frontends come before their slots",
 		sentence:  "A divided Service changes a frontend only once all its slots exist.",
 		edits:     edit("dataplane/nftables/kernel/turn.go", "			room = 0 // later phases wait for the rest of this one\n", "			room -= take / 2\n"),

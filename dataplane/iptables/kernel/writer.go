@@ -4,6 +4,7 @@
 // few rules that it needs.
 //
 //	writer.go       Write and Read
+//	turn.go         which part of a large Service a batch writes
 //	plan.go         the steps of one batch, and how a large one is divided
 //	input.go        the text for iptables-restore
 //	read.go         what iptables-save prints
@@ -43,6 +44,8 @@ type Writer struct {
 	config WriterConfig
 	// turn holds one token while the tool is in use.
 	turn chan struct{}
+	// turns divides batches. It belongs to the holder of the turn.
+	turns turns
 	// sharedEmpty holds the shared chains that were last wanted without rules of ours; see asWanted.
 	// It belongs to the holder of the turn.
 	sharedEmpty map[dataplane.ID]bool
@@ -71,6 +74,9 @@ var (
 type WriterConfig struct {
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
+	// TurnSize bounds what one Service has written before others get a turn, in the unit of dataplane.Change.Size.
+	// Default: no bound.
+	TurnSize int
 	// Ownership is what the writer reads. Default: that of iptables mode.
 	Ownership Ownership
 	// Accounting is set if rules count in accounting objects. The writer creates those that are
@@ -88,6 +94,7 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		tool:        tool,
 		config:      config,
 		turn:        make(chan struct{}, 1),
+		turns:       turns{most: config.TurnSize},
 		tally:       newTally(),
 		reading:     make(chan struct{}, 1),
 		sharedEmpty: make(map[dataplane.ID]bool),
@@ -116,10 +123,23 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err := w.acquire(ctx); err != nil {
 		receipt = dataplane.Receipt{Outcome: dataplane.Unknown, Err: err}
 	} else {
-		receipt = w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
+		receipt = w.inTurns(ctx, batch)
 		w.release()
 	}
 	receipt.Took = time.Since(start)
+	return receipt
+}
+
+// inTurns makes an attempt at a batch, or at a part of it.
+func (w *Writer) inTurns(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	var left []dataplane.Change
+	if batch.Divisible {
+		part := *batch
+		part.Changes, left = w.turns.choose(batch.Changes)
+		batch = &part
+	}
+	receipt := w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
+	receipt.Leave(left)
 	return receipt
 }
 

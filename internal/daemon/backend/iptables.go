@@ -138,12 +138,16 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
+	config := iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}
+	if variant == iptkernel.NFT {
+		config.TurnSize = iptkernel.TurnSize // in the legacy variant each write takes as long as the table is large
+	}
 	return proxy.Domain{
 		Name:     fmt.Sprintf("iptables-%s/%s", variant, family),
 		Family:   family,
 		Renderer: o.Renderer(family, Found{randomFully, liberal, accounting}),
 		Layout:   iptrender.NewLayout(family),
-		Writer:   iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}),
+		Writer:   iptkernel.NewWriter(family, tool, config),
 		Pace:     aggregator.Pace{MaxWriteShare: writeShare},
 	}, nil
 }

@@ -1,0 +1,33 @@
+package aggregator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestALongChainIsCharged: in iptables mode a port with 5,000 endpoints is one object. Who has it written waits as long as
+// who has as many objects written.
+func TestALongChainIsCharged(t *testing.T) {
+	long, short := service.Key{Namespace: "a", Name: "long"}, service.Key{Namespace: "a", Name: "short"}
+	chain := func(rules int) *dataplane.Object {
+		return &dataplane.Object{Body: strings.Repeat("-p tcp -j DNAT --to-destination 10.0.0.1:80 and as much as a rule has\n", rules)}
+	}
+	m := &machine{costly: map[service.Key]*costly{}}
+	now := time.Now()
+	r := &result{receipt: dataplane.Receipt{Outcome: dataplane.Landed, Took: 100 * time.Millisecond}}
+	r.batch = &dataplane.Batch{
+		Changes: []dataplane.Change{
+			{ID: dataplane.ID{Name: "long"}, Owner: long, Before: chain(5000), After: chain(4999)},
+			{ID: dataplane.ID{Name: "short"}, Owner: short, After: chain(50)},
+		},
+		Contributions: []dataplane.Contribution{{Key: long}, {Key: short}},
+	}
+	m.charge(now, r)
+	if c := m.costly[long]; c == nil || c.until.Before(now.Add(900*time.Millisecond)) || m.costly[short] != nil {
+		t.Errorf("after a write of 100 ms, nearly all of it one chain, these wait: %+v", m.costly)
+	}
+}
