@@ -14,7 +14,8 @@ import (
 func TestALongChainIsCharged(t *testing.T) {
 	long, short := service.Key{Namespace: "a", Name: "long"}, service.Key{Namespace: "a", Name: "short"}
 	chain := func(rules int) *dataplane.Object {
-		return &dataplane.Object{Body: strings.Repeat("-p tcp -j DNAT --to-destination 10.0.0.1:80 and as much as a rule has\n", rules)}
+		const rule = "-p tcp -m statistic --mode random --probability 0.5 -j DNAT --to-destination 10.0.0.1:80\n"
+		return &dataplane.Object{Body: strings.Repeat(rule, rules)}
 	}
 	m := &machine{costly: map[service.Key]*costly{}}
 	now := time.Now()

@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// turns chooses what each write does of batches that may be divided, so that others wait for a part of a large Service only.
-// Changes of a Service that frontends come to, leave or move in are tied: they belong together with the chains that are
-// composed of several Services' frontends. All tied changes of a batch are one write. Before it, the chains that large ones
-// add are written in turns, since nothing leads to them yet. A Service that is not tied changes its endpoints alone, each
-// chain by itself.
+// turns chooses what each write does of batches that may be divided, so that others wait for a part of a large Service
+// only. A Service is tied if frontends of it come, leave or change: its changes belong together with those of the chains
+// that are composed of several Services' frontends. All tied changes of a batch are one write. Before it, the chains that
+// large Services add are written in turns, since nothing leads to them yet. A Service that is not tied changes its
+// endpoints only, and each chain by itself is right.
 type turns struct {
 	// most is the size of a turn; 0 means that nothing is divided.
 	most int
@@ -20,14 +20,14 @@ type turns struct {
 }
 
 const (
-	// TurnSize is the size of a turn in the nft variant: some 4,000 rules. On an idle node they take 60 ms if they are new,
-	// and 100 ms if they replace others.
+	// TurnSize is the size of a turn in the nft variant: some 4,000 rules. On an idle node they take 60 ms if they are
+	// new, and 100 ms if they replace others.
 	TurnSize = 1500
 	// waitedMax is how many turns tied changes wait at most. New large Services may come all the time.
 	waitedMax = 20
 )
 
-// choose divides changes. It leaves none if the batch changes the node's own chains, which serve all, or has objects of
+// choose divides changes. It leaves nothing if the batch changes the node's own chains, which serve all, or has objects of
 // unsure state.
 func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change) {
 	if t.most <= 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -88,8 +87,8 @@ func TestKernelALargeServiceIsWrittenInTurns(t *testing.T) {
 				other++
 				p.serve(aService(7, 1, 80, 3, other))
 				batch, receipt := p.write()
-				for id := range receipt.Certain {
-					if at := slices.IndexFunc(batch.Changes, func(c dataplane.Change) bool { return c.ID == id }); batch.Changes[at].Owner.Name == "svc7" {
+				for _, c := range batch.Changes {
+					if _, left := receipt.Certain[c.ID]; left && c.Owner.Name == "svc7" {
 						k.Errorf("%s, turn %d: the endpoints of another Service wait", name, n)
 					}
 				}
