@@ -35,10 +35,13 @@ const (
 	heldMax  = 40 * time.Second
 	heldFull = 8
 
-	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change. A try
-	// of a Service that is known not to land may not: it says nothing about the node.
+	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change, which
+	// is a hundred times what it takes on an idle node, up to firstMax. A try of a Service that is known not to land may
+	// not: it says nothing about the node.
 	firstMin  = 5 * time.Second
-	firstEach = 10 * time.Millisecond
+	firstTry  = time.Second
+	firstEach = 500 * time.Microsecond
+	firstMax  = Liveness / 2
 
 	// usualSize is the number of changes up to which writes are supposed to take the same time.
 	usualSize = 100
@@ -61,7 +64,11 @@ func (m *machine) limits(j *job) (shared, alone time.Duration) {
 	long = max(long, 2*usual) << min(max(0, m.tries.unlanded-patienceMax), growthMax)
 	shared = min(max(least, min(4*usual, long))<<patience, long)
 	if m.health.lastWrite.IsZero() && !(tries && m.knownNotToLand(m.tries.bisection.current.keys[0])) {
-		shared = max(shared, firstMin+time.Duration(len(j.batch.Changes))*firstEach) << patience
+		first := firstMin
+		if tries {
+			first = firstTry // it follows a write that did not end, and the limits grow if none does
+		}
+		shared = max(shared, min(first+time.Duration(len(j.batch.Changes))*firstEach, firstMax)<<patience)
 	}
 	shared = min(shared, jobTimeout)
 	if tries {

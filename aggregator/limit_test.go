@@ -173,9 +173,8 @@ func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
 // A node with many Services starts, and its first write takes long. It is not cut short, and a restart is not due
 // meanwhile.
 func TestALongFirstWriteIsNotCutShort(t *testing.T) {
-	for _, many := range []int{1000, 10_000} {
+	for many, took := range map[int]time.Duration{1000: 5400 * ms, 10_000: 9900 * ms, 60_000: 29 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			took := time.Duration(many) * 10 * ms
 			s := &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(*dataplane.Batch) time.Duration { return took }}
 			s.model = &model{}
 			a := openWriter(t, s.model, s, Config{})
@@ -194,6 +193,31 @@ func TestALongFirstWriteIsNotCutShort(t *testing.T) {
 			time.Sleep(took/2 + time.Second)
 			is(t, "writes", a.written(), 1)
 			is(t, "what is pending", a.Status().OldestPending.IsZero(), true)
+		})
+	}
+}
+
+// A process starts with many Services, and one of them hangs. The others do not wait for the time that the first write of
+// so many may take, and then as long for each try.
+func TestTheFirstWriteDoesNotWaitLongForAServiceThatHangs(t *testing.T) {
+	for many, most := range map[int]time.Duration{500: 15 * time.Second, 12_000: 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
+			s.model = &model{}
+			a := openWriter(t, s.model, s, Config{})
+			a.Submit(scaffold())
+			a.submit("bad", 1, 1, "stumble")
+			keys := []service.Key{service.Node, keyOf("bad")}
+			for i := range many {
+				name := fmt.Sprintf("s%05d", i)
+				keys = append(keys, keyOf(name))
+				a.submit(name, 1, 1, "1")
+			}
+			a.Prime(keys)
+			time.Sleep(most)
+			if served := strings.Count(a.text(), "=1"); served < many {
+				t.Errorf("%d of %d others are served after %v", served, many, most)
+			}
 		})
 	}
 }

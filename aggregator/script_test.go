@@ -280,6 +280,14 @@ func (addresses) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	return service.Frontend{Addr: addr, Port: 80}, true
 }
 
+// Stage says that all objects are on the way; those of node lead to the others.
+func (addresses) Stage(id dataplane.ID) dataplane.Stage {
+	if strings.HasPrefix(id.Name, "node/") {
+		return dataplane.StageEntry
+	}
+	return dataplane.StageFrontend
+}
+
 func (addresses) Sends(*dataplane.Object, func(netip.AddrPort)) {}
 
 // ownersModel says whose an object is: what is before the slash.

@@ -44,10 +44,30 @@ type Naming interface {
 	// Frontend returns the frontend that an object is for. Only the Service that has the frontend
 	// gets the object. False for an object that Services share, or that is named after its Service.
 	Frontend(id ID) (service.Frontend, bool)
+	// Stage returns where an object is on the way of packets to the endpoints of Services.
+	Stage(id ID) Stage
 	// Sends calls each with the endpoints that an object sends new connections to. The object may be one
 	// that was read from the kernel.
 	Sends(o *Object, each func(netip.AddrPort))
 }
+
+// Stage is a part of the way of packets to endpoints. Without all objects of a stage, no Service of the domain works.
+type Stage uint8
+
+const (
+	// StageNone is beside the way: what rejects, masquerades, admits or counts.
+	StageNone Stage = iota
+	// StageEntry has what leads packets of the node to the rules: hooks, base chains, a device.
+	StageEntry
+	// StageDispatch has what leads them to the frontends of all Services.
+	StageDispatch
+	// StageFrontend has what belongs to one frontend or Service each.
+	StageFrontend
+	stages
+)
+
+// Stages is the number of stages, with StageNone.
+const Stages = int(stages)
 
 // Writer makes one attempt to write one batch into one domain's kernel. It does not
 // retry, sleep or decide. One goroutine at a time calls it. Both methods block and honour

@@ -29,6 +29,13 @@ func (names) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	return service.Frontend{Addr: addr, Port: uint16(id.Name[9]), Protocol: service.TCP}, true
 }
 
+func (names) Stage(id dataplane.ID) dataplane.Stage {
+	if id.Container == "@frontends" {
+		return dataplane.StageFrontend
+	}
+	return dataplane.StageNone
+}
+
 // Sends reads bodies such as "to 10.0.0.1:80 10.0.0.2:80".
 func (names) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	for word := range strings.SplitSeq(o.Body, " ") {

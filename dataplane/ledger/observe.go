@@ -65,7 +65,7 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	l.compose()
 	var drift Drift
 	var undone driftCollector
-	var standing standing
+	standing := standing{naming: l.naming}
 	for i := range read {
 		object := &read[i]
 		e := l.entries.demand(object.ID)
@@ -80,17 +80,17 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 			e.known = e.wanted // share the text
 		default:
 			drift.Different++
-			standing.overwritten = standing.overwritten || !strings.HasPrefix(e.wanted.Body, object.Body)
+			standing.overwritten = standing.overwritten || !e.cut()
 		}
 		if stood && e.differs() {
 			undone.note(object.ID, e)
 		}
-		standing.note(e)
+		standing.note(object.ID, e)
 		l.touch(object.ID, e)
 	}
 	drift.Missing = l.observeMissing(&undone, &standing)
 	drift.Bare = standing.bare()
-	drift.Emptied = drift.Bare && !standing.overwritten && drift.Unwanted == 0
+	drift.Emptied = drift.Bare && !standing.overwritten
 	if drift.Undone = undone.all(); drift.Undone != nil {
 		for i := range drift.Undone.Objects {
 			o := &drift.Undone.Objects[i]
@@ -116,37 +116,46 @@ func (l *Ledger) observeMissing(undone *driftCollector, standing *standing) (mis
 				undone.note(id, e)
 			}
 		}
-		standing.note(e)
+		standing.note(id, e)
 		l.touch(id, e)
 	}
 	return missing
 }
 
-// standing is whether the kernel has, as wanted, any object of a Service, and any that belongs to none and leads to
-// others: a base chain, for example. Overwritten is set if an object has content that another program wrote.
+// standing is whether the kernel has anything of each stage that is wanted. Overwritten is set if an object has content
+// that another program wrote.
 type standing struct {
-	ofService, leading struct{ wanted, found bool }
-	overwritten        bool
+	naming        dataplane.Naming
+	wanted, found [dataplane.Stages]bool
+	overwritten   bool
 }
 
-// note counts an entry that was just observed. It looks at few of them, as long as the kernel has rules.
-func (s *standing) note(e *entry) {
-	of := &s.ofService
-	switch {
-	case e.wanted == nil || s.ofService.found && s.leading.found:
-		return
-	case e.owner() != service.Node:
-	case len(e.wanted.Refs()) > 0:
-		of = &s.leading
-	default:
+// note counts an entry that was just observed. What is of the node counts unless it is gone or empty: another program may
+// have added to it, and it still leads to the Services. What is of a Service counts if it is as wanted.
+func (s *standing) note(id dataplane.ID, e *entry) {
+	if e.wanted == nil {
 		return
 	}
-	of.wanted, of.found = true, of.found || !e.differs()
+	stage := s.naming.Stage(id)
+	node := e.owner() == service.Node
+	if stage == dataplane.StageNone || s.found[stage] || node == (stage == dataplane.StageFrontend) {
+		return
+	}
+	s.wanted[stage] = true
+	s.found[stage] = !e.differs() || node && e.known != nil && !e.cut()
 }
 
 func (s *standing) bare() bool {
-	return s.ofService.wanted && !s.ofService.found || s.leading.wanted && !s.leading.found
+	for stage, wanted := range s.wanted {
+		if wanted && !s.found[stage] {
+			return true
+		}
+	}
+	return false
 }
+
+// cut reports whether the end of what is wanted is missing, and nothing else is there: a flush leaves an empty chain.
+func (e *entry) cut() bool { return strings.HasPrefix(e.wanted.Body, e.known.Body) }
 
 // driftCollector collects Undone.
 type driftCollector struct {

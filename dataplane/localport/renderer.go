@@ -44,6 +44,9 @@ func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
 // Frontend implements dataplane.Naming: the ledger needs to know none.
 func (Naming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
 
+// Stage implements dataplane.Naming: no packet reaches an endpoint by it.
+func (Naming) Stage(dataplane.ID) dataplane.Stage { return dataplane.StageNone }
+
 // Sends implements dataplane.Naming.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	t, _ := parseBody(o.Body) // one that cannot be parsed is of another process

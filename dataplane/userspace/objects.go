@@ -82,6 +82,14 @@ func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	return service.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
 }
 
+// Stage implements dataplane.Naming.
+func (Naming) Stage(id dataplane.ID) dataplane.Stage {
+	if id.Container == containerListener {
+		return dataplane.StageFrontend
+	}
+	return dataplane.StageNone
+}
+
 // Sends implements dataplane.Naming.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	if o.ID.Container != containerListener {

@@ -118,6 +118,24 @@ var isolated = []mutation{
 		campaigns: []campaign{unitTest("observe/health", "TestAFamilyWithoutRulesIsUnhealthyImmediately")}, short: true,
 	},
 	{
+		name:      "what is left in another table serves",
+		sentence:  "A family without hooks, without its first chain or without chains of Services has no rules.",
+		edits:     edit("dataplane/ledger/observe.go", "		if wanted && !s.found[stage] {", "		if wanted && !s.found[stage] && stage == int(dataplane.StageFrontend) {"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestKernelNoServiceWorks"), unitTest("dataplane/iptables/kernel", "TestKernelNoServiceWorks")}, short: true,
+	},
+	{
+		name:      "a chain of another program makes a table full",
+		sentence:  "A table that has lost all rules of ours is empty, whatever others put into it.",
+		edits:     edit("dataplane/ledger/observe.go", "drift.Bare && !standing.overwritten", "drift.Bare && !standing.overwritten && drift.Unwanted == 0"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelNoServiceWorks")},
+	},
+	{
+		name:      "the first write waits for a Service that hangs",
+		sentence:  "A process that starts beside a Service that hangs serves 12,000 others within 20 s.",
+		edits:     edit("aggregator/limit.go", "firstEach = 500 * time.Microsecond", "firstEach = 10 * time.Millisecond"),
+		campaigns: []campaign{unitTest("aggregator", "TestTheFirstWriteDoesNotWaitLongForAServiceThatHangs")}, short: true,
+	},
+	{
 		name:      "an empty table waits",
 		sentence:  "The pause between repairs does not apply to an empty table.",
 		edits:     edit("aggregator/repair.go", "began.Again == 0 || drift.Emptied", "began.Again == 0"),

@@ -152,6 +152,20 @@ func (Naming) Frontend(id dataplane.ID) (service.Frontend, bool) {
 	return service.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
 }
 
+// Stage implements dataplane.Naming.
+func (Naming) Stage(id dataplane.ID) dataplane.Stage {
+	switch {
+	case id.Container == string(NAT) && id.Name == ChainServices:
+		return dataplane.StageDispatch
+	case id.Container == string(NAT):
+		return dataplane.StageFrontend
+	}
+	if hook, err := ParseHook(id); err == nil && hook.Table == NAT && hook.Target == ChainServices {
+		return dataplane.StageEntry
+	}
+	return dataplane.StageNone
+}
+
 // Sends implements dataplane.Naming.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	if o.ID.Container != string(NAT) {

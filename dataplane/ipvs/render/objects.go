@@ -185,6 +185,17 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	return service.Frontend{Addr: addr, Port: uint16(port), Protocol: protocol}, true
 }
 
+// Stage implements dataplane.Naming.
+func (Naming) Stage(id dataplane.ID) dataplane.Stage {
+	switch id.Container {
+	case ContainerDevice:
+		return dataplane.StageEntry
+	case ContainerServer:
+		return dataplane.StageFrontend
+	}
+	return dataplane.StageNone
+}
+
 // Sends implements dataplane.Naming. A real server of weight 0 gets no new connections.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	if o.ID.Container != ContainerServer {

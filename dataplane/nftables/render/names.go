@@ -232,6 +232,21 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	return f, true
 }
 
+var frontendsContainer, nodePortsContainer = ContainerOf(mapFrontends.name), ContainerOf(mapNodePorts.name)
+
+// Stage implements dataplane.Naming.
+func (Naming) Stage(id dataplane.ID) dataplane.Stage {
+	switch {
+	case id.Container == ContainerChain && (id.Name == chainNATPrerouting || id.Name == chainNATOutput):
+		return dataplane.StageEntry
+	case id.Container == ContainerChain && id.Name == chainServices:
+		return dataplane.StageDispatch
+	case id.Container == frontendsContainer || id.Container == nodePortsContainer:
+		return dataplane.StageFrontend
+	}
+	return dataplane.StageNone
+}
+
 // Sends implements dataplane.Naming. The data of an element is an address and a port if packets are translated to it:
 // the attribute of the data, the attribute of the value, and the value.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
