@@ -51,7 +51,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 			f.Unhealthy = false
 		}
 		if !web.OnHost(r) {
-			*f = public(*f)
+			*f = f.Public()
 		}
 	}
 	var services *state.Counts
