@@ -89,6 +89,12 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("internal/inspect", "TestTheNetworkSeesNoTextOfOthers"), unitTest("observe/health", "TestDetailsAreForClientsOnTheNode")}, short: true,
 	},
 	{
+		name:      "authorized callers see no details of health",
+		sentence:  "An authorized caller at the metrics address sees details of health.",
+		edits:     edit("internal/daemon/secured.go", "p.reviews != nil || web.OnHost(r)", "web.OnHost(r)"),
+		campaigns: []campaign{unitTest("internal/daemon", "TestWhoSeesDetailsOfHealth")}, short: true,
+	},
+	{
 		name:      "a deletion ends a list",
 		sentence:  "Lists of all Services are one request, and survive a deletion meanwhile.",
 		edits:     edit("internal/inspect/list.go", "one != nil && !list.item(", "one == nil || !list.item("),
