@@ -126,7 +126,7 @@ func healthAddress(o *Options, from *feed.Feed) string {
 // of the configuration.
 func (s *server) healthServer(field, address string) *web.Server {
 	hard := s.options.KubeProxy.BindAddressHardFail
-	handler := s.protection.health(health.Handler(s.answers.Monitor, s.answered))
+	handler := s.protection.health(health.Handler(s.answers.Monitor, web.OnHost, s.answered))
 	if *s.options.Sluice.Healthz.Endpoints {
 		handler = gone.Handler(s.answers.Gone, web.WaitingMax(), handler)
 	}

@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/security"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -42,5 +44,24 @@ func TestRejectedManifestsAreAFinding(t *testing.T) {
 	await(0)
 	if found := manifestFindings(from.Problems()); found != nil {
 		t.Errorf("found %+v", found)
+	}
+}
+
+// TestWhoSeesDetailsOfHealth: at the metrics address, other hosts see details only if callers are checked.
+func TestWhoSeesDetailsOfHealth(t *testing.T) {
+	for _, c := range []struct {
+		from    string
+		checked bool
+		want    bool
+	}{{"192.0.2.9:4000", false, false}, {"192.0.2.9:4000", true, true}, {"127.0.0.1:4000", false, true}} {
+		p := protection{}
+		if c.checked {
+			p.reviews = &security.Reviews{}
+		}
+		r := httptest.NewRequest("GET", "https://127.0.0.1:10249/node/healthz?verbose", nil)
+		r.RemoteAddr = c.from
+		if got := p.details(r); got != c.want {
+			t.Errorf("%+v: details %v", c, got)
+		}
 	}
 }

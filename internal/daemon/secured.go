@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
@@ -121,7 +122,7 @@ func (p *protection) pages(pages http.Handler, monitor *health.Monitor) http.Han
 		return pages
 	}
 	site := http.NewServeMux()
-	node := health.Handler(monitor, func(string, int) {}) // metrics count probes of the health server only
+	node := health.Handler(monitor, p.details, func(string, int) {}) // metrics count probes of the health server only
 	site.Handle(security.NodeHealth+"/", http.StripPrefix(security.NodeHealth, node))
 	site.Handle("/", pages)
 	if p.reviews == nil {
@@ -129,6 +130,9 @@ func (p *protection) pages(pages http.Handler, monitor *health.Monitor) http.Han
 	}
 	return p.reviews.Guard(site)
 }
+
+// details reports whether a request for details of health may have them: Guard reviewed each one, or it is of this host.
+func (p *protection) details(r *http.Request) bool { return p.reviews != nil || web.OnHost(r) }
 
 // health keeps details from other hosts, which get them from the guarded pages.
 func (p *protection) health(handler http.Handler) http.Handler {

@@ -77,7 +77,7 @@ security: %s
 	awaitAnswer(t, "https://"+node+":10249/configz", "scraper", 403, "no permission")
 	awaitAnswer(t, "https://"+node+":10249/healthz", "", 200, "ok")
 	awaitAnswer(t, "https://"+node+":10249/node/healthz?verbose", "", 401, "")
-	awaitAnswer(t, "https://"+node+":10249/node/healthz?verbose", "scraper", 200, "node: eligible")
+	awaitAnswer(t, "https://"+node+":10249/node/healthz?verbose", "scraper", 200, "Services: 0 applied")
 	awaitAnswer(t, "http://"+node+":10249/metrics", "scraper", 400, "HTTPS")
 	awaitAnswer(t, "http://"+node+":10256/healthz", "", 200, "lastUpdated")
 	awaitAnswer(t, "http://"+node+":10256/healthz?verbose", "scraper", 403, "/node/healthz?verbose")

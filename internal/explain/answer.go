@@ -98,5 +98,11 @@ const (
 	NodePort       Kind = "NodePort"
 )
 
+// These begin the texts that end with an error of the kernel: that of NotEvaluated, and a reason.
+const (
+	UnknownChains  = "unknown: "
+	UnreadAffinity = "cannot read session-affinity entries: "
+)
+
 // UnknownHere begins the reason that lists the Services which a proxy with an API server does not know.
 const UnknownHere = "not served, and unknown here"

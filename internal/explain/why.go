@@ -235,7 +235,7 @@ func (w *why) affinity(f *frontend, ways []way) {
 		w.say("session affinity: a client with an entry reaches its previous endpoint for %v after its last connection", span)
 	}
 	if w.forgot != nil {
-		w.say("cannot read session-affinity entries: %v", w.forgot)
+		w.say("%s%v", UnreadAffinity, w.forgot)
 	}
 }
 

@@ -1,6 +1,14 @@
 package inspect
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/observe/state"
+)
 
 // Reach says who may ask a question.
 type Reach uint8
@@ -10,7 +18,8 @@ const (
 	Local Reach = iota
 	// Authorized questions are answered to other hosts as well if each caller is checked (security.inspection).
 	Authorized
-	// Network questions are answered to every host that reaches inspection.bindAddress.
+	// Network questions are answered to every host that reaches inspection.bindAddress. Unless each caller is checked, the
+	// answers are public.
 	Network
 )
 
@@ -26,8 +35,7 @@ type Exposure struct {
 	Reach      Reach
 }
 
-// Exposures has each path of the API. A path that is not in it is answered to nobody. What has addresses of clients,
-// other than one that the question names, is never for the whole network.
+// Exposures has each path of the API. A path that is not in it is answered to nobody.
 var Exposures = []Exposure{
 	{PathStatus, "", "mode, version, state of the proxy and of rejected Services", Network},
 	{PathServices, "", "names, addresses and states of Services", Network},
@@ -76,4 +84,96 @@ func exposed(pattern, version string, authorized bool, next http.Handler) http.H
 		}
 		fail(w, http.StatusForbidden, subject+" contain addresses of clients and require security.inspection")
 	})
+}
+
+// public returns what everyone on the network may see of an answer: no addresses of clients other than one that the
+// question names, no command lines, and no errors of the kernel or of the API server. Answers may share parts, so each
+// changed part is a copy.
+func public(answer any) any {
+	switch a := answer.(type) {
+	case *Status:
+		a.public()
+	case *ServiceDetail:
+		a.public()
+	case *explain.Answer:
+		a.Pending = slices.Clone(a.Pending)
+		for i := range a.Pending {
+			hide(&a.Pending[i].Reason)
+		}
+		a.Reasons, a.NotEvaluated = withoutErrors(a.Reasons, explain.UnreadAffinity), withoutErrors(a.NotEvaluated, explain.UnknownChains)
+		if a.Connections != nil {
+			hide(&a.Connections.Error)
+		}
+	case *TopList:
+		for i := range a.Items {
+			a.Items[i].Client = ""
+		}
+	case *Service, *Gone: // contain no such text
+	default:
+		panic(fmt.Sprintf("inspect: %T has no public form", answer))
+	}
+	return answer
+}
+
+// hide replaces a text, but not an empty one, so that a client still learns that there is an error.
+func hide(text *string) {
+	if *text != "" {
+		*text = state.Hidden
+	}
+}
+
+// withoutErrors hides the rest of the texts that begin with a prefix.
+func withoutErrors(texts []string, prefix string) []string {
+	texts = slices.Clone(texts)
+	for i := range texts {
+		if strings.HasPrefix(texts[i], prefix) {
+			texts[i] = prefix + state.Hidden
+		}
+	}
+	return texts
+}
+
+func (s *Status) public() {
+	s.Feed.Resources, s.SelfTest, s.Domains, s.Findings = slices.Clone(s.Feed.Resources), slices.Clone(s.SelfTest), slices.Clone(s.Domains), slices.Clone(s.Findings)
+	for i := range s.Feed.Resources {
+		hide(&s.Feed.Resources[i].Error)
+	}
+	if s.Offload != nil {
+		offload := *s.Offload
+		hide(&offload.Problem)
+		s.Offload = &offload
+	}
+	for i := range s.SelfTest {
+		hide(&s.SelfTest[i].Problem)
+	}
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		hide(&d.LastError)
+		d.Quarantined = slices.Clone(d.Quarantined)
+		for n := range d.Quarantined {
+			hide(&d.Quarantined[n].Reason)
+		}
+	}
+	if s.Activity.LastRepair != nil {
+		repair := *s.Activity.LastRepair
+		hide(&repair.By)
+		repair.Examples = []string{}
+		s.Activity.LastRepair = &repair
+	}
+	for i := range s.Findings {
+		s.Findings[i].Finding = s.Findings[i].Public()
+	}
+}
+
+func (d *ServiceDetail) public() {
+	hide(&d.Actor.LastFailure)
+	d.Domains = slices.Clone(d.Domains)
+	for i := range d.Domains {
+		hide(&d.Domains[i].Error)
+		if q := d.Domains[i].Quarantine; q != nil {
+			held := *q
+			hide(&held.Reason)
+			d.Domains[i].Quarantine = &held
+		}
+	}
 }

@@ -35,7 +35,7 @@ type Gone struct {
 	Gone       bool   `json:"gone"`
 	// At is the time for which the answer holds.
 	At time.Time `json:"at"`
-	// Reason says why it is not known whether the endpoint is gone.
+	// Reason says why it is not known whether the endpoint is gone. It is a fixed text, because every client may see it.
 	Reason string `json:"reason,omitempty"`
 	// Services send new connections there. More is set if there are others. The answer over the network leaves
 	// both out.

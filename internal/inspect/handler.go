@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -75,7 +76,9 @@ const remoteFlowsMax = 4
 // Remote returns a handler for other hosts: it answers what Exposures allows them. Authorized is set if each caller is
 // checked. It has separate places, so other hosts do not take those of the local socket.
 func Remote(version string, source Source, authorized bool) http.Handler {
-	mux, all := http.NewServeMux(), Handler(version, source)
+	answers := newHandler(version, source)
+	answers.public = !authorized
+	mux, all := http.NewServeMux(), http.Handler(answers)
 	streams := make(chan struct{}, remoteFlowsMax)
 	limited := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -103,7 +106,9 @@ func Remote(version string, source Source, authorized bool) http.Handler {
 }
 
 // Handler serves the paths of the API. Version is that of the program.
-func Handler(version string, source Source) http.Handler {
+func Handler(version string, source Source) http.Handler { return newHandler(version, source) }
+
+func newHandler(version string, source Source) *handler {
 	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
 		dumping: make(chan struct{}, 1), asking: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	h.handle(PathStatus, h.status)
@@ -127,7 +132,9 @@ func Handler(version string, source Source) http.Handler {
 type handler struct {
 	version string
 	source  Source
-	places  chan struct{}
+	// public is set if anyone may ask.
+	public bool
+	places chan struct{}
 	// dumping has a place for one archive at a time: it takes the most work.
 	dumping chan struct{}
 	// asking has the places of questions about endpoints.
@@ -167,11 +174,29 @@ func (h *handler) handle(path string, answer answerFunc) {
 		case errors.As(err, &failed):
 			fail(w, failed.code, failed.text)
 		case err != nil:
-			fail(w, http.StatusInternalServerError, err.Error())
+			failed = h.failed(http.StatusInternalServerError, err)
+			fail(w, failed.code, failed.text)
 		case made != nil:
-			write(w, http.StatusOK, made)
+			write(w, http.StatusOK, h.shown(made))
 		}
 	})
+}
+
+// shown returns what the caller may see of an answer.
+func (h *handler) shown(answer any) any {
+	if h.public {
+		return public(answer)
+	}
+	return answer
+}
+
+// failed returns the answer after an error of the source, which may contain an error of the kernel.
+func (h *handler) failed(code int, err error) failure {
+	text := err.Error()
+	if h.public {
+		text = "no answer; " + state.Hidden
+	}
+	return failure{code, text}
 }
 
 // failure is an answer other than 200.
@@ -229,7 +254,7 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	list := listWriter{to: w}
 	list.begin()
-	h.source.Services(r.Context(), wanted, func(s *Service) bool { return list.item(s) })
+	h.source.Services(r.Context(), wanted, func(s *Service) bool { return list.item(h.shown(s)) })
 	list.end()
 	return nil, nil
 }

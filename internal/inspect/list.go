@@ -50,7 +50,7 @@ func ofAll[T any](h *handler, ask func(context.Context, service.Key) *T) answerF
 			if namespace != "" && key.Namespace != namespace {
 				continue
 			}
-			if one := ask(r.Context(), key); one != nil && !list.item(one) {
+			if one := ask(r.Context(), key); one != nil && !list.item(h.shown(one)) {
 				return nil, nil
 			}
 		}

@@ -132,7 +132,7 @@ func (h *handler) top(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	list, err := h.source.Top(r.Context(), q)
 	if err != nil {
-		return nil, failure{http.StatusNotFound, err.Error()}
+		return nil, h.failed(http.StatusNotFound, err)
 	}
 	list.APIVersion, list.Kind, list.Now = Version, q.Kind, time.Now().UTC()
 	list.order(&q)

@@ -54,7 +54,7 @@ func (in *inputs) findings() []Finding {
 	all = append(all, serviceFindings(Shadowed, "Services that request addresses and ports owned by other Services: %d", maps.Values(b.shadowedServices()))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
 	for i := range all {
-		all[i].Advice = Advice(all[i].Kind)
+		all[i].Meaning, all[i].Advice = Meaning(all[i].Kind), Advice(all[i].Kind)
 	}
 	return all
 }

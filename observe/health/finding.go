@@ -22,20 +22,6 @@ type (
 // cluster.
 const ServicesMax = 10
 
-// public returns what a client of another host may know: neither command lines nor errors of the
-// kernel and of the API server, which may contain anything.
-func public(f Finding) Finding {
-	f.Problem = "its details are shown to clients on the node only"
-	if i := rank(f.Kind); i >= 0 {
-		f.Problem = guide[i].meaning + "; " + f.Problem
-	}
-	f.Services = slices.Clone(f.Services) // the report may be shared
-	for i := range f.Services {
-		f.Services[i].Reason = ""
-	}
-	return f
-}
-
 // bounded sorts the Services by name and drops those beyond the bound.
 func bounded(all []Affected) (named []Affected, more int) {
 	slices.SortStableFunc(all, func(a, b Affected) int { return cmp.Compare(a.Service, b.Service) })

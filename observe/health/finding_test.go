@@ -361,7 +361,7 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 				t.Errorf("%q: a client on the node reads %d details, want 8: %s", accept, n, own.Body)
 			}
 			if text := w.Body.String(); strings.Contains(text, secret) || !strings.Contains(text, bad.String()) ||
-				!strings.Contains(text, string(WriteFailing)) || !strings.Contains(text, "writes fail, and no single Service is the cause; its details") {
+				!strings.Contains(text, string(WriteFailing)) || !strings.Contains(text, "writes fail, and no single Service is the cause; details") {
 				t.Errorf("%q: another client reads %s", accept, text)
 			}
 			if w.Code != own.Code {

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-// Handler answers /healthz and /livez, and no other path, for any method. It reports the path and
-// the status of each answer to answered, on several goroutines.
-func Handler(monitor *Monitor, answered func(path string, code int)) http.Handler {
+// Handler answers /healthz and /livez, and no other path, for any method. Only requests for which details returns true see
+// command lines and errors. It reports the path and the status of each answer to answered, on several goroutines.
+func Handler(monitor *Monitor, details func(*http.Request) bool, answered func(path string, code int)) http.Handler {
 	mux := http.NewServeMux()
 	for _, h := range []*handler{{path: "/healthz", considerNode: true}, {path: "/livez"}} {
-		h.monitor, h.answered = monitor, answered
+		h.monitor, h.details, h.answered = monitor, details, answered
 		mux.Handle(h.path, h)
 	}
 	return mux
@@ -28,6 +28,7 @@ type handler struct {
 	// considerNode makes a node that is not eligible answer 503.
 	considerNode bool
 	monitor      *Monitor
+	details      func(*http.Request) bool
 	answered     func(path string, code int)
 }
 
@@ -42,20 +43,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.reply(w, &state, web.JSON, body.encode())
 }
 
-// explain adds what is wrong and what to do. Only clients on this host are told the details.
+// explain adds what is wrong and what to do.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	report := h.monitor.Report()
+	report, details := h.monitor.Report(), h.details(r)
 	for i := range report.Findings {
 		f := &report.Findings[i]
 		if f.Kind == NodeNotEligible && !h.considerNode {
 			f.Unhealthy = false
 		}
-		if !web.OnHost(r) {
-			*f = public(*f)
+		if !details {
+			*f = f.Public()
 		}
 	}
 	var services *state.Counts
-	if web.OnHost(r) {
+	if details {
 		services = h.monitor.config.Services()
 	}
 	w.Header().Set("Vary", "Accept")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -41,7 +42,7 @@ func newFixture(t *testing.T) *fixture {
 		Resources: func() []state.Resource { return f.resources }, SyncPeriod: 30 * time.Second,
 	})
 	f.monitor = monitor
-	f.handler = Handler(monitor, func(path string, code int) {
+	f.handler = Handler(monitor, web.OnHost, func(path string, code int) {
 		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
 	})
 	return f
@@ -247,7 +248,7 @@ func TestStandby(t *testing.T) {
 		check := func(path string, code int, healthy bool) {
 			t.Helper()
 			w := httptest.NewRecorder()
-			Handler(m, func(string, int) {}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			Handler(m, web.OnHost, func(string, int) {}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 			var a answer
 			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != code || a.Healthy != healthy {
 				t.Errorf("%s: %d %s, want %d and healthy %v", path, w.Code, w.Body, code, healthy)

@@ -1,6 +1,9 @@
 package state
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Finding is one thing that health finds wrong; see docs/health.md.
 type Finding struct {
@@ -14,13 +17,31 @@ type Finding struct {
 	Unhealthy bool `json:"unhealthy"`
 	// Problem says in one line what is wrong.
 	Problem string `json:"problem"`
-	// Advice says what a person can do. A report has it for each finding.
-	Advice string `json:"advice"`
+	// Meaning describes the kind, and Advice says what a person can do. A report has both for each known kind.
+	Meaning string `json:"-"`
+	Advice  string `json:"advice"`
 	// Services are some of those affected, sorted by name, and More counts the others.
 	Services []Affected `json:"services,omitempty"`
 	More     int        `json:"more,omitempty"`
 	// Resources is the number of API resources that About names.
 	Resources int `json:"-"`
+}
+
+// Hidden replaces a text that not everyone on the network may see: it may contain addresses of clients, command lines,
+// or errors of the kernel and of the API server.
+const Hidden = "details are shown on the node and to authorized callers only"
+
+// Public returns what everyone on the network may see of a finding.
+func (f Finding) Public() Finding {
+	f.Problem = Hidden
+	if f.Meaning != "" {
+		f.Problem = f.Meaning + "; " + Hidden
+	}
+	f.Services = slices.Clone(f.Services) // the report may be shared
+	for i := range f.Services {
+		f.Services[i].Reason = ""
+	}
+	return f
 }
 
 // Affected is one Service that a finding is about.

@@ -71,9 +71,33 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("internal/inspect", "TestEveryPathIsAnsweredAsTheTableSays")}, short: true,
 	},
 	{
+		name:      "errors of the kernel are for the network",
+		sentence:  "Everyone on the network sees no addresses of clients, no command lines and no errors of the kernel.",
+		edits:     edit("internal/inspect/exposure.go", "		hide(&d.LastError)\n", ""),
+		campaigns: []campaign{unitTest("internal/inspect", "TestTheNetworkSeesNoTextOfOthers")}, short: true,
+	},
+	{
+		name:      "an error of a question is for the network",
+		sentence:  "A question that fails shows no error of the kernel to the network.",
+		edits:     edit("internal/inspect/handler.go", "	if h.public {\n		text =", "	if h.public && code == http.StatusOK {\n		text ="),
+		campaigns: []campaign{unitTest("internal/inspect", "TestTheNetworkSeesNoTextOfOthers")}, short: true,
+	},
+	{
+		name:      "problems of findings are for the network",
+		sentence:  "Everyone on the network sees the kinds of findings, and no problems.",
+		edits:     edit("observe/state/report.go", "	f.Problem = Hidden\n	if f.Meaning", "	if f.Meaning"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestTheNetworkSeesNoTextOfOthers"), unitTest("observe/health", "TestDetailsAreForClientsOnTheNode")}, short: true,
+	},
+	{
+		name:      "authorized callers see no details of health",
+		sentence:  "An authorized caller at the metrics address sees details of health.",
+		edits:     edit("internal/daemon/secured.go", "p.reviews != nil || web.OnHost(r)", "web.OnHost(r)"),
+		campaigns: []campaign{unitTest("internal/daemon", "TestWhoSeesDetailsOfHealth")}, short: true,
+	},
+	{
 		name:      "a deletion ends a list",
 		sentence:  "Lists of all Services are one request, and survive a deletion meanwhile.",
-		edits:     edit("internal/inspect/list.go", "one != nil && !list.item(one)", "one == nil || !list.item(one)"),
+		edits:     edit("internal/inspect/list.go", "one != nil && !list.item(", "one == nil || !list.item("),
 		campaigns: []campaign{unitTest("internal/inspect", "TestAllIsOneQuestion")}, short: true,
 	},
 	{

@@ -59,7 +59,7 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 func (i *Inspection) notEvaluated(ctx context.Context, family service.Family) (all []string) {
 	chains, err := needs.Chains(ctx, i.Backend.Variant != iptkernel.Legacy)
 	if err != nil {
-		return []string{"unknown: " + err.Error()}
+		return []string{explain.UnknownChains + err.Error()}
 	}
 	for n := range chains {
 		if chains[n].Sees(family) {
