@@ -57,6 +57,7 @@ func (s *server) newParts() error {
 		{Name: "owner", Findings: s.life.owner.findings, Run: part.Always(s.awaitRules)},
 		{Name: "others", When: part.Synced, Run: s.cleanUpOthers},
 		{Name: "socket", When: part.Owned, Run: part.Always(s.answerQuestions)},
+		{Name: "families", Findings: (&unservedFamily{backend: s.backend, node: s.host.NodeNow}).findings},
 		{Name: "conflicts", Findings: s.conflicts.findings},
 		{Name: "manifests", Findings: func() []state.Finding { return manifestFindings(s.feed.Problems()) }},
 	}, func(p *part.Part) bool { return p == nil })

@@ -73,6 +73,7 @@ const (
 	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
 	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
 	BatchStuck      Kind = "batch-stuck"       // a change waits although no write has failed
+	FamilyNotServed Kind = "family-not-served" // the Node has an InternalIP of a family that this process does not serve
 	APIStale        Kind = "api-stale"         // the API server cannot be read, or is silent
 	// ManifestRejected: the newest content of some files is not served.
 	ManifestRejected Kind = "manifest-rejected"
@@ -130,6 +131,10 @@ var guide = []struct {
 	{BatchStuck, true, "a change is pending although no write failed",
 		"A write takes too long or did not start. Look for a hung iptables-restore, a held " +
 			"/run/xtables.lock, and high load. If it lasts, restart this process; its rules remain."},
+	{FamilyNotServed, false, "the Node has an InternalIP of a family that this process does not serve",
+		"Services of this family do not work on this node, or keep outdated rules of a previous process: Sluice does not " +
+			"touch them. Correct the cause and restart this process, or choose another mode (--proxy-mode). Without such " +
+			"Services, remove the address from the Node."},
 	{APIStale, false, "the API server cannot be read, or is silent",
 		"The last known state remains applied; changes are not seen. Check the network path to the " +
 			"API server, and whether the credentials may list and watch the resource."},

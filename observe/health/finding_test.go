@@ -297,7 +297,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 		if len(some) > 0 {
 			t.Errorf("unexpected: %v", some)
 		}
-		if want := 8*len(f.domains) + 18; all != want {
+		if want := 8*len(f.domains) + 19; all != want {
 			t.Errorf("%d tallies, want %d", all, want)
 		}
 	})

@@ -57,6 +57,18 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("dataplane/ledger", "TestBatchesAreWrites")}, short: true,
 	},
 	{
+		name:      "the policy of iptables-legacy is not looked at",
+		sentence:  "The policy DROP of FORWARD of iptables-legacy is a problem.",
+		edits:     edit("internal/host/needs/chains.go", "if forward != nil && forward.Drops {", "if forward != nil && forward.Drops && prefix == \"\" {"),
+		campaigns: []campaign{unitTest("internal/host/needs", "TestPolicyOfLegacyIPTables")}, short: true,
+	},
+	{
+		name:      "a look creates tables",
+		sentence:  "To look at iptables-legacy creates no table.",
+		edits:     edit("dataplane/iptables/kernel/legacy_forward.go", "if !slices.Contains(LegacyTables(family), string(table)) {", "if slices.Contains(LegacyTables(family), \"\") {"),
+		campaigns: []campaign{unitTest("internal/host/needs", "TestPolicyOfLegacyIPTables")}, short: true,
+	},
+	{
 		name:      "foreign chains are not looked at",
 		sentence:  "A chain of another program that drops new connections to endpoints is a problem.",
 		edits:     edit("internal/host/needs/needs.go", "n.Chains, failed = Chains(ctx, w.Legacy)", "n.Chains, failed = nil, ctx.Err()"),

@@ -214,7 +214,19 @@ var hostile = []mutation{
 	{
 		name:      "a family is lost in silence",
 		sentence:  "A start ends with an error if the Node has an InternalIP of a family that cannot be served.",
-		edits:     edit("internal/daemon/setup/backend.go", "!slices.Contains(served, family) {\n\t\t\treturn", "served == nil {\n\t\t\treturn"),
+		edits:     edit("internal/daemon/setup/backend.go", "!slices.Contains(served, family) {", "served == nil {"),
+		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
+	},
+	{
+		name:      "a family is lost later",
+		sentence:  "A family that is not served is a finding as long as the Node has an InternalIP of it, whenever that begins.",
+		edits:     edit("internal/daemon/families.go", "err := u.backend.Unserved(node)", "err := u.backend.Unserved(nil)\n\t_ = node"),
+		campaigns: []campaign{unitTest("internal/daemon", "TestUnservedFamilyIsAFinding")}, short: true,
+	},
+	{
+		name:      "the family is lost without a reason",
+		sentence:  "The error about a family that is not served has the reason.",
+		edits:     edit("internal/daemon/setup/backend.go", "if b.lacks[family] != nil {", "if b.lacks[family] != nil && served == nil {"),
 		campaigns: []campaign{unitTest("internal/daemon/setup", "TestUnservedFamilyOfTheNode")}, short: true,
 	},
 	{

@@ -179,23 +179,36 @@ func (e *Exec) TableSize(table render.Table) (size, bool) {
 	if exists, err := legacyTableExists(e.family, table); err == nil && !exists {
 		return size{}, true
 	}
+	info, err := readInfo(e.family, table)
+	if err != nil {
+		return size{}, false
+	}
+	return size{entries: info.entries, bytes: info.size}, true
+}
+
+// readInfo asks for a table that exists.
+func readInfo(family service.Family, table render.Table) (info tableInfo, err error) {
+	copy(info.name[:], table)
+	err = getOption(family, soGetInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info)))
+	return info, err
+}
+
+// getOption asks the kernel about legacy tables. The question is at the start of the answer.
+func getOption(family service.Family, option uintptr, answer unsafe.Pointer, length uint32) error {
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
-	if e.family == service.IPv6 {
+	if family == service.IPv6 {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
 	socket, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return size{}, false
+		return err
 	}
 	defer unix.Close(socket) //nolint:errcheck // nothing was sent, nothing can be lost
-	var info tableInfo
-	copy(info.name[:], table)
-	length := uint32(unsafe.Sizeof(info))
 	// x/sys has no getsockopt for options of unknown layout.
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(level), soGetInfo,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&length)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(level), option,
+		uintptr(answer), uintptr(unsafe.Pointer(&length)), 0)
 	if errno != 0 {
-		return size{}, false
+		return errno
 	}
-	return size{entries: info.entries, bytes: info.size}, true
+	return nil
 }

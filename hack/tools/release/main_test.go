@@ -199,6 +199,9 @@ func TestOlderReleaseIsRejected(t *testing.T) {
 			t.Errorf("%v: no version or commit in\n%s", c.args, table)
 		}
 	}
+	if table, err := verified(o, public); err != nil || !strings.Contains(table, "  not compared: no COMMIT is given\n") {
+		t.Errorf("without a commit: %v\n%s", err, table)
+	}
 	if _, err := verified(o, public, "-version", ""); err == nil || !strings.Contains(err.Error(), "VERSION") {
 		t.Errorf("without a version: %v", err)
 	}

@@ -61,22 +61,28 @@ func (e *AdvisedError) Error() string { return e.Err.Error() + "\n" + e.Do }
 // Unwrap returns the error.
 func (e *AdvisedError) Unwrap() error { return e.Err }
 
+// Lacks has, by family, why a mode does not serve it.
+type Lacks = service.PerFamily[error]
+
 // eachFamily builds one domain per family. It logs and leaves out a family whose build
-// fails with a Missing error. If no family is left, the error says what each lacks. With whole it
-// leaves out only IPv6, where the node has none.
+// fails with a Missing error, and notes the error in lacks unless that is nil. If no family is left, the error says what
+// each lacks. With whole it leaves out only IPv6, where the node has none.
 func eachFamily[Missing error](
-	log *zap.Logger, whole bool, build func(service.Family) (proxy.Domain, error),
+	log *zap.Logger, lacks *Lacks, whole bool, build func(service.Family) (proxy.Domain, error),
 ) ([]proxy.Domain, error) {
 	var domains []proxy.Domain
 	var missing, without []error
 	for _, family := range service.Families {
 		domain, err := build(family)
-		if _, lacks := errors.AsType[Missing](err); lacks {
+		if _, is := errors.AsType[Missing](err); is {
 			missing = append(missing, err)
 			if _, none := errors.AsType[*sysctl.NoIPv6Error](err); !none && whole {
 				without = append(without, err)
 			} else {
 				log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
+				if lacks != nil {
+					lacks[family] = err
+				}
 			}
 			continue
 		}

@@ -138,13 +138,17 @@ func TestEachFamily(t *testing.T) {
 		"of which IPv4 is bad": {errs: service.PerFamily[error]{lacks(service.IPv4, unix.ENOENT), lacks(service.IPv6, off)}, whole: true, lines: 1},
 	} {
 		core, lines := observer.New(zap.InfoLevel)
-		domains, err := eachFamily[*nftkernel.MissingError](zap.New(core), c.whole, func(family service.Family) (proxy.Domain, error) {
+		var noted Lacks
+		domains, err := eachFamily[*nftkernel.MissingError](zap.New(core), &noted, c.whole, func(family service.Family) (proxy.Domain, error) {
 			return proxy.Domain{Family: family}, c.errs[family]
 		})
 		if len(domains) != c.want || (err == nil) != (c.want > 0) || lines.Len() != c.lines {
 			t.Errorf("%s: %d domains and %d lines, %v; want %d and %d", name, len(domains), lines.Len(), err, c.want, c.lines)
 		}
 		for family, missing := range c.errs {
+			if c.want == 1 && !errors.Is(noted[family], missing) {
+				t.Errorf("%s: the reason for family %d is %v", name, family, noted[family])
+			}
 			if c.want == 0 && missing != nil && !errors.Is(err, missing) {
 				t.Errorf("%s: %v does not say what family %d lacks", name, err, family)
 			}

@@ -34,7 +34,9 @@ type IPTablesOptions struct {
 	PrivateLock bool
 	// Sysctls sets kernel parameters. The zero value does not record their former values.
 	Sysctls sysctl.Files
-	Log     *zap.Logger
+	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	Lacks *Lacks
+	Log   *zap.Logger
 }
 
 // IPTables finds out which variant and which families the node offers, builds one domain per family,
@@ -50,7 +52,7 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, iptkernel
 			return nil, "", err
 		}
 	}
-	domains, err := eachFamily[*iptkernel.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptkernel.MissingError](o.Log, o.Lacks, false, func(family service.Family) (proxy.Domain, error) {
 		return iptablesDomain(ctx, family, variant, o)
 	})
 	return domains, variant, err

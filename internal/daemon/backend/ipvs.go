@@ -46,7 +46,9 @@ type IPVSOptions struct {
 	// DryRun changes nothing on the node, if Sysctls are to plan only: the domains are for
 	// reading.
 	DryRun bool
-	Log    *zap.Logger
+	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	Lacks *Lacks
+	Log   *zap.Logger
 }
 
 // IPVS checks that the node has what IPVS mode needs, prepares it, and builds one domain
@@ -64,7 +66,7 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptkernel.Variant
 	if err := PrepareIPVS(ctx, o); err != nil {
 		return nil, "", err
 	}
-	domains, err := eachFamily[*iptkernel.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptkernel.MissingError](o.Log, o.Lacks, false, func(family service.Family) (proxy.Domain, error) {
 		return ipvsDomain(ctx, family, variant, o)
 	})
 	return domains, variant, err

@@ -37,6 +37,8 @@ type NFTablesOptions struct {
 	// Whole makes it an error if the kernel lacks a feature of one family only. Otherwise the other
 	// family is served.
 	Whole bool
+	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	Lacks *Lacks
 	Log   *zap.Logger
 }
 
@@ -52,7 +54,7 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	if o.DryRun {
 		probe = checkNFTables
 	}
-	domains, err := eachFamily[*nftkernel.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*nftkernel.MissingError](o.Log, o.Lacks, o.Whole, func(family service.Family) (proxy.Domain, error) {
 		if err := probe(family); err != nil {
 			return proxy.Domain{}, err
 		}
@@ -66,7 +68,7 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 
 // PrepareNFTables only probes the kernel (--init-only).
 func PrepareNFTables(whole bool) error {
-	_, err := eachFamily[*nftkernel.MissingError](zap.NewNop(), whole, func(family service.Family) (proxy.Domain, error) {
+	_, err := eachFamily[*nftkernel.MissingError](zap.NewNop(), nil, whole, func(family service.Family) (proxy.Domain, error) {
 		return proxy.Domain{}, HasNFTables(family)
 	})
 	return advised(err, whole)

@@ -193,7 +193,9 @@ type UserspaceOptions struct {
 	AnswerARP bool
 	// Sysctls are where kernel parameters are set.
 	Sysctls sysctl.Files
-	Log     *zap.Logger
+	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	Lacks *Lacks
+	Log   *zap.Logger
 }
 
 // Userspace builds two domains per family, whose listeners are those of the forwarders. It needs
@@ -256,7 +258,7 @@ func (o *UserspaceOptions) withoutGuard(err error) error {
 }
 
 func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOptions, say *zap.Logger) ([]proxy.Domain, error) {
-	return eachFamily[*sysctl.NoIPv6Error](say, false, func(family service.Family) (proxy.Domain, error) {
+	return eachFamily[*sysctl.NoIPv6Error](say, o.Lacks, false, func(family service.Family) (proxy.Domain, error) {
 		if family == service.IPv6 {
 			if err := (sysctl.Files{}).IPv6(); err != nil {
 				return proxy.Domain{}, err

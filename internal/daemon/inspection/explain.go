@@ -58,13 +58,13 @@ func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answ
 // notEvaluated describes the chains of other programs that packets of a family pass, as of now.
 func (i *Inspection) notEvaluated(ctx context.Context, family service.Family) (all []string) {
 	chains, err := needs.Chains(ctx, i.Backend.Variant != iptkernel.Legacy)
-	if err != nil {
-		return []string{explain.UnknownChains + err.Error()}
-	}
 	for n := range chains {
 		if chains[n].Sees(family) {
 			all = append(all, chains[n].Text())
 		}
+	}
+	if err != nil {
+		all = append(all, explain.UnknownChains+err.Error())
 	}
 	return all
 }

@@ -40,6 +40,14 @@ func (v *View) NodeObject() *service.NodeObject {
 	return nil
 }
 
+// NodeNow returns the Node object as the source has it now; nil if it is unknown.
+func (v *View) NodeNow() *service.NodeObject {
+	if p := v.Proxy(); p != nil {
+		return p.NodeNow()
+	}
+	return nil
+}
+
 // Families returns the families with rules.
 func (v *View) Families() (all []service.Family) {
 	for _, d := range v.Domains {

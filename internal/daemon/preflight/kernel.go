@@ -57,7 +57,7 @@ func (p *preflight) families(ctx context.Context) {
 	node, err := p.theNode(ctx)
 	if err == nil {
 		if err := p.backend.Unserved(node); err != nil {
-			p.add("family", Fail, "see the checks of the modes for the reason, or choose another mode", "%s; a start ends with an error", oneLine(errors.Unwrap(err)))
+			p.add("family", Fail, "correct the cause, or choose another mode", "%s; a start ends with an error", oneLine(errors.Unwrap(err)))
 		}
 		return
 	}

@@ -31,6 +31,8 @@ type Backend struct {
 	Choice *backend.Choice
 	// NoHashing says that the kernel lacks what Services that hash need in nftables mode.
 	NoHashing bool
+	// lacks are the reasons for which families are not served.
+	lacks backend.Lacks
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptkernel.Variant
@@ -45,13 +47,15 @@ func NewBackend(
 	if o.KubeProxy.Mode == config.ModeBest {
 		b.Choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	from := &start{o, files, forwarders, tallies, log}
-	variants := map[config.Mode]iptkernel.Variant{}
+	from := &start{Options: o, files: files, forwarders: forwarders, tallies: tallies, log: log}
+	variants, lacks := map[config.Mode]iptkernel.Variant{}, map[config.Mode]*backend.Lacks{}
 	name, domains, err := backend.Build(o.KubeProxy.Mode, b.Choice, func(mode config.Mode, whole bool) (domains []proxy.Domain, err error) {
+		from.lacks = &backend.Lacks{}
+		lacks[mode] = from.lacks
 		domains, variants[mode], err = ModeNamed(mode).domains(ctx, from, whole)
 		return domains, err
 	})
-	b.Mode, b.Domains, b.Variant = ModeNamed(name), domains, variants[name]
+	b.Mode, b.Domains, b.Variant, b.lacks = ModeNamed(name), domains, variants[name], *lacks[name]
 	for i := range b.Domains {
 		b.Domains[i].Pace = o.Pace(b.Domains[i].Pace)
 	}
@@ -88,10 +92,11 @@ func (b *Backend) Unserved(node *service.NodeObject) error {
 	served := b.Families()
 	for _, addr := range node.Addresses {
 		if family := service.FamilyOf(addr); node.Internal[family] && !slices.Contains(served, family) {
-			return &backend.AdvisedError{
-				Err: fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode.Name, family),
-				Do:  `see the log message "family not served" for the reason, or choose another mode (--proxy-mode)`,
+			err := fmt.Errorf("the Node has the %s address %s, but mode %s cannot serve %s on this host", family, addr, b.Mode.Name, family)
+			if b.lacks[family] != nil {
+				err = fmt.Errorf("%w: %w", err, b.lacks[family])
 			}
+			return &backend.AdvisedError{Err: err, Do: "correct the cause, or choose another mode (--proxy-mode)"}
 		}
 	}
 	return nil

@@ -28,6 +28,7 @@ var IPTables = Mode{
 		if err != nil {
 			return nil, "", err
 		}
+		o.Lacks = s.lacks
 		return backend.IPTables(ctx, o)
 	},
 	prepare: func(ctx context.Context, s *start, _ bool) error {

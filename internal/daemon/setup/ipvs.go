@@ -45,7 +45,9 @@ var IPVS = Mode{
 		},
 	},
 	domains: func(ctx context.Context, s *start, _ bool) ([]proxy.Domain, iptkernel.Variant, error) {
-		return backend.IPVS(ctx, s.ipvs(s.files, s.log))
+		o := s.ipvs(s.files, s.log)
+		o.Lacks = s.lacks
+		return backend.IPVS(ctx, o)
 	},
 	prepare: func(ctx context.Context, s *start, _ bool) error {
 		return backend.PrepareIPVS(ctx, s.ipvs(s.files, s.log))

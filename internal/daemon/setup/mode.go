@@ -117,7 +117,9 @@ type start struct {
 	forwarders *backend.Forwarders
 	// tallies are nil for a process that writes nothing.
 	tallies *backend.Tallies
-	log     *zap.Logger
+	// lacks is where the mode notes why it does not serve a family; nil for nowhere.
+	lacks *backend.Lacks
+	log   *zap.Logger
 }
 
 // Modes are all modes.

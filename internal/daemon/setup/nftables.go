@@ -34,7 +34,7 @@ var NFTables = Mode{
 	},
 	domains: func(ctx context.Context, s *start, whole bool) ([]proxy.Domain, iptkernel.Variant, error) {
 		o := s.nftables(s.log)
-		o.Whole, o.Sockets, o.Tallies = whole, s.forwarders.Sockets, s.tallies
+		o.Whole, o.Sockets, o.Tallies, o.Lacks = whole, s.forwarders.Sockets, s.tallies, s.lacks
 		domains, err := backend.NFTables(ctx, o)
 		return domains, "", err
 	},

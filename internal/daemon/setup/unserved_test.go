@@ -1,10 +1,12 @@
 package setup
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -12,7 +14,7 @@ import (
 // TestUnservedFamilyOfTheNode: a start fails if the Node has an InternalIP of a family that the mode does not serve.
 func TestUnservedFamilyOfTheNode(t *testing.T) {
 	b := &Backend{Mode: IPTables, Domains: []proxy.Domain{
-		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}}
+		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}, lacks: backend.Lacks{service.IPv4: errors.New("no NAT")}}
 	six, four := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
 		node *service.NodeObject
@@ -22,7 +24,7 @@ func TestUnservedFamilyOfTheNode(t *testing.T) {
 		{&service.NodeObject{}, ""},
 		{&service.NodeObject{Addresses: []netip.Addr{six}, Internal: service.PerFamily[bool]{service.IPv6: true}}, ""},
 		{&service.NodeObject{Addresses: []netip.Addr{six, four}, Internal: service.PerFamily[bool]{service.IPv6: true}}, ""},
-		{&service.NodeObject{Addresses: []netip.Addr{six, four}, Internal: service.PerFamily[bool]{true, true}}, "IPv4 address 192.0.2.1"},
+		{&service.NodeObject{Addresses: []netip.Addr{six, four}, Internal: service.PerFamily[bool]{true, true}}, "IPv4 address 192.0.2.1, but mode iptables cannot serve IPv4 on this host: no NAT\n"},
 	} {
 		if err := b.Unserved(c.node); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.node, err, c.want)

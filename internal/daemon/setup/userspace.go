@@ -45,7 +45,9 @@ var Userspace = Mode{
 		if s.files.Planning() {
 			s.SetARP(s.files, s.log) // a server does it when it begins to serve
 		}
-		domains, err := backend.Userspace(s.forwarders, s.userspace(s.files, s.log))
+		o := s.userspace(s.files, s.log)
+		o.Lacks = s.lacks
+		domains, err := backend.Userspace(s.forwarders, o)
 		return domains, "", err
 	},
 	prepare: func(_ context.Context, s *start, _ bool) error { // the rest needs CAP_NET_ADMIN for as long as it serves

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Chain is a base chain of another program at a hook that packets to Services pass, or a table of iptables-legacy, which
-// has no hook here.
+// Chain is a base chain of another program at a hook that packets to Services pass. Of iptables-legacy, it is a whole
+// table, or chain FORWARD if its policy is to drop. Neither has a hook here.
 type Chain struct {
 	// Table has the family, as in "inet filter".
 	Table string
@@ -38,7 +38,10 @@ type Chain struct {
 
 // Text describes the chain in one phrase.
 func (c *Chain) Text() string {
-	if c.Hook == "" {
+	switch {
+	case c.Hook == "" && c.Name != "":
+		return c.Table + " " + c.Name + " (policy drop)"
+	case c.Hook == "":
 		return c.Table + " (all chains)"
 	}
 	text := fmt.Sprintf("%s %s (hook %s", c.Table, c.Name, c.Hook)
@@ -50,6 +53,18 @@ func (c *Chain) Text() string {
 		text += ", policy drop"
 	}
 	return text + ")"
+}
+
+// iptables returns the program for a chain of iptables.
+func (c *Chain) iptables() string {
+	program := "iptables"
+	if c.family == unix.NFPROTO_IPV6 {
+		program = "ip6tables"
+	}
+	if strings.HasPrefix(c.Table, legacyPrefix) {
+		program += "-legacy"
+	}
+	return program
 }
 
 // Sees reports whether packets of a family pass the chain.
@@ -89,7 +104,8 @@ const readAttempts = 3
 
 // Chains reads the base chains of other programs in the network namespace of the calling thread, by hook and priority.
 // Those without an effect are left out: without rules that are not the proxy's, and with policy accept. With legacy, the
-// tables of iptables-legacy count as another program's. It takes about a millisecond, and needs CAP_NET_ADMIN.
+// tables of iptables-legacy count as another program's. It takes about a millisecond, and needs CAP_NET_ADMIN. After an
+// error, the rest of the answer holds.
 func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 	socket, err := wire.Open()
 	if err != nil {
@@ -108,15 +124,37 @@ func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 		return strings.Compare(fmt.Sprintf("%s %012d", a.Hook, int64(a.Priority)+1<<32), fmt.Sprintf("%s %012d", b.Hook, int64(b.Priority)+1<<32))
 	})
 	for _, family := range service.Families {
-		if !legacy {
-			break
-		}
-		protocol := map[service.Family]uint8{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
-		for _, table := range iptkernel.LegacyTables(family) {
-			found = append(found, Chain{Table: "iptables-legacy " + families[protocol] + " " + table, family: protocol})
+		of, failed := legacyChains(family, legacy)
+		found, err = append(found, of...), errors.Join(err, failed)
+	}
+	return found, err
+}
+
+// legacyChains returns the tables of iptables-legacy if all are another program's, and chain FORWARD if it drops.
+func legacyChains(family service.Family, all bool) (found []Chain, err error) {
+	protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
+	prefix := legacyPrefix + families[protocol] + " "
+	for _, table := range iptkernel.LegacyTables(family) {
+		if all {
+			found = append(found, Chain{Table: prefix + table, family: protocol})
 		}
 	}
-	return found, nil
+	forward, err := iptkernel.LegacyForward(family)
+	if forward != nil && forward.Drops {
+		found = append(found, Chain{Table: prefix + "filter", Name: "FORWARD", Drops: true, family: protocol,
+			accepts: slices.ContainsFunc(forward.Rules, func(r iptkernel.ForwardRule) bool {
+				return !r.NotNew && (r.Accepts || leadsElsewhere(r.Chain))
+			})})
+	}
+	return found, err
+}
+
+// legacyPrefix begins the names of tables of iptables-legacy.
+const legacyPrefix = "iptables-legacy "
+
+// leadsElsewhere reports whether a chain to jump to is neither the Service proxy's nor Docker's.
+func leadsElsewhere(to string) bool {
+	return to != "" && !strings.HasPrefix(to, "KUBE-") && !strings.HasPrefix(to, "DOCKER")
 }
 
 func readChains(ctx context.Context, socket *wire.Socket) (found []Chain, err error) {
@@ -177,8 +215,7 @@ func mayAccept(r *rules.Rule) bool {
 	for i, e := range r.Exprs {
 		switch e := e.(type) {
 		case *rules.Verdict:
-			to := e.Chain
-			decides = e.Code == accept || to != "" && !strings.HasPrefix(to, "KUBE-") && !strings.HasPrefix(to, "DOCKER")
+			decides = e.Code == accept || leadsElsewhere(e.Chain)
 		case *rules.VerdictMap:
 			decides = true
 		case *rules.Unknown:

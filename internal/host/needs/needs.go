@@ -56,9 +56,7 @@ func Read(ctx context.Context, w Wants) (n Node, err error) {
 	}
 	var failed error
 	n.Chains, failed = Chains(ctx, w.Legacy)
-	if err = errors.Join(err, failed); err == nil {
-		n.Problems = append(n.Problems, w.closed(n.Chains)...)
-	}
+	n.Problems, err = append(n.Problems, w.closed(n.Chains)...), errors.Join(err, failed)
 	bridges, failed := bridge.Find()
 	for _, b := range bridges {
 		if unruled := slices.DeleteFunc(slices.Clone(b.Unruled), func(f service.Family) bool { return !w.Families[f] }); len(unruled) > 0 && (w.Pods == nil || w.Pods(b)) {
@@ -128,17 +126,17 @@ func (w *Wants) forwarding(family service.Family) ([]Problem, error) {
 		"set it to 1 if clients of Services or pods are behind these interfaces"}}, nil
 }
 
-// closed returns the chains at hook forward that drop new connections to endpoints.
+// closed returns the chains at hook forward, and FORWARD of iptables-legacy, that drop new connections to endpoints.
 func (w *Wants) closed(chains []Chain) (all []Problem) {
 	for i := range chains {
 		c := &chains[i]
 		relevant := slices.ContainsFunc(service.Families[:], func(f service.Family) bool { return w.Families[f] && c.Sees(f) })
-		if c.Hook != "forward" || !c.Drops || c.accepts || !relevant || c.family == unix.NFPROTO_BRIDGE {
+		if c.Hook != "forward" && c.Hook != "" || !c.Drops || c.accepts || !relevant || c.family == unix.NFPROTO_BRIDGE {
 			continue
 		}
 		do := "accept packets from and to the pod network in this chain (the CNI plugin usually does), or set the policy to accept"
 		if strings.HasSuffix(c.Table, " filter") && c.Name == "FORWARD" {
-			do += ": iptables -P FORWARD ACCEPT"
+			do += ": " + c.iptables() + " -P FORWARD ACCEPT"
 		}
 		all = append(all, Problem{c.Table + " " + c.Name, fmt.Sprintf("chain %s of table %s drops what the node forwards (policy drop), and no rule there accepts new "+
 			"connections: clients of other hosts and pods do not reach endpoints", c.Name, c.Table), do})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
@@ -46,8 +47,7 @@ func TestForwarding(t *testing.T) {
 	}
 	only := func(f service.Family) Wants {
 		w := both
-		w.Families = service.PerFamily[bool]{}
-		w.Families[f] = true
+		w.Families = onlyFamily(f)
 		return w
 	}
 	for _, c := range []struct {
@@ -128,6 +128,72 @@ func TestPolicyOfIPTables(t *testing.T) {
 	if n := read(t, node, both); len(n.Problems) != 0 || len(n.Chains) != 1 {
 		t.Errorf("%+v", n)
 	}
+}
+
+// TestPolicyOfLegacyIPTables is seen in both families, whoever writes iptables-legacy, with the command that changes it. A
+// look creates no table.
+func TestPolicyOfLegacyIPTables(t *testing.T) {
+	legacyTables := func(node *netns.Namespace, family service.Family) (names []string) {
+		check(t, node.Do(func() error { names = iptkernel.LegacyTables(family); return nil }))
+		return names
+	}
+	own := both
+	own.Legacy = false
+	for _, c := range []struct {
+		program, about, text string
+		family               service.Family
+	}{
+		{"iptables-legacy", "iptables-legacy ip filter FORWARD", "iptables-legacy ip filter FORWARD (policy drop)", service.IPv4},
+		{"ip6tables-legacy", "iptables-legacy ip6 filter FORWARD", "iptables-legacy ip6 filter FORWARD (policy drop)", service.IPv6},
+	} {
+		node := newNode(t)
+		iptables := func(args ...string) { t.Helper(); run(t, node, "", append([]string{c.program}, args...)...) }
+		closed := func(what string, is bool) {
+			t.Helper()
+			for _, w := range []Wants{both, own} {
+				n := read(t, node, w)
+				if got := slices.Equal(about(n), []string{c.about}); got != is || !is && len(n.Problems) > 0 {
+					t.Errorf("%s, %s: %+v", c.program, what, n.Problems)
+				} else if is && (!strings.HasSuffix(n.Problems[0].Do, ": "+c.program+" -P FORWARD ACCEPT") || n.Chains[len(n.Chains)-1].Text() != c.text) {
+					t.Errorf("%s, %s: %+v", c.program, what, n)
+				}
+			}
+		}
+		closed("without a table", false)
+		if found := legacyTables(node, c.family); len(found) > 0 {
+			t.Errorf("a look created %q", found)
+		}
+		iptables("-P", "INPUT", "DROP")
+		closed("policy accept", false)
+		iptables("-P", "FORWARD", "DROP")
+		closed("policy drop", true)
+		iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+		iptables("-A", "FORWARD", "-m", "conntrack", "!", "--ctstate", "NEW", "-j", "ACCEPT")
+		iptables("-N", "KUBE-FORWARD")
+		iptables("-A", "FORWARD", "-j", "KUBE-FORWARD")
+		iptables("-A", "FORWARD", "-m", "comment", "--comment", "ACCEPT", "-j", "RETURN")
+		iptables("-A", "INPUT", "-j", "ACCEPT")
+		closed("no rule for new connections", true)
+		if n := read(t, node, Wants{Read: both.Read, Families: onlyFamily(1 - c.family)}); len(n.Problems) > 0 {
+			t.Errorf("%s, in the other family: %+v", c.program, n.Problems)
+		}
+		for _, rule := range [][]string{{"-p", "tcp", "-j", "ACCEPT"}, {"-m", "conntrack", "--ctstate", "NEW,ESTABLISHED", "-j", "ACCEPT"}, {"-j", "CNI-FORWARD"}} {
+			if rule[1] == "CNI-FORWARD" {
+				iptables("-N", rule[1])
+			}
+			iptables(append([]string{"-A", "FORWARD"}, rule...)...)
+			closed(strings.Join(rule, " "), false)
+			iptables(append([]string{"-D", "FORWARD"}, rule...)...)
+			closed("without it", true)
+		}
+		iptables("-P", "FORWARD", "ACCEPT")
+		closed("policy accept again", false)
+	}
+}
+
+func onlyFamily(f service.Family) (families service.PerFamily[bool]) {
+	families[f] = true
+	return families
 }
 
 func run(t *testing.T, node *netns.Namespace, input string, args ...string) {
