@@ -3,13 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,14 +21,7 @@ func emptyProxy(t *testing.T) string {
 		w.Header().Set("Sluice-Api", inspect.Version)
 		_, _ = w.Write([]byte(`{"items":[],"of":"services"}`))
 	})
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return listener.Addr().String()
+	return served(t, mux)
 }
 
 // listCommands returns the paths of all commands whose answers are lists.

@@ -38,7 +38,8 @@ existing conntrack entries for the client.
 With --manifests, it evaluates the rules that Sluice would load for the Services,
 EndpointSlices and Nodes in DIR, with the flags below. No privilege is needed.
 
-Rules of other programs are not considered; sluice trace shows their effect.`,
+Rules of other programs are not evaluated. The answer of the running proxy ends with a list of
+their base chains that the traffic passes; sluice trace shows their effect.`,
 		Example: `  sluice explain --from 10.244.1.5 --to 10.96.0.10:53/udp
   sluice explain 10.244.1.5 shop/web:http
   sluice explain --from 203.0.113.9 --to 192.0.2.10:443 -o json

@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
-	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
 // waitFlags are the flags of sluice wait.
@@ -47,7 +46,7 @@ kubeconfig or the service account of the pod, which must be allowed to list Node
 is 0 only if the endpoint is gone everywhere, and 1 after the timeout.
 
 With --for applied, it waits until the kernel of this node has the newest rules that the proxy
-knows of each named Service, or of all Services.`,
+knows of each named Service, or of all Services. A held or shadowed Service is not applied.`,
 		Example: "  sluice wait --gone 10.244.1.11:8080\n  sluice wait --for applied shop/web\n  sluice wait --gone 10.244.1.11 --all-nodes --timeout 1m",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +103,9 @@ func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
 func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
-	nodes, err := flags.nodes(ctx)
+	ctx, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	nodes, err := flags.nodes(ctx, give)
 	if err != nil {
 		return err
 	}
@@ -113,14 +114,39 @@ func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 		p.Changed = client.Progress(cmd.ErrOrStderr(), len(nodes))
 	}
 	report := client.NewReport(at, p.Wait(ctx, at))
+	if err := context.Cause(ctx); errors.As(err, new(*inspect.Silent)) {
+		return err
+	}
 	if err := flags.print(cmd, report, report.Print); err != nil {
 		return err
 	}
 	return report.Err(flags.timeout)
 }
 
-// nodes returns whom to ask.
-func (flags *waitFlags) nodes(ctx context.Context) (nodes []client.Node, err error) {
+// hung reports whether a proxy did not answer a question, although the command has time left.
+func hung(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
+}
+
+// goneHere asks the proxy of this node, and gives up once that does not answer. A search for an endpoint may take longer
+// than the client waits, so another question decides.
+func (flags *waitFlags) goneHere(give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
+	const confirms = time.Second
+	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		made, err := flags.client().Gone(ctx, q)
+		if hung(ctx, err) {
+			short, cancel := context.WithTimeout(ctx, confirms)
+			defer cancel()
+			if _, other := flags.client().Events(short, ""); hung(ctx, other) {
+				give(err)
+			}
+		}
+		return made, err
+	}
+}
+
+// nodes returns whom to ask. Give ends the wait.
+func (flags *waitFlags) nodes(ctx context.Context, give context.CancelCauseFunc) (nodes []client.Node, err error) {
 	switch {
 	case flags.allNodes:
 		return client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
@@ -134,7 +160,7 @@ func (flags *waitFlags) nodes(ctx context.Context) (nodes []client.Node, err err
 		}
 		return nodes, nil
 	default:
-		return []client.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
+		return []client.Node{{Name: "this node", Ask: flags.goneHere(give)}}, nil
 	}
 }
 
@@ -158,7 +184,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 		case err == nil && waiting == "":
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
 			return err
-		case errors.As(err, new(setup.UsageError)):
+		case errors.As(err, new(setup.UsageError)), hung(ctx, err):
 			return err
 		case err != nil && (ctx.Err() == nil || errors.As(err, new(*inspect.Silent)) || reason == ""):
 			reason = err.Error()
@@ -180,12 +206,7 @@ func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, er
 		if err != nil {
 			return "", err
 		}
-		for _, d := range status.Domains {
-			if !d.Open || d.Pending+d.Held+d.Queue > 0 {
-				return fmt.Sprintf("%s: %s pending, %d held; see sluice status", d.Name, plural.Of(d.Pending, "Service"), d.Held), nil
-			}
-		}
-		return "", nil
+		return status.Unapplied(), nil
 	}
 	keys, err := flags.named(cmd, args)
 	if err != nil {

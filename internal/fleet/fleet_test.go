@@ -33,22 +33,24 @@ func wants(t *testing.T, text string, all ...string) {
 func TestStatusShowsProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[1].status = func(s *inspect.Status) {
+		s.Health = "degraded"
 		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "dataplane"}}, {Finding: state.Finding{Kind: "dataplane"}}}
 	}
 	s.nodes[2].status = func(s *inspect.Status) {
-		s.Healthy, s.Version, s.Domains[0].Held, s.Domains[1].Pending = false, "v0.2.0", 2, 3
+		s.Health, s.Version, s.Domains[0].Held, s.Domains[1].Pending = "unhealthy", "v0.2.0", 2, 3 // Healthy is true in v0.2.0
 		s.Domains[1].OldestPending, s.Activity.Lag.P99Micros = s.Now.Add(-90*time.Second), 1500
 	}
+	s.nodes[3].status = func(s *inspect.Status) { s.Health = "starting" }
 	out, err := s.run(t, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, out, "NODE", "FINDINGS", "node-0002   nftables   v0.2.0    0123456789ab   60m   10000      3         2      1.50ms", "node-0001", "dataplane", "node-0000", "node-0003",
+	wants(t, out, "NODE", "HEALTH", "FINDINGS", "node-0002   unhealthy   nftables   v0.2.0    0123456789ab   60m   10000      3         2      1.50ms", "node-0001   degraded", "dataplane", "node-0003   starting", "node-0000   healthy",
 		"4 of 4 nodes answered; versions: v0.1.0 (3), v0.2.0 (1); modes: nftables (4); configurations: 0123456789ab (4)")
 	if strings.Contains(out, "not that of most") {
 		t.Error(out)
 	}
-	if out, err = s.run(t, "status", "--problems", "-o", "wide"); err != nil || strings.Contains(out, "node-0000") {
+	if out, err = s.run(t, "status", "--problems", "-o", "wide"); err != nil || strings.Contains(out, "node-0000") || strings.Contains(out, "node-0003") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	wants(t, out, "OLDEST", "90.0s")

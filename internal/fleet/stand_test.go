@@ -50,7 +50,7 @@ func (n *node) Ready(context.Context) error { return nil }
 func (n *node) Status() inspect.Status {
 	time.Sleep(n.slow)
 	s := inspect.Status{
-		Node: n.name, Mode: "nftables", Version: "v0.1.0", Healthy: true, Services: 10_000, ConfigurationHash: "0123456789ab", Now: time.Now(), Started: time.Now().Add(-time.Hour),
+		Node: n.name, Mode: "nftables", Version: "v0.1.0", Healthy: true, Health: "healthy", Services: 10_000, ConfigurationHash: "0123456789ab", Now: time.Now(), Started: time.Now().Add(-time.Hour),
 		Domains: []inspect.Domain{{Name: "nftables/IPv4", Applied: 10_000}, {Name: "nftables/IPv6"}},
 	}
 	s.Activity.Lag.Counts, s.Activity.Changes.Counts = make([]int, 90), make([]int, 90)

@@ -22,8 +22,9 @@ func (f *flags) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the proxies of all nodes",
-		Long: `Show one line about each node: mode, version, Services, pending and held Services,
-the delay of endpoint changes, and findings. Nodes with problems come first.`,
+		Long: `Show one line about each node: health, mode, version, Services, pending and held Services,
+the delay of endpoint changes, and findings. Nodes with problems come first, unhealthy ones
+before the others.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,7 +59,10 @@ type statusReport struct {
 
 // nodeStatus is one line.
 type nodeStatus struct {
-	Node     string    `json:"node"`
+	Node string `json:"node"`
+	// Health is starting, healthy, degraded or unhealthy; empty from a proxy of an older release. Healthy is false if it is
+	// unhealthy.
+	Health   string    `json:"health"`
 	Zone     string    `json:"zone,omitempty"`
 	Mode     string    `json:"mode"`
 	Version  string    `json:"version"`
@@ -127,7 +131,7 @@ func (n *nodeStatus) hash() string { return cmp.Or(n.ConfigurationHash, unknownH
 
 func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 	line := nodeStatus{
-		Node: node, Pod: pod, ConfigurationHash: s.ConfigurationHash, from: s, Zone: s.Zone, Mode: s.Mode, Version: s.Version, Started: s.Started, Healthy: s.Healthy, Services: s.Services,
+		Node: node, Pod: pod, ConfigurationHash: s.ConfigurationHash, from: s, Zone: s.Zone, Mode: s.Mode, Version: s.Version, Started: s.Started, Health: s.Health, Healthy: s.Healthy && s.Health != unhealthy, Services: s.Services,
 		LagP99Micros: s.Activity.Lag.P99Micros, ApplyP99Micros: s.Activity.Changes.P99Micros, Findings: []string{},
 	}
 	for i := range s.Domains {
@@ -148,16 +152,21 @@ func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 	return line
 }
 
-func (n *nodeStatus) troubled() bool { return n.gravity() > 0 }
+// Words of Health.
+const unhealthy, starting = "unhealthy", "starting"
+
+func (n *nodeStatus) troubled() bool { return n.gravity() > 1 }
 
 // gravity orders the lines.
 func (n *nodeStatus) gravity() int {
 	switch {
 	case !n.Healthy:
-		return 3
+		return 4
 	case n.Quarantined > 0:
-		return 2
+		return 3
 	case len(n.Findings) > 0:
+		return 2
+	case n.Health == starting:
 		return 1
 	default:
 		return 0
@@ -172,14 +181,14 @@ func (r *statusReport) None() string {
 }
 
 func (r *statusReport) print(to io.Writer, wide bool) error {
-	heads := []string{"NODE", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
+	heads := []string{"NODE", "HEALTH", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
 	if wide {
 		heads = append(heads, "APPLY P99", "OLDEST", "ZONE")
 	}
 	var rows [][]string
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		row := []string{n.Node, n.Mode, n.Version, n.hash(), inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
+		row := []string{n.Node, cmp.Or(n.Health, "-"), n.Mode, n.Version, n.hash(), inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
 		if wide {
 			row = append(row, micros(n.ApplyP99Micros), micros(int64(n.PendingSeconds*1e6)), n.Zone)
 		}

@@ -183,10 +183,12 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 }
 
 // ask asks, and repeats a question once that cannot be answered yet: right after a start, or while
-// a changed configuration takes over. The caller closes the body.
+// a changed configuration takes over. Both have one limit together. The caller closes the body.
 func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
-	answer, again, err := c.try(ctx, path, query)
-	if !again {
+	first, _ := c.pauses(path, query)
+	end := time.Now().Add(cmp.Or(first, math.MaxInt64))
+	answer, again, err := c.try(ctx, path, query, end)
+	if !again || time.Until(end) <= retryPause {
 		return answer, err
 	}
 	select {
@@ -194,12 +196,12 @@ func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.
 		return nil, err
 	case <-time.After(retryPause):
 	}
-	answer, _, err = c.try(ctx, path, query)
+	answer, _, err = c.try(ctx, path, query, end)
 	return answer, err
 }
 
-// try asks once. Again says that the same question may have an answer soon.
-func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *http.Response, again bool, err error) {
+// try asks once; the answer must begin before a last moment. Again says that the same question may have an answer soon.
+func (c *Client) try(ctx context.Context, path string, query url.Values, last time.Time) (_ *http.Response, again bool, err error) {
 	address := c.base
 	address.RawPath, address.RawQuery = c.base.EscapedPath()+path, query.Encode()
 	if address.Path, err = url.PathUnescape(address.RawPath); err != nil {
@@ -207,7 +209,7 @@ func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *htt
 	}
 	first, further := c.pauses(path, query)
 	ctx, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(cmp.Or(first, math.MaxInt64), func() { end(errSilence) })
+	timer := time.AfterFunc(time.Until(last), func() { end(errSilence) })
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
 		return nil, false, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // Print prints the state of a proxy for people.
@@ -150,7 +151,7 @@ func (s *Status) printDomains(to io.Writer) error {
 			_, _ = fmt.Fprintf(to, "%s, held for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
 		}
 		if more := d.Held - len(d.Quarantined); more > 0 {
-			_, _ = fmt.Fprintf(to, "%s: %d more held\n", d.Name, more)
+			_, _ = fmt.Fprintf(to, "%s, also held: %s; see sluice get services --state held\n", d.Name, plural.Of(more, "Service"))
 		}
 	}
 	return nil
@@ -174,6 +175,58 @@ func (s *Status) printFindings(to io.Writer) (err error) {
 		_, err = fmt.Fprintf(to, "    %s\n", f.Advice)
 	}
 	return err
+}
+
+// Unapplied says which Services are not applied, by the same states as the list of Services; empty if all are.
+func (s *Status) Unapplied() string {
+	const named = 3
+	for i := range s.Domains {
+		if d := &s.Domains[i]; !d.Open {
+			return fmt.Sprintf("%s: not begun, %s missing; see sluice status", d.Name, plural.Of(d.Missing, "Service"))
+		}
+	}
+	var parts []string
+	if c := s.States; c != nil {
+		for _, one := range []struct {
+			n     int
+			is    state.State
+			kinds []string
+		}{{c.Held, state.Held, kindsHeld}, {c.Shadowed, state.Shadowed, []string{kindShadowed}}, {c.Pending, state.Pending, nil}} {
+			if one.n == 0 {
+				continue
+			}
+			part := fmt.Sprintf("%d %s", one.n, one.is)
+			if names := s.concerned(one.kinds); len(names) > 0 {
+				part += " (" + shortened(names, named) + ")"
+			}
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) > 0 {
+		return fmt.Sprintf("%s of %s; see sluice get services", strings.Join(parts, ", "), plural.Of(s.Services, "Service"))
+	}
+	for i := range s.Domains { // what is left of removed Services, too
+		if d := &s.Domains[i]; d.Pending+d.Held+d.Queue > 0 {
+			return fmt.Sprintf("%s: %d pending, %d held, %d in the queue; see sluice status", d.Name, d.Pending, d.Held, d.Queue)
+		}
+	}
+	return ""
+}
+
+// The kinds of the findings about Services that are not applied.
+const kindShadowed = "shadowed"
+
+var kindsHeld = []string{"quarantined", "parked", "too-large"}
+
+// concerned names the Services of findings of some kinds, each once.
+func (s *Status) concerned(kinds []string) (all []string) {
+	for i := range s.Findings {
+		if f := &s.Findings[i]; slices.Contains(kinds, f.Kind) {
+			all = append(all, f.Services...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // oneLine fits a foreign text into one line.

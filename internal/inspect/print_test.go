@@ -29,7 +29,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	}
 	for _, want := range []string{
 		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: rejected\n", "3 running, 1 parked\n", "TCP, on 2 devices; device x: no room\n", "Conntrack:   4012 of 5000 entries (80%), last drop 60s ago\n",
-		"nftables/IPv4, last error: no room\n", "nftables/IPv4, held for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more held\n",
+		"nftables/IPv4, last error: no room\n", "nftables/IPv4, held for 60s: a/b: invalid argument\n", "nftables/IPv4, also held: 100 Services; see sluice get services --state held\n",
 		"nftables/IPv6   not begun", "Health: unhealthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -132,5 +132,35 @@ func expectLine(t *testing.T, s *Status, want string) {
 	joined := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	if !strings.Contains(joined(out.String()), joined(want)) {
 		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
+// TestUnappliedReadsTheStates: the numbers of the domains do not show a Service that is too large, parked or shadowed.
+func TestUnappliedReadsTheStates(t *testing.T) {
+	status := func(change func(*Status)) string {
+		s := Status{Services: 5, States: &state.Counts{Applied: 5}, Domains: []Domain{{Name: "d4", Open: true, Applied: 5}}}
+		change(&s)
+		return s.Unapplied()
+	}
+	finding := func(kind string, services ...string) Finding {
+		return Finding{Finding: state.Finding{Kind: kind}, Services: services}
+	}
+	for want, change := range map[string]func(*Status){
+		"": func(s *Status) { s.Findings = []Finding{finding("other", "a/b")} },
+		"1 held (a/large) of 5 Services; see sluice get services": func(s *Status) {
+			s.States.Held, s.Findings = 1, []Finding{finding("too-large", "a/large")}
+		},
+		"5 held (a/1,a/2,a/3 +1 more), 1 shadowed (a/s), 2 pending of 5 Services; see sluice get services": func(s *Status) {
+			*s.States = state.Counts{Held: 5, Shadowed: 1, Pending: 2}
+			s.Findings = []Finding{finding("shadowed", "a/s"), finding("parked", "a/4", "a/2"), finding("quarantined", "a/3", "a/1"), finding("quarantined", "a/1")}
+		},
+		"d4: not begun, 2 Services missing; see sluice status":     func(s *Status) { s.Domains[0].Open, s.Domains[0].Missing = false, 2 },
+		"d4: 0 pending, 0 held, 1 in the queue; see sluice status": func(s *Status) { s.Domains[0].Queue = 1 },
+		"d4: 1 pending, 0 held, 0 in the queue; see sluice status": func(s *Status) { s.Domains[0].Pending = 1 },
+		"d4: 0 pending, 2 held, 0 in the queue; see sluice status": func(s *Status) { s.States, s.Domains[0].Held = nil, 2 },
+	} {
+		if got := status(change); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -178,3 +178,26 @@ func TestAllIsOneQuestion(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 }
+
+// TestARepeatedQuestionHasOneLimit: a proxy that is not ready, and then hangs, is named after the client's patience.
+func TestARepeatedQuestionHasOneLimit(t *testing.T) {
+	hang, asked := make(chan struct{}), 0
+	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 1 {
+			<-hang
+		}
+		w.Header().Set(headerAPI, Version)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(func() { close(hang) })
+	c.Patience = retryPause + 200*time.Millisecond
+	began := time.Now()
+	_, err := c.Status(t.Context())
+	if took := time.Since(began); !errors.As(err, new(*Silent)) || took >= c.Patience+retryPause/2 {
+		t.Errorf("%v after %v", err, took)
+	}
+	c.Patience, asked = retryPause/2, 0
+	if _, err := c.Status(t.Context()); err == nil || errors.As(err, new(*Silent)) || asked != 1 {
+		t.Errorf("%v: asked %d times although no time is left", err, asked)
+	}
+}

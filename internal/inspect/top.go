@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,7 +71,8 @@ type TopItem struct {
 	Connections uint64 `json:"connections"`
 	// Refused are rejected and dropped packets in the period.
 	Refused uint64 `json:"refused"`
-	// BytesIn go from clients to endpoints, BytesOut to clients, both in the period.
+	// BytesIn go from clients to endpoints, BytesOut to clients, both in the period. JSON leaves them out if they are not
+	// known.
 	BytesIn  uint64 `json:"bytesIn"`
 	BytesOut uint64 `json:"bytesOut"`
 	// Open are the open connections now.
@@ -251,6 +253,20 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 // bytesKnown reports whether the bytes are those of the connections. Connections that begin and end between two readings of
 // the connection table are counted, and their bytes are not.
 func (i *TopItem) bytesKnown() bool { return i.BytesIn+i.BytesOut > 0 || i.Connections+i.Open == 0 }
+
+// MarshalJSON leaves out bytes that are not known.
+func (i TopItem) MarshalJSON() ([]byte, error) {
+	type plain TopItem
+	made := struct {
+		plain
+		BytesIn  *uint64 `json:"bytesIn,omitempty"`
+		BytesOut *uint64 `json:"bytesOut,omitempty"`
+	}{plain: plain(i)}
+	if i.bytesKnown() {
+		made.BytesIn, made.BytesOut = &i.BytesIn, &i.BytesOut
+	}
+	return json.Marshal(made)
+}
 
 // counted returns a cell, which is empty if its column is not counted.
 func counted(text string, is bool) string {

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -76,5 +77,19 @@ func TestTopTable(t *testing.T) {
 	l.Items[0].BytesIn, l.Items[0].BytesOut = 0, 0
 	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), "1200          -         -          -           -\n") {
 		t.Errorf("connections whose bytes were not counted:\n%s", text.String())
+	}
+}
+
+// TestUnknownBytesAreNotInJSON: 0 says that no bytes were sent.
+func TestUnknownBytesAreNotInJSON(t *testing.T) {
+	for item, known := range map[TopItem]bool{{Name: "a"}: true, {Name: "b", Connections: 3}: false, {Name: "c", Connections: 3, BytesIn: 7}: true} {
+		text, err := json.Marshal(TopList{Items: []TopItem{item}})
+		if err != nil || strings.Contains(string(text), `"bytesIn"`) != known || strings.Contains(string(text), `"bytesOut"`) != known || !strings.Contains(string(text), `"open":0`) {
+			t.Errorf("%v: %s", err, text)
+		}
+		var back TopList
+		if err := json.Unmarshal(text, &back); err != nil || back.Items[0] != item {
+			t.Errorf("%v: %+v", err, back)
+		}
 	}
 }

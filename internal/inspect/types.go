@@ -81,8 +81,7 @@ type Status struct {
 	Actors   Actors        `json:"actors"`
 	Domains  []Domain      `json:"domains"`
 	Activity Activity      `json:"activity"`
-	// Health is starting, healthy, degraded (with findings) or unhealthy. Healthy is what /healthz answers by: no change
-	// has waited too long in any family, and each has rules.
+	// Health is starting, healthy, degraded (with findings) or unhealthy. Healthy is false if it is unhealthy.
 	Health   string    `json:"health"`
 	Healthy  bool      `json:"healthy"`
 	Findings []Finding `json:"findings"`

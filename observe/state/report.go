@@ -129,8 +129,8 @@ type Domain struct {
 	// for.
 	Open    bool `json:"open"`
 	Missing int  `json:"missing,omitempty"`
-	// Applied, Pending, Shadowed and Held count Services: those whose newest rules are in the kernel, those whose are on
-	// the way, those that lack addresses of this family which other Services have, and those in quarantine.
+	// Applied, Pending, Shadowed and Held count Services by their state in this domain; see State. A Service with a failing
+	// actor, or one that is too large, is held in all. Removed Services whose rules remain are pending or held.
 	Applied  int `json:"applied"`
 	Pending  int `json:"pending"`
 	Shadowed int `json:"shadowed"`

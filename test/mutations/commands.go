@@ -110,4 +110,46 @@ var commands = []mutation{
 		edits:     edit("internal/inspect/silence.go", "if s.PID != 0 {", "if s.PID < 0 {"),
 		campaigns: []campaign{unitTest("internal/inspect", "TestASilentProxyIsNamed")}, short: true,
 	},
+	{
+		name:      "wait counts domains",
+		sentence:  "sluice wait --for applied reads the states that status counts.",
+		edits:     edit("internal/inspect/print_status.go", "if c := s.States; c != nil {", "if c := s.States; c != nil && c.Applied < 0 {"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestUnappliedReadsTheStates")}, short: true,
+	},
+	{
+		name:      "domains apply what is too large",
+		sentence:  "A Service that is too large, or whose actor fails, is held in each domain of status.",
+		edits:     edit("internal/daemon/inspection/service.go", "case record.State == state.Failing, record.State == state.TooLarge:", `case record.State == "":`),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestADomainCountsAsTheListDoes")}, short: true,
+	},
+	{
+		name:      "healthy is that of the rules",
+		sentence:  "The status is healthy only if its word is not unhealthy.",
+		edits:     edit("internal/daemon/inspection/inspection.go", "made.Healthy, made.Health = word != health.Unhealthy", "made.Healthy, made.Health = report.Healthy()"),
+		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestHealthyFollowsTheWord")}, short: true,
+	},
+	{
+		name:      "the word of a node does not count",
+		sentence:  "kubectl sluice status lists unhealthy nodes first.",
+		edits:     edit("internal/fleet/status.go", "s.Healthy && s.Health != unhealthy", "s.Healthy"),
+		campaigns: []campaign{unitTest("internal/fleet", "TestStatusShowsProblemsFirst")}, short: true,
+	},
+	{
+		name:      "wait asks a proxy that hangs",
+		sentence:  "sluice wait ends once the proxy does not answer.",
+		edits:     edit("cmd/sluice/wait.go", "return ctx.Err() == nil && errors.As", "return ctx.Err() != nil && errors.As"),
+		campaigns: []campaign{unitTest("cmd/sluice", "TestWaitEndsIfTheProxyHangs")}, short: true,
+	},
+	{
+		name:      "a repeated question has two limits",
+		sentence:  "A question that is repeated ends within the time of one.",
+		edits:     edit("internal/inspect/client.go", "answer, _, err = c.try(ctx, path, query, end)", "answer, _, err = c.try(ctx, path, query, time.Now().Add(first))"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestARepeatedQuestionHasOneLimit")}, short: true,
+	},
+	{
+		name:      "unknown bytes are none",
+		sentence:  "JSON of sluice top has no bytes that are not known.",
+		edits:     edit("internal/inspect/top.go", "\tif i.bytesKnown() {", "\tif i.bytesKnown() || i.Connections > 0 {"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestUnknownBytesAreNotInJSON")}, short: true,
+	},
 }

@@ -128,10 +128,10 @@ func (i *Inspection) Status() inspect.Status {
 		r.Heard, r.FailingSince = r.Heard.UTC(), r.FailingSince.UTC()
 	}
 	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
-	counts, shadowed := i.Counts(context.Background())
+	counts, domains := i.Counts(context.Background())
 	made.States = &counts
 	for n, status := range i.Proxy.Status() {
-		made.Domains = append(made.Domains, i.domain(n, &status, shadowed[n]))
+		made.Domains = append(made.Domains, i.domain(n, &status, &domains[n]))
 	}
 	for _, p := range i.Parts {
 		if p.Status != nil {
@@ -147,24 +147,30 @@ func (i *Inspection) Status() inspect.Status {
 		}
 		made.Findings = append(made.Findings, finding)
 	}
-	made.Healthy, made.Health = report.Healthy(), string(report.Health(report.NodeEligible, len(made.Findings)))
+	word := report.Health(report.NodeEligible, len(made.Findings))
+	made.Healthy, made.Health = word != health.Unhealthy, string(word)
 	return made
 }
 
 // domain returns the state of the domain at a position.
-func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) state.Domain {
+func (i *Inspection) domain(n int, status *aggregator.Status, counts *state.Counts) state.Domain {
 	d, l := &i.Backend.Domains[n], &status.Ledger
 	made := state.Domain{
 		Name: status.Domain, Family: d.Family.String(), Auxiliary: d.Auxiliary,
 		Open: status.Open, Missing: status.Missing,
-		Shadowed: shadowed, Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
+		Applied: counts.Applied, Shadowed: counts.Shadowed, Held: counts.Held, Pending: counts.Pending, Queue: status.Waiting,
 		OldestPending: status.OldestPending.UTC(), Objects: l.Objects, Dirty: l.Dirty,
 		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Metrics.Audited(status.Domain).UTC(),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
-	made.Applied = max(0, l.Keys-1-made.Pending-made.Held-shadowed) // without the node's own account
-	for n := range min(len(status.Quarantined), state.QuarantinedMax) {
-		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
+	for n := range status.Quarantined {
+		q := &status.Quarantined[n]
+		if n < state.QuarantinedMax {
+			made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, q))
+		}
+		if i.Proxy.Snapshot(q.Key).Spec == nil {
+			made.Held++ // the Service is removed, and its rules are not
+		}
 	}
 	return made
 }

@@ -46,26 +46,53 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 	})
 }
 
-// Counts counts Services by state, as the list has them. Shadowed counts those that are shadowed in each domain and
-// otherwise applied there.
-func (i *Inspection) Counts(ctx context.Context) (all state.Counts, shadowed []int) {
-	shadowed = make([]int, len(i.Backend.Domains))
-	i.states(ctx, func(service.Key) bool { return true }, func(spec *service.Spec, record *state.Record, pending []map[service.Key]bool) bool {
+// Counts counts Services by state, as the list has them, and by their state in each domain. There, removed Services whose
+// rules remain are pending.
+func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []state.Counts) {
+	domains = make([]state.Counts, len(i.Backend.Domains))
+	pending := i.states(ctx, func(service.Key) bool { return true }, func(spec *service.Spec, record *state.Record, pending []map[service.Key]bool) bool {
 		all.Add(record)
-		for n, d := range i.Backend.Domains {
-			held := slices.ContainsFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
-			if len(spec.Denied[d.Family]) > 0 && !d.Auxiliary && !held && n < len(pending) && !pending[n][spec.Key] {
-				shadowed[n]++
+		for n := range domains {
+			if n < len(pending) {
+				there := *record
+				there.State = i.stateIn(n, spec, record, pending[n][spec.Key])
+				domains[n].Add(&there)
 			}
 		}
 		return true
 	})
-	return all, shadowed
+	for n, in := range pending[:min(len(pending), len(domains))] {
+		for key := range in {
+			if key != service.Node && i.Proxy.Snapshot(key).Spec == nil {
+				domains[n].Pending++
+			}
+		}
+	}
+	return all, domains
 }
 
-// states yields the wanted Services with the gravest of their states, and the Services that are pending in each domain.
-func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) {
-	pending, look := i.unapplied(ctx), i.Metrics.Lookup()
+// stateIn returns the state of a Service in a domain. An actor that fails, or a Service that is too large, is held in all.
+func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pending bool) state.State {
+	d := &i.Backend.Domains[n]
+	held := slices.IndexFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
+	switch {
+	case record.State == state.Failing, record.State == state.TooLarge:
+		return record.State
+	case held >= 0:
+		return record.Quarantines[held].State()
+	case len(spec.Denied[d.Family]) > 0 && !d.Auxiliary:
+		return state.Shadowed
+	case pending, record.Changes == 0:
+		return state.Pending
+	default:
+		return state.Applied
+	}
+}
+
+// states yields the wanted Services with the gravest of their states. It yields and returns what is pending in each domain.
+func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) (pending []map[service.Key]bool) {
+	pending = i.unapplied(ctx)
+	look := i.Metrics.Lookup()
 	for _, key := range i.Proxy.Keys() {
 		if !wanted(key) {
 			continue
@@ -82,9 +109,10 @@ func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, 
 			record.State = state.Shadowed
 		}
 		if !yield(spec, &record, pending) || ctx.Err() != nil {
-			return
+			break
 		}
 	}
+	return pending
 }
 
 // listed returns one line about a Service.

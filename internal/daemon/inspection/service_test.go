@@ -9,11 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -103,12 +107,13 @@ func TestAListAndADetailAgree(t *testing.T) {
 			details = append(details, string(i.Service(t.Context(), service.Key{Namespace: s.Namespace, Name: s.Name}).State))
 			return true
 		})
-		counts, shadowed := i.Counts(t.Context())
+		counts, domains := i.Counts(t.Context())
 		if got := fmt.Sprintf("%d %d %d %d", counts.Applied, counts.Pending, counts.Shadowed, counts.Held); got != map[bool]string{true: "2 2 3 2", false: "0 4 3 2"}[ledger == nil] {
 			t.Errorf("ledger %v: counts %s", ledger, got)
 		}
-		if want := map[bool]int{true: 2}[ledger == nil]; fmt.Sprint(shadowed) != fmt.Sprint([]int{want}) { // also the one with the parked actor
-			t.Errorf("ledger %v: shadowed in domains %v", ledger, shadowed)
+		// shadowed6 is applied in the domain of IPv4
+		if got := fmt.Sprintf("%d %d %d %d", domains[0].Applied, domains[0].Pending, domains[0].Shadowed, domains[0].Held); got != map[bool]string{true: "3 2 2 2", false: "0 5 2 2"}[ledger == nil] {
+			t.Errorf("ledger %v: counts in the domain %s", ledger, got)
 		}
 		if got := fmt.Sprint(list); got != want {
 			t.Errorf("ledger %v: the list says %s, want %s", ledger, got, want)
@@ -150,4 +155,44 @@ ExternalIP 192.0.2.2:80
 	if state := i.Service(t.Context(), key("shadowed")).State; state != "applied" {
 		t.Errorf("without the owner, it is %s", state)
 	}
+}
+
+// TestADomainCountsAsTheListDoes: each Service is in one number of each domain, those without a quarantine included. The
+// rules of a removed Service count until they are gone.
+func TestADomainCountsAsTheListDoes(t *testing.T) {
+	f, i := newFake(t, wants("fine"), wants("parked"), wants("pending"), wants("too-large"))
+	i.Metrics.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
+	f.pending = []service.Key{key("pending"), key("parked"), key("removed"), service.Node}
+	counts, domains := i.Counts(t.Context())
+	d := i.domain(0, &f.Status()[0], &domains[0])
+	if counts.Held != 2 || d.Applied != 1 || d.Pending != 2 || d.Held != 3 || d.Shadowed != 0 { // "rejected" is removed as well
+		t.Errorf("all: %v; the domain: %+v", &counts, d)
+	}
+}
+
+// TestHealthyFollowsTheWord: a node that is on standby, or not eligible, is not healthy, although its rules are fine.
+func TestHealthyFollowsTheWord(t *testing.T) {
+	f, i := newFake(t, wants("fine"))
+	i.Options, i.Feed = &setup.Options{Config: &config.Config{}}, &feed.Feed{}
+	eligible, waits := true, ""
+	i.Monitor = health.NewMonitor(health.Config{
+		Domains: func() []health.DomainStatus {
+			open := f.Status()[0]
+			open.Open = true
+			return []health.DomainStatus{{Status: open, Family: service.IPv4}}
+		},
+		Node:    func() *service.NodeObject { return map[bool]*service.NodeObject{true: {}}[eligible] },
+		Standby: func() health.Standby { return health.Standby{For: waits} },
+	})
+	look := func(want bool) {
+		t.Helper()
+		if s := i.Status(); s.Healthy != want || (s.Health == "unhealthy") == want {
+			t.Errorf("healthy %t, %s; want %t", s.Healthy, s.Health, want)
+		}
+	}
+	look(true)
+	eligible = false
+	look(false)
+	eligible, waits = true, "PID 7"
+	look(false)
 }

@@ -81,15 +81,18 @@ function finding(f, now) {
     f.services.length ? el("div", {}, ...f.services.flatMap((k) => [link(k), " "]), f.more ? others(f.more, searches[f.kind]) : "") : null);
 }
 
-const namedMax = 20;
+const namedMax = 20, heldMax = 100;
 
 export function drawProblems() {
   const s = model.status, held = (s.domains ?? []).flatMap((d) => (d.quarantine ?? []).map((q) => ({...q, domain: d.name})));
-  const more = (s.domains ?? []).reduce((n, d) => n + d.quarantined, 0) - held.length;
+  const listed = new Set(held.map((q) => `${q.namespace}/${q.name}`)); // the others are too large, or their actors fail
+  const unlisted = [...model.services.values()].filter((row) => row.state.startsWith("held") && !listed.has(row.key)).sort((a, b) => (a.key < b.key ? -1 : 1));
+  held.push(...unlisted.slice(0, heldMax).map((row) => ({...row, domain: "all", reason: /\((.*)\)/.exec(row.state)?.[1] ?? row.state})));
+  const more = unlisted.length - heldMax;
   fill($("findings"), ...folded(s.findings ?? []).map((f) => finding(f, s.now)),
     s.findings?.length ? null : el("p", {class: "dim"}, "No findings."));
   fill($("quarantine"), held.length ? table(["Service", "Domain", "Since", "Reason"], held.map((q) =>
-    [link(`${q.namespace}/${q.name}`), q.domain, age(q.since, s.now), el("td", {class: "wide"}, q.reason)]))
+    [link(`${q.namespace}/${q.name}`), q.domain, q.since ? age(q.since, s.now) : "–", el("td", {class: "wide"}, q.reason)]))
     : el("p", {class: "dim"}, "No Service is held."),
   more > 0 ? el("p", {}, others(more, "state:held")) : null);
   const idle = [...model.services.values()].filter((row) => statesOf(row).includes("no-endpoints"))
@@ -99,6 +102,5 @@ export function drawProblems() {
     : el("p", {class: "dim"}, "Every Service has endpoints."));
 }
 
-// problems counts what the tab announces.
-export const problems = () => (model.status.findings ?? []).filter((f) => f.kind !== "quarantined").length +
-  (model.status.domains ?? []).reduce((n, d) => n + d.quarantined, 0);
+// problems counts what the tab announces: held Services, and findings about something else.
+export const problems = () => (model.status.findings ?? []).filter((f) => searches[f.kind] !== "state:held").length + (model.status.states?.held ?? 0);
