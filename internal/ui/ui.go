@@ -1,5 +1,5 @@
 // Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's
-// timeline, endpoints and clients, the queues of the pipeline, and its problems. The page is read-only, embedded
+// timeline, endpoints and clients, the domains with their queues, and problems. The page is read-only, embedded
 // in the program, and requests data from this server only. Its data is that of package inspect; see
 // docs/web-ui.md.
 package ui

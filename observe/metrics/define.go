@@ -18,10 +18,10 @@ const (
 var (
 	// finely goes from 50 µs to 52 s.
 	finely = prometheus.ExponentialBuckets(50e-6, 2, 21)
+	// coarsely has every second of these, as deploy/monitoring keeps them.
+	coarsely = prometheus.ExponentialBuckets(100e-6, 4, 10)
 	// counts goes from 1 to 262,144 things.
 	counts = prometheus.ExponentialBuckets(1, 4, 10)
-	// sizes goes from 64 bytes to 16 MiB.
-	sizes = prometheus.ExponentialBuckets(64, 4, 10)
 )
 
 // definer makes metrics of our own and registers them, so that each is defined in one place.

@@ -20,11 +20,10 @@ type domain struct {
 	// family is the value of the label ip_family.
 	family string
 
-	programming, networkProgramming                     slowest
-	writeSeconds, auditSeconds, repairSeconds           prometheus.Histogram
-	batchServices, batchObjects, batchLines, batchBytes prometheus.Histogram
-	writes, audits, drift                               *prometheus.CounterVec
-	repairs, quarantines, nodeFaults, late              prometheus.Counter
+	programming                                              slowest
+	writeSeconds, auditSeconds, repairSeconds, batchServices prometheus.Histogram
+	writes, audits, drift                                    *prometheus.CounterVec
+	repairs, quarantines, nodeFaults, late                   prometheus.Counter
 
 	// settled is set once the kernel has matched what is wanted for the first time, adopted once it
 	// has been read for the first time; rules counts the iptables rules per table. The domain's
@@ -58,15 +57,11 @@ func newDomain(index int, info DomainInfo, m *Metrics) *domain {
 	return &domain{
 		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
 
-		programming:        of.slowest("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
-		networkProgramming: of.slowest("sluice_network_programming_duration_seconds", "Time from the trigger of an endpoint change, by the cluster's clock, until it is in the kernel, per changed Service.", finely),
-		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of a write.", finely),
-		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from detection of an external change to its repair, including the delay of repeated repairs.", finely),
-		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Duration of reading the kernel state.", finely),
-		batchServices:      of.histogram("sluice_batch_services", "Services whose changes share a batch.", counts),
-		batchObjects:       of.histogram("sluice_batch_objects", "Kernel objects created, replaced or removed per batch.", counts),
-		batchLines:         of.histogram("sluice_batch_lines", "Rules and map elements per batch.", counts),
-		batchBytes:         of.histogram("sluice_batch_size_bytes", "Size of a batch.", sizes),
+		programming:   of.slowest("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
+		writeSeconds:  of.histogram("sluice_write_duration_seconds", "Duration of a write.", coarsely),
+		repairSeconds: of.histogram("sluice_repair_duration_seconds", "Time from detection of an external change to its repair, including the delay of repeated repairs.", coarsely),
+		auditSeconds:  of.histogram("sluice_audit_duration_seconds", "Duration of reading the kernel state.", coarsely),
+		batchServices: of.histogram("sluice_batch_services", "Services whose changes share a batch.", counts),
 
 		writes:      of.counters("sluice_writes_total", "Writes by outcome: landed, busy, unknown, rejected, unsupported.", "outcome", outcomes...),
 		audits:      of.counters("sluice_audits_total", "Audits by result: adopted (the first one), clean, drift, failed.", "result", auditClean, auditDrift, auditFailed, auditAdopted),
@@ -119,9 +114,6 @@ func (d *domain) written(e aggregator.BatchWritten) {
 	d.writes.WithLabelValues(r.Outcome.String()).Inc()
 	d.writeSeconds.Observe(r.Took.Seconds())
 	d.batchServices.Observe(float64(len(e.Batch.Contributions)))
-	d.batchObjects.Observe(float64(r.Written.Objects))
-	d.batchLines.Observe(float64(r.Written.Lines))
-	d.batchBytes.Observe(float64(r.Written.Bytes))
 	if d.Auxiliary {
 		return
 	}
@@ -150,9 +142,6 @@ func (d *domain) applied(e aggregator.Applied) {
 	}
 	if received >= 0 {
 		d.programming.observe(e.At, e.Key, received)
-	}
-	if triggered >= 0 {
-		d.networkProgramming.observe(e.At, e.Key, triggered)
 	}
 	change := d.appliedStep(&e, triggered != unknown)
 	if d.Auxiliary {

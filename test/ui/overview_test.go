@@ -46,7 +46,7 @@ func filtering(s *stand) {
 	s.press("1")
 	s.click("#tiles [data-state=no-endpoints]") // the same address again
 	s.holds("a second time", "!document.querySelector('#services').hidden")
-	s.press(kb.Escape, "4")
+	s.press(kb.Escape, "3")
 	s.holds("it is a problem", text("#idle")+fmt.Sprintf(".includes(%q)", without))
 	s.press("2")
 }
@@ -169,8 +169,6 @@ func narrow(s *stand) {
 	s.press("/", clusterIP(busy))
 	s.holds("what is found is in sight", "document.querySelector('#rows mark').getBoundingClientRect().width > 20")
 	s.press(kb.Escape, kb.Escape, "3")
-	fits("the pipeline", "")
-	s.press("4")
 	fits("the problems", "")
 	s.press("/", namespace+"/"+name, kb.Enter)
 	s.holds("a timeline that can be read", "document.querySelector('#detail .steps')?.getBoundingClientRect().width >= 250")

@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 		run  func(*stand)
 	}{
 		{"search", searching}, {"keyboard", keyboard}, {"open", opening}, {"link", linked}, {"change", changing}, {"hostile names", hostile},
-		{"quarantine", quarantine}, {"pipeline", pipeline}, {"scroll", scrolling}, {"filters", filtering}, {"traffic", traffic}, {"dark", dark},
+		{"quarantine", quarantine}, {"domains", domains}, {"scroll", scrolling}, {"filters", filtering}, {"traffic", traffic}, {"dark", dark},
 		{"narrow", narrow}, {"lost and found", deleting}, {"overview", overview},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func keyboard(s *stand) {
 	s.press(kb.Escape)
 	s.holds("no help", "!document.querySelector('#help').open")
 	s.press("3")
-	s.holds("pipeline", "!document.querySelector('#pipeline').hidden")
+	s.holds("problems", "!document.querySelector('#problems').hidden")
 	s.press("1")
 	s.holds("overview", "!document.querySelector('#overview').hidden")
 	s.press("2")
@@ -289,7 +289,7 @@ func quarantine(s *stand) {
 	s.holds("the list says it", text(row(key))+".includes('held (rejected)')")
 	s.holds("the tab says it", "Number("+text("#problem-count")+") >= 1")
 	s.holds("the badge, too", text("#health")+".startsWith('degraded') && document.querySelector('#health').classList.contains('wait')")
-	s.press(kb.Escape, "4")
+	s.press(kb.Escape, "3")
 	s.holds("with the reason", text("#quarantine")+".includes('"+key+"') && "+text("#quarantine")+".includes('port 30080 on 127.0.0.1 is held by')")
 	s.picture("ui-problems")
 	s.do(chromedp.Click(chromedp.CSS("#quarantine a")))
@@ -299,9 +299,9 @@ func quarantine(s *stand) {
 	s.holds("it recovers", text("#problem-count")+" === ''")
 }
 
-// pipeline shows the domains with their queues, which move.
-func pipeline(s *stand) {
-	s.press("3")
+// domains shows the domains, whose batches are counted.
+func domains(s *stand) {
+	s.press("1")
 	s.holds("the domains", text("#domains")+".includes('nftables/IPv4') && "+text("#domains")+".includes('applied')")
 	batches := `Number([...document.querySelectorAll('[data-domain="nftables/IPv4"] .fact')].find((f) => f.innerText.endsWith('batches')).querySelector('b').innerText)`
 	before := value[int](s, batches)
@@ -310,7 +310,6 @@ func pipeline(s *stand) {
 		s.endpoints(n, namespace, name, 4)
 	}
 	s.holds("batches are counted", fmt.Sprintf("%s > %d", batches, before))
-	s.picture("ui-pipeline")
 	s.press("2")
 }
 

@@ -3,7 +3,7 @@ import {$, age} from "./dom.js";
 import {model, update} from "./model.js";
 import {list, prepare, refresh, pick} from "./list.js";
 import {drawOverview} from "./overview.js";
-import {sample, drawPipeline, drawProblems, problems} from "./views.js";
+import {drawProblems, problems} from "./problems.js";
 import {show, load, current} from "./detail.js";
 
 const pause = 1000, pauseMax = 10000;
@@ -21,7 +21,6 @@ function view(name) {
 function drawViews() {
   if (!model.status) return;
   if (!$("overview").hidden) drawOverview();
-  if (!$("pipeline").hidden) drawPipeline();
   if (!$("problems").hidden) drawProblems();
 }
 
@@ -58,7 +57,6 @@ async function tick() {
     $("fresh").textContent = "";
     $("fresh").className = "";
     document.documentElement.classList.remove("old");
-    sample();
     drawStatus();
     refresh(false, full && !before ? new Set() : changed);
     drawViews();
@@ -120,7 +118,7 @@ const keys = {
   "/": () => { view("services"); $("search").focus(); $("search").select(); },
   j: () => go(list.picked + 1), k: () => go(list.picked - 1), g: () => go(0), G: () => go(list.rows.length - 1),
   "?": () => $("help").showModal(),
-  1: () => view("overview"), 2: () => view("services"), 3: () => view("pipeline"), 4: () => view("problems"),
+  1: () => view("overview"), 2: () => view("services"), 3: () => view("problems"),
   t: nextTheme,
 };
 // listKeys have another meaning in the other views.

@@ -1,9 +1,8 @@
-// The first view: how many Services there are in each state, what the proxy did in the last 15 minutes, and
-// the traffic of the node.
+// The first view: how many Services there are in each state, what the proxy did in the last 15 minutes, the
+// traffic of the node, and the state of each domain.
 import {$, el, fill, age, many, micros, table} from "./dom.js";
 import {model, measured, states} from "./model.js";
 import {amount, chart, short, trafficCharts} from "./charts.js";
-import {queued} from "./views.js";
 
 // count returns the number of Services by state, as the server counts them; the empty state has all.
 function count() {
@@ -27,18 +26,15 @@ const card = (name, title, ...parts) => el("div", {class: "card", "data-card": n
 const line = (...parts) => el("p", {}, ...parts);
 const both = (r) => r.p50Micros ? `p50 ${micros(r.p50Micros)}, p99 ${micros(r.p99Micros)}` : "none in 15 minutes";
 
-function changes({counts, stepSeconds, ...r}) {
+function changes(s) {
+  const {counts, stepSeconds, ...r} = s.activity.changes, sum = (field) => (s.domains ?? []).reduce((n, d) => n + d[field], 0);
+  const oldest = (s.domains ?? []).map((d) => d.oldestPending).filter(Boolean).sort()[0], a = s.actors;
   // The last step is not over.
   const points = counts.slice(0, -1).map((n, i) => [(counts.length - 1 - i) * stepSeconds, n / stepSeconds]);
   return card("changes", "Changes", chart("Applied per second", points, {current: r.perSecond}),
-    line("From receipt to kernel: ", el("b", {}, both(r))));
-}
-
-function queue(s) {
-  const sum = (field) => (s.domains ?? []).reduce((n, d) => n + d[field], 0);
-  const oldest = (s.domains ?? []).map((d) => d.oldestPending).filter(Boolean).sort()[0];
-  return card("queue", "Queue", chart("Waiting", queued(), {minutes: 2}),
-    line(`${sum("queue")} in the queue, ${many(sum("dirty"), "object")} to write`, oldest ? `, the oldest for ${age(oldest, s.now)}` : ""));
+    line("From receipt to kernel: ", el("b", {}, both(r))),
+    line(`${sum("queue")} in the queue, ${many(sum("dirty"), "object")} to write`, oldest ? `, the oldest for ${age(oldest, s.now)}` : ""),
+    line(el("span", {class: "dim"}, `${many(a.running, "actor")}: ${a.restarting} restarting, ${a.parked} parked, ${a.abandoned} abandoned`)));
 }
 
 function repair(s) {
@@ -55,8 +51,9 @@ function api(s) {
   const heard = all.map((r) => r.heard).filter(Boolean).sort().at(-1);
   return card("api", "API", line(el("span", {class: "mono"}, s.feed?.from ?? "–")),
     line("Lag of endpoint changes: ", el("b", {}, both(s.activity.lag))),
-    failing.length ? line(el("b", {class: "bad"}, `${failing.map((r) => r.name).join(", ")}: failing since ${age(failing[0].failingSince, s.now)}`))
-      : line(el("span", {class: "dim"}, heard ? `Last message ${age(heard, s.now)} ago.` : "")));
+    s.feed?.synced ? null : line("Not complete yet."),
+    ...failing.map((r) => line(el("b", {class: "bad"}, `${r.name}: failing since ${age(r.failingSince, s.now)}`), ` ${r.error ?? ""}`)),
+    line(el("span", {class: "dim"}, heard && !failing.length ? `Last message ${age(heard, s.now)} ago.` : "")));
 }
 
 function node(s) {
@@ -65,6 +62,27 @@ function node(s) {
     line(`${s.mode} mode: ${s.modeReason}`), line(`Version ${s.version}, up ${age(s.started, s.now)}`),
     table ? line(`Connection table: ${short(table.entries)}${table.limit ? ` of ${short(table.limit)}` : ""} entries`) : null,
     s.otherChains?.length ? line(el("span", {class: "dim"}, `Other programs' chains: ${s.otherChains.map((c) => c.text).join("; ")}`)) : null);
+}
+
+const fact = (value, name, kind) => el("span", {class: "fact"}, el("b", {class: kind}, value), ` ${name}`);
+
+function domain(d, now) {
+  let state = el("span", {class: "badge good"}, "applied");
+  if (d.nodeAtFault) state = el("span", {class: "badge bad"}, "rejects node-wide rules");
+  else if (!d.open) state = el("span", {class: "badge wait"}, `waits for ${many(d.missing ?? 0, "Service")}`);
+  else if (d.failures) state = el("span", {class: "badge bad"}, many(d.failures, "failed write"));
+  else if (d.pending) state = el("span", {class: "badge wait"}, "pending");
+  return el("div", {class: "card", "data-domain": d.name},
+    el("div", {class: "facts"}, el("b", {class: "mono"}, d.name), state),
+    el("div", {class: "facts"},
+      fact(d.queue, "in the queue", d.queue ? "wait" : null), fact(d.dirty, "objects to write", d.dirty ? "wait" : null),
+      fact(d.pending, "pending", d.pending ? "wait" : null), fact(d.applied, "applied"),
+      fact(d.shadowed ?? "–", "shadowed", d.shadowed ? "wait" : null), fact(d.quarantined, "held", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
+      fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never")),
+      el("span", {}, "last audit ", el("b", {}, d.lastAudit ? `${age(d.lastAudit, now)} ago` : "never"))),
+    // Each write takes a moment: only an old change is worth a line.
+    Date.parse(now) - Date.parse(d.oldestPending) >= 2000 ? el("div", {class: "wait"}, `The oldest change is pending for ${age(d.oldestPending, now)}.`) : null,
+    d.lastError ? el("div", {class: "note"}, d.lastError) : null);
 }
 
 const traffic = {at: 0, history: null, top: null, refused: null};
@@ -99,6 +117,7 @@ function drawTraffic() {
 export function drawOverview() {
   const s = model.status;
   fill($("tiles"), ...tiles());
-  fill($("activity"), changes(s.activity.changes), queue(s), api(s), repair(s), node(s));
+  fill($("activity"), changes(s), api(s), repair(s), node(s));
+  fill($("domains"), ...(s.domains ?? []).map((d) => domain(d, s.now)));
   loadTraffic();
 }
