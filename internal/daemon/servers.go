@@ -72,7 +72,7 @@ func (s *server) metricsPart() (*part.Part, error) {
 	}
 	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
 	if b.Mode.Traffic != nil {
-		c.Traffic = b.Mode.Traffic(&o.Options, b.Domains)
+		c.Traffic, c.Owner = b.Mode.Traffic(&o.Options, b.Domains), s.host.Owner
 	}
 	if s.answers.Traffic != nil {
 		c.Flows = s.answers.Traffic.Last

@@ -17,14 +17,14 @@ var ErrUnread = errors.New("the kernel does not return its counts")
 // has no amounts. Any goroutine may call it.
 func (m *Metrics) Amounts(ctx context.Context) (totals usage.Amounts, open map[usage.Of]uint64, err error) {
 	totals = usage.Amounts{}
-	if m.owners != nil {
+	if m.config.Traffic != nil {
 		readings := m.readings(ctx)
 		for _, d := range m.config.Domains {
 			if !d.Auxiliary && readings[d.Family] == nil {
 				return nil, nil, ErrUnread
 			}
 		}
-		for _, sums := range m.owners.sum(readings) {
+		for _, sums := range m.sum(readings) {
 			for key, c := range sums {
 				addAmounts(totals, key, c)
 			}

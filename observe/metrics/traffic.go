@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,107 +21,19 @@ type counted struct {
 	endpoints map[netip.AddrPort]traffic.Counts
 }
 
-// owners knows which Service owns each frontend applied. A contested frontend belongs to the
-// Service that was programmed first, until it lets go, and then to the next one: two actors
-// report in any order that a frontend moved. A nil owners, where the kernel does not count,
-// remembers nothing.
-type owners struct {
-	mu sync.Mutex
-	// of has the Services that want each frontend, the owner first. Node ports are without
-	// addresses. There is a map for each family.
-	of service.PerFamily[map[service.Frontend][]service.Key]
-	// by has the frontends of each Service.
-	by service.PerFamily[map[service.Key][]service.Frontend]
-}
-
-func newOwners() *owners {
-	o := &owners{}
-	for _, family := range service.Families {
-		o.of[family] = map[service.Frontend][]service.Key{}
-		o.by[family] = map[service.Key][]service.Frontend{}
-	}
-	return o
-}
-
-// put replaces the frontends of a Service in one family.
-func (o *owners) put(family service.Family, key service.Key, ports []service.PortView) {
-	if o == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	wanted, former := frontendsOf(ports), o.by[family][key]
-	stays := make(map[service.Frontend]bool, len(wanted))
-	for _, f := range wanted {
-		stays[f] = true
-	}
-	for _, f := range former {
-		if stays[f] {
-			continue
-		}
-		rest := slices.DeleteFunc(o.of[family][f], func(k service.Key) bool { return k == key })
-		if o.of[family][f] = rest; len(rest) == 0 {
-			delete(o.of[family], f)
-		}
-	}
-	for _, f := range wanted {
-		if !slices.Contains(o.of[family][f], key) {
-			o.of[family][f] = append(o.of[family][f], key)
-		}
-	}
-	if o.by[family][key] = wanted; wanted == nil {
-		delete(o.by[family], key)
-	}
-}
-
-// end forgets a Service.
-func (o *owners) end(key service.Key) {
-	for _, family := range service.Families {
-		o.put(family, key, nil)
-	}
-}
-
-func frontendsOf(ports []service.PortView) (all []service.Frontend) {
-	for i := range ports {
-		p := &ports[i]
-		add := func(addr netip.Addr, port uint16) {
-			all = append(all, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol})
-		}
-		if p.ClusterIP.IsValid() {
-			add(p.ClusterIP, p.Port)
-		}
-		for _, addr := range p.ExternalIPs {
-			add(addr, p.Port)
-		}
-		for _, addr := range p.LoadBalancerVIPs {
-			add(addr, p.Port)
-		}
-		if p.NodePort != 0 {
-			add(netip.Addr{}, p.NodePort)
-		}
-	}
-	return all
-}
-
 // sum adds up the readings by Service. It ignores frontends without an owner. The address of a node port is
 // none, or each of the node's.
-func (o *owners) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
 	for family, r := range readings {
 		if r == nil {
 			continue
 		}
 		sums[family] = map[service.Key]*counted{}
 		of := func(f service.Frontend) *counted {
-			keys := o.of[family][f]
-			if keys == nil {
-				keys = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
-			}
-			if keys == nil {
+			key, ok := m.config.Owner(service.Family(family), f)
+			if !ok {
 				return nil
 			}
-			key := keys[0]
 			sum := sums[family][key]
 			if sum == nil {
 				sum = &counted{bytes: r.Bytes}

@@ -34,6 +34,7 @@ import (
 type Proxy interface {
 	Keys() []service.Key
 	Snapshot(key service.Key) service.Snapshot
+	OwnerPort(family service.Family, f service.Frontend) (key service.Key, port string, ok bool)
 	Services() int
 	Synced() time.Time
 	Node() *service.NodeObject
