@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -56,44 +55,6 @@ func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums servic
 		}
 	}
 	return sums
-}
-
-// readings asks the kernel for what it has counted. A family in which it does not answer has none, which is
-// different from 0.
-func (m *Metrics) readings(ctx context.Context) (readings service.PerFamily[*traffic.Reading]) {
-	if m.config.Traffic != nil {
-		readings = m.config.Traffic(ctx)
-	}
-	return readings
-}
-
-const (
-	// readingShare bounds the time that readings for answers take: the pause after one is this many times as long.
-	readingShare = 50
-	// cheapReading is a time after which there is no pause.
-	cheapReading = 5 * time.Millisecond
-)
-
-// pacedReading is a reading, and the earliest time of the next one.
-type pacedReading struct {
-	readings service.PerFamily[*traffic.Reading]
-	rest     time.Time
-}
-
-// pacedReadings returns the last readings while the next ones may not begin or are in progress: repeated requests must
-// not keep a CPU and the kernel's tables busy.
-func (m *Metrics) pacedReadings(ctx context.Context) service.PerFamily[*traffic.Reading] {
-	began, last := time.Now(), m.lastReading.Load()
-	if last != nil && (began.Before(last.rest) || !m.reading.CompareAndSwap(false, true)) {
-		return last.readings
-	}
-	defer m.reading.Store(false)
-	next := &pacedReading{readings: m.readings(ctx)}
-	if took := time.Since(began); took > cheapReading {
-		next.rest = began.Add(took * (1 + readingShare))
-	}
-	m.lastReading.Store(next)
-	return next.readings
 }
 
 // eachCounted visits what was counted of a Service in each family in which that is known.

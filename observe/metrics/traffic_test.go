@@ -3,8 +3,6 @@ package metrics
 import (
 	"context"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +58,7 @@ func (w *world) count(reading *traffic.Reading) {
 	w.config.Traffic = func(context.Context) service.PerFamily[*traffic.Reading] {
 		return service.PerFamily[*traffic.Reading]{reading}
 	}
+	w.config.Refresh = func(ctx context.Context) { _, _, _ = w.Amounts(ctx) }
 	w.config.Owner = func(_ service.Family, f service.Frontend) (service.Key, bool) {
 		return serviceKey(1), f == at("10.9.0.1", 80)
 	}
@@ -101,42 +100,5 @@ func TestTrafficIsShown(t *testing.T) {
 		askText(t, w.Metrics, "").expect(t, samples{connections: 3, out: absent})
 		w.count(nil)
 		askText(t, w.Metrics, "").expect(t, samples{connections: absent, unallocatedName + "{" + family + "}": absent})
-	})
-}
-
-// TestReadingsArePaced: answers while a reading would exceed its share of the time, and while another one reads, have
-// the last reading.
-func TestReadingsArePaced(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var taken atomic.Int64
-		took := 100 * time.Millisecond
-		w.count(nil)
-		w.config.Traffic = func(context.Context) (readings service.PerFamily[*traffic.Reading]) {
-			made := &traffic.Reading{Unallocated: uint64(taken.Add(1))}
-			time.Sleep(took)
-			return service.PerFamily[*traffic.Reading]{made}
-		}
-		ask := func(want uint64) {
-			t.Helper()
-			if got := w.pacedReadings(t.Context())[service.IPv4].Unallocated; got != want {
-				t.Errorf("an answer has reading %d, want %d", got, want)
-			}
-		}
-		ask(1)
-		time.Sleep(readingShare*took - time.Millisecond)
-		ask(1)
-		time.Sleep(time.Millisecond)
-		var other sync.WaitGroup
-		other.Go(func() { ask(2) })
-		time.Sleep(took / 2)
-		ask(1)
-		other.Wait()
-		took = cheapReading
-		time.Sleep((readingShare + 2) * 100 * time.Millisecond)
-		ask(3)
-		ask(4)
-		if n := taken.Load(); n != 4 {
-			t.Errorf("%d readings, want 4", n)
-		}
 	})
 }
