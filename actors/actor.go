@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -253,9 +254,7 @@ func (a *actor) ask(ctx context.Context, i int) (open bool) {
 
 func (q ConnectionQuery) put(ctx context.Context, drainer Drainer) (answer Answer) {
 	if q.pause > 0 {
-		select {
-		case <-time.After(q.pause):
-		case <-ctx.Done():
+		if !sleep.For(ctx, q.pause) {
 			return answer
 		}
 	}

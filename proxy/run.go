@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -124,9 +125,7 @@ func (p *Proxy) freeMemory(ctx context.Context) {
 		return
 	}
 	for pause := firstAcks; ; pause = spareEvery {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return
 		}
 		if pause == firstAcks || spareMemory() {
@@ -166,10 +165,8 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
 		if p.config.WatchFailed != nil {
 			p.config.WatchFailed(domain, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		changed(dataplane.ForeignProcess{})
 	}

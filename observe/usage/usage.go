@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -169,10 +170,8 @@ func (r *Recorder) answer(ctx context.Context, a *ask) answer {
 		return answer{steps: append([]Used(nil), r.steps...)}
 	}
 	if wait := time.Until(r.rest); wait <= a.patience && !r.at.After(a.asked) {
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, wait) {
 			return answer{err: ctx.Err()}
-		case <-time.After(wait):
 		}
 		r.step(ctx)
 	}

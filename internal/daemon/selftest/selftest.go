@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -99,9 +100,7 @@ func (t *Test) Run(ctx context.Context) {
 	defer t.close()
 	t.open()
 	for wait := min(settleMax, t.config.Interval); ; wait = t.config.Interval {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !sleep.For(ctx, wait) {
 			return
 		}
 		if t.open() {
@@ -129,9 +128,7 @@ func (t *Test) test(ctx context.Context, family service.Family) {
 			r.Took = time.Since(began)
 			break
 		}
-		select {
-		case <-time.After(min(pause, t.config.Interval)):
-		case <-ctx.Done():
+		if !sleep.For(ctx, min(pause, t.config.Interval)) {
 			return
 		}
 	}
