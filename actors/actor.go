@@ -253,10 +253,8 @@ func (a *actor) ask(ctx context.Context, i int) (open bool) {
 }
 
 func (q ConnectionQuery) put(ctx context.Context, drainer Drainer) (answer Answer) {
-	if q.pause > 0 {
-		if !sleep.For(ctx, q.pause) {
-			return answer
-		}
+	if q.pause > 0 && !sleep.For(ctx, q.pause) {
+		return answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()

@@ -124,10 +124,7 @@ func (p *Proxy) freeMemory(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for pause := firstAcks; ; pause = spareEvery {
-		if !sleep.For(ctx, pause) {
-			return
-		}
+	for pause := firstAcks; sleep.For(ctx, pause); pause = spareEvery {
 		if pause == firstAcks || spareMemory() {
 			debug.FreeOSMemory()
 		}

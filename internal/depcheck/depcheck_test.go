@@ -66,7 +66,7 @@ var layers = []layer{
 	{pkg: "test/netnstest", may: []string{"internal/host/netns", "test/testenv"}, why: "namespaces that end with a test", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service", "internal/sleep"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "dataplane/conntrack", may: []string{"dataplane/traffic", "mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "an observer of applied rules with a separate netlink socket; it knows no backend"},
-	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service", "source"}, why: "nothing that works depends on how it is watched"},
+	{pkg: "observe", may: []string{"actors", "aggregator", "internal/sleep", "supervisor", "dataplane", "service", "source"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/state", may: []string{"service"}, why: "plain types, for those who fill and those who show them"},
 	{pkg: "observe/usage", may: []string{"dataplane/traffic", "service", "internal/sleep"}, why: "differences of totals; it knows no backend"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "internal/plural", "mailbox", "observe/state", "observe/web", "service", "source", "supervisor"}, why: "judges by values and events; no backend"},

@@ -62,8 +62,8 @@ type Config struct {
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
 	// has no address, or each address of the node. Amounts calls it. Nil if the kernel does not count.
 	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
-	// Refresh calls Amounts if the last reading is older than it has to be; see usage.Recorder. It is called for each
-	// answer about Services. Nil means never.
+	// Refresh calls Amounts unless the next reading may not begin yet; see usage.Recorder. It is called for each answer
+	// about Services. Nil means never.
 	Refresh func(ctx context.Context)
 	// Owner returns the Service that has a frontend, which may be an address of the node with a node port. It is
 	// called for each frontend that Traffic returns.

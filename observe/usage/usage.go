@@ -2,7 +2,7 @@
 // connections, refusals, packets and bytes.
 //
 // Backends have totals. A Recorder reads them every few seconds and keeps the differences, so that an
-// idle Service costs nothing. One goroutine owns them.
+// idle Service costs nothing. One goroutine owns them, and nothing else reads the totals of the kernel.
 package usage
 
 import (

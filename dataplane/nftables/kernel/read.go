@@ -294,7 +294,8 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
 			return err
 		}
-		if !sleep.For(ctx, time.Millisecond<<(2*attempt-1)) { // the kernel may be making room for elements // 2, 8, 32, 128 ms
+		// The kernel may be making room for elements: 2, 8, 32, 128 ms.
+		if !sleep.For(ctx, time.Millisecond<<(2*attempt-1)) {
 			return err
 		}
 	}

@@ -99,10 +99,7 @@ func (t *Test) Results() (none service.PerFamily[Result]) {
 func (t *Test) Run(ctx context.Context) {
 	defer t.close()
 	t.open()
-	for wait := min(settleMax, t.config.Interval); ; wait = t.config.Interval {
-		if !sleep.For(ctx, wait) {
-			return
-		}
+	for wait := min(settleMax, t.config.Interval); sleep.For(ctx, wait); wait = t.config.Interval {
 		if t.open() {
 			continue // the rules follow
 		}
