@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -252,12 +253,8 @@ func (a *actor) ask(ctx context.Context, i int) (open bool) {
 }
 
 func (q ConnectionQuery) put(ctx context.Context, drainer Drainer) (answer Answer) {
-	if q.pause > 0 {
-		select {
-		case <-time.After(q.pause):
-		case <-ctx.Done():
-			return answer
-		}
+	if q.pause > 0 && !sleep.For(ctx, q.pause) {
+		return answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()

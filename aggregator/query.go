@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -103,19 +104,9 @@ func (a *Aggregator) visit(ctx context.Context, s *ledger.Search) error {
 		if err != nil || done {
 			return err
 		}
-		if err := rest(ctx, time.Duration(float64(took)*(1/searchShare-1))); err != nil {
-			return err
+		if !sleep.For(ctx, time.Duration(float64(took)*(1/searchShare-1))) {
+			return ctx.Err()
 		}
-	}
-}
-
-// rest waits for a pause.
-func rest(ctx context.Context, pause time.Duration) error {
-	select {
-	case <-time.After(pause):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -48,15 +49,8 @@ func (w *Warnings) Dropped() uint64 { return w.dropped.Load() }
 
 // Run logs the warnings that were held back, until the context ends.
 func (w *Warnings) Run(ctx context.Context) {
-	tick := time.NewTicker(warningPause / 12)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			w.tellHeld(time.Now())
-		case <-ctx.Done():
-			return
-		}
+	for sleep.For(ctx, warningPause/12) {
+		w.tellHeld(time.Now())
 	}
 }
 

@@ -45,6 +45,11 @@ func (p *Proxy) Owner(family service.Family, f service.Frontend) (service.Key, b
 	return p.cache.Owner(family, f)
 }
 
+// OwnerPort returns the Service of Owner, and the name of its port.
+func (p *Proxy) OwnerPort(family service.Family, f service.Frontend) (key service.Key, port string, ok bool) {
+	return p.cache.OwnerPort(family, f)
+}
+
 // Account returns what a domain's ledger records of a key; see aggregator.Aggregator.Account.
 func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error) {
 	a, err := p.aggregator(domain)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -123,12 +124,7 @@ func (p *Proxy) freeMemory(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for pause := firstAcks; ; pause = spareEvery {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+	for pause := firstAcks; sleep.For(ctx, pause); pause = spareEvery {
 		if pause == firstAcks || spareMemory() {
 			debug.FreeOSMemory()
 		}
@@ -166,10 +162,8 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
 		if p.config.WatchFailed != nil {
 			p.config.WatchFailed(domain, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		changed(dataplane.ForeignProcess{})
 	}

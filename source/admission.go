@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -54,16 +55,16 @@ func bidOf(f *filed, spec *service.Spec, at place) bid {
 // be looked at for each change of the owner.
 const contestMax = 8
 
-// owner returns who has a frontend. A node port also answers at addresses of the node.
-func (a *admission) owner(family service.Family, f service.Frontend) (service.Key, bool) {
-	owner := a.owners[place{family, f}]
-	if owner == nil && f.Addr.IsValid() {
-		owner = a.owners[place{family, service.Frontend{Port: f.Port, Protocol: f.Protocol}}]
+// owner returns who has a frontend, and as which of its own: a node port also answers at addresses of the node. It
+// returns nil for nobody.
+func (a *admission) owner(family service.Family, f service.Frontend) (*service.Spec, service.Frontend) {
+	for range 2 {
+		if owner := a.owners[place{family, f}]; owner != nil {
+			return owner.spec, f
+		}
+		f.Addr = netip.Addr{}
 	}
-	if owner == nil {
-		return service.Key{}, false
-	}
-	return owner.spec.Key, true
+	return nil, f
 }
 
 // replace replaces the claims of a Service by those of its next spec, nil for none, and returns the

@@ -134,5 +134,22 @@ func (c *Cache) post(n *news) {
 func (c *Cache) Owner(family service.Family, f service.Frontend) (service.Key, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.admitted.owner(family, f)
+	if spec, _ := c.admitted.owner(family, f); spec != nil {
+		return spec.Key, true
+	}
+	return service.Key{}, false
+}
+
+// OwnerPort returns the Service of Owner, and the name of the port that has the frontend.
+func (c *Cache) OwnerPort(family service.Family, f service.Frontend) (key service.Key, port string, ok bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	spec, f := c.admitted.owner(family, f)
+	if spec == nil {
+		return key, "", false
+	}
+	at := slices.IndexFunc(spec.Ports, func(p service.Port) bool {
+		return p.Protocol == f.Protocol && (f.Addr.IsValid() && p.Port == f.Port || !f.Addr.IsValid() && p.NodePort == f.Port)
+	})
+	return spec.Key, spec.Ports[at].Name, true
 }

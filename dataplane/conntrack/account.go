@@ -23,7 +23,7 @@ const (
 // each connection has carried in between to totals that only grow. What a connection carries after the last reading
 // before its end is lost.
 type account struct {
-	continuous bool
+	TrafficConfig
 	// most is rememberedMax but for tests.
 	most int
 	seed maphash.Seed
@@ -44,7 +44,6 @@ type remembered struct {
 // serviceAccount is the account of one Service. The sketches are of one reading.
 type serviceAccount struct {
 	all                    traffic.Carried
-	ports                  map[service.Frontend]traffic.Carried
 	endpoints              map[netip.AddrPort]endpointAccount
 	byConnections, byBytes *traffic.Sketch[netip.Addr]
 	// now is what the connections of this reading carried since the last one.
@@ -56,9 +55,9 @@ type endpointAccount struct {
 	seen time.Time
 }
 
-func newAccount(continuous bool) *account {
+func newAccount(config TrafficConfig) *account {
 	return &account{
-		continuous: continuous, most: rememberedMax, seed: maphash.MakeSeed(),
+		TrafficConfig: config, most: rememberedMax, seed: maphash.MakeSeed(),
 		last: map[uint64]remembered{}, services: map[service.Key]*serviceAccount{},
 	}
 }
@@ -66,40 +65,30 @@ func newAccount(continuous bool) *account {
 // reading is one reading in progress.
 type reading struct {
 	*account
-	ports   traffic.Ports
 	flows   *traffic.Flows
 	clients *traffic.Sketch[netip.Addr]
 }
 
-// begin begins a reading. The totals of what has no Service any more are forgotten.
-func (a *account) begin(now time.Time, ports traffic.Ports) *reading {
+// begin begins a reading. The totals of deleted Services are forgotten.
+func (a *account) begin(now time.Time) *reading {
 	a.round++
-	if !a.continuous {
+	if !a.Continuous {
 		clear(a.services)
 	}
 	for key, s := range a.services {
-		for f := range s.ports {
-			if ports[f].Service != key {
-				delete(s.ports, f)
-			}
-		}
-		if len(s.ports) == 0 {
+		if !a.Exists(key) {
 			delete(a.services, key)
 			continue
 		}
 		s.reset(now)
 	}
-	return &reading{a, ports, &traffic.Flows{Began: now}, traffic.NewSketch[netip.Addr](nodeSlots)}
+	return &reading{a, &traffic.Flows{Began: now}, traffic.NewSketch[netip.Addr](nodeSlots)}
 }
 
 // reset leaves the totals.
 func (s *serviceAccount) reset(now time.Time) {
 	s.all.Open, s.all.Closed, s.now = 0, 0, traffic.Carried{}
 	s.byConnections, s.byBytes = traffic.NewSketch[netip.Addr](serviceSlots), traffic.NewSketch[netip.Addr](serviceSlots)
-	for f, c := range s.ports {
-		c.Open, c.Closed = 0, 0
-		s.ports[f] = c
-	}
 	for at, e := range s.endpoints {
 		if e.Open, e.Closed = 0, 0; now.Sub(e.seen) > endpointKept {
 			delete(s.endpoints, at)
@@ -116,22 +105,21 @@ func (r *reading) add(family service.Family, c *Connection) {
 	if !c.translated() {
 		return
 	}
-	at, port, ok := r.ports.Of(c.Protocol, c.To)
+	key, ok := r.Service(family, c.Tuple())
 	if !ok {
 		return
 	}
-	s := r.services[port.Service]
+	s := r.services[key]
 	if s == nil {
-		s = &serviceAccount{ports: map[service.Frontend]traffic.Carried{}, endpoints: map[netip.AddrPort]endpointAccount{}}
+		s = &serviceAccount{endpoints: map[netip.AddrPort]endpointAccount{}}
 		s.reset(r.flows.Began)
-		r.services[port.Service] = s
+		r.services[key] = s
 	}
 	carried := traffic.Carried{Open: 1, Counts: r.carried(family, c)}
 	if c.State == "TIME_WAIT" || c.State == "CLOSE" {
 		carried.Open, carried.Closed = 0, 1
 	}
 	s.all, s.now = s.all.Plus(carried), s.now.Plus(carried)
-	s.ports[at] = s.ports[at].Plus(carried)
 	s.endpoints[c.Answerer] = endpointAccount{s.endpoints[c.Answerer].Plus(carried), r.flows.Began}
 	s.byConnections.Add(c.From.Addr(), 1, carried)
 	s.byBytes.Add(c.From.Addr(), carried.Bytes(), carried)
@@ -139,7 +127,7 @@ func (r *reading) add(family service.Family, c *Connection) {
 
 // carried returns what a connection has carried since the last reading. At the first one, nothing counts.
 func (r *reading) carried(family service.Family, c *Connection) (grown traffic.Counts) {
-	if !r.continuous || !c.Accounted {
+	if !r.Continuous || !c.Accounted {
 		return grown
 	}
 	key := maphash.Comparable(r.seed, struct {
@@ -177,7 +165,7 @@ func (r *reading) end(now time.Time) *traffic.Flows {
 		f.Services[key] = s.flows()
 		s.byConnections, s.byBytes = nil, nil
 	}
-	if !r.continuous {
+	if !r.Continuous {
 		return f
 	}
 	for key, of := range r.last {
@@ -196,12 +184,8 @@ func (r *reading) end(now time.Time) *traffic.Flows {
 // flows returns a copy.
 func (s *serviceAccount) flows() traffic.ServiceFlows {
 	f := traffic.ServiceFlows{
-		Carried: s.all, Ports: make(map[service.Frontend]traffic.Carried, len(s.ports)),
-		Endpoints:     make(map[netip.AddrPort]traffic.Carried, len(s.endpoints)),
+		Carried: s.all, Endpoints: make(map[netip.AddrPort]traffic.Carried, len(s.endpoints)),
 		ByConnections: s.byConnections.Top(traffic.ClientsMax), ByBytes: s.byBytes.Top(traffic.ClientsMax), Others: s.now,
-	}
-	for at, c := range s.ports {
-		f.Ports[at] = c
 	}
 	for at, e := range s.endpoints {
 		f.Endpoints[at] = e.Carried

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -14,10 +13,10 @@ import (
 // BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings, without
 // the kernel's part.
 func BenchmarkReading(b *testing.B) {
-	ports, table := traffic.Ports{}, make([]Connection, rememberedMax)
+	owners, table := map[netip.AddrPort]service.Key{}, make([]Connection, rememberedMax)
 	for i := range 5000 {
-		at := service.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80}
-		ports[at] = traffic.Port{Service: service.Key{Namespace: "ns", Name: at.Addr.String()}}
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 80)
+		owners[at] = service.Key{Namespace: "ns", Name: at.String()}
 	}
 	for i := range table {
 		c := webFlow(uint32(i+1), "192.0.2.1", 1000)
@@ -27,10 +26,14 @@ func BenchmarkReading(b *testing.B) {
 	}
 	for _, continuous := range []bool{false, true} {
 		b.Run(map[bool]string{false: "single", true: "continuous"}[continuous], func(b *testing.B) {
-			a := newAccount(continuous)
-			a.readAll(time.Now(), ports, table...)
+			a := newWebAccount(continuous)
+			a.Service = func(_ service.Family, t Tuple) (key service.Key, ok bool) {
+				key, ok = owners[t.To]
+				return key, ok
+			}
+			a.readAll(time.Now(), table...)
 			for b.Loop() {
-				a.readAll(time.Now(), ports, table...)
+				a.readAll(time.Now(), table...)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(table)), "ns/entry")
 		})
@@ -40,7 +43,7 @@ func BenchmarkReading(b *testing.B) {
 // TestMemoryOfAFullAccount: about 32 MiB are kept for the largest number of connections that it remembers.
 func TestMemoryOfAFullAccount(t *testing.T) {
 	testenv.OnlyInAll(t)
-	a, table := newAccount(true), make([]Connection, rememberedMax+10)
+	a, table := newWebAccount(true), make([]Connection, rememberedMax+10)
 	for i := range table {
 		table[i] = webFlow(uint32(i+1), "192.0.2.1", 1000)
 	}
@@ -51,7 +54,7 @@ func TestMemoryOfAFullAccount(t *testing.T) {
 		return now.HeapAlloc
 	}
 	before := kept()
-	a.readAll(time.Now(), webPorts(), table...)
+	a.readAll(time.Now(), table...)
 	after := kept()
 	t.Logf("%d KiB", (after-before)>>10)
 	if after-before > 40<<20 || len(a.last) != rememberedMax {

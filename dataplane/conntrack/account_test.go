@@ -15,27 +15,31 @@ import (
 
 var (
 	shopWeb = service.Key{Namespace: "shop", Name: "web"}
-	webAt   = service.Frontend{Addr: netip.MustParseAddr("10.96.0.10"), Port: 80}
-	webNode = service.Frontend{Port: 30080}
+	webAt   = at("10.96.0.10:80")
 )
 
-// webPorts are those of shop/web.
-func webPorts() traffic.Ports {
-	return traffic.Ports{webAt: {Service: shopWeb, Name: "http"}, webNode: {Service: shopWeb, Name: "http"}}
+// newWebAccount makes an account in which shop/web has a ClusterIP and a node port.
+func newWebAccount(continuous bool) *account {
+	return newAccount(TrafficConfig{
+		Continuous: continuous, Exists: func(service.Key) bool { return true },
+		Service: func(_ service.Family, t Tuple) (service.Key, bool) {
+			return shopWeb, t.To == webAt || t.To.Port() == 30080
+		},
+	})
 }
 
 // webFlow is a connection to shop/web that has carried bytes in both directions.
 func webFlow(number uint32, client string, bytes uint64) Connection {
 	return Connection{
 		Number: number, Protocol: unix.IPPROTO_TCP, From: netip.AddrPortFrom(netip.MustParseAddr(client), uint16(number)),
-		To: at("10.96.0.10:80"), Answerer: at("10.0.2.2:8080"), Accounted: true,
+		To: webAt, Answerer: at("10.0.2.2:8080"), Accounted: true,
 		Carried: traffic.Counts{PacketsIn: bytes / 100, PacketsOut: 2 * bytes / 100, BytesIn: bytes, BytesOut: 2 * bytes},
 	}
 }
 
 // readAll reads a table.
-func (a *account) readAll(now time.Time, ports traffic.Ports, table ...Connection) *traffic.Flows {
-	r := a.begin(now, ports)
+func (a *account) readAll(now time.Time, table ...Connection) *traffic.Flows {
+	r := a.begin(now)
 	for i := range table {
 		r.add(service.IPv4, &table[i])
 	}
@@ -45,7 +49,7 @@ func (a *account) readAll(now time.Time, ports traffic.Ports, table ...Connectio
 // TestTotalsGrowByTheDifferenceOfReadings: what a connection carried before the first one does not count, nor does what
 // it carried after the last one.
 func TestTotalsGrowByTheDifferenceOfReadings(t *testing.T) {
-	a, now := newAccount(true), time.Now()
+	a, now := newWebAccount(true), time.Now()
 	const c, d = "192.0.2.2", "192.0.2.3"
 	byNode := webFlow(9, d, 50)
 	byNode.To = at("198.51.100.1:30080")
@@ -63,7 +67,7 @@ func TestTotalsGrowByTheDifferenceOfReadings(t *testing.T) {
 		{[]Connection{webFlow(2, c, 7)}, 1, 367, map[string]uint64{c: 21}}, // another one with the same number
 	} {
 		now = now.Add(15 * time.Second)
-		f := a.readAll(now, webPorts(), step.table...)
+		f := a.readAll(now, step.table...)
 		of := f.Services[shopWeb]
 		if f.Entries != uint64(len(step.table)) || of.Open != step.open || of.BytesIn != step.sum || of.BytesOut != 2*step.sum || of.Connections != 0 {
 			t.Errorf("reading %d: %+v, want %d open and %d bytes in", i, f, step.open, step.sum)
@@ -75,34 +79,29 @@ func TestTotalsGrowByTheDifferenceOfReadings(t *testing.T) {
 		if !maps.Equal(clients, step.clientsNow) {
 			t.Errorf("reading %d: clients %v, want %v", i, clients, step.clientsNow)
 		}
-		ports, endpoints := traffic.Carried{}, traffic.Carried{}
-		for _, p := range of.Ports {
-			ports = ports.Plus(p)
-		}
+		endpoints := traffic.Carried{}
 		for _, e := range of.Endpoints {
 			endpoints = endpoints.Plus(e)
 		}
-		if ports != of.Carried || endpoints != of.Carried {
-			t.Errorf("reading %d: ports %+v, endpoints %+v, all %+v", i, ports, endpoints, of.Carried)
+		if endpoints != of.Carried {
+			t.Errorf("reading %d: endpoints %+v, all %+v", i, endpoints, of.Carried)
 		}
 		if f.Since.IsZero() || f.Previous.IsZero() != (i == 0) {
 			t.Errorf("reading %d: since %v, previous %v", i, f.Since, f.Previous)
 		}
 	}
-	if p := a.readAll(now, webPorts()).Services[shopWeb].Ports[webNode]; p.BytesIn != 50 || p.Open != 0 {
-		t.Errorf("node port: %+v", p)
-	}
-	if e := a.readAll(now.Add(2*endpointKept), webPorts()).Services[shopWeb]; len(e.Endpoints) != 0 || e.BytesIn != 367 {
+	if e := a.readAll(now.Add(2 * endpointKept)).Services[shopWeb]; len(e.Endpoints) != 0 || e.BytesIn != 367 {
 		t.Errorf("endpoints that are gone: %+v", e)
 	}
-	if f := a.readAll(now, traffic.Ports{}, webFlow(2, c, 9)); len(f.Services) != 0 || f.Entries != 1 {
+	a.Exists = func(service.Key) bool { return false }
+	if f := a.readAll(now); len(f.Services) != 0 {
 		t.Errorf("a Service that is gone: %+v", f)
 	}
 }
 
 // TestMemoryOfAnAccountIsBounded: connections beyond it are open, and their bytes do not count.
 func TestMemoryOfAnAccountIsBounded(t *testing.T) {
-	a := newAccount(true)
+	a := newWebAccount(true)
 	a.most = 100
 	now := time.Now()
 	for range 3 {
@@ -110,19 +109,19 @@ func TestMemoryOfAnAccountIsBounded(t *testing.T) {
 		for i := range uint32(300) {
 			table = append(table, webFlow(i+1, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String(), 100*uint64(a.round+1)))
 		}
-		f := a.readAll(now, webPorts(), table...)
+		f := a.readAll(now, table...)
 		if len(a.last) != 100 || f.Forgotten != 200 || f.Services[shopWeb].Open != 300 || len(f.Services[shopWeb].ByConnections) != traffic.ClientsMax {
 			t.Errorf("%d remembered; %+v", len(a.last), f)
 		}
 	}
-	if f := a.readAll(now, webPorts()); len(a.last) != 0 || f.Services[shopWeb].BytesIn != 2*100*100 {
+	if f := a.readAll(now); len(a.last) != 0 || f.Services[shopWeb].BytesIn != 2*100*100 {
 		t.Errorf("%d remembered; %+v", len(a.last), f)
 	}
 }
 
 // TestSingleReadingsHaveNoTotals, and the clients that a list leaves out are in the rest.
 func TestSingleReadingsHaveNoTotals(t *testing.T) {
-	a := newAccount(false)
+	a := newWebAccount(false)
 	exact := map[netip.Addr]uint64{}
 	var table []Connection
 	for i := range uint32(2000) {
@@ -131,7 +130,7 @@ func TestSingleReadingsHaveNoTotals(t *testing.T) {
 		table = append(table, webFlow(i+1, client.String(), 100))
 	}
 	for range 2 {
-		f := a.readAll(time.Now(), webPorts(), table...)
+		f := a.readAll(time.Now(), table...)
 		of, listed := f.Services[shopWeb], uint64(0)
 		if len(of.ByConnections) != traffic.ClientsMax || len(of.ByBytes) != 0 || of.Counts != (traffic.Counts{}) || !f.Since.IsZero() || len(a.last) != 0 {
 			t.Errorf("%+v", of)
@@ -145,7 +144,7 @@ func TestSingleReadingsHaveNoTotals(t *testing.T) {
 			t.Errorf("%d listed, %d others, %d open", listed, of.Others.Open, of.Open)
 		}
 	}
-	if top := a.readAll(time.Now(), webPorts(), table...).Top(10, func(s *traffic.ServiceFlows) uint64 { return s.Open }); len(top) != 1 || top[0] != shopWeb {
+	if top := a.readAll(time.Now(), table...).Top(10, func(s *traffic.ServiceFlows) uint64 { return s.Open }); len(top) != 1 || top[0] != shopWeb {
 		t.Error(top)
 	}
 }
@@ -158,7 +157,7 @@ func TestClosedConnectionsAreNotOpen(t *testing.T) {
 		c.State = state
 		table = append(table, c)
 	}
-	of := newAccount(false).readAll(time.Now(), webPorts(), table...).Services[shopWeb]
+	of := newWebAccount(false).readAll(time.Now(), table...).Services[shopWeb]
 	if of.Open != 4 || of.Closed != 2 || of.Entries() != 6 || of.Endpoints[at("10.0.2.2:8080")] != of.Carried || of.ByConnections[0].Sum != 6 {
 		t.Errorf("%+v, want 4 open and 2 closed", of)
 	}

@@ -56,7 +56,7 @@ func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
 		t.Fatalf("%+v; %v", usage, err)
 	}
 	var reported levels
-	watch := startTraffic(t, TrafficConfig{Ports: dnsPorts, Changed: reported.add, Inside: node.Do, look: 20 * time.Millisecond})
+	watch := startTraffic(t, TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }, Changed: reported.add, Inside: node.Do, look: 20 * time.Millisecond})
 	limit := int(usage.Limit)
 	flows := crowdOf(limit - count(t, node))
 	fill := func(percent int) {
@@ -137,16 +137,10 @@ func startTraffic(t *testing.T, c TrafficConfig) *Traffic {
 	return watch
 }
 
-// dnsPorts are those of shop/busy, and of shop/calm.
-func dnsPorts() traffic.Ports {
-	ports := traffic.Ports{}
-	for port := range uint16(100) {
-		ports[service.Frontend{Addr: netip.MustParseAddr("10.96.0.10"), Port: 53 + port, Protocol: service.UDP}] =
-			traffic.Port{Service: service.Key{Namespace: "shop", Name: "busy"}}
-		ports[service.Frontend{Addr: netip.MustParseAddr("10.96.0.11"), Port: 53 + port, Protocol: service.UDP}] =
-			traffic.Port{Service: service.Key{Namespace: "shop", Name: "calm"}}
-	}
-	return ports
+// dnsService is shop/busy or shop/calm.
+func dnsService(_ service.Family, t Tuple) (service.Key, bool) {
+	name := map[string]string{"10.96.0.10": "busy", "10.96.0.11": "calm"}[t.To.Addr().String()]
+	return service.Key{Namespace: "shop", Name: name}, name != "" && t.Protocol == unix.IPPROTO_UDP
 }
 
 // crowdOf returns flows of shop/busy, nearly all of one client, and of every hundredth one of shop/calm.

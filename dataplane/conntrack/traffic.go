@@ -12,8 +12,9 @@ import (
 
 // TrafficConfig configures a Traffic.
 type TrafficConfig struct {
-	// Ports returns the Service port of each frontend. It is called for each reading of the connection table.
-	Ports func() traffic.Ports
+	// Service returns the Service that a connection asks for, and Exists reports whether there is a Service.
+	Service func(service.Family, Tuple) (service.Key, bool)
+	Exists  func(service.Key) bool
 	// Continuous reads the table every 15 s, so that totals of packets and bytes are known, if the kernel accounts.
 	Continuous bool
 	// Changed is called with each change of the level, and Failed with the outcome of each look at the table: nil
@@ -80,7 +81,7 @@ func NewTraffic(config TrafficConfig) *Traffic {
 	if config.share == 0 {
 		config.share = readingShare
 	}
-	t := &Traffic{config: config, asked: make(chan question), account: newAccount(config.Continuous)}
+	t := &Traffic{config: config, asked: make(chan question), account: newAccount(config)}
 	t.pressure.Store(&Pressure{})
 	return t
 }
@@ -189,7 +190,7 @@ func (t *Traffic) read(ctx context.Context) (err error) {
 		}
 		t.rest = restAfter(began, t.config.share)
 	}()
-	r := t.account.begin(began, t.config.Ports())
+	r := t.account.begin(began)
 	for _, family := range service.Families {
 		err := eachConnection(ctx, t.config.Inside, family, nil, func(c Connection) { r.add(family, &c) })
 		if err != nil {

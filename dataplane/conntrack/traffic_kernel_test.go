@@ -30,7 +30,7 @@ func TestKernelBytesOfConnections(t *testing.T) {
 		}
 	}
 	busy := service.Key{Namespace: "shop", Name: "busy"}
-	watch := startTraffic(t, TrafficConfig{Ports: dnsPorts, Continuous: true, Inside: node.Do, share: 1})
+	watch := startTraffic(t, TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }, Continuous: true, Inside: node.Do, share: 1})
 	sent(3000, 4) // before the first reading
 	for i, step := range []struct {
 		send, other          int
@@ -92,7 +92,7 @@ func fresh(t *testing.T, watch *Traffic) *traffic.Flows {
 func TestFlowsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := NewTraffic(TrafficConfig{Ports: dnsPorts}).Flows(ctx, 0); err != context.Canceled {
+	if _, err := NewTraffic(TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }}).Flows(ctx, 0); err != context.Canceled {
 		t.Error(err)
 	}
 }
@@ -101,7 +101,7 @@ func TestFlowsEndWithTheirContext(t *testing.T) {
 func TestReadingsTakeAFiftiethOfTheTime(t *testing.T) {
 	node := newTracking(t)
 	inject(t, node, service.IPv4, crowdOf(500))
-	watch := startTraffic(t, TrafficConfig{Ports: dnsPorts, Inside: node.Do})
+	watch := startTraffic(t, TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }, Inside: node.Do})
 	first, err := watch.Flows(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)

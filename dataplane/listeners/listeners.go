@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // Container is the container of listeners in identities.
@@ -113,10 +114,8 @@ func (s *Set[C]) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 		case <-s.woken:
 			changed(dataplane.ForeignProcess{})
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, healPause) {
 			return context.Cause(ctx)
-		case <-time.After(healPause):
 		}
 	}
 }

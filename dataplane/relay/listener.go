@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -164,12 +165,7 @@ func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure e
 		return false, err
 	}
 	b.pause = min(max(2*b.pause, pauseMin), pauseMax)
-	select {
-	case <-ctx.Done():
-		return false, nil
-	case <-time.After(b.pause):
-		return true, nil
-	}
+	return sleep.For(ctx, b.pause), nil
 }
 
 // sockets opens sockets in the network namespace of the relay. A socket, and those accepted from

@@ -40,7 +40,7 @@ const ClientsMax = 10
 type Flows struct {
 	// Began and Ended are the times of the reading.
 	Began, Ended time.Time
-	// Since is from when on the totals of Services, ports and endpoints count packets and bytes. It is zero, and
+	// Since is from when on the totals of Services and endpoints count packets and bytes. It is zero, and
 	// so are these, if readings are not continuous (traffic.accounting).
 	Since time.Time
 	// Previous is the end of the reading before. What clients have carried is since then. It is zero if there was
@@ -57,10 +57,8 @@ type Flows struct {
 
 // ServiceFlows is the traffic of one Service.
 type ServiceFlows struct {
-	// Carried is the sum over all ports. Its counts only grow.
+	// Carried is the sum over all connections. Its counts only grow.
 	Carried
-	// Ports is by frontend; one without an address is a node port. Its counts only grow.
-	Ports map[service.Frontend]Carried
 	// Endpoints only grow too, until an endpoint had no connection for an hour.
 	Endpoints map[netip.AddrPort]Carried
 	// ByConnections are the clients with most open connections, and ByBytes those that carried most since the

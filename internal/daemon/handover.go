@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
@@ -103,7 +104,7 @@ func (h *handover) track(ctx context.Context) {
 		h.log.Info("cannot preserve open connections across the mode change; closing them", zap.Error(err))
 		return
 	}
-	wait(ctx, trackedAfter)
+	sleep.For(ctx, trackedAfter)
 }
 
 // follows reports whether forwarders of another mode or process still serve.
@@ -125,11 +126,11 @@ func (h *handover) settle(ctx context.Context) {
 // that they have entries, too.
 func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, shared bool, log *zap.Logger) {
 	began := time.Now()
-	wait(ctx, atLeast)
+	sleep.For(ctx, atLeast)
 	var failed error
 	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
-		wait(ctx, settleMin/10)   // a datagram may not have been read yet
-		busy := former.Busy() > 0 // asked before: the next reply makes another entry
+		sleep.For(ctx, settleMin/10) // a datagram may not have been read yet
+		busy := former.Busy() > 0    // asked before: the next reply makes another entry
 		var deleted int
 		if deleted, failed = former.Forget(ctx); !busy && (deleted == 0 || shared) {
 			break
@@ -164,7 +165,7 @@ func (h *handover) release(ctx context.Context, replaced bool) {
 		if replaced {
 			h.untranslate(ctx)
 		}
-		wait(ctx, heldFor)
+		sleep.For(ctx, heldFor)
 	}
 	if ctx.Err() != nil {
 		return // the next server does it
@@ -177,7 +178,7 @@ func (h *handover) release(ctx context.Context, replaced bool) {
 // untranslate lets UDP clients that keep their socket come here, once questions that the rules have
 // translated are answered. The end of this server does not prevent it, since no later one would.
 func (h *handover) untranslate(ctx context.Context) {
-	wait(ctx, settleMax)
+	sleep.For(ctx, settleMax)
 	if err := h.life.forwarders.Untranslate(context.WithoutCancel(ctx)); err != nil {
 		h.log.Info("cannot look for UDP flows that rules of another mode translated", zap.Error(err))
 	}
@@ -213,12 +214,5 @@ func (l *lifetime) passOn() {
 	settle(context.Background(), l.forwarders, settleMin, true, l.log.Logger)
 	if err := l.forwarders.Leave(context.Background()); err != nil {
 		l.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/hooks"
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // hooksEvery is the pause between two looks whether the kernel has the tables of package hooks.
@@ -26,7 +27,7 @@ func (s *server) hooksPart() *part.Part {
 func (s *server) keepHooks(ctx context.Context) {
 	var holder hooks.Holder
 	defer holder.Close() //nolint:errcheck // the kernel removes the tables with the process in any case
-	for told := false; ctx.Err() == nil; wait(ctx, hooksEvery) {
+	for told := false; ctx.Err() == nil; sleep.For(ctx, hooksEvery) {
 		if err := holder.Keep(ctx, s.host.Families()); err != nil && !told && ctx.Err() == nil {
 			told = true
 			s.log.Info("cannot keep the kernel's NAT hooks; a flush of all rules by another process resets open connections", zap.Error(err))

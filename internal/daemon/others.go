@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // othersRetry is the pause between two attempts to remove the rules of other modes.
@@ -81,7 +83,7 @@ func (s *server) cleanUpOthers(ctx context.Context) error {
 		if ended {
 			break
 		}
-		wait(ctx, othersRetry)
+		sleep.For(ctx, othersRetry)
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
@@ -35,8 +34,9 @@ func (s *server) tablePart() *part.Part {
 		return nil
 	}
 	t := conntrack.NewTraffic(conntrack.TrafficConfig{
-		Ports: s.portsOfFrontends, Continuous: s.options.Sluice.Traffic.Accounting,
-		Changed: func(p conntrack.Pressure) { s.pressed(&p) }, Failed: s.tableRead,
+		Service: s.host.Connections.Service, Exists: func(key service.Key) bool { return s.host.Snapshot(key).Spec != nil },
+		Continuous: s.options.Sluice.Traffic.Accounting,
+		Changed:    func(p conntrack.Pressure) { s.pressed(&p) }, Failed: s.tableRead,
 	})
 	s.answers.Traffic = t
 	return &part.Part{
@@ -78,14 +78,6 @@ func samplePressure(p *conntrack.Pressure, send metrics.Send) {
 	send(dropName, float64(p.Dropped))
 	send(earlyDropName, float64(p.EarlyDropped))
 	send(clashResolvedName, float64(p.ClashResolved))
-}
-
-// portsOfFrontends returns the Service port of each frontend.
-func (s *server) portsOfFrontends() traffic.Ports {
-	if p := s.host.Proxy(); p != nil {
-		return inspection.Ports(p)
-	}
-	return traffic.Ports{}
 }
 
 // pressureKinds are the kinds of findings, by level.

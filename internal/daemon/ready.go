@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -105,7 +106,7 @@ func (r *readiness) run(ctx context.Context, s *followedServices) {
 		} else if settled && names != nil {
 			r.write(heldFile, names)
 		}
-		wait(ctx, readyAgain)
+		sleep.For(ctx, readyAgain)
 	}
 	maps.Copy(held, s.held()) // the actors that stop forget that they failed
 	r.remember(now, held, s)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -72,7 +73,8 @@ func (s *server) metricsPart() (*part.Part, error) {
 	}
 	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
 	if b.Mode.Traffic != nil {
-		c.Traffic = b.Mode.Traffic(&o.Options, b.Domains)
+		c.Traffic, c.Owner = b.Mode.Traffic(&o.Options, b.Domains), s.host.Owner
+		c.Refresh = func(ctx context.Context) { s.answers.Usage.Refresh(ctx) }
 	}
 	if s.answers.Traffic != nil {
 		c.Flows = s.answers.Traffic.Last

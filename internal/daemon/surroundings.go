@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -82,10 +83,8 @@ func (s *surroundings) run(ctx context.Context, applied <-chan struct{}) {
 		default:
 		}
 		s.look(ctx, restore)
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, max(s.every, surroundingsShare*time.Since(began))) {
 			return
-		case <-time.After(max(s.every, surroundingsShare*time.Since(began))):
 		}
 	}
 }

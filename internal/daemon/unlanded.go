@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -72,7 +73,7 @@ func (u unlanded) run(ctx context.Context, synced <-chan struct{}, unlanded func
 			}
 			recorded = now
 		}
-		wait(ctx, unlandedAgain)
+		sleep.For(ctx, unlandedAgain)
 	}
 }
 

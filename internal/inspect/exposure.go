@@ -72,12 +72,12 @@ func reach(path, kind string) (Reach, bool) {
 // exposed passes on the questions of other hosts that the table allows. Callers are checked before if authorized is set.
 func exposed(pattern, version string, authorized bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(headerVersion, version)
+		w.Header().Set(headerAPI, Version)
 		if of, _ := reach(pattern, r.PathValue("kind")); of == Network || of == Authorized && authorized {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set(headerVersion, version)
-		w.Header().Set(headerAPI, Version)
 		subject := "lists of endpoints and clients"
 		if pattern == PathFlows {
 			subject = "records of connections"

@@ -109,15 +109,8 @@ func AnswerGone(w http.ResponseWriter, r *http.Request, endpoint string, ask fun
 	return ask(ctx, q), nil
 }
 
-// gone answers in the local API. Such questions wait, so they have their own places.
+// gone answers in the local API.
 func (h *handler) gone(w http.ResponseWriter, r *http.Request) (any, error) {
-	select {
-	case h.asking <- struct{}{}:
-		defer func() { <-h.asking }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		return nil, failure{http.StatusTooManyRequests, fmt.Sprintf("%d questions about endpoints are waiting already; try again", cap(h.asking))}
-	}
 	made, err := AnswerGone(w, r, r.PathValue("endpoint"), h.source.Gone)
 	if err != nil {
 		return nil, err

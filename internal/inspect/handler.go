@@ -79,23 +79,11 @@ func Remote(version string, source Source, authorized bool) http.Handler {
 	answers := newHandler(version, source)
 	answers.public = !authorized
 	mux, all := http.NewServeMux(), http.Handler(answers)
-	streams := make(chan struct{}, remoteFlowsMax)
-	limited := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case streams <- struct{}{}:
-			defer func() { <-streams }()
-			all.ServeHTTP(w, r)
-		default:
-			w.Header().Set(headerVersion, version)
-			w.Header().Set(headerAPI, Version)
-			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d streams of records are open already; end one", remoteFlowsMax))
-		}
-	})
 	paths := map[string]bool{}
 	for _, e := range Exposures {
 		next := all
 		if e.Path == PathFlows {
-			next = limited
+			next = bounded(make(chan struct{}, remoteFlowsMax), "streams of records are open", all)
 		}
 		if e.Reach != Local && !paths[e.Path] {
 			paths[e.Path] = true
@@ -109,8 +97,9 @@ func Remote(version string, source Source, authorized bool) http.Handler {
 func Handler(version string, source Source) http.Handler { return newHandler(version, source) }
 
 func newHandler(version string, source Source) *handler {
-	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
-		dumping: make(chan struct{}, 1), asking: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	h := &handler{
+		version: version, source: source, places: make(chan struct{}, requestsMax), asking: make(chan struct{}, requestsMax), mux: http.NewServeMux(),
+	}
 	h.handle(PathStatus, h.status)
 	h.handle(PathServices, h.ready(h.services))
 	h.handle(PathService, h.ready(h.service))
@@ -120,12 +109,12 @@ func newHandler(version string, source Source) *handler {
 	h.handle(PathConnections, h.connections)
 	h.handle(PathTop, h.ready(h.top))
 	h.handle(PathHistory, h.ready(h.history))
-	h.handle(PathFlows, h.flows)
+	h.add(PathFlows, answering(h.flows))
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
-	h.handle(PathGone, h.gone)
+	h.add(PathGone, bounded(h.asking, "questions about endpoints are waiting", answering(h.gone)))
 	h.handle(PathEvents, h.events)
-	h.handle(PathDump, h.dump)
+	h.add(PathDump, bounded(make(chan struct{}, 1), "archive is being made", h.inTime(dumpTime, h.dump)))
 	return h
 }
 
@@ -134,12 +123,10 @@ type handler struct {
 	source  Source
 	// public is set if anyone may ask.
 	public bool
-	places chan struct{}
-	// dumping has a place for one archive at a time: it takes the most work.
-	dumping chan struct{}
-	// asking has the places of questions about endpoints.
-	asking chan struct{}
-	mux    *http.ServeMux
+	// places are those of all questions but two: questions about endpoints wait, so they have their own, which are
+	// asking, and streams of records last until their client goes.
+	places, asking chan struct{}
+	mux            *http.ServeMux
 }
 
 // answerFunc returns an answer, or nil if it has written it.
@@ -162,12 +149,51 @@ func (h *handler) ready(answer answerFunc) answerFunc {
 	}
 }
 
-// handle adds a path.
+// handle adds a path of short questions.
 func (h *handler) handle(path string, answer answerFunc) {
+	limit := answerTime
+	if path == PathAllDetails || path == PathAllEndpoints {
+		limit = dumpTime
+	}
+	h.add(path, h.inTime(limit, answer))
+}
+
+// add adds a path.
+func (h *handler) add(path string, to http.Handler) {
 	if _, known := reach(path, ""); !known {
 		panic("inspect: " + path + " is not in Exposures")
 	}
-	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+	h.mux.Handle("GET "+path, to)
+}
+
+// inTime bounds the number of questions and the time of each, so that slow clients hold nothing up but themselves.
+func (h *handler) inTime(limit time.Duration, answer answerFunc) http.Handler {
+	next := answering(answer)
+	return bounded(h.places, "questions are being answered", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	}))
+}
+
+// bounded bounds the requests in progress by a number of places. What says what takes them.
+func bounded(places chan struct{}, what string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			next.ServeHTTP(w, r)
+		default:
+			w.Header().Set("Retry-After", "1")
+			fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d %s already; try again", cap(places), what))
+		}
+	})
+}
+
+// answering writes the answer to a question.
+func answering(answer answerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		made, err := answer(w, r)
 		var failed failure
 		switch {
@@ -207,8 +233,7 @@ type failure struct {
 
 func (f failure) Error() string { return f.text }
 
-// ServeHTTP bounds the number of requests and the time of each, so that slow clients hold nothing
-// up but themselves.
+// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerVersion, h.version)
 	w.Header().Set(headerAPI, Version)
@@ -218,27 +243,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path))
 		return
 	}
-	if pattern == "GET "+PathFlows || pattern == "GET "+PathGone { // they take long, and are bounded separately
-		h.mux.ServeHTTP(w, r)
-		return
-	}
-	select {
-	case h.places <- struct{}{}:
-		defer func() { <-h.places }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d questions are being answered already; try again", requestsMax))
-		return
-	}
-	limit := answerTime
-	switch pattern {
-	case "GET " + PathDump, "GET " + PathAllDetails, "GET " + PathAllEndpoints:
-		limit = dumpTime
-	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
-	ctx, cancel := context.WithTimeout(r.Context(), limit)
-	defer cancel()
-	h.mux.ServeHTTP(w, r.WithContext(ctx))
+	h.mux.ServeHTTP(w, r)
 }
 
 func (h *handler) status(http.ResponseWriter, *http.Request) (any, error) {
@@ -343,12 +348,6 @@ func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
-	select {
-	case h.dumping <- struct{}{}:
-		defer func() { <-h.dumping }()
-	default:
-		return nil, failure{http.StatusTooManyRequests, "another archive is being made; try again"}
-	}
 	w.Header().Set("Content-Type", "application/gzip")
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush() // the client knows that an answer comes; a recorder of tests has no buffer

@@ -117,7 +117,6 @@ func (m *Metrics) failed(key service.Key, kind, text string) {
 
 // ended removes a Service's record, and its share of the sums.
 func (m *Metrics) ended(key service.Key) {
-	m.owners.end(key)
 	last, known := m.records.end(key)
 	if !known {
 		return
@@ -152,7 +151,6 @@ func (m *Metrics) Source(e source.Shadowed) {
 
 // Programmed records how a Service is served in one family. It is for a proxy.ApplyObserver.
 func (m *Metrics) Programmed(_ context.Context, family service.Family, view service.View) {
-	m.owners.put(family, view.Key, view.Ports[family])
 	endpoints, lacking := countEndpoints(view.Ports[family])
 	m.records.update(view.Key, func(r *record) {
 		r.served[family] = len(view.Ports[family]) > 0

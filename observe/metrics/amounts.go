@@ -14,17 +14,18 @@ var ErrUnread = errors.New("the kernel does not return its counts")
 
 // Amounts returns the totals of all Services and endpoints, and in userspace mode their open connections. It reads
 // the kernel and takes time for each Service, so it is never called for a change. A mode that counts nothing
-// has no amounts. Any goroutine may call it.
+// has no amounts. Only a usage.Recorder calls it, except in userspace mode, where any goroutine may.
 func (m *Metrics) Amounts(ctx context.Context) (totals usage.Amounts, open map[usage.Of]uint64, err error) {
 	totals = usage.Amounts{}
-	if m.owners != nil {
-		readings := m.readings(ctx)
+	if m.config.Traffic != nil {
+		readings := m.config.Traffic(ctx) // a family that does not answer has none, which is different from 0
+		m.lastReading.Store(&readings)
 		for _, d := range m.config.Domains {
 			if !d.Auxiliary && readings[d.Family] == nil {
 				return nil, nil, ErrUnread
 			}
 		}
-		for _, sums := range m.owners.sum(readings) {
+		for _, sums := range m.sum(readings) {
 			for key, c := range sums {
 				addAmounts(totals, key, c)
 			}

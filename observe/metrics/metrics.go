@@ -60,9 +60,14 @@ type Config struct {
 	// Monitor.Shadowed. Nil means none.
 	Shadowed func() map[service.Key]bool
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
-	// has no address, or each address of the node. It is called for answers about Services, in at most 2 % of
-	// the time, and by Amounts, concurrently. Nil if the kernel does not count.
+	// has no address, or each address of the node. Amounts calls it. Nil if the kernel does not count.
 	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
+	// Refresh calls Amounts unless the next reading may not begin yet; see usage.Recorder. It is called for each answer
+	// about Services. Nil means never.
+	Refresh func(ctx context.Context)
+	// Owner returns the Service that has a frontend, which may be an address of the node with a node port. It is
+	// called for each frontend that Traffic returns.
+	Owner func(service.Family, service.Frontend) (service.Key, bool)
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
 	// is called at each scrape. Both are nil in other modes than userspace.
@@ -133,11 +138,8 @@ type Metrics struct {
 	refused  *prometheus.CounterVec
 	domains  map[string]*domain
 	records  *records
-	// owners is nil if the kernel does not count.
-	owners *owners
-	// lastReading answers while the next reading may not begin, or takes place: reading is true then.
-	lastReading atomic.Pointer[pacedReading]
-	reading     atomic.Bool
+	// lastReading is the last one of Amounts; nil before the first one.
+	lastReading atomic.Pointer[service.PerFamily[*traffic.Reading]]
 	// began is when this process began to count. What was caused earlier is not measured.
 	began   time.Time
 	sources atomic.Pointer[sources]
@@ -166,9 +168,6 @@ func New(config Config) (*Metrics, error) {
 		config: config, registry: registry,
 		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry), refused: newRefused(registry),
 		domains: map[string]*domain{}, records: newRecords(), balanced: newBalancedCounts(), began: time.Now(),
-	}
-	if config.Traffic != nil {
-		m.owners = newOwners()
 	}
 	for i, d := range config.Domains {
 		m.domains[d.Name] = newDomain(i, d, m)

@@ -135,10 +135,14 @@ type answer struct {
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{mode: m.config.Mode, reasons: m.config.Refusals, readings: m.pacedReadings(ctx)}, m.Lookup()
-	if m.owners != nil {
-		a.counted = m.owners.sum(a.readings)
+	a, look := &answer{mode: m.config.Mode, reasons: m.config.Refusals}, m.Lookup()
+	if m.config.Refresh != nil {
+		m.config.Refresh(ctx)
 	}
+	if last := m.lastReading.Load(); last != nil {
+		a.readings = *last
+	}
+	a.counted = m.sum(a.readings)
 	rows, omitted := q.cut(m.records.copy(q.wants), look.rank)
 	a.omitted, a.records = omitted, make([]state.Record, len(rows))
 	for i := range rows {

@@ -1,11 +1,9 @@
 package metrics
 
 import (
-	"context"
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,107 +20,19 @@ type counted struct {
 	endpoints map[netip.AddrPort]traffic.Counts
 }
 
-// owners knows which Service owns each frontend applied. A contested frontend belongs to the
-// Service that was programmed first, until it lets go, and then to the next one: two actors
-// report in any order that a frontend moved. A nil owners, where the kernel does not count,
-// remembers nothing.
-type owners struct {
-	mu sync.Mutex
-	// of has the Services that want each frontend, the owner first. Node ports are without
-	// addresses. There is a map for each family.
-	of service.PerFamily[map[service.Frontend][]service.Key]
-	// by has the frontends of each Service.
-	by service.PerFamily[map[service.Key][]service.Frontend]
-}
-
-func newOwners() *owners {
-	o := &owners{}
-	for _, family := range service.Families {
-		o.of[family] = map[service.Frontend][]service.Key{}
-		o.by[family] = map[service.Key][]service.Frontend{}
-	}
-	return o
-}
-
-// put replaces the frontends of a Service in one family.
-func (o *owners) put(family service.Family, key service.Key, ports []service.PortView) {
-	if o == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	wanted, former := frontendsOf(ports), o.by[family][key]
-	stays := make(map[service.Frontend]bool, len(wanted))
-	for _, f := range wanted {
-		stays[f] = true
-	}
-	for _, f := range former {
-		if stays[f] {
-			continue
-		}
-		rest := slices.DeleteFunc(o.of[family][f], func(k service.Key) bool { return k == key })
-		if o.of[family][f] = rest; len(rest) == 0 {
-			delete(o.of[family], f)
-		}
-	}
-	for _, f := range wanted {
-		if !slices.Contains(o.of[family][f], key) {
-			o.of[family][f] = append(o.of[family][f], key)
-		}
-	}
-	if o.by[family][key] = wanted; wanted == nil {
-		delete(o.by[family], key)
-	}
-}
-
-// end forgets a Service.
-func (o *owners) end(key service.Key) {
-	for _, family := range service.Families {
-		o.put(family, key, nil)
-	}
-}
-
-func frontendsOf(ports []service.PortView) (all []service.Frontend) {
-	for i := range ports {
-		p := &ports[i]
-		add := func(addr netip.Addr, port uint16) {
-			all = append(all, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol})
-		}
-		if p.ClusterIP.IsValid() {
-			add(p.ClusterIP, p.Port)
-		}
-		for _, addr := range p.ExternalIPs {
-			add(addr, p.Port)
-		}
-		for _, addr := range p.LoadBalancerVIPs {
-			add(addr, p.Port)
-		}
-		if p.NodePort != 0 {
-			add(netip.Addr{}, p.NodePort)
-		}
-	}
-	return all
-}
-
 // sum adds up the readings by Service. It ignores frontends without an owner. The address of a node port is
 // none, or each of the node's.
-func (o *owners) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
 	for family, r := range readings {
 		if r == nil {
 			continue
 		}
 		sums[family] = map[service.Key]*counted{}
 		of := func(f service.Frontend) *counted {
-			keys := o.of[family][f]
-			if keys == nil {
-				keys = o.of[family][service.Frontend{Port: f.Port, Protocol: f.Protocol}]
-			}
-			if keys == nil {
+			key, ok := m.config.Owner(service.Family(family), f)
+			if !ok {
 				return nil
 			}
-			key := keys[0]
 			sum := sums[family][key]
 			if sum == nil {
 				sum = &counted{bytes: r.Bytes}
@@ -145,44 +55,6 @@ func (o *owners) sum(readings service.PerFamily[*traffic.Reading]) (sums service
 		}
 	}
 	return sums
-}
-
-// readings asks the kernel for what it has counted. A family in which it does not answer has none, which is
-// different from 0.
-func (m *Metrics) readings(ctx context.Context) (readings service.PerFamily[*traffic.Reading]) {
-	if m.config.Traffic != nil {
-		readings = m.config.Traffic(ctx)
-	}
-	return readings
-}
-
-const (
-	// readingShare bounds the time that readings for answers take: the pause after one is this many times as long.
-	readingShare = 50
-	// cheapReading is a time after which there is no pause.
-	cheapReading = 5 * time.Millisecond
-)
-
-// pacedReading is a reading, and the earliest time of the next one.
-type pacedReading struct {
-	readings service.PerFamily[*traffic.Reading]
-	rest     time.Time
-}
-
-// pacedReadings returns the last readings while the next ones may not begin or are in progress: repeated requests must
-// not keep a CPU and the kernel's tables busy.
-func (m *Metrics) pacedReadings(ctx context.Context) service.PerFamily[*traffic.Reading] {
-	began, last := time.Now(), m.lastReading.Load()
-	if last != nil && (began.Before(last.rest) || !m.reading.CompareAndSwap(false, true)) {
-		return last.readings
-	}
-	defer m.reading.Store(false)
-	next := &pacedReading{readings: m.readings(ctx)}
-	if took := time.Since(began); took > cheapReading {
-		next.rest = began.Add(took * (1 + readingShare))
-	}
-	m.lastReading.Store(next)
-	return next.readings
 }
 
 // eachCounted visits what was counted of a Service in each family in which that is known.

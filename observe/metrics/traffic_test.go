@@ -3,8 +3,6 @@ package metrics
 import (
 	"context"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,65 +18,37 @@ func at(addr string, port uint16) service.Frontend {
 	return f
 }
 
-// served is a service port with every kind of frontend.
-func served(clusterIP, vip string, nodePort uint16) []service.PortView {
-	p := service.PortView{Port: 80, Protocol: service.TCP, NodePort: nodePort, ClusterIP: netip.MustParseAddr(clusterIP)}
-	if vip != "" {
-		p.LoadBalancerVIPs = []netip.Addr{netip.MustParseAddr(vip)}
-	}
-	return []service.PortView{p}
-}
-
-// TestTrafficIsTheOwners: a node port counts at every address of the node, a contested frontend for
-// one Service, and a frontend without an owner for none.
+// TestTrafficIsTheOwners: a node port counts at every address of the node, and a frontend without an owner for no Service.
 func TestTrafficIsTheOwners(t *testing.T) {
-	o := newOwners()
 	one, two := serviceKey(1), serviceKey(2)
-	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
-	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
-	o.put(service.IPv6, two, served("fd00::2", "", 30080))
-	readings := service.PerFamily[*traffic.Reading]{
+	owners := service.PerFamily[map[service.Frontend]service.Key]{
+		{at("10.0.0.1", 80): one, at("192.0.2.1", 80): one, at("172.16.0.1", 30080): one, at("172.16.0.2", 30080): one, at("10.0.0.2", 80): two},
+		{at("", 30080): two},
+	}
+	m := &Metrics{config: Config{Owner: func(family service.Family, f service.Frontend) (key service.Key, ok bool) {
+		key, ok = owners[family][f]
+		return key, ok
+	}}}
+	sums := m.sum(service.PerFamily[*traffic.Reading]{
 		{Frontends: map[service.Frontend]traffic.At{
 			at("10.0.0.1", 80): connected(1), at("192.0.2.1", 80): connected(2), at("172.16.0.1", 30080): connected(4), at("172.16.0.2", 30080): connected(8),
 			at("10.0.0.2", 80): connected(16), at("203.0.113.1", 443): connected(64),
 		}},
 		{Frontends: map[service.Frontend]traffic.At{at("", 30080): connected(32)}},
-	}
-	expect := func(when string, v4one, v4two, v6two uint64) {
-		t.Helper()
-		sums := o.sum(readings)
-		for _, c := range []struct {
-			family service.Family
-			key    service.Key
-			want   uint64
-		}{{service.IPv4, one, v4one}, {service.IPv4, two, v4two}, {service.IPv6, two, v6two}} {
-			got := uint64(0)
-			if sum := sums[c.family][c.key]; sum != nil {
-				got = sum.Connections
-			}
-			if got != c.want {
-				t.Errorf("%s: %d for %s in %s, want %d", when, got, c.key, c.family, c.want)
-			}
+	})
+	for _, c := range []struct {
+		family service.Family
+		key    service.Key
+		want   uint64
+	}{{service.IPv4, one, 15}, {service.IPv4, two, 16}, {service.IPv6, one, 0}, {service.IPv6, two, 32}} {
+		got := uint64(0)
+		if sum := sums[c.family][c.key]; sum != nil {
+			got = sum.Connections
+		}
+		if got != c.want {
+			t.Errorf("%d for %s in %s, want %d", got, c.key, c.family, c.want)
 		}
 	}
-	expect("both", 15, 16, 32)
-	o.put(service.IPv4, one, served("10.0.0.1", "", 30080))
-	expect("the first has let go, after the second was programmed", 13, 18, 32)
-	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
-	expect("the first wants it again", 13, 18, 32)
-	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
-	expect("the second is programmed again", 13, 18, 32)
-	o.end(two)
-	expect("the second has gone", 15, 0, 0)
-	o.end(one)
-	for _, family := range service.Families {
-		if len(o.of[family])+len(o.by[family]) != 0 {
-			t.Errorf("%s: something is left: %v, %v", family, o.of[family], o.by[family])
-		}
-	}
-	var none *owners
-	none.put(service.IPv4, one, served("10.0.0.1", "", 0)) // the kernel does not count
-	none.end(one)
 }
 
 func connected(n uint64) traffic.At { return traffic.At{Counts: traffic.Counts{Connections: n}} }
@@ -88,10 +58,10 @@ func (w *world) count(reading *traffic.Reading) {
 	w.config.Traffic = func(context.Context) service.PerFamily[*traffic.Reading] {
 		return service.PerFamily[*traffic.Reading]{reading}
 	}
-	w.owners = newOwners()
-	view := service.View{Key: serviceKey(1)}
-	view.Ports[service.IPv4] = served("10.9.0.1", "", 0)
-	w.Programmed(context.Background(), service.IPv4, view)
+	w.config.Refresh = func(ctx context.Context) { _, _, _ = w.Amounts(ctx) }
+	w.config.Owner = func(_ service.Family, f service.Frontend) (service.Key, bool) {
+		return serviceKey(1), f == at("10.9.0.1", 80)
+	}
 }
 
 // TestTrafficIsShown, and left out while the kernel does not answer.
@@ -130,42 +100,5 @@ func TestTrafficIsShown(t *testing.T) {
 		askText(t, w.Metrics, "").expect(t, samples{connections: 3, out: absent})
 		w.count(nil)
 		askText(t, w.Metrics, "").expect(t, samples{connections: absent, unallocatedName + "{" + family + "}": absent})
-	})
-}
-
-// TestReadingsArePaced: answers while a reading would exceed its share of the time, and while another one reads, have
-// the last reading.
-func TestReadingsArePaced(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var taken atomic.Int64
-		took := 100 * time.Millisecond
-		w.count(nil)
-		w.config.Traffic = func(context.Context) (readings service.PerFamily[*traffic.Reading]) {
-			made := &traffic.Reading{Unallocated: uint64(taken.Add(1))}
-			time.Sleep(took)
-			return service.PerFamily[*traffic.Reading]{made}
-		}
-		ask := func(want uint64) {
-			t.Helper()
-			if got := w.pacedReadings(t.Context())[service.IPv4].Unallocated; got != want {
-				t.Errorf("an answer has reading %d, want %d", got, want)
-			}
-		}
-		ask(1)
-		time.Sleep(readingShare*took - time.Millisecond)
-		ask(1)
-		time.Sleep(time.Millisecond)
-		var other sync.WaitGroup
-		other.Go(func() { ask(2) })
-		time.Sleep(took / 2)
-		ask(1)
-		other.Wait()
-		took = cheapReading
-		time.Sleep((readingShare + 2) * 100 * time.Millisecond)
-		ask(3)
-		ask(4)
-		if n := taken.Load(); n != 4 {
-			t.Errorf("%d readings, want 4", n)
-		}
 	})
 }

@@ -2,7 +2,7 @@
 // connections, refusals, packets and bytes.
 //
 // Backends have totals. A Recorder reads them every few seconds and keeps the differences, so that an
-// idle Service costs nothing. One goroutine owns them.
+// idle Service costs nothing. One goroutine owns them, and nothing else reads the totals of the kernel.
 package usage
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -33,6 +34,8 @@ const (
 	// share bounds the time that readings take, for questions as well: the pause after one is at least
 	// share times as long.
 	share = 50
+	// cheap is the length of a reading after which there is no pause.
+	cheap = 5 * time.Millisecond
 	// patience is how long a question waits for the end of that pause. Otherwise, the last reading answers it.
 	patience = 5 * time.Second
 	// amountsMax bounds the differences, about 160 bytes each. The oldest ones go first.
@@ -65,9 +68,11 @@ type Used struct {
 	Amounts  Amounts
 }
 
-// ask is a question for what was used since a time. A zero time asks for the steps.
+// ask is a question for what was used since a time. A zero time asks for the steps. Patience is how long it waits for a
+// reading that may not begin yet.
 type ask struct {
 	since, asked time.Time
+	patience     time.Duration
 	reply        chan<- answer
 }
 
@@ -125,10 +130,26 @@ func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
 	return a.steps, a.err
 }
 
+// Refresh takes a reading, unless another one is in progress or the next one may not begin yet. Any goroutine may call
+// it at any time.
+func (r *Recorder) Refresh(ctx context.Context) {
+	now, reply := time.Now(), make(chan answer, 1)
+	select {
+	case r.asks <- ask{now, now, 0, reply}:
+	default:
+		return
+	}
+	select {
+	case <-reply:
+	case <-ctx.Done():
+	case <-r.done:
+	}
+}
+
 func (r *Recorder) ask(ctx context.Context, since time.Time) answer {
 	reply := make(chan answer, 1)
 	select {
-	case r.asks <- ask{since, time.Now(), reply}:
+	case r.asks <- ask{since, time.Now(), patience, reply}:
 	case <-ctx.Done():
 		return answer{err: ctx.Err()}
 	case <-r.done:
@@ -148,11 +169,9 @@ func (r *Recorder) answer(ctx context.Context, a *ask) answer {
 	if a.since.IsZero() {
 		return answer{steps: append([]Used(nil), r.steps...)}
 	}
-	if wait := time.Until(r.rest); wait <= patience && !r.at.After(a.asked) {
-		select {
-		case <-ctx.Done():
+	if wait := time.Until(r.rest); wait <= a.patience && !r.at.After(a.asked) {
+		if !sleep.For(ctx, wait) {
 			return answer{err: ctx.Err()}
-		case <-time.After(wait):
 		}
 		r.step(ctx)
 	}
@@ -174,7 +193,10 @@ func (r *Recorder) step(ctx context.Context) {
 	var totals Amounts
 	totals, r.failed = r.read(ctx)
 	now := time.Now()
-	if r.rest = now.Add(share * now.Sub(began)); r.failed != nil {
+	if took := now.Sub(began); took > cheap {
+		r.rest = now.Add(share * took)
+	}
+	if r.failed != nil {
 		return
 	}
 	if !r.at.IsZero() {

@@ -190,6 +190,36 @@ func TestQuestionsDoNotHurryReadings(t *testing.T) {
 	})
 }
 
+// TestRefresh takes a reading if the last ones took at most 2 % of the time, and waits for no other reading.
+func TestRefresh(t *testing.T) {
+	const took = 100 * time.Millisecond
+	b := &backend{totals: Amounts{}, takes: took}
+	recording(t, b, func(ctx context.Context, r *Recorder) {
+		refresh := func(want int) {
+			t.Helper()
+			r.Refresh(ctx)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.reads != want {
+				t.Errorf("%d readings, want %d", b.reads, want)
+			}
+		}
+		refresh(0) // the first one is in progress
+		time.Sleep(took + share*took - time.Millisecond)
+		refresh(1)
+		time.Sleep(time.Millisecond)
+		var other sync.WaitGroup
+		other.Go(func() { refresh(2) })
+		time.Sleep(took / 2)
+		refresh(1)
+		other.Wait()
+		b.takes = cheap
+		time.Sleep(share * took)
+		refresh(3)
+		refresh(4)
+	})
+}
+
 func TestFailedReadings(t *testing.T) {
 	failure := errors.New("no answer from the kernel")
 	b := &backend{totals: Amounts{web: connections(5)}}

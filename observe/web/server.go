@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/holder"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // ServerConfig configures a Server. Handler and Address are required.
@@ -127,10 +128,8 @@ func (s *Server) Run(ctx context.Context) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }

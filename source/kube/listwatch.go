@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // listWatch asks for one resource in all namespaces, with its selectors, and
@@ -121,7 +123,7 @@ func (l *listWatch) judge(ctx context.Context, err error) error {
 	if l.absentRetry > 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 		l.contact.missing(time.Now(), err, l.absentRetry)
 		l.missed(1)
-		pause(ctx, l.absentRetry)
+		sleep.For(ctx, l.absentRetry)
 		return err
 	}
 	l.contact.failed(time.Now(), err)
@@ -130,7 +132,7 @@ func (l *listWatch) judge(ctx context.Context, err error) error {
 	case overloaded(err):
 		l.missed(missesMax)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		pause(ctx, max(l.overload.Step(), min(time.Duration(seconds)*time.Second, retryAfterMax)))
+		sleep.For(ctx, max(l.overload.Step(), min(time.Duration(seconds)*time.Second, retryAfterMax)))
 	default:
 		l.missed(1)
 	}
@@ -152,14 +154,4 @@ func overloaded(err error) bool {
 	}
 	code := status.Status().Code
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
-}
-
-// pause waits for a duration, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

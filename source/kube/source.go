@@ -17,6 +17,7 @@ import (
 	clientcache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/source"
 )
 
@@ -132,7 +133,7 @@ type stoppableClock struct {
 func (c stoppableClock) After(d time.Duration) <-chan time.Time {
 	over := make(chan time.Time, 1)
 	go func() {
-		pause(c.ctx, d)
+		sleep.For(c.ctx, d)
 		over <- time.Now()
 	}()
 	return over

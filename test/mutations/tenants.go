@@ -107,9 +107,9 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/setup", "TestListens")}, short: true,
 	},
 	{
-		name:      "a moved frontend keeps its owner",
-		sentence:  "The traffic of a frontend that moved belongs to the Service that has it.",
-		edits:     edit("observe/metrics/traffic.go", "\t\tif stays[f] {\n", "\t\tif stays[f] || wanted != nil {\n"),
+		name:      "traffic is counted for the owner in another family",
+		sentence:  "The traffic of a frontend belongs to the Service that has it.",
+		edits:     edit("observe/metrics/traffic.go", "m.config.Owner(service.Family(family), f)", "m.config.Owner(service.IPv4, f)"),
 		campaigns: []campaign{unitTest("observe/metrics", "TestTrafficIsTheOwners")}, short: true,
 	},
 	{

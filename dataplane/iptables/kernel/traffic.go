@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -205,20 +206,11 @@ func (m *meter) repeat(ctx context.Context, attempt func() (done bool, err error
 		if done, err := attempt(); done || err != nil {
 			return err
 		}
-		if err := pause(ctx); err != nil {
-			return err
+		if !sleep.For(ctx, time.Millisecond) {
+			return context.Cause(ctx)
 		}
 	}
 	return fmt.Errorf("they changed during each of %d readings", readings)
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Millisecond):
-		return nil
-	}
 }
 
 func ignore(err, ignored error) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -258,10 +259,8 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 			return errors.Join(failed...)
 		}
 		names = busy
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, busyPause) {
 			return errors.Join(failed...)
-		case <-time.After(busyPause):
 		}
 	}
 }

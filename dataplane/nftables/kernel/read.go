@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // reader reads the table from the kernel.
@@ -293,10 +294,9 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
 			return err
 		}
-		select { // the kernel may be making room for elements
-		case <-ctx.Done():
+		// The kernel may be making room for elements: 2, 8, 32, 128 ms.
+		if !sleep.For(ctx, time.Millisecond<<(2*attempt-1)) {
 			return err
-		case <-time.After(time.Millisecond << (2*attempt - 1)): // 2, 8, 32, 128 ms
 		}
 	}
 }

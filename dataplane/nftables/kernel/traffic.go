@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -126,10 +127,8 @@ func (m *meter) set(ctx context.Context, name string) (map[service.Frontend]endp
 				return read, nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, time.Millisecond) {
 			return nil, context.Cause(ctx)
-		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil, fmt.Errorf("elements of %s: %w", name, errLively)

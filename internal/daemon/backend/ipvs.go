@@ -126,18 +126,10 @@ func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplan
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
 // IPVSTraffic makes a function that returns what the kernel has counted by virtual server, and with endpoints by
-// real server; nothing if it cannot be read. Node ports have each address of the node. It may be called
-// concurrently.
+// real server; nothing if it cannot be read. Node ports have each address of the node. One goroutine calls it.
 func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffic.Reading] {
 	var grown traffic.Grown[traffic.Pair]
-	turn := make(chan struct{}, 1)
 	return func(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-ctx.Done():
-			return all
-		}
 		servers, reals, err := ipvswire.Traffic(ctx, endpoints)
 		if err != nil {
 			return all

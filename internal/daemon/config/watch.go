@@ -37,7 +37,7 @@ func (f *Flags) Watch(ctx context.Context, current *Config, apply func(Update)) 
 
 // watcher follows the files. The goroutine of Run owns it.
 type watcher struct {
-	watch.Follower
+	*watch.Follower
 	flags   *Flags
 	current *Config
 	apply   func(Update)
@@ -46,30 +46,21 @@ type watcher struct {
 	// seen is the content that apply was last called for, or the text of the error from
 	// reading it.
 	seen []byte
-	// emptied is since when the file has been empty. It is being rewritten, unless that
-	// takes longer than Limit.
-	emptied time.Time
 }
 
 func newWatcher(f *Flags, current *Config, apply func(Update)) *watcher {
 	w := &watcher{flags: f, current: current, apply: apply, poll: 10 * time.Second}
-	w.Follower = watch.Follower{
-		Paths: func() (paths []string) {
-			for _, file := range f.files() {
-				paths = append(paths, watch.WayTo(file)...)
-			}
-			return paths
-		},
-		Quiet: 100 * time.Millisecond, Limit: time.Second,
-		Look: func(watch.Seen) time.Duration { return w.look(time.Now()) },
-	}
+	w.Follower = watch.Files(f.files, w.look)
 	return w
 }
 
 // look reads the file, calls apply if it has changed, and returns when to look again.
 func (w *watcher) look(now time.Time) time.Duration {
-	content := w.read()
-	if w.beingWritten(content, now) || (w.seen != nil && bytes.Equal(content, w.seen)) {
+	content, fault := w.read(), ""
+	if len(content) == 0 {
+		fault = "empty"
+	}
+	if w.BeingWritten(fault, now) || (w.seen != nil && bytes.Equal(content, w.seen)) {
 		return w.poll
 	}
 	next, warnings, err := w.flags.Load()
@@ -103,15 +94,4 @@ func (w *watcher) read() (all []byte) {
 		all = append(all, content...)
 	}
 	return all
-}
-
-// beingWritten reports whether a file has become empty only recently.
-func (w *watcher) beingWritten(content []byte, now time.Time) bool {
-	switch {
-	case len(content) > 0:
-		w.emptied = time.Time{}
-	case w.emptied.IsZero():
-		w.emptied = now
-	}
-	return len(content) == 0 && now.Sub(w.emptied) < w.Limit
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/inspection"
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -189,10 +190,8 @@ func eventually[T any](ctx context.Context, ask func(context.Context) (T, error)
 		if err == nil {
 			return answer, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, time.Millisecond) {
 			return answer, err
-		case <-time.After(time.Millisecond):
 		}
 	}
 }

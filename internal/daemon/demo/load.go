@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 const (
@@ -145,10 +147,8 @@ func (l *load) firstAnswer(ctx context.Context, t target, pod string, after time
 		if at.After(after) {
 			return at, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, 200*time.Microsecond) {
 			return time.Time{}, fmt.Errorf("%s: %s never answered", t.label, pod)
-		case <-time.After(200 * time.Microsecond):
 		}
 	}
 }

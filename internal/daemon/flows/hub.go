@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -263,10 +264,7 @@ func (h *Hub) Run(ctx context.Context) {
 		}
 		if err := h.watch(ctx); err != nil && ctx.Err() == nil {
 			h.fail(err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(tryAgain):
-			}
+			sleep.For(ctx, tryAgain)
 			h.fail(nil)
 		}
 	}

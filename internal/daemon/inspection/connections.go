@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
@@ -40,13 +39,12 @@ func connectionOf(o *userspace.Open) inspect.Connection {
 func (i *Inspection) translated(above uint64, most int, wanted func(*inspect.Connection) bool) (made []inspect.Connection, more bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), trackedTime)
 	defer cancel()
-	ports := Ports(i.Proxy)
 	byNumber := func(a, b inspect.Connection) int { return cmp.Compare(a.Number, b.Number) }
 	for _, family := range service.Families {
 		err := conntrack.Translated(ctx, family, func(t conntrack.Connection) {
 			// A number is one of 32 bits for each family.
 			number := uint64(t.Number)<<1 | uint64(family)
-			if c, ok := tracked(ports, &t); ok && number > above && wanted(&c) {
+			if c, ok := i.tracked(family, &t); ok && number > above && wanted(&c) {
 				c.Number = number
 				if made = append(made, c); len(made) > 4*most {
 					slices.SortFunc(made, byNumber)
@@ -63,20 +61,15 @@ func (i *Inspection) translated(above uint64, most int, wanted func(*inspect.Con
 	return made[:min(len(made), most)], more, nil
 }
 
-// Ports returns the Service port of each frontend. It takes time for each Service.
-func Ports(p Proxy) traffic.Ports {
-	all := traffic.Ports{}
-	for _, key := range p.Keys() {
-		all.Add(key, p.Snapshot(key).Spec)
-	}
-	return all
-}
-
 // tracked returns a connection that the kernel translates, if a Service has its destination.
-func tracked(ports traffic.Ports, t *conntrack.Connection) (made inspect.Connection, ok bool) {
-	f, of, ok := ports.Of(t.Protocol, t.To)
+func (i *Inspection) tracked(family service.Family, t *conntrack.Connection) (made inspect.Connection, ok bool) {
+	f, ok := t.Tuple().Frontend()
+	if !ok {
+		return made, false
+	}
+	key, port, ok := i.Proxy.OwnerPort(family, f)
 	return inspect.Connection{
-		Namespace: of.Service.Namespace, Name: of.Service.Name, PortName: of.Name, Protocol: f.Protocol.String(),
+		Namespace: key.Namespace, Name: key.Name, PortName: port, Protocol: f.Protocol.String(),
 		Client: t.From, Frontend: t.To, Endpoint: t.Answerer,
 		ToEndpoint: t.Carried.BytesIn, ToClient: t.Carried.BytesOut, Began: t.Began.UTC(),
 		Tracked: &inspect.Tracked{State: t.State, Offloaded: t.Offloaded, Accounted: t.Accounted},

@@ -21,8 +21,7 @@ func TestTranslatedConnectionsHaveTheirService(t *testing.T) {
 		spec.Ports = []service.Port{{Name: "https", Port: 443, NodePort: 30443}, {Name: "udp", Protocol: service.UDP, Port: 443}}
 		return spec
 	}
-	f, _ := newFake(t, port(wants("owner", "192.0.2.1")), wants("shadowed", "192.0.2.1"))
-	all := Ports(f)
+	_, i := newFake(t, port(wants("owner", "192.0.2.1")), wants("shadowed", "192.0.2.1"))
 	endpoint := netip.MustParseAddrPort("10.244.1.21:8443")
 	for _, tt := range []struct {
 		to       string
@@ -33,7 +32,7 @@ func TestTranslatedConnectionsHaveTheirService(t *testing.T) {
 		{"192.0.2.1:443", service.TCP, "ns/owner:https"}, {"192.0.2.1:80", service.TCP, "ns/owner:"}, {"10.0.0.2:80", service.TCP, "ns/shadowed:"},
 		{"198.51.100.9:30443", service.TCP, "ns/owner:https"}, {"198.51.100.9:443", service.TCP, ""}, {"198.51.100.9:30443", service.UDP, ""},
 	} {
-		c, ok := tracked(all, &conntrack.Connection{
+		c, ok := i.tracked(service.IPv4, &conntrack.Connection{
 			Protocol: tt.protocol.Number(), To: netip.MustParseAddrPort(tt.to), Answerer: endpoint, Offloaded: true,
 			Accounted: true, Carried: traffic.Counts{BytesIn: 1, BytesOut: 2},
 		})

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -34,6 +35,7 @@ import (
 type Proxy interface {
 	Keys() []service.Key
 	Snapshot(key service.Key) service.Snapshot
+	OwnerPort(family service.Family, f service.Frontend) (key service.Key, port string, ok bool)
 	Services() int
 	Synced() time.Time
 	Node() *service.NodeObject
@@ -82,10 +84,8 @@ var _ inspect.Source = (*Inspection)(nil)
 func (i *Inspection) Ready(ctx context.Context) error {
 	const look = 20 * time.Millisecond
 	for i.Proxy.Synced().IsZero() {
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, look) {
 			return errors.New("the proxy did not complete its initial sync (" + i.Feed.Origin + "); see sluice status")
-		case <-time.After(look):
 		}
 	}
 	return nil

@@ -20,26 +20,16 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-const (
-	// connectionsMax bounds the connections to the socket. Further ones wait in the kernel.
-	connectionsMax = 32
-	// requestTime is the default of Socket.requestTime.
-	requestTime = 5 * time.Second
-	// farewellTime bounds the wait for answers in progress when the socket closes.
-	farewellTime = time.Second
-	// A failure to listen is repeated after a pause, which doubles from socketAgainMin to
-	// socketAgainMax.
-	socketAgainMin, socketAgainMax = time.Second, time.Minute
-)
+// connectionsMax bounds the connections to the socket. Further ones wait in the kernel.
+const connectionsMax = 32
 
 // Socket is the local socket of this process. It outlives servers: each shows its own answers on
 // it, and clients notice nothing of a hand-over (docs/adr/0027-inspection-api.md).
 type Socket struct {
 	log *zap.Logger
-	// requestTime bounds the reading of a request: a client that connects and says nothing is cut.
-	requestTime time.Duration
 	// answers are those of the server that runs.
 	answers atomic.Pointer[http.Handler]
 
@@ -52,7 +42,7 @@ type Socket struct {
 }
 
 // NewSocket returns one that is closed until Show.
-func NewSocket(log *zap.Logger) *Socket { return &Socket{log: log, requestTime: requestTime} }
+func NewSocket(log *zap.Logger) *Socket { return &Socket{log: log} }
 
 // Show answers with a handler from now on, and listens at a path if it does not yet.
 func (k *Socket) Show(path string, answers http.Handler) {
@@ -64,10 +54,21 @@ func (k *Socket) Show(path string, answers http.Handler) {
 	}
 	k.end()
 	ctx, stop := context.WithCancel(context.Background())
-	k.path, k.stop, k.stopped = path, stop, make(chan struct{})
+	stopped, told := make(chan struct{}), sync.Once{}
+	k.path, k.stop, k.stopped = path, stop, stopped
+	// Every failure is retried: questions are no reason to end a proxy. The handler bounds each answer.
+	server := web.NewServer(web.ServerConfig{
+		Name: "inspection socket", Address: path, Listen: func() (net.Listener, error) { return listen(ctx, path) },
+		Handler: k, ForProbes: true, Log: k.log,
+		Failed: func(err error) {
+			told.Do(func() {
+				k.log.Warn("cannot serve the inspection socket; retrying", zap.String("socket", path), zap.Error(err))
+			})
+		},
+	})
 	go func() {
-		defer close(k.stopped)
-		k.run(ctx, path)
+		defer close(stopped)
+		_ = server.Run(ctx) // it returns when the context ends
 	}()
 }
 
@@ -93,70 +94,37 @@ func (k *Socket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*k.answers.Load()).ServeHTTP(w, r)
 }
 
-// run listens and serves until the context ends. Every failure is retried: queries are no
-// reason to end a proxy.
-func (k *Socket) run(ctx context.Context, path string) {
-	for pause, told := socketAgainMin, false; ; pause = min(2*pause, socketAgainMax) {
-		err := k.serve(ctx, path)
-		if ctx.Err() != nil {
-			return
-		}
-		if !told {
-			told = true
-			k.log.Warn("cannot serve the inspection socket; retrying",
-				zap.String("socket", path), zap.Error(err))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
-// serve serves until the context ends or something fails.
-func (k *Socket) serve(ctx context.Context, path string) error {
+// listen listens at a path, and makes the directory. What it made is removed when the listener closes.
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	removeDir := func() {}
 	if made := os.Mkdir(filepath.Dir(path), 0o700); made == nil {
-		defer os.Remove(filepath.Dir(path)) //nolint:errcheck // it stays if others have put files there
+		removeDir = func() { _ = os.Remove(filepath.Dir(path)) } // it stays if others have put files there
 	} else if !errors.Is(made, fs.ErrExist) {
-		return made
+		return nil, made
 	}
 	listener, err := listenAt(ctx, path)
 	if err != nil {
-		return err
+		removeDir()
+		return nil, err
 	}
-	defer listener.Close() //nolint:errcheck // the server closes it first
 	own, err := os.Lstat(path)
 	if err != nil {
-		return err
+		removeDir()
+		return nil, errors.Join(err, listener.Close())
 	}
-	defer removeOwn(path, own)
-	quiet, err := zap.NewStdLogAt(k.log, zap.DebugLevel)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler: k, ErrorLog: quiet, MaxHeaderBytes: 16 << 10,
-		ReadTimeout: k.requestTime, IdleTimeout: k.requestTime, // the handler bounds each answer
-	}
-	server.SetKeepAlivesEnabled(false)
-	stopped := make(chan struct{})
-	defer context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
-		defer cancel()
-		if server.Shutdown(farewell) != nil {
-			_ = server.Close() // cuts the answers that are not done
-		}
-	})()
-	k.log.Debug("answering questions", zap.String("socket", path))
-	err = server.Serve(netutil.LimitListener(listener, connectionsMax))
-	if errors.Is(err, http.ErrServerClosed) {
-		<-stopped
-		return nil
-	}
-	_ = server.Close() // what has failed already
-	return err
+	return &removing{netutil.LimitListener(listener, connectionsMax), func() { removeOwn(path, own); removeDir() }}, nil
+}
+
+// removing is a listener that removes its files when it closes.
+type removing struct {
+	net.Listener
+	remove func()
+}
+
+// Close implements net.Listener.
+func (r *removing) Close() error {
+	defer r.remove()
+	return r.Listener.Close()
 }
 
 // listenAt listens at a path, for root alone. It replaces a socket without a listener: one of

@@ -148,7 +148,6 @@ func TestSocketReplacesOnlyWhatNobodyListensAt(t *testing.T) {
 func TestDeadClientsHoldNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sluice.sock")
 	k := NewSocket(zap.NewNop())
-	k.requestTime = 500 * time.Millisecond
 	k.Show(path, says("alive"))
 	asked(t, path)
 	var dead []net.Conn

@@ -13,6 +13,7 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -65,10 +66,7 @@ func (o *Offload) Run(ctx context.Context) {
 		if time.Since(began) > retryMax {
 			pause = retryMin // what failed is not what failed before
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		sleep.For(ctx, pause)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/holder"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // LockName is the name of the lock: an abstract socket. Each network namespace has its own
@@ -171,10 +172,8 @@ func (l *Lock) Acquire(ctx context.Context, told func(Holder)) error {
 		case pause == againMax:
 			tell(*unknown(err))
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

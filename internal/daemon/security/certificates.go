@@ -4,7 +4,6 @@ package security
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -37,14 +36,14 @@ type Files struct {
 const (
 	// poll is how often files are read without an event.
 	poll = 10 * time.Second
-	// settle is how long a pair may be invalid before it is reported: a program may be writing it.
-	settle = time.Second
 	// renewal is the rest of its life when the server replaces a self-signed certificate.
 	renewal = 30 * 24 * time.Hour
 )
 
-// Certificates are the certificates of one server. After a change that is invalid, the last good ones stay.
+// Certificates are the certificates of one server. Run follows the files until the context ends. After a change that is
+// invalid, the last good ones stay.
 type Certificates struct {
+	*watch.Follower
 	files Files
 	log   *zap.Logger
 	// current is nil until files were valid.
@@ -53,15 +52,16 @@ type Certificates struct {
 	// The following belongs to the goroutine of Run. loaded is the content of current.
 	loaded [][]byte
 	// signed is the pair that the server signed itself, and when it signs the next one.
-	signed    [][]byte
-	signNext  time.Time
-	problem   string
-	announced bool
+	signed   [][]byte
+	signNext time.Time
+	// problem is what was logged last; empty if the files are valid.
+	problem string
 }
 
 // NewCertificates loads the files. Invalid ones are reported by Run, as Services matter more than metrics.
 func NewCertificates(files Files, log *zap.Logger) *Certificates {
 	c := &Certificates{files: files, log: log}
+	c.Follower = watch.Files(files.names, c.look)
 	c.look(time.Now())
 	return c
 }
@@ -98,20 +98,6 @@ func Check(files Files, now time.Time) (until time.Time, err error) {
 	return leaf.NotAfter, err
 }
 
-// Run follows the files until the context ends.
-func (c *Certificates) Run(ctx context.Context) {
-	(&watch.Follower{
-		Paths: func() (all []string) {
-			for _, file := range c.files.names() {
-				all = append(all, watch.WayTo(file)...)
-			}
-			return all
-		},
-		Quiet: 100 * time.Millisecond, Limit: time.Second,
-		Look: func(watch.Seen) time.Duration { return c.look(time.Now()) },
-	}).Run(ctx)
-}
-
 func (f *Files) names() []string {
 	return slices.DeleteFunc([]string{f.Cert, f.Key, f.ClientCA}, func(name string) bool { return name == "" })
 }
@@ -122,16 +108,17 @@ func (c *Certificates) look(now time.Time) time.Duration {
 	if err == nil && !slices.EqualFunc(content, c.loaded, slices.Equal) {
 		err = c.load(content)
 	}
-	switch {
-	case err == nil:
-		c.problem = ""
-	case err.Error() != c.problem:
-		c.problem, c.announced = err.Error(), false
-		return settle
-	case !c.announced:
-		c.announced = true
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if c.BeingWritten(problem, now) {
+		return c.Limit
+	}
+	if problem != "" && problem != c.problem {
 		c.log.Warn("cannot load certificates; keeping the last valid ones", zap.Error(err))
 	}
+	c.problem = problem
 	return poll
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -98,12 +99,7 @@ func (t *Test) Results() (none service.PerFamily[Result]) {
 func (t *Test) Run(ctx context.Context) {
 	defer t.close()
 	t.open()
-	for wait := min(settleMax, t.config.Interval); ; wait = t.config.Interval {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
+	for wait := min(settleMax, t.config.Interval); sleep.For(ctx, wait); wait = t.config.Interval {
 		if t.open() {
 			continue // the rules follow
 		}
@@ -129,9 +125,7 @@ func (t *Test) test(ctx context.Context, family service.Family) {
 			r.Took = time.Since(began)
 			break
 		}
-		select {
-		case <-time.After(min(pause, t.config.Interval)):
-		case <-ctx.Done():
+		if !sleep.For(ctx, min(pause, t.config.Interval)) {
 			return
 		}
 	}

@@ -33,6 +33,32 @@ type Follower struct {
 	// first and last are the times of the events since the last look.
 	first, last time.Time
 	seen        Seen
+	// fault is what BeingWritten was last told, and since when it has been that.
+	fault string
+	since time.Time
+}
+
+// Files returns a follower of files that are written by people and tools, one at a time.
+func Files(names func() []string, look func(now time.Time) (again time.Duration)) *Follower {
+	return &Follower{
+		Paths: func() (all []string) {
+			for _, name := range names() {
+				all = append(all, WayTo(name)...)
+			}
+			return all
+		},
+		Quiet: 100 * time.Millisecond, Limit: time.Second,
+		Look: func(Seen) time.Duration { return look(time.Now()) },
+	}
+}
+
+// BeingWritten reports whether a fault of the files is younger than Limit: a program may be writing them. An empty text
+// means that there is none. Look tells it the fault each time.
+func (f *Follower) BeingWritten(fault string, now time.Time) bool {
+	if fault != f.fault {
+		f.fault, f.since = fault, now
+	}
+	return fault != "" && now.Sub(f.since) < f.Limit
 }
 
 // Seen is what happened since the last look.

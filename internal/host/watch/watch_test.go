@@ -46,6 +46,23 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestBeingWritten: a fault counts once it has lasted for the limit, and another one begins anew.
+func TestBeingWritten(t *testing.T) {
+	f, start := Follower{Limit: time.Second}, time.Unix(1000, 0)
+	for i, step := range []struct {
+		after time.Duration
+		fault string
+		want  bool
+	}{
+		{0, "", false}, {0, "a", true}, {999 * time.Millisecond, "a", true}, {time.Second, "a", false}, {time.Second, "b", true},
+		{1500 * time.Millisecond, "", false}, {2 * time.Second, "b", true}, {3 * time.Second, "b", false},
+	} {
+		if got := f.BeingWritten(step.fault, start.Add(step.after)); got != step.want {
+			t.Errorf("step %d: %t", i, got)
+		}
+	}
+}
+
 // TestRun: a look names what was touched, and says when the directory is missing.
 func TestRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
