@@ -308,8 +308,8 @@ func (p *Proxy) Unlanded() (keys []service.Key) {
 // Node returns the last Node object seen, nil before the first.
 func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
 
-// NodeNow returns the Node object as the source has it now, nil before the first. Node has the last known addresses of a
-// family as well, after the object has lost them.
+// NodeNow returns the Node object as the source has it now, nil before the first. Node has the last known addresses of
+// a family as well, after the object has lost them.
 func (p *Proxy) NodeNow() *service.NodeObject { return p.cache.Node() }
 
 // SourceEvents counts the events of the source.

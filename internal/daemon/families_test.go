@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestUnservedFamilyIsAFinding as long as the Node has an InternalIP of a family that is not served, whenever that begins.
+// TestUnservedFamilyIsAFinding as long as the Node has an InternalIP of a family that is not served, whenever that
+// begins.
 func TestUnservedFamilyIsAFinding(t *testing.T) {
 	var node *service.NodeObject
 	u := &unservedFamily{
@@ -48,8 +49,8 @@ func TestUnservedFamilyIsAFinding(t *testing.T) {
 	}
 }
 
-// TestNodeThatGetsAnUnservedFamily while a proxy serves: the status has a finding with the reason, the node is degraded and
-// stays healthy, and the finding ends with the address.
+// TestNodeThatGetsAnUnservedFamily while a proxy serves: the status has a finding with the reason, the node stays
+// healthy, and the finding ends with the address.
 func TestNodeThatGetsAnUnservedFamily(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -30,16 +30,17 @@ type ForwardRule struct {
 	NotNew bool
 }
 
-// LegacyForward reads chain FORWARD of the legacy table filter in the network namespace of the calling thread, without a
-// program. It returns nil if there is no such table or this process may not list the tables: a question for a table that
-// does not exist would create it.
+// LegacyForward reads chain FORWARD of the legacy table filter in the network namespace of the calling thread, without
+// a program. It returns nil if there is no such table or this process may not list the tables: a question for a table
+// that does not exist would create it.
 func LegacyForward(family service.Family) (*Forward, error) {
 	const table, attempts = render.Filter, 3
 	if !slices.Contains(LegacyTables(family), string(table)) {
 		return nil, nil
 	}
 	err := error(unix.EAGAIN)
-	for attempt := 0; attempt < attempts && errors.Is(err, unix.EAGAIN); attempt++ { // the table changed between the questions
+	// The table may change between the two questions.
+	for attempt := 0; attempt < attempts && errors.Is(err, unix.EAGAIN); attempt++ {
 		var info tableInfo
 		var entries []byte
 		if info, err = readInfo(family, table); err == nil {
@@ -51,8 +52,8 @@ func LegacyForward(family service.Family) (*Forward, error) {
 	return nil, fmt.Errorf("read the policy of FORWARD of iptables-legacy for %s: %w", family, err)
 }
 
-// readEntries reads what struct ipt_get_entries and struct ip6t_get_entries have: the name and the size of the table, and
-// its entries.
+// readEntries reads struct ipt_get_entries or struct ip6t_get_entries (the name and the size of the table, and its
+// entries), and returns the entries.
 func readEntries(family service.Family, info *tableInfo) ([]byte, error) {
 	const soGetEntries, head = soGetInfo + 1, 40
 	answer := make([]byte, head+int(info.size))
@@ -62,8 +63,8 @@ func readEntries(family service.Family, info *tableInfo) ([]byte, error) {
 	return answer[head:], err
 }
 
-// parseForward finds the chain in the entries of the table. Each is a struct ipt_entry or ip6t_entry, then matches, then
-// one target. The last entry of a built-in chain is its policy, and the first entry of another chain has its name.
+// parseForward finds the chain in the entries of the table. Each is a struct ipt_entry or ip6t_entry, then matches,
+// then one target. The last entry of a built-in chain is its policy, and the first entry of another chain has its name.
 func parseForward(family service.Family, info *tableInfo, table []byte) (*Forward, error) {
 	// The offset of the target and that of the next entry are at offsets. The verdict and the name of a chain follow the
 	// head of their target.

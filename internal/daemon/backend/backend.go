@@ -65,8 +65,8 @@ func (e *AdvisedError) Unwrap() error { return e.Err }
 type Lacks = service.PerFamily[error]
 
 // eachFamily builds one domain per family. It logs and leaves out a family whose build
-// fails with a Missing error, and notes the error in lacks unless that is nil. If no family is left, the error says what
-// each lacks. With whole it leaves out only IPv6, where the node has none.
+// fails with a Missing error, and notes the error in lacks unless that is nil. If no family is left, the error says
+// what each lacks. With whole it leaves out only IPv6, where the node has none.
 func eachFamily[Missing error](
 	log *zap.Logger, lacks *Lacks, whole bool, build func(service.Family) (proxy.Domain, error),
 ) ([]proxy.Domain, error) {

@@ -130,8 +130,8 @@ func TestPolicyOfIPTables(t *testing.T) {
 	}
 }
 
-// TestPolicyOfLegacyIPTables is seen in both families, whoever writes iptables-legacy, with the command that changes it. A
-// look creates no table.
+// TestPolicyOfLegacyIPTables is seen in both families, whoever writes iptables-legacy, with the command that changes
+// it. A look creates no table.
 func TestPolicyOfLegacyIPTables(t *testing.T) {
 	legacyTables := func(node *netns.Namespace, family service.Family) (names []string) {
 		check(t, node.Do(func() error { names = iptkernel.LegacyTables(family); return nil }))
