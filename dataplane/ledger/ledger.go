@@ -71,7 +71,7 @@ func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger 
 type noNaming struct{}
 
 func (noNaming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
-func (noNaming) Stage(dataplane.ID) dataplane.Stage { return dataplane.StageNone }
+func (noNaming) Stage(dataplane.ID) dataplane.Stage                  { return dataplane.StageNone }
 func (noNaming) Sends(*dataplane.Object, func(netip.AddrPort))       {}
 
 // account is the record of one key.

@@ -109,10 +109,10 @@ func newHandler(version string, source Source) *handler {
 	h.handle(PathConnections, h.connections)
 	h.handle(PathTop, h.ready(h.top))
 	h.handle(PathHistory, h.ready(h.history))
-	h.add(PathFlows, answering(h.flows))
+	h.add(PathFlows, h.answering(h.flows))
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
-	h.add(PathGone, bounded(h.asking, "questions about endpoints are waiting", answering(h.gone)))
+	h.add(PathGone, bounded(h.asking, "questions about endpoints are waiting", h.answering(h.gone)))
 	h.handle(PathEvents, h.events)
 	h.add(PathDump, bounded(make(chan struct{}, 1), "archive is being made", h.inTime(dumpTime, h.dump)))
 	return h
@@ -168,7 +168,7 @@ func (h *handler) add(path string, to http.Handler) {
 
 // inTime bounds the number of questions and the time of each, so that slow clients hold nothing up but themselves.
 func (h *handler) inTime(limit time.Duration, answer answerFunc) http.Handler {
-	next := answering(answer)
+	next := h.answering(answer)
 	return bounded(h.places, "questions are being answered", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
@@ -192,7 +192,7 @@ func bounded(places chan struct{}, what string, next http.Handler) http.Handler 
 }
 
 // answering writes the answer to a question.
-func answering(answer answerFunc) http.Handler {
+func (h *handler) answering(answer answerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		made, err := answer(w, r)
 		var failed failure
