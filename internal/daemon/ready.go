@@ -216,14 +216,3 @@ func (s *server) ready() health.Readiness {
 	}
 	return r
 }
-
-// held returns the Services that this server does not follow: in quarantine, parked, stuck or too large.
-func (s *server) held() map[service.Key]health.Affected {
-	all := s.answers.Monitor.Unfollowed()
-	for _, status := range s.proxy.Status() {
-		for _, q := range status.Quarantined {
-			all[q.Key] = health.Affected{Service: q.Key.String(), Since: q.Since, Reason: q.Reason}
-		}
-	}
-	return all
-}

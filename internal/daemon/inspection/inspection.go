@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -56,6 +57,7 @@ type Inspection struct {
 	Proxy   Proxy
 	Backend *setup.Backend
 	Feed    *feed.Feed
+	Book    *book.Book
 	Metrics *metrics.Metrics
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
@@ -121,13 +123,12 @@ func (i *Inspection) Status() inspect.Status {
 		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: i.Proxy.Synced().UTC(), Resources: i.Feed.Resources()},
 		Services:          max(0, i.Proxy.Services()),
 		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
-		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
+		Activity: i.Book.Activity(), Actors: i.Book.Totals().Actors,
 	}
 	for n := range made.Feed.Resources { // health needs what UTC strips: the monotonic clock
 		r := &made.Feed.Resources[n]
 		r.Heard, r.FailingSince = r.Heard.UTC(), r.FailingSince.UTC()
 	}
-	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
 	counts, shadowed := i.Counts(context.Background())
 	made.States = &counts
 	for n, status := range i.Proxy.Status() {
@@ -159,12 +160,12 @@ func (i *Inspection) domain(n int, status *aggregator.Status, shadowed int) stat
 		Open: status.Open, Missing: status.Missing,
 		Shadowed: shadowed, Held: len(status.Quarantined), Pending: status.Pending, Queue: status.Waiting,
 		OldestPending: status.OldestPending.UTC(), Objects: l.Objects, Dirty: l.Dirty,
-		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Metrics.Audited(status.Domain).UTC(),
+		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Book.Domain(status).Read.UTC(),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	made.Applied = max(0, l.Keys-1-made.Pending-made.Held-shadowed) // without the node's own account
 	for n := range min(len(status.Quarantined), state.QuarantinedMax) {
-		made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, &status.Quarantined[n]))
+		made.Quarantined = append(made.Quarantined, book.QuarantineOf(status.Domain, &status.Quarantined[n]))
 	}
 	return made
 }
