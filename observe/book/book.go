@@ -1,6 +1,6 @@
 // Package book remembers what happened to Services and to domains. A [Book] listens to the events of the core and
 // follows the applied views. It has one record per Service that has an actor, and one history per domain. Metrics,
-// health, readiness and the inspection read it. They keep no state about single Services.
+// health, readiness and the inspection read it, and have no second record.
 //
 // The domains own the quarantines: the book reads these from the newest snapshots.
 //

@@ -143,7 +143,7 @@ func (l *latency) micros() (last, longest *int64) {
 	return &both[0], &both[1]
 }
 
-// Kind is a reason for which a Service is affected. Health has findings of the same names.
+// Kind is a way in which Services are affected. Health has findings of the same names.
 type Kind = string
 
 // The kinds.

@@ -91,8 +91,8 @@ func quantile(sum *[recentBuckets]uint32, total uint32, share float64) time.Dura
 	return time.Duration(float64(recentFirst) * math.Exp2((float64(bucket)+0.5)/recentOctave))
 }
 
-// countRecent counts a change of a Service for Activity. Changes at the start of an actor wait for the whole startup, so
-// they do not count.
+// countRecent counts a change of a Service for Activity. Changes at the start of an actor wait for the whole startup,
+// so they do not count.
 func (b *Book) countRecent(e *aggregator.Applied, triggered, received time.Duration) {
 	if received < 0 || e.Trace.Causes&dataplane.CauseStart != 0 {
 		return
