@@ -3,7 +3,6 @@ package metrics
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 func BenchmarkApplied(b *testing.B) {
 	m := listed(b, 10_000)
