@@ -11,7 +11,7 @@
 //	                            writes and reads them, wire/ has the sockets
 //	dataplane/conntrack         deletes stale flows
 //	proxy                       the assembly of one running proxy
-//	observe/...                 logs, metrics, health, events, traces
+//	observe/...                 the records of Services, logs, metrics, health, events
 //	internal/daemon, cmd/sluice the program
 //
 // Package proxy describes how a change flows; docs/architecture.md tells the whole story.

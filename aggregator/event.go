@@ -97,6 +97,8 @@ type Quarantined struct {
 	Cause    Cause
 	Reason   string
 	At       time.Time
+	// Again means that the key was tried again in quarantine, and failed for the same reason.
+	Again bool
 }
 
 // Freed reports that a quarantined key has been accepted.

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"testing"
@@ -110,4 +111,26 @@ func TestBisectionAmongTenThousandServices(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAQuarantineIsNewsOnce: until the reason is another one, or the key was free in between.
+func TestAQuarantineIsNewsOnce(t *testing.T) {
+	a := newMachine(&Config{Domain: "model", Writer: &model{}})
+	bad := service.Key{Namespace: "ns", Name: "bad"}
+	var news []bool
+	fails := func(reason string) {
+		a.quarantineKey(epoch, bad, &dataplane.Receipt{Outcome: dataplane.Rejected, Err: errors.New(reason)})
+		for _, told := range a.out.told {
+			if e, is := told.event.(Quarantined); is {
+				news = append(news, !e.Again)
+			}
+		}
+		a.out.told = nil
+	}
+	for _, reason := range []string{"one", "one", "two", "two"} {
+		fails(reason)
+	}
+	a.quarantine.release(bad)
+	fails("two")
+	is(t, "news", fmt.Sprint(news), "[true false true false true]")
 }

@@ -180,8 +180,10 @@ func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *datapla
 		m.pacer.Waiting(now)
 	}
 	q := QuarantinedKey{Key: key, Revision: m.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
+	before := m.quarantine.held[key]
+	again := before != nil && before.Reason == q.Reason
 	m.quarantine.put(now, q, receipt.Took)
-	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now})
+	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now, Again: again})
 	m.answer(dataplane.Ack{Key: key, Domain: m.domain, Revision: q.Revision,
 		Quarantined: true, Reason: q.Reason})
 }

@@ -48,6 +48,9 @@ type Status struct {
 	Ledger      ledger.Stats
 }
 
+// Failing reports whether the last write failed, other than by the rejection of one Service.
+func (s *Status) Failing() bool { return s.Failures > 0 || s.NodeAtFault }
+
 // QuarantinedKey is one quarantined key.
 type QuarantinedKey struct {
 	Key      service.Key

@@ -23,9 +23,7 @@ type changes struct {
 	mu sync.Mutex
 	// told are the ports in the newest line about a Service, which has at least one.
 	told map[changeOf][]service.PortView
-	// batch is the newest one by domain; 0 after an audit.
-	batch map[string]uint64
-	of    map[changeOf]change
+	of   map[changeOf]change
 }
 
 type changeOf struct {
@@ -35,32 +33,23 @@ type changeOf struct {
 
 type change struct {
 	domain string
-	batch  uint64
+	// batch is 0 if nothing had to be written.
+	batch uint64
 	// took counts from the receipt of the change; 0 if that is not known.
 	took time.Duration
 }
 
-// wrote notes the newest batch of a domain; 0 stands for an audit. Its Services are told next.
-func (c *changes) wrote(domain string, batch uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.batch == nil {
-		c.batch, c.of = map[string]uint64{}, map[changeOf]change{}
-	}
-	c.batch[domain] = batch
-}
-
 func (c *changes) applied(e aggregator.Applied, family service.Family) {
-	made := change{domain: e.Domain}
+	made := change{domain: e.Domain, batch: e.Batch}
 	if !e.Received.IsZero() {
 		made.took = e.At.Sub(e.Received)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	made.batch = c.batch[e.Domain]
-	if c.of != nil {
-		c.of[changeOf{e.Key, family}] = made
+	if c.of == nil {
+		c.of = map[changeOf]change{}
 	}
+	c.of[changeOf{e.Key, family}] = made
 }
 
 func (c *changes) take(key service.Key, family service.Family) change {

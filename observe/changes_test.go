@@ -46,22 +46,17 @@ func TestLogChanges(t *testing.T) {
 			t.Errorf("got %v %q\n%v, want\n%v", level, message, got, want)
 		}
 	}
-	apply := func(after time.Duration) {
-		l.Aggregator(aggregator.Applied{Domain: "d/IPv4", At: received.Add(after), Contribution: dataplane.Contribution{Key: key, Received: received}})
+	apply := func(after time.Duration, batch uint64) {
+		l.Aggregator(aggregator.Applied{Domain: "d/IPv4", At: received.Add(after), Batch: batch,
+			Contribution: dataplane.Contribution{Key: key, Received: received}})
 	}
-	write := func(number uint64) {
-		l.Aggregator(aggregator.BatchWritten{Domain: "d/IPv4", Batch: &dataplane.Batch{Number: number}})
-		l.Aggregator(aggregator.BatchWritten{Domain: "other", Batch: &dataplane.Batch{Number: 99}})
-	}
-	write(7)
-	apply(2 * time.Millisecond)
+	apply(2*time.Millisecond, 7)
 	l.Programmed(context.Background(), service.IPv4, served(key, 3))
 	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(3),
 		"took": 2 * time.Millisecond, "domain": "d/IPv4", "batch": uint64(7)})
 
 	// what an audit has found in the kernel was not written
-	l.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
-	apply(time.Second)
+	apply(time.Second, 0)
 	l.Programmed(context.Background(), service.IPv4, served(key, 1))
 	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(1), "took": time.Second, "domain": "d/IPv4",
 		"removed": []any{"10.0.0.2:80", "10.0.0.3:80"}})
@@ -151,17 +146,14 @@ func TestLogRepeatedBatches(t *testing.T) {
 	}
 }
 
-// TestLogQuarantines: a Service that is tried again in vain is no news, until the reason is another.
+// TestLogQuarantines: a Service that is tried again in vain is no news.
 func TestLogQuarantines(t *testing.T) {
 	core, lines := observer.New(zap.ErrorLevel)
 	l := NewLog(zap.New(core), nil)
-	say := func(reason string) { l.Aggregator(aggregator.Quarantined{Domain: "d", Reason: reason}) }
-	for _, reason := range []string{"one", "one", "two", "two"} {
-		say(reason)
+	for _, again := range []bool{false, true, true, false} {
+		l.Aggregator(aggregator.Quarantined{Domain: "d", Reason: "one", Again: again})
 	}
-	l.Aggregator(aggregator.Freed{Domain: "d"})
-	say("two")
-	if lines.Len() != 3 {
-		t.Errorf("%d lines, want 3: %v", lines.Len(), lines.All())
+	if lines.Len() != 2 {
+		t.Errorf("%d lines, want 2: %v", lines.Len(), lines.All())
 	}
 }

@@ -3,9 +3,6 @@ package observe
 import (
 	"sync"
 	"time"
-
-	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // Incidents turns failures that repeat into few lines: one when they begin, one every ten minutes
@@ -70,37 +67,4 @@ func (i *Incidents) Succeeded(what string) (failures int, lasted time.Duration, 
 	}
 	one.over = true
 	return one.failures, i.time().Sub(one.began), true
-}
-
-// quarantines knows why Services are quarantined, because each is tried again from time to time.
-type quarantines struct {
-	mu  sync.Mutex
-	why map[quarantined]string
-}
-
-type quarantined struct {
-	domain string
-	key    service.Key
-}
-
-// began notes a quarantine. It reports whether it is new, or has a new reason.
-func (q *quarantines) began(e aggregator.Quarantined) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	one := quarantined{e.Domain, e.Key}
-	if before, known := q.why[one]; known && before == e.Reason {
-		return false
-	}
-	if q.why == nil {
-		q.why = map[quarantined]string{}
-	}
-	q.why[one] = e.Reason
-	return true
-}
-
-// ended notes that a Service is accepted.
-func (q *quarantines) ended(e aggregator.Freed) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.why, quarantined{e.Domain, e.Key})
 }

@@ -34,10 +34,9 @@ type Listener interface {
 type Log struct {
 	log *zap.Logger
 	// families has the family of each domain whose rules serve Services.
-	families    map[string]service.Family
-	incidents   Incidents
-	quarantines quarantines
-	changes     changes
+	families  map[string]service.Family
+	incidents Incidents
+	changes   changes
 	// written counts the objects of batches that landed.
 	written atomic.Int64
 }
@@ -131,7 +130,6 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	case aggregator.Quarantined:
 		l.quarantined(e)
 	case aggregator.Freed:
-		l.quarantines.ended(e)
 		l.log.Info("Service no longer quarantined", in(e.Domain, e.Key)...)
 	case aggregator.NodeAtFault:
 		l.log.Error("kernel rejected node-wide rules; retrying",
@@ -156,8 +154,8 @@ func (l *Log) gateOpened(e aggregator.GateOpened) {
 
 func (l *Log) quarantined(e aggregator.Quarantined) {
 	errorIfNew := zap.ErrorLevel
-	if !l.quarantines.began(e) {
-		errorIfNew = zap.DebugLevel // tried again, with the same result
+	if e.Again {
+		errorIfNew = zap.DebugLevel
 	}
 	fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
 	if e.Cause == aggregator.DoesNotLand {
@@ -180,9 +178,6 @@ func (l *Log) Source(e source.Shadowed) {
 
 func (l *Log) batch(e aggregator.BatchWritten) {
 	r := e.Receipt
-	if l.tellsChanges() {
-		l.changes.wrote(e.Domain, e.Batch.Number)
-	}
 	fields := []zap.Field{
 		zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
 		zap.Int("services", services(e.Batch)), zap.Int("objects", r.Written.Objects),
@@ -241,9 +236,6 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	if e.Err != nil {
 		l.repeated("audit failed; retrying", e.Domain, append(fields, zap.Error(e.Err)))
 		return
-	}
-	if l.tellsChanges() {
-		l.changes.wrote(e.Domain, 0)
 	}
 	l.over("audits succeed again", "audit failed; retrying", e.Domain)
 	switch {

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -54,7 +56,8 @@ func TestAServiceThatDoesNotLandHarmsNoOther(t *testing.T) {
 				d := memoryDomain(kernel)
 				d.Writer = stumblingWriter{d.Writer, d.Writer.(dataplane.Origin), workSpec(99).Key, outcome}
 				var p *proxy.Proxy
-				monitor := health.NewMonitor(health.Config{SyncPeriod: 30 * time.Second,
+				remembered := book.New(book.Config{Status: func() []aggregator.Status { return p.Status() }})
+				monitor := health.NewMonitor(health.Config{SyncPeriod: 30 * time.Second, Book: remembered,
 					Node: func() *service.NodeObject { return &service.NodeObject{Name: "n1"} },
 					Domains: func() []health.DomainStatus {
 						return []health.DomainStatus{{Status: p.Status()[0], Family: service.IPv4}}
@@ -62,7 +65,7 @@ func TestAServiceThatDoesNotLandHarmsNoOther(t *testing.T) {
 				var cache *source.Cache
 				assigned := make(chan struct{})
 				var stop func()
-				p, stop = run(t, proxy.Config{Domains: []proxy.Domain{d}, Listeners: []observe.Listener{monitor},
+				p, stop = run(t, proxy.Config{Domains: []proxy.Domain{d}, Listeners: []observe.Listener{remembered},
 					Source: filled(&cache, func(c *source.Cache) {
 						<-assigned
 						for i := range 10 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/observe"
-	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -71,11 +71,11 @@ func testBrokenRelease(t *testing.T, fail func(), size int) {
 	version = 2 // all endpoints were replaced meanwhile
 	d := memoryDomain(kernel)
 	d.Renderer = brokenRenderer{d.Renderer, fail, size}
-	monitor := health.NewMonitor(health.Config{Node: func() *service.NodeObject { return nil }, Domains: func() []health.DomainStatus { return nil }})
-	p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, Source: fill, ObjectsMax: 100, MessageDeadline: 10 * time.Second, Listeners: []observe.Listener{monitor}})
+	remembered := book.New(book.Config{})
+	p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, Source: fill, ObjectsMax: 100, MessageDeadline: 10 * time.Second, Listeners: []observe.Listener{remembered}})
 	<-p.FirstSync()
 	synctest.Wait()
-	held := monitor.Unfollowed()
+	held := remembered.Unfollowed()
 	for i := range 20 {
 		followed := reaches(kernel, i, endpointOf(i, 2))
 		if a, isHeld := held[workSpec(i).Key]; isHeld == followed || isHeld && (a.Reason == "" || a.Since.IsZero()) {

@@ -30,6 +30,7 @@ func (s *server) cleanerPart() (*part.Part, error) {
 func (s *server) cleaned(e conntrack.Event) {
 	s.answers.Metrics.Conntrack(e)
 	swept, ok := e.(conntrack.Swept)
+	s.answers.Book.FlowsDeleted(swept.Services)
 	for i := range swept.Cut {
 		s.drainCut(swept.Family, &swept.Cut[i])
 	}

@@ -27,7 +27,7 @@ func (s *server) healthPart() *part.Part {
 	const finding, services, without = "sluice_health_finding", "sluice_services", "sluice_services_without_endpoints"
 	var stopping atomic.Pointer[time.Time] // when the server was told to stop
 	m := health.NewMonitor(health.Config{
-		Domains: s.host.Status, Node: s.eligible, Resources: s.feed.Resources, Services: s.counts, SyncPeriod: s.options.SyncPeriod(),
+		Book: s.answers.Book, Domains: s.host.Status, Node: s.eligible, Resources: s.feed.Resources, Services: s.counts, SyncPeriod: s.options.SyncPeriod(),
 		Standby: s.life.owner.waiting, Others: s.findings,
 		Stopping: func() (at time.Time) {
 			if told := stopping.Load(); told != nil {
@@ -38,7 +38,7 @@ func (s *server) healthPart() *part.Part {
 	})
 	s.answers.Monitor = m
 	return &part.Part{
-		Name: "health", Listener: m,
+		Name: "health",
 		Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			now := time.Now()

@@ -35,6 +35,7 @@ func (s *server) newParts() error {
 		return err
 	}
 	s.parts = slices.DeleteFunc([]*part.Part{
+		{Name: "book", Listener: s.answers.Book, Observer: proxy.ApplyObserver{Programmed: s.answers.Book.Programmed}},
 		s.linesPart(),
 		s.eventsPart(),
 		s.healthPart(),
@@ -159,7 +160,7 @@ func (s *server) usagePart() *part.Part {
 
 // followServices follows what /readyz answers by.
 func (s *server) followServices(ctx context.Context) {
-	s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.held})
+	s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.answers.Book.Unfollowed})
 }
 
 // recordUnlanded records the Services whose writes do not land.

@@ -187,20 +187,9 @@ func (r *readiness) now() health.Readiness {
 	return health.Readiness{Services: slices.Collect(maps.Values(r.counting))}
 }
 
-// write writes a file for the next process. A crash leaves the old content or the new one.
+// write writes a file for the next process.
 func (r *readiness) write(file string, content any) {
-	text, err := json.Marshal(content)
-	path := filepath.Join(r.dir, file)
-	if err == nil {
-		err = os.MkdirAll(r.dir, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(path+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := record(filepath.Join(r.dir, file), content); err != nil {
 		r.log.Info("cannot record which Services this process follows, for the readiness of the next one", zap.Error(err))
 	}
 }
@@ -216,15 +205,4 @@ func (s *server) ready() health.Readiness {
 		r.Missing = "the kernel has no rules of " + family.String()
 	}
 	return r
-}
-
-// held returns the Services that this server does not follow: in quarantine, parked, stuck or too large.
-func (s *server) held() map[service.Key]health.Affected {
-	all := s.answers.Monitor.Unfollowed()
-	for _, status := range s.proxy.Status() {
-		for _, q := range status.Quarantined {
-			all[q.Key] = health.Affected{Service: q.Key.String(), Since: q.Since, Reason: q.Reason}
-		}
-	}
-	return all
 }

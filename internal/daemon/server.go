@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -106,6 +107,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.answers = &inspection.Inspection{
 		Options: &s.options.Options, FlagValues: s.options.FlagValues, Current: s.configuration.current.Load, Node: s.host.Node.Name,
 		Backend: s.backend, Feed: s.feed, Forwarders: s.life.forwarders, Started: started, Memory: s.life.events, Hash: s.options.Hash(),
+		Book: s.newBook(),
 	}
 	if err := s.newParts(); err != nil {
 		return err
@@ -115,13 +117,21 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.answers.Proxy, s.answers.Leaving = s.proxy, gone.New(s.proxy, s.life.others.remain)
 	s.host.Show(s.proxy)
-	s.answers.Metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	s.handover = &handover{options: s.options, life: s.life, mode: s.backend.Mode, node: s.host.Node, sysctls: s.sysctls, log: s.log}
 	if s.protection, err = s.protect(ctx); err != nil {
 		return err
 	}
 	s.http = s.servers()
 	return nil
+}
+
+// newBook makes the book about the proxy.
+func (s *server) newBook() *book.Book {
+	c := book.Config{Status: s.host.Snapshots}
+	for _, d := range s.backend.Domains {
+		c.Domains = append(c.Domains, book.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+	}
+	return book.New(c)
 }
 
 // newHost makes what parts know of the process. Connections for events close when the context ends.

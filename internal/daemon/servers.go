@@ -18,8 +18,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
-	"github.com/sluice-proxy/sluice/proxy"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // started is when this process began.
@@ -69,7 +67,7 @@ func (s *server) metricsPart() (*part.Part, error) {
 	c := metrics.Config{
 		Mode: string(b.Mode.Name), Refusals: b.Mode.Refusals, ServicesMax: int(o.Sluice.Metrics.ServicesMax),
 		Build: metrics.Build{Version: o.Version, Revision: setup.Revision()}, Process: metricsProcess(o),
-		Shadowed: func() map[service.Key]bool { return s.answers.Monitor.Shadowed() },
+		Book: s.answers.Book, Events: s.host.SourceEvents,
 	}
 	c.LocalhostListeners = b.Mode.LocalPorts && o.GateEnabled(config.GateNFTablesLocalhost)
 	if b.Mode.Traffic != nil {
@@ -87,12 +85,9 @@ func (s *server) metricsPart() (*part.Part, error) {
 			c.Accounted = b.Mode.Accounts
 		}
 	}
-	for _, d := range b.Domains {
-		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
-	}
 	m, err := metrics.New(c)
 	s.answers.Metrics = m
-	return &part.Part{Name: "metrics", Listener: m, Observer: proxy.ApplyObserver{Programmed: m.Programmed}}, err
+	return &part.Part{Name: "metrics", Listener: m}, err
 }
 
 // metricsProcess has the settings of metrics that a process has only one of.

@@ -77,22 +77,27 @@ func (u unlanded) run(ctx context.Context, synced <-chan struct{}, unlanded func
 	}
 }
 
-// write replaces the record. A crash leaves the old one or the new one.
+// write replaces the record.
 func (u unlanded) write(keys map[service.Key]bool) error {
 	names := []string{}
 	for key := range keys {
 		names = append(names, key.String())
 	}
 	slices.Sort(names)
-	text, err := json.Marshal(names)
-	if err != nil {
-		return err
+	return record(u.file, names)
+}
+
+// record writes a file for the next process. A crash leaves the old content or the new one.
+func record(file string, content any) error {
+	text, err := json.Marshal(content)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
-	if err := os.MkdirAll(filepath.Dir(u.file), 0o700); err != nil {
-		return err
+	if err == nil {
+		err = os.WriteFile(file+".new", text, 0o600)
 	}
-	if err := os.WriteFile(u.file+".new", text, 0o600); err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(file+".new", file)
 	}
-	return os.Rename(u.file+".new", u.file)
+	return err
 }

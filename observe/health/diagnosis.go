@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/observe/state"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 const (
@@ -28,6 +26,17 @@ func (in *inputs) late(since time.Time) bool {
 	return !since.IsZero() && in.now.Sub(since) >= lateAfter
 }
 
+// ofServices are the findings about Services in all domains.
+var ofServices = []struct {
+	kind    Kind
+	problem string
+}{
+	{Parked, "actors that keep failing: %d"},
+	{Stuck, "actors that hung and did not return: %d"},
+	{TooLarge, "Services that need too many objects: %d"},
+	{Shadowed, "Services that request addresses and ports owned by other Services: %d"},
+}
+
 // findings lists everything that is wrong.
 func (in *inputs) findings() []Finding {
 	var all []Finding
@@ -36,7 +45,7 @@ func (in *inputs) findings() []Finding {
 	}
 	if s := &in.standby; s.For != "" {
 		all = append(all, Finding{Kind: Waiting, Since: s.Since, Unhealthy: true,
-			Problem: "another proxy serves this node; this one is ready and waits until it exits: " + oneLine(s.For)})
+			Problem: "another proxy serves this node; this one is ready and waits until it exits: " + state.OneLine(s.For)})
 	}
 	if in.tooOld(in.stopping) {
 		all = append(all, Finding{Kind: StopHangs, Since: in.stopping, Unhealthy: true,
@@ -47,11 +56,9 @@ func (in *inputs) findings() []Finding {
 		all = append(all, in.domainFindings(&in.domains[i])...)
 	}
 	all = append(all, in.apiFindings()...)
-	b := &in.board
-	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
-	all = append(all, serviceFindings(Stuck, "actors that hung and did not return: %d", maps.Values(b.stuck))...)
-	all = append(all, serviceFindings(TooLarge, "Services that need too many objects: %d", maps.Values(b.large))...)
-	all = append(all, serviceFindings(Shadowed, "Services that request addresses and ports owned by other Services: %d", maps.Values(b.shadowedServices()))...)
+	for _, of := range ofServices {
+		all = append(all, serviceFindings(of.kind, of.problem, in.affected[of.kind])...)
+	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
 	for i := range all {
 		all[i].Meaning, all[i].Advice = Meaning(all[i].Kind), Advice(all[i].Kind)
@@ -62,53 +69,39 @@ func (in *inputs) findings() []Finding {
 // domainFindings lists what is wrong with a domain.
 func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	var all []Finding
-	s, h := &d.Status, in.board.domains[d.Status.Domain]
+	s, h := &d.Status, in.history[d.Status.Domain]
 	if !s.Bare.IsZero() && !d.Auxiliary && in.standby.For == "" {
 		f := Finding{Kind: RulesMissing, About: s.Domain, Since: s.Bare, Unhealthy: true, Problem: "all rules are missing"}
 		if s.LastError != "" {
-			f.Problem += "; the last error: " + oneLine(s.LastError)
+			f.Problem += "; the last error: " + state.OneLine(s.LastError)
 		}
 		all = append(all, f)
 	}
 	if f, found := in.pendingFinding(d); found {
 		all = append(all, f)
 	}
-	if !h.unread.IsZero() {
-		all = append(all, Finding{Kind: AuditFailing, About: s.Domain, Since: h.unread,
-			Problem: "cannot read back the kernel's rules: " + h.readErr})
+	if !h.Unread.IsZero() {
+		all = append(all, Finding{Kind: AuditFailing, About: s.Domain, Since: h.Unread,
+			Problem: "cannot read back the kernel's rules: " + h.ReadErr})
 	}
-	if !h.driftAt.IsZero() && in.now.Sub(h.driftAt) < driftShown {
+	if !h.DriftAt.IsZero() && in.now.Sub(h.DriftAt) < driftShown {
 		repaired := "being restored"
-		if s.LastWrite.After(h.driftAt) {
+		if s.LastWrite.After(h.DriftAt) {
 			repaired = "restored since"
 		}
-		all = append(all, Finding{Kind: Drift, About: s.Domain, Since: h.driftAt,
+		all = append(all, Finding{Kind: Drift, About: s.Domain, Since: h.DriftAt,
 			Problem: fmt.Sprintf("an audit found %s missing, %d different and %d unwanted, %s; audits that found drift since the start: %d",
-				plural.Of(h.drift.Missing, "object"), h.drift.Different, h.drift.Unwanted, repaired, h.drifts)})
+				plural.Of(h.Drift.Missing, "object"), h.Drift.Different, h.Drift.Unwanted, repaired, h.Drifts)})
 	}
 	held := make([]Affected, 0, len(s.Quarantined))
 	for _, q := range s.Quarantined {
-		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: oneLine(q.Reason)})
+		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: state.OneLine(q.Reason)})
 	}
-	for _, f := range serviceFindings(Quarantined, "Services with rules that are rejected or cannot be written: %d", slices.Values(held)) {
+	for _, f := range serviceFindings(Quarantined, "Services with rules that are rejected or cannot be written: %d", held) {
 		f.About = s.Domain
 		all = append(all, f)
 	}
 	return all
-}
-
-// shadowedServices lists the Services that lost frontends to others.
-func (b *board) shadowedServices() map[service.Key]Affected {
-	found := map[service.Key]Affected{}
-	for at, how := range b.shadows {
-		a := Affected{Service: at.key.String(), Since: how.since, Reason: fmt.Sprintf("%s serves %d of them", at.by, how.frontends)}
-		if other, twice := found[at.key]; twice {
-			a.Since = dataplane.Earliest(a.Since, other.Since)
-			a.Reason = min(a.Reason, other.Reason) + ", and there are others"
-		}
-		found[at.key] = a
-	}
-	return found
 }
 
 // pendingFinding says why a domain owes something to the kernel. Nothing else makes its family
@@ -126,10 +119,10 @@ func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 		f.Problem = fmt.Sprintf("no rules written since startup: Services not rendered yet: %d", s.Missing)
 	case s.NodeAtFault:
 		f.Kind, found = NodeAtFault, true
-		f.Problem = "the kernel rejects rules that belong to no Service: " + oneLine(s.LastError)
+		f.Problem = "the kernel rejects rules that belong to no Service: " + state.OneLine(s.LastError)
 	case s.Failures > 0:
 		f.Kind, found = WriteFailing, true
-		f.Problem = fmt.Sprintf("failed writes in a row: %d; the last error: %s", s.Failures, oneLine(s.LastError))
+		f.Problem = fmt.Sprintf("failed writes in a row: %d; the last error: %s", s.Failures, state.OneLine(s.LastError))
 	case in.now.Before(s.RepairAt):
 		f.Kind, found = BatchStuck, in.late(since)
 		f.Problem = "a repair waits on purpose, because another process undid the last ones; it begins at the latest in " + age(s.RepairAt, in.now)
@@ -181,7 +174,7 @@ func (in *inputs) staleness(r *state.Resource) (since time.Time, problem string)
 	case r.Absent:
 		return since, "" // optional, and logged
 	case !r.FailingSince.IsZero() && r.Error != "":
-		return r.FailingSince, "cannot read from the API server: " + oneLine(r.Error)
+		return r.FailingSince, "cannot read from the API server: " + state.OneLine(r.Error)
 	case !r.FailingSince.IsZero():
 		return r.FailingSince, "cannot read from the API server"
 	case r.Heard.IsZero() && in.late(in.started):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -25,10 +26,10 @@ func TestDiagnosis(t *testing.T) {
 			p.domains = []DomainStatus{{Family: service.IPv4, Status: s}}
 		}
 	}
-	remembered := func(h history) func(*inputs) {
+	remembered := func(h book.History) func(*inputs) {
 		return func(p *inputs) {
 			domain(func(*aggregator.Status) {})(p)
-			p.board.domains["d"] = h
+			p.history["d"] = h
 		}
 	}
 	resource := func(r state.Resource) func(*inputs) {
@@ -52,23 +53,23 @@ func TestDiagnosis(t *testing.T) {
 		{"waits too long", domain(func(s *aggregator.Status) { s.OldestPending = ago(60) }), BatchStuck, true, ago(60), "no write failed"},
 		{"fails", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 1, "locked" })(p)
-			p.board.domains["d"] = writesFail(ago(1))
+			p.history["d"] = writesFail(ago(1))
 		}, WriteFailing, false, ago(1), "in a row: 1; the last error: locked"},
 		{"fails too long, with nothing pending", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 9, "locked" })(p)
-			p.board.domains["d"] = writesFail(ago(60))
+			p.history["d"] = writesFail(ago(60))
 		}, WriteFailing, true, ago(60), "locked"},
 		{"fails since lately what has waited for long", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.OldestPending = 1, ago(60) })(p)
-			p.board.domains["d"] = writesFail(ago(1))
+			p.history["d"] = writesFail(ago(1))
 		}, WriteFailing, true, ago(60), ""},
 		{"the scaffold is rejected", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.NodeAtFault, s.Failures, s.LastError = true, 2, "no such table" })(p)
-			p.board.domains["d"] = writesFail(ago(61))
+			p.history["d"] = writesFail(ago(61))
 		}, NodeAtFault, true, ago(61), "belong to no Service: no such table"},
 		{"failed once, for long, and is over", func(p *inputs) {
 			domain(func(*aggregator.Status) {})(p)
-			p.board.domains["d"] = writesFail(ago(600))
+			p.history["d"] = writesFail(ago(600))
 		}, "", false, time.Time{}, ""},
 
 		{"gate closed, source not primed", domain(func(s *aggregator.Status) { s.Open = false }), FirstWriteHeld, true, ago(1000), "initial list"},
@@ -112,7 +113,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := inputs{now: now, started: ago(1000), bound: time.Minute, node: fine, board: newBoard()}
+			p := inputs{now: now, started: ago(1000), bound: time.Minute, node: fine, history: map[string]book.History{}, affected: map[Kind][]Affected{}}
 			tt.change(&p)
 			got := p.findings()
 			if tt.want == "" {
@@ -134,12 +135,12 @@ func TestDiagnosis(t *testing.T) {
 
 // writesFail is the history of a domain whose writes fail, readsFail of one that cannot be read,
 // drifted of one that another program has changed.
-func writesFail(failing time.Time) history { return history{failing: failing, adopted: true} }
-func readsFail(unread time.Time, words string) history {
-	return history{unread: unread, readErr: words}
+func writesFail(failing time.Time) book.History { return book.History{Failing: failing} }
+func readsFail(unread time.Time, words string) book.History {
+	return book.History{Unread: unread, ReadErr: words}
 }
-func drifted(at time.Time) history {
-	return history{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
+func drifted(at time.Time) book.History {
+	return book.History{Drift: ledger.Drift{Missing: 3}, DriftAt: at, Drifts: 1}
 }
 
 // TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a
@@ -187,7 +188,7 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 		}
 		return now.Add(-time.Duration(r.IntN(150)) * time.Second)
 	}
-	p := inputs{now: now, started: now.Add(-time.Duration(r.IntN(150)) * time.Second), board: newBoard()}
+	p := inputs{now: now, started: now.Add(-time.Duration(r.IntN(150)) * time.Second), history: map[string]book.History{}, affected: map[Kind][]Affected{}}
 	p.bound = time.Duration(1+r.IntN(70)) * time.Second
 	p.node = []*service.NodeObject{nil, fine, tainted, deleting}[r.IntN(4)]
 	for i := range r.IntN(5) {
@@ -197,15 +198,14 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: bad, Since: ago(), Reason: "words"})
 		}
 		p.domains = append(p.domains, DomainStatus{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
-		p.board.domains[s.Domain] = history{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
+		p.history[s.Domain] = book.History{Failing: ago(), Right: ago(), Unread: ago(), DriftAt: ago()}
 	}
 	for range r.IntN(3) {
 		p.resources = append(p.resources, state.Resource{Name: "services", Heard: ago(), FailingSince: ago()})
 	}
-	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.large} {
+	for _, kind := range []Kind{Parked, TooLarge} {
 		for i := range r.IntN(15) {
-			key := service.Key{Namespace: "ns1", Name: string(rune('a' + i))}
-			listed[key] = Affected{Service: key.String(), Since: ago()}
+			p.affected[kind] = append(p.affected[kind], Affected{Service: "ns1/" + string(rune('a'+i)), Since: ago()})
 		}
 	}
 	return p

@@ -3,12 +3,10 @@ package health
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -29,26 +27,9 @@ func bounded(all []Affected) (named []Affected, more int) {
 	return all[:n:n], len(all) - n
 }
 
-// lineMax bounds the length of a foreign text, in bytes.
-const lineMax = 300
-
-// oneLine fits a foreign text into one line.
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	if len(text) <= lineMax {
-		return text
-	}
-	end := lineMax
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
 // serviceFindings returns one finding about the Services, or none if there are none. The problem is
 // a format with their number as its argument.
-func serviceFindings(kind Kind, problem string, services iter.Seq[Affected]) []Finding {
-	all := slices.Collect(services)
+func serviceFindings(kind Kind, problem string, all []Affected) []Finding {
 	if len(all) == 0 {
 		return nil
 	}
@@ -86,16 +67,16 @@ const (
 	Dataplane    Kind = "dataplane" // packets do not arrive although the rules are right
 	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
 	// includes node ports on localhost.
-	Quarantined          Kind = "quarantined"
+	Quarantined          Kind = book.Quarantined
 	ConntrackFull        Kind = "conntrack-full"        // the connection table is nearly full
 	ConntrackDrops       Kind = "conntrack-drops"       // packets were dropped because they got no entry in the connection table
 	ConntrackFilling     Kind = "conntrack-filling"     // the connection table is filling
 	ConfigurationPending Kind = "configuration-pending" // the changed configuration file is not applied (reload: off)
 	NotOffloaded         Kind = "not-offloaded"         // connections are not offloaded although the configuration asks for it
-	TooLarge             Kind = "too-large"             // these Services ask for too many objects
-	Shadowed             Kind = "shadowed"              // other Services serve addresses that these Services want
-	Parked               Kind = "parked"                // the actors of these Services keep failing
-	Stuck                Kind = "stuck"                 // the actors of these Services hung and have been replaced
+	TooLarge             Kind = book.TooLarge           // these Services ask for too many objects
+	Shadowed             Kind = book.Shadowed           // other Services serve addresses that these Services want
+	Parked               Kind = book.Parked             // the actors of these Services keep failing
+	Stuck                Kind = book.Stuck              // the actors of these Services hung and have been replaced
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, what they

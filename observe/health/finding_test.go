@@ -13,7 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -67,27 +66,14 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                             "",
-		"one line":                     "one line",
-		"\n two\r\n\t lines \n":        "two lines",
-		"broken \xff text":             "broken ? text",
-		strings.Repeat("a", lineMax):   strings.Repeat("a", lineMax),
-		strings.Repeat("ä", lineMax):   strings.Repeat("ä", lineMax/2) + "…",
-		"x" + strings.Repeat("ä", 999): "x" + strings.Repeat("ä", (lineMax-1)/2) + "…",
-	} {
-		if got := oneLine(text); got != want || !utf8.ValidString(got) {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
 // everything makes a fixture in which a bit of everything is wrong, 100 s after
 // the start.
 func everything(t *testing.T) *fixture {
 	f := newFixture(t)
-	m := f.monitor
+	m := f.book
+	for _, name := range []string{"parked", "stuck", "large"} {
+		m.Supervisor(event(name, 1, supervisor.Started{}))
+	}
 	f.domains = append(f.domains,
 		DomainStatus{Family: service.IPv4, Auxiliary: true, Status: aggregator.Status{Domain: "localport/IPv4", Open: true}},
 		DomainStatus{Family: service.IPv6, Auxiliary: true, Status: aggregator.Status{Domain: "localport/IPv6"}})
@@ -349,7 +335,7 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 		f.resources = []state.Resource{{Name: "services", FailingSince: time.Now(), Error: secret}}
 		f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Reason: "pid 8 (" + secret + ") has the port"}}
 		f.status(service.IPv6).Failures, f.status(service.IPv6).LastError = 1, secret
-		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New(secret)})
+		f.book.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New(secret)})
 		for _, accept := range []string{"", "application/json"} {
 			own := f.get(t, "/healthz?verbose", "Accept", accept)
 			r := httptest.NewRequest(http.MethodGet, "/healthz?verbose", nil)
@@ -397,29 +383,30 @@ func TestShadowedServicesAreFindings(t *testing.T) {
 			if text.String() != want || !report.Healthy() {
 				t.Errorf("found %q, want %q", text.String(), want)
 			}
-			if got := f.monitor.Shadowed(); len(got) != strings.Count(want, bad.String()) {
+			if got := f.book.Affected(Shadowed); len(got) != strings.Count(want, bad.String()) {
 				t.Errorf("shadowed: %v", got)
 			}
 		}
 		found("")
-		f.monitor.Source(loses(one, 2))
-		f.monitor.Source(loses(one, 1))
+		f.book.Source(loses(one, 2))
+		f.book.Source(loses(one, 1))
 		const problem = "shadowed : Services that request addresses and ports owned by other Services: 1; "
 		found(problem + bad.String() + ": shop/one serves 3 of them")
-		f.monitor.Source(loses(other, 1))
+		f.book.Source(loses(other, 1))
 		found(problem + bad.String() + ": shop/one serves 3 of them, and there are others")
-		f.monitor.Source(over(loses(other, 1)))
-		f.monitor.Source(over(loses(one, 2)))
+		f.book.Source(over(loses(other, 1)))
+		f.book.Source(over(loses(one, 2)))
 		found(problem + bad.String() + ": shop/one serves 1 of them")
-		f.monitor.Source(over(loses(one, 1)))
+		f.book.Source(over(loses(one, 1)))
 		found("")
-		for i := range 2 * shadowsMax {
+		const most = 1000
+		for i := range 2 * most {
 			e := loses(one, 1)
 			e.Key.Name = fmt.Sprint("many", i)
-			f.monitor.Source(e)
+			f.book.Source(e)
 		}
-		if n := len(f.monitor.Shadowed()); n != shadowsMax {
-			t.Errorf("%d Services are remembered, want %d", n, shadowsMax)
+		if n := len(f.book.Affected(Shadowed)); n != most {
+			t.Errorf("%d Services are remembered, want %d", n, most)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
@@ -22,6 +23,7 @@ type fixture struct {
 	domains   []DomainStatus
 	node      *service.NodeObject
 	resources []state.Resource
+	book      *book.Book
 	monitor   *Monitor
 	handler   http.Handler
 	// answered lists the reported answers, "path code".
@@ -36,7 +38,14 @@ func newFixture(t *testing.T) *fixture {
 	for _, family := range service.Families {
 		f.domains = append(f.domains, DomainStatus{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
 	}
+	f.book = book.New(book.Config{Status: func() (all []aggregator.Status) {
+		for _, d := range f.domains {
+			all = append(all, d.Status)
+		}
+		return all
+	}})
 	monitor := NewMonitor(Config{
+		Book:      f.book,
 		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
 		Resources: func() []state.Resource { return f.resources }, SyncPeriod: 30 * time.Second,

@@ -2,11 +2,11 @@
 // HTTP, and for people in words.
 //
 //	status of domains ─┐
-//	events ────────────┼─► Monitor ──► Handler  /healthz, /livez
+//	book ──────────────┼─► Monitor ──► Handler  /healthz, /livez
 //	Node, API ─────────┘       └────► Ports    one listener per Service that asks for it
 //
-// A [Monitor] reads the newest snapshots when it is asked, and listens to events for what no
-// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says
+// A [Monitor] reads the newest snapshots when it is asked, and the book for what no snapshot
+// shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says
 // what is wrong and what to do. [Ports] answers for single Services, on their health-check node
 // ports. The daemon assembles all three and serves the handler with a web.Server.
 //
@@ -15,22 +15,17 @@
 package health
 
 import (
-	"fmt"
-	"maps"
-	"sync"
 	"time"
 
-	"github.com/sluice-proxy/sluice/actors"
-	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // Config has what a Monitor judges by. Its functions run on several goroutines and must not block.
 type Config struct {
+	// Book remembers what no snapshot shows; nil means nothing.
+	Book *book.Book
 	// Domains returns the newest snapshot of every domain. A family without one is not reported,
 	// and counts as healthy.
 	Domains func() []DomainStatus
@@ -53,6 +48,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	if c.Book == nil {
+		c.Book = book.New(book.Config{})
+	}
 	if c.Standby == nil {
 		c.Standby = func() Standby { return Standby{} }
 	}
@@ -71,31 +69,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Monitor judges the state of the proxy. It implements observe.Listener and must receive events
-// from the start.
+// Monitor judges the state of the proxy.
 //
-// Concurrency: all methods are safe for concurrent use. They take a short lock, which guards the
-// board, and never hold it during a call.
+// Concurrency: all methods are safe for concurrent use.
 type Monitor struct {
 	config  Config
 	started time.Time
-
-	mu    sync.Mutex
-	board board
 }
 
 // NewMonitor makes a monitor. The deadline of the first write starts here.
 func NewMonitor(config Config) *Monitor {
-	return &Monitor{config: config.withDefaults(), started: time.Now(), board: newBoard()}
+	return &Monitor{config: config.withDefaults(), started: time.Now()}
 }
 
 // State returns the state of the families and the node.
 func (m *Monitor) State() State {
 	in := m.read()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.complete(&in)
-	in.board = m.board
 	return in.state()
 }
 
@@ -112,142 +101,27 @@ func (m *Monitor) Report() Report {
 	return Report{State: in.state(), Findings: in.findings()}
 }
 
-// inputs returns everything that the findings depend on. It shares nothing with the board, so the
-// judgement needs no lock.
+// inputs returns everything that the findings depend on.
 func (m *Monitor) inputs() inputs {
 	in := m.read()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.complete(&in)
-	in.board = m.board.clone()
+	in.affected = map[Kind][]Affected{}
+	for _, of := range ofServices {
+		in.affected[of.kind] = m.config.Book.Affected(of.kind)
+	}
 	return in
 }
 
-// read reads the snapshots.
+// read returns everything that the state depends on. It reads the clock last.
 func (m *Monitor) read() inputs {
-	return inputs{
-		started: m.started,
+	in := inputs{
+		started: m.started, bound: 2 * m.config.SyncPeriod, history: map[string]book.History{},
 		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
 		standby: m.config.Standby(), others: m.config.Others(), stopping: m.config.Stopping(),
 	}
-}
-
-// complete reads the clock, after the snapshots, and records them. The caller holds the lock.
-func (m *Monitor) complete(in *inputs) {
-	in.now, in.bound = time.Now(), 2*m.config.SyncPeriod
 	for i := range in.domains {
-		m.board.sampled(in.now, &in.domains[i].Status)
+		s := &in.domains[i].Status
+		in.history[s.Domain] = m.config.Book.Domain(s)
 	}
-}
-
-// Supervisor records actors that are parked or stuck.
-func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
-	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b, key := &m.board, event.Child
-	stuck := incarnation{key, event.Incarnation}
-	switch e := event.What.(type) {
-	case supervisor.Parked:
-		a := Affected{Service: key.String(), Since: now}
-		if e.Err != nil {
-			a.Reason = oneLine(e.Err.Error())
-		}
-		b.parked[key] = a
-	case supervisor.Unparked:
-		delete(b.parked, key)
-	case supervisor.Stuck:
-		b.stuck[stuck] = Affected{
-			Service: key.String(), Since: now,
-			Reason: fmt.Sprintf("incarnation %d spent %v on one message",
-				event.Incarnation, e.For.Round(time.Millisecond)),
-		}
-	case supervisor.Returned:
-		delete(b.stuck, stuck)
-	case supervisor.Started:
-		delete(b.large, key) // this incarnation reports it again
-	case supervisor.Ended:
-		delete(b.parked, key)
-	}
-}
-
-// Aggregator records writes and audits.
-func (m *Monitor) Aggregator(event aggregator.Event) {
-	now := time.Now()
-	switch e := event.(type) {
-	case aggregator.BatchWritten:
-		var before aggregator.Status
-		if e.Receipt.Outcome != dataplane.Landed { // a success needs no context
-			before = m.before(e.Domain)
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.board.wrote(now, e, &before)
-	case aggregator.AuditDone:
-		before := m.before(e.Domain)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.board.audited(now, e, &before)
-	}
-}
-
-// Source records frontends that Services lose to each other.
-func (m *Monitor) Source(e source.Shadowed) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e.Over {
-		m.board.unshadowed(shadow{e.Key, e.By}, len(e.Frontends))
-		return
-	}
-	m.board.shadowed(time.Now(), shadow{e.Key, e.By}, len(e.Frontends))
-}
-
-// Unfollowed returns the Services whose changes are not applied because of their actors: parked, stuck or too large.
-func (m *Monitor) Unfollowed() map[service.Key]Affected {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := make(map[service.Key]Affected, len(m.board.parked)+len(m.board.large))
-	for at, a := range m.board.stuck {
-		all[at.key] = a
-	}
-	maps.Copy(all, m.board.parked)
-	maps.Copy(all, m.board.large)
-	return all
-}
-
-// Shadowed returns the Services that want addresses and ports which others serve; a bounded
-// number of them.
-func (m *Monitor) Shadowed() map[service.Key]bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := make(map[service.Key]bool, len(m.board.shadows))
-	for at := range m.board.shadows {
-		all[at.key] = true
-	}
-	return all
-}
-
-// Actors records Services that ask for too much.
-func (m *Monitor) Actors(event actors.Event) {
-	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch e := event.(type) {
-	case actors.TooLarge:
-		m.board.large[e.Key] = Affected{Service: e.Key.String(), Since: now,
-			Reason: fmt.Sprintf("needs %d objects in %s; the limit is %d", e.Objects, e.Domain, e.Max)}
-	case actors.Fits:
-		delete(m.board.large, e.Key)
-	}
-}
-
-// before returns the snapshot of a domain from before an event: the aggregator replaces it after
-// the listeners have returned.
-func (m *Monitor) before(domain string) aggregator.Status {
-	for _, d := range m.config.Domains() {
-		if d.Status.Domain == domain {
-			return d.Status
-		}
-	}
-	return aggregator.Status{}
+	in.now = time.Now()
+	return in
 }

@@ -15,12 +15,10 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
-	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
-
-var _ observe.Listener = (*Monitor)(nil)
 
 func TestSyncPeriodIsHalfTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -87,6 +85,9 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		m := f.monitor
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			f.book.Supervisor(event(name, 1, supervisor.Started{}))
+		}
 		steps := []struct {
 			event any
 			want  string
@@ -112,9 +113,9 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 		for i, step := range steps {
 			switch e := step.event.(type) {
 			case supervisor.Event[service.Key]:
-				m.Supervisor(e)
+				f.book.Supervisor(e)
 			case actors.Event:
-				m.Actors(e)
+				f.book.Actors(e)
 			}
 			if got := kinds(m); got != step.want {
 				t.Errorf("step %d, %+v: got %q, want %q", i, step.event, got, step.want)
@@ -152,7 +153,7 @@ func TestDriftIsWhatOthersHaveDone(t *testing.T) {
 				f.domains[0].Status = tt.before
 				for _, a := range tt.audits {
 					a.Domain = "d/IPv4"
-					f.monitor.Aggregator(a)
+					f.book.Aggregator(a)
 				}
 				if got := kinds(f.monitor); got != tt.want {
 					t.Errorf("got %q, want %q", got, tt.want)
@@ -172,13 +173,13 @@ func TestAuditsWithoutDriftAreSuccesses(t *testing.T) {
 		if got := updated(); got != 0 {
 			t.Errorf("nothing has happened, but updated %v after the start", got)
 		}
-		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
+		f.book.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 		if got := updated(); got != time.Hour {
 			t.Errorf("after an audit: updated %v after the start", got)
 		}
 		time.Sleep(time.Hour)
-		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Drift: ledger.Drift{Missing: 1}})
-		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New("words")})
+		f.book.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Drift: ledger.Drift{Missing: 1}})
+		f.book.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New("words")})
 		if got := updated(); got != time.Hour {
 			t.Errorf("after audits that were no success: updated %v after the start", got)
 		}
@@ -246,11 +247,13 @@ func newWatched(t *testing.T) *watched {
 	t.Helper()
 	w := &watched{kernel: &kernel{objects: map[dataplane.ID]*dataplane.Object{}}}
 	var err error
+	remembered := book.New(book.Config{Status: func() []aggregator.Status { return []aggregator.Status{w.Status()} }})
 	w.monitor = NewMonitor(Config{
+		Book:    remembered,
 		Domains: func() []DomainStatus { return []DomainStatus{{Status: w.Status()}} },
 		Node:    func() *service.NodeObject { return fine }, SyncPeriod: 30 * time.Second,
 	})
-	w.Aggregator, err = aggregator.New(aggregator.Config{Domain: "d", Writer: w.kernel, Listen: w.monitor.Aggregator})
+	w.Aggregator, err = aggregator.New(aggregator.Config{Domain: "d", Writer: w.kernel, Listen: remembered.Aggregator})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,15 +449,16 @@ func TestMonitorConcurrently(t *testing.T) {
 		running.Go(func() {
 			for n := range 200 {
 				name := fmt.Sprint(n % 10)
-				f.monitor.Supervisor(event(name, 1, supervisor.Parked{}))
-				f.monitor.Supervisor(event(name, uint64(i), supervisor.Stuck{}))
-				f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
-				f.monitor.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
-				f.monitor.Actors(actors.TooLarge{Key: good})
+				f.book.Supervisor(event(name, 1, supervisor.Started{}))
+				f.book.Supervisor(event(name, 1, supervisor.Parked{}))
+				f.book.Supervisor(event(name, uint64(i), supervisor.Stuck{}))
+				f.book.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
+				f.book.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
+				f.book.Actors(actors.TooLarge{Key: good})
 				if r := f.monitor.Report(); len(r.Findings) == 0 || !f.monitor.Healthy() {
 					t.Errorf("%+v", r)
 				}
-				f.monitor.Supervisor(event(name, 1, supervisor.Unparked{}))
+				f.book.Supervisor(event(name, 1, supervisor.Unparked{}))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -43,7 +44,9 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	writer.locked.Store(true)
 	var p *proxy.Proxy
 	var cache *source.Cache
+	remembered := book.New(book.Config{Status: func() []aggregator.Status { return p.Status() }})
 	monitor := NewMonitor(Config{
+		Book: remembered,
 		Domains: func() (all []DomainStatus) {
 			for _, s := range p.Status() {
 				all = append(all, DomainStatus{Status: s, Family: service.IPv4})
@@ -71,7 +74,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		},
-		ApplyObservers: []proxy.ApplyObserver{{Programmed: ports.Programmed}}, Listeners: []observe.Listener{monitor},
+		ApplyObservers: []proxy.ApplyObserver{{Programmed: ports.Programmed}}, Listeners: []observe.Listener{remembered},
 	})
 	must(t, err)
 	w.run(ports.Run)

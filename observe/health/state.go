@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -119,12 +120,9 @@ type DomainStatus struct {
 func (d *DomainStatus) Right(now time.Time) bool {
 	s := &d.Status
 	node := func(q aggregator.QuarantinedKey) bool { return q.Key == service.Node }
-	return s.Open && s.Bare.IsZero() && !failing(s) && !slices.ContainsFunc(s.Quarantined, node) &&
+	return s.Open && s.Bare.IsZero() && !s.Failing() && !slices.ContainsFunc(s.Quarantined, node) &&
 		(s.OldestPending.IsZero() || now.Sub(s.OldestPending) < lateAfter)
 }
-
-// failing reports whether the last write failed, other than by the rejection of one Service.
-func failing(s *aggregator.Status) bool { return s.Failures > 0 || s.NodeAtFault }
 
 // Standby describes a process that waits until another one, which serves the node, exits. It owes
 // nothing to the kernel meanwhile. A restart would not help, so /livez answers 200; balancers have
@@ -149,7 +147,9 @@ type inputs struct {
 	others    []Finding
 	// stopping is when the proxy was told to stop; zero if it was not.
 	stopping time.Time
-	board    board
+	// history has that of each domain, and affected the Services of each of the kinds in ofServices.
+	history  map[string]book.History
+	affected map[Kind][]Affected
 }
 
 func (in *inputs) state() State {
@@ -176,7 +176,7 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 			continue
 		}
 		served = true
-		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.board.domains[d.Status.Domain].right)
+		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.history[d.Status.Domain].Right)
 		i.Bare = i.Bare || in.standby.For == "" && !d.Status.Bare.IsZero()
 		since := in.pending(d)
 		i.Pending = dataplane.Earliest(i.Pending, since)
@@ -203,8 +203,8 @@ func (in *inputs) pending(d *DomainStatus) time.Time {
 	if !d.Status.Open {
 		since = dataplane.Earliest(since, in.started)
 	}
-	if failing(&d.Status) {
-		since = dataplane.Earliest(since, in.board.domains[d.Status.Domain].failing)
+	if d.Status.Failing() {
+		since = dataplane.Earliest(since, in.history[d.Status.Domain].Failing)
 	}
 	if since.IsZero() {
 		return since

@@ -20,7 +20,7 @@ func (m *Metrics) Amounts(ctx context.Context) (totals usage.Amounts, open map[u
 	if m.config.Traffic != nil {
 		readings := m.config.Traffic(ctx) // a family that does not answer has none, which is different from 0
 		m.lastReading.Store(&readings)
-		for _, d := range m.config.Domains {
+		for _, d := range m.config.Book.Domains {
 			if !d.Auxiliary && readings[d.Family] == nil {
 				return nil, nil, ErrUnread
 			}
@@ -35,15 +35,15 @@ func (m *Metrics) Amounts(ctx context.Context) (totals usage.Amounts, open map[u
 		return totals, nil, nil
 	}
 	open = map[usage.Of]uint64{}
-	for _, row := range m.records.copy(func(key service.Key) bool { return key != service.Node }) {
-		for _, of := range m.config.Relayed(row.key) {
+	for _, row := range m.config.Book.Look().Each(func(key service.Key) bool { return key != service.Node }) {
+		for _, of := range m.config.Relayed(row.Key) {
 			if of == nil {
 				continue
 			}
-			addAmounts(totals, row.key, of.counted())
-			open[usage.Of{Service: row.key}] += of.Open
+			addAmounts(totals, row.Key, of.counted())
+			open[usage.Of{Service: row.Key}] += of.Open
 			for endpoint, e := range of.Endpoints {
-				open[usage.Of{Service: row.key, Endpoint: endpoint}] += e.Open
+				open[usage.Of{Service: row.Key, Endpoint: endpoint}] += e.Open
 			}
 		}
 	}

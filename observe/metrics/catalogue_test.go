@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
@@ -91,15 +91,17 @@ func everything(t *testing.T, mode string) *Metrics {
 			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"limit": 2}}
 		}
 	}
-	m, err := New(Config{
+	counted, err := New(Config{
 		Mode: mode, Refusals: refusals[mode], LocalhostListeners: mode == modeNFTables, Accounted: accounted, Relay: relayed,
-		Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Book: book.New(book.Config{
+			Domains: []book.Domain{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+			Status:  func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "aux"}} },
+		}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "aux"}} },
-		func() source.Events { return source.Events{} })
+	m := watched{counted}
 	key := service.Key{Namespace: "ns", Name: "a"}
 	put := &dataplane.Batch{Changes: []dataplane.Change{{After: &dataplane.Object{}}}}
 	take := &dataplane.Batch{Changes: []dataplane.Change{{Before: &dataplane.Object{}}}}
@@ -132,7 +134,7 @@ func everything(t *testing.T, mode string) *Metrics {
 	m.Conntrack(conntrack.Swept{Family: service.IPv4, Flows: 3, Deleted: 1})
 	m.Healthz(200)
 	m.Livez(503)
-	return m
+	return counted
 }
 
 // cumulative is a histogram without observations.

@@ -8,15 +8,13 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/observe/book"
 )
 
 // domain is one domain with its metrics, so that counting an event needs no look-up.
 type domain struct {
-	DomainInfo
+	book.Domain
 	metrics *Metrics
-	// index is the position in Config.Domains.
-	index uint8
 	// family is the value of the label ip_family.
 	family string
 
@@ -33,8 +31,6 @@ type domain struct {
 	// opened is when the gate opened, landed when something was last found or written in the kernel
 	// as wanted. Both are in nanoseconds since 1970, and 0 before that.
 	opened, landed atomic.Int64
-	// read is when an audit last succeeded, in the same form.
-	read atomic.Int64
 	// taken is the number of slice changes that the source had seen when a batch last landed, or
 	// when nothing was pending.
 	taken atomic.Uint64
@@ -48,14 +44,14 @@ const (
 	auditAdopted = "adopted"
 )
 
-func newDomain(index int, info DomainInfo, m *Metrics) *domain {
+func newDomain(info book.Domain, m *Metrics) *domain {
 	of := definer{m.registry, prometheus.Labels{labelDomain: info.Name}}
 	var outcomes []string
 	for outcome := dataplane.Landed; outcome <= dataplane.Unsupported; outcome++ {
 		outcomes = append(outcomes, outcome.String())
 	}
 	return &domain{
-		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
+		Domain: info, metrics: m, family: info.Family.String(), rules: map[string]int{},
 
 		programming:   of.slowest("sluice_programming_duration_seconds", "Time from receipt of a change until it is in the kernel, per changed Service and batch.", finely),
 		writeSeconds:  of.histogram("sluice_write_duration_seconds", "Duration of a write.", coarsely),
@@ -86,14 +82,10 @@ func (m *Metrics) Aggregator(event aggregator.Event) {
 		m.in(e.Domain, func(d *domain) { d.opened.Store(time.Now().UnixNano()) })
 	case aggregator.RepairBegan:
 		m.in(e.Domain, func(d *domain) { d.repairs.Inc() })
-		m.repairBegan(&e)
 	case aggregator.Repaired:
 		m.in(e.Domain, func(d *domain) { d.repairSeconds.Observe(e.Took.Seconds()) })
 	case aggregator.Quarantined:
-		m.in(e.Domain, func(d *domain) {
-			d.quarantines.Inc()
-			m.records.update(e.Key, func(r *record) { r.note(d.rejectedStep(&e)) })
-		})
+		m.in(e.Domain, func(d *domain) { d.quarantines.Inc() })
 	case aggregator.NodeAtFault:
 		m.in(e.Domain, func(d *domain) { d.nodeFaults.Inc() })
 	case aggregator.LateRejected:
@@ -122,9 +114,7 @@ func (d *domain) written(e aggregator.BatchWritten) {
 		return
 	}
 	d.inStep(time.Now())
-	if from := d.metrics.sources.Load(); from != nil {
-		d.taken.Store(from.events().SliceChanges)
-	}
+	d.taken.Store(d.metrics.config.Events().SliceChanges)
 }
 
 // inStep records that the kernel, or a part of it, was found or made to match what is wanted.
@@ -135,42 +125,17 @@ func (d *domain) inStep(now time.Time) {
 
 // applied measures how long a change took.
 func (d *domain) applied(e aggregator.Applied) {
-	m := d.metrics
-	triggered, received := since(e.Trigger, e.At), since(e.Received, e.At)
-	if e.Trigger.Before(m.began) {
-		triggered = unknown // kube-proxy does not measure what is older than the process
-	}
+	triggered, received := d.metrics.config.Book.Took(&e)
 	if received >= 0 {
 		d.programming.observe(e.At, e.Key, received)
 	}
-	change := d.appliedStep(&e, triggered != unknown)
 	if d.Auxiliary {
-		m.records.update(e.Key, func(r *record) { r.note(change) })
 		return
 	}
 	d.inStep(e.At)
 	if triggered >= 0 {
-		m.kube.networkProgramming.WithLabelValues(d.family).Observe(triggered.Seconds())
+		d.metrics.kube.networkProgramming.WithLabelValues(d.family).Observe(triggered.Seconds())
 	}
-	if e.Key != service.Node {
-		m.countRecent(&e, triggered, received)
-		m.records.update(e.Key, func(r *record) {
-			r.applied(e.At, e.Revision, triggered, received)
-			r.note(change)
-		})
-	}
-}
-
-// unknown stands for a duration that is not known.
-const unknown = time.Duration(-1)
-
-// since returns the time between two moments, or unknown. A trigger comes from another clock: if it
-// seems to be in the future, the change took no time.
-func since(start, end time.Time) time.Duration {
-	if start.IsZero() {
-		return unknown
-	}
-	return max(0, end.Sub(start))
 }
 
 // audited counts a comparison with the kernel. The first one adopts what is there: what it finds is
@@ -181,7 +146,6 @@ func (d *domain) audited(e aggregator.AuditDone) {
 		d.audits.WithLabelValues(auditFailed).Inc()
 		return
 	}
-	d.read.Store(time.Now().UnixNano())
 	if !d.Auxiliary && d.metrics.config.Mode == modeIPTables {
 		d.countRead(e.Objects)
 	}
@@ -218,7 +182,10 @@ var statusGauges = []statusGauge{
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Waiting) }),
 	statusOf("sluice_oldest_pending_seconds", "Age of the oldest fragment without a result; 0 if there is none.",
 		func(s *aggregator.Status, now time.Time) float64 {
-			return max(0, since(s.OldestPending, now).Seconds())
+			if s.OldestPending.IsZero() {
+				return 0
+			}
+			return max(0, now.Sub(s.OldestPending).Seconds())
 		}),
 	statusOf("sluice_failed_writes_in_a_row", "Failed writes since the last successful write.",
 		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Failures) }),
@@ -245,7 +212,7 @@ func statusDescs() (all []*prometheus.Desc) {
 
 func (m *Metrics) collectStatus(to chan<- prometheus.Metric) {
 	now := time.Now()
-	for _, s := range m.status() {
+	for _, s := range m.config.Book.Status() {
 		if m.domains[s.Domain] == nil {
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/observe/book"
 )
 
 // The backends, as kube-proxy's --proxy-mode names them. Which of its metrics exist depends on the
@@ -166,13 +166,10 @@ func (m *Metrics) Livez(code int) { m.kube.livez.WithLabelValues(strconv.Itoa(co
 
 // collectKubeProxy collects what depends on the state of the domains and of the source.
 func (m *Metrics) collectKubeProxy(to chan<- prometheus.Metric) {
-	var events source.Events
-	if from := m.sources.Load(); from != nil {
-		events = from.events() // before the status, so that nothing in between seems settled
-	}
+	events := m.config.Events() // before the status, so that nothing in between seems settled
 	var servicesPending int
 	var endpointsPending, servicesTotal, endpointsTotal uint64
-	for _, s := range m.status() {
+	for _, s := range m.config.Book.Status() {
 		switch d := m.domains[s.Domain]; {
 		case d == nil:
 		case !d.Auxiliary:
@@ -184,9 +181,10 @@ func (m *Metrics) collectKubeProxy(to chan<- prometheus.Metric) {
 			send(to, m.kube.listenerFailures, prometheus.CounterValue, valueOf(d.quarantines), d.Family.String())
 		}
 	}
+	totals := m.config.Book.Totals()
 	for _, d := range m.domains {
 		if !d.Auxiliary {
-			d.collectUnserved(to)
+			d.collectUnserved(to, &totals)
 			// To kube-proxy each family is a separate instance, which counts every Service.
 			servicesTotal += events.Specs
 			endpointsTotal += events.Slices[d.Family]
@@ -224,13 +222,13 @@ func (m *Metrics) collectAccounted(to chan<- prometheus.Metric) {
 }
 
 // collectUnserved collects the counts of ports without local endpoints, from the first success on.
-func (d *domain) collectUnserved(to chan<- prometheus.Metric) {
+func (d *domain) collectUnserved(to chan<- prometheus.Metric, t *book.Totals) {
 	if d.landed.Load() == 0 {
 		return
 	}
-	desc, sums := d.metrics.kube.noLocalEndpoints, &d.metrics.unserved[d.Family]
-	send(to, desc, prometheus.GaugeValue, float64(sums.internal.Load()), "internal", d.family)
-	send(to, desc, prometheus.GaugeValue, float64(sums.external.Load()), "external", d.family)
+	desc := d.metrics.kube.noLocalEndpoints
+	send(to, desc, prometheus.GaugeValue, float64(t.Internal[d.Family]), "internal", d.family)
+	send(to, desc, prometheus.GaugeValue, float64(t.External[d.Family]), "external", d.family)
 }
 
 // collectTimes collects when a fragment was last submitted, and when the kernel was last in step. A

@@ -6,15 +6,14 @@
 //     tests work unchanged (kubeproxy.go);
 //   - Sluice's own, sluice_…, with finer buckets: upstream's latency histogram begins where our
 //     work has long ended (domain.go, actors.go);
-//   - one small record per Service that has an actor (records.go), shown at /metrics/services. The
+//   - those of single Services, made of the records of the book and shown at /metrics/services. The
 //     size of /metrics itself does not depend on the number of Services.
 //
 // Each metric is defined in one place and registered there. Events are counted when they come. What
-// the core knows better than any listener (sizes, ages, what waits) is read at each scrape;
-// see [Metrics.Attach]. docs/metrics.md has the meaning of each metric.
+// the core and the book know (sizes, ages, what waits, states of actors) is read at each scrape.
+// docs/metrics.md has the meaning of each metric.
 //
-// No listener method blocks its caller: counters are atomic, and the locks of the records are held
-// for one record, or while one shard is copied.
+// No listener method blocks its caller: counters are atomic.
 package metrics
 
 import (
@@ -37,9 +36,8 @@ import (
 	"k8s.io/component-base/metrics/prometheus/feature"
 	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
-	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/observe/state"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -50,15 +48,14 @@ type Config struct {
 	Mode string
 	// Refusals are the reasons for which the mode counts refused packets or clients.
 	Refusals []traffic.Reason
-	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
-	// domains are ignored.
-	Domains []DomainInfo
+	// Book has the records of Services, the domains and their state. At most one domain per family is not auxiliary.
+	// Auxiliary domains do not count in kube-proxy's metrics. Nil is an empty book.
+	Book *book.Book
+	// Events returns what the source received; nil means nothing. It never waits for a lock, because aggregators call it.
+	Events func() source.Events
 	// Build identifies the program, for sluice_build_info.
 	Build   Build
 	Process Process
-	// Shadowed returns the Services that want addresses which other ones serve, usually
-	// Monitor.Shadowed. Nil means none.
-	Shadowed func() map[service.Key]bool
 	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
 	// has no address, or each address of the node. Amounts calls it. Nil if the kernel does not count.
 	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
@@ -94,16 +91,6 @@ type Build struct {
 	Version, Revision string
 }
 
-// DomainInfo describes one domain of the proxy.
-type DomainInfo struct {
-	// Name is the domain's name in events.
-	Name   string
-	Family service.Family
-	// Auxiliary domains hold something besides the kernel's rules. They do not count in
-	// kube-proxy's metrics.
-	Auxiliary bool
-}
-
 // Process has the settings that a process has only one of.
 type Process struct {
 	// Features are the known feature gates, for kubernetes_feature_enabled.
@@ -137,24 +124,10 @@ type Metrics struct {
 	actors   *actorMetrics
 	refused  *prometheus.CounterVec
 	domains  map[string]*domain
-	records  *records
 	// lastReading is the last one of Amounts; nil before the first one.
 	lastReading atomic.Pointer[service.PerFamily[*traffic.Reading]]
 	// began is when this process began to count. What was caused earlier is not measured.
-	began   time.Time
-	sources atomic.Pointer[sources]
-	// unserved counts service ports whose policy finds no local endpoint.
-	unserved service.PerFamily[unservedCounts]
-	balanced balancedCounts
-	// changes and lag have the last 15 minutes, repaired the last repair.
-	changes, lag recent
-	repaired     atomic.Pointer[state.Repair]
-}
-
-// sources are read at each scrape.
-type sources struct {
-	status func() []aggregator.Status
-	events func() source.Events
+	began time.Time
 }
 
 // New makes the metrics of one proxy. Gather adds those of the process: of client-go, of the Go
@@ -163,20 +136,25 @@ func New(config Config) (*Metrics, error) {
 	if err := config.Process.Set(); err != nil {
 		return nil, err
 	}
+	if config.Book == nil {
+		config.Book = book.New(book.Config{})
+	}
+	if config.Events == nil {
+		config.Events = func() source.Events { return source.Events{} }
+	}
 	registry := prometheus.NewRegistry()
 	m := &Metrics{
 		config: config, registry: registry,
 		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry), refused: newRefused(registry),
-		domains: map[string]*domain{}, records: newRecords(), balanced: newBalancedCounts(), began: time.Now(),
+		domains: map[string]*domain{}, began: time.Now(),
 	}
-	for i, d := range config.Domains {
-		m.domains[d.Name] = newDomain(i, d, m)
+	for _, d := range config.Book.Domains {
+		m.domains[d.Name] = newDomain(d, m)
 	}
 	registry.MustRegister(
 		collector{m.kube.descs(), m.collectKubeProxy},
 		collector{statusDescs(), m.collectStatus},
-		collector{[]*prometheus.Desc{balancedDesc}, m.collectBalanced},
-		collector{[]*prometheus.Desc{actorsDesc, abandonedDesc}, m.collectActors},
+		collector{[]*prometheus.Desc{actorsDesc, abandonedDesc, balancedDesc}, m.collectActors},
 		collector{serviceDescs(), m.collectServices},
 	)
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
@@ -184,21 +162,6 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
 	}
 	return m, nil
-}
-
-// Attach says where to read what the proxy knows better than a listener: the state of its domains,
-// and what its source has received. Both functions return immediately, and events never waits for a
-// lock, because aggregators call it. Until Attach, metrics that depend on them are missing.
-func (m *Metrics) Attach(status func() []aggregator.Status, events func() source.Events) {
-	m.sources.Store(&sources{status: status, events: events})
-}
-
-// status returns the state of the domains; nil before Attach.
-func (m *Metrics) status() []aggregator.Status {
-	if from := m.sources.Load(); from != nil {
-		return from.status()
-	}
-	return nil
 }
 
 // Gather returns all metrics of the process.

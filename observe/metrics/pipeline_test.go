@@ -7,6 +7,7 @@ import (
 	"time"
 
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -322,8 +323,8 @@ func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		w.scrape().expect(t, samples{`sluice_actors{state="parked"}`: 1, `sluice_actors{state="running"}`: 1})
-		if running, waiting, parked, _ := w.States(); running != 1 || waiting != 0 || parked != 1 {
-			t.Errorf("%d running, %d waiting, %d parked", running, waiting, parked)
+		if a := w.book().Totals().Actors; a != (state.Actors{Running: 1, Parked: 1}) {
+			t.Errorf("%+v", a)
 		}
 		w.mu.Lock()
 		w.broken["s1"] = false

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
 
 func TestMetricsOfServicesAreClean(t *testing.T) {
@@ -34,7 +35,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.count(&traffic.Reading{Frontends: map[service.Frontend]traffic.At{at("10.9.0.1", 80): connected(1)}})
 		w.inMode(modeUserspace)
 		w.relay()
-		w.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true} }
+		w.Source(source.Shadowed{Key: serviceKey(1), By: serviceKey(2), Frontends: make(service.Frontends, 1)})
 		families := parse(t, ask(t, w.Metrics, ""))
 		for _, metric := range serviceMetrics {
 			if families[metric.name] == nil {

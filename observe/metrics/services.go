@@ -8,12 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -100,7 +100,7 @@ func (q *query) wants(key service.Key) bool {
 
 // cut drops the rows beyond the bounds, and returns how many it dropped. With any limits, it
 // drops Services that are served before it drops those of a lower rank.
-func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted int) {
+func (q *query) cut(rows []book.Row) (kept []book.Row, omitted int) {
 	most := len(rows)
 	if q.top > 0 {
 		most = min(most, q.top)
@@ -109,12 +109,12 @@ func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted
 		most = min(most, q.limit)
 	}
 	if most < len(rows) {
-		slices.SortFunc(rows, func(a, b row) int {
+		slices.SortFunc(rows, func(a, b book.Row) int {
 			slower := 0
 			if q.top > 0 {
-				slower = cmp.Compare(b.received.Longest, a.received.Longest)
+				slower = cmp.Compare(b.Longest(), a.Longest())
 			}
-			return cmp.Or(cmp.Compare(rank(a.key), rank(b.key)), slower, a.key.Compare(b.key))
+			return cmp.Or(cmp.Compare(a.Rank(), b.Rank()), slower, a.Key.Compare(b.Key))
 		})
 	}
 	return rows[:most], len(rows) - most
@@ -135,7 +135,7 @@ type answer struct {
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a, look := &answer{mode: m.config.Mode, reasons: m.config.Refusals}, m.Lookup()
+	a := &answer{mode: m.config.Mode, reasons: m.config.Refusals}
 	if m.config.Refresh != nil {
 		m.config.Refresh(ctx)
 	}
@@ -143,57 +143,14 @@ func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 		a.readings = *last
 	}
 	a.counted = m.sum(a.readings)
-	rows, omitted := q.cut(m.records.copy(q.wants), look.rank)
+	rows, omitted := q.cut(m.config.Book.Look().Each(q.wants))
 	a.omitted, a.records = omitted, make([]state.Record, len(rows))
 	for i := range rows {
-		a.records[i] = look.record(&rows[i])
+		a.records[i] = rows[i].Record()
 	}
 	a.relayed = m.relayedFor(a.records)
 	if m.config.Flows != nil {
 		a.flows = m.config.Flows()
 	}
 	return a
-}
-
-// rank orders Services by how much they lack, the gravest first.
-func (l *Lookup) rank(key service.Key) int {
-	switch {
-	case l.quarantined[key] != nil:
-		return 0
-	case l.shadowed[key]:
-		return 1
-	default:
-		return 2
-	}
-}
-
-// reasonClasses sort the errors of the kernel and its tools into a few classes, which can be values
-// of a label. The first that matches counts. The texts are those of strerror(3), iptables-restore
-// and nf_tables.
-var reasonClasses = []struct {
-	class string
-	texts []string
-}{
-	{"unsupported", []string{"not supported", "missing kernel module", "no chain/target/match by that name", "unknown option", "couldn't load"}},
-	{"address_in_use", []string{"address already in use"}},
-	{"not_found", []string{"no such file", "does not exist"}},
-	{"exists", []string{"file exists", "already exists"}},
-	{"no_memory", []string{"cannot allocate memory", "out of memory"}},
-	{"no_space", []string{"no space left", "no buffer space", "message too long", "too many", "table full"}},
-	{"not_permitted", []string{"not permitted", "permission denied"}},
-	{"busy", []string{"resource busy", "temporarily unavailable"}},
-	{"invalid", []string{"invalid argument", "bad argument", "out of range"}},
-}
-
-// reasonClass returns the class of a reason, or "other".
-func reasonClass(reason string) string {
-	reason = strings.ToLower(reason)
-	for _, c := range reasonClasses {
-		for _, text := range c.texts {
-			if strings.Contains(reason, text) {
-				return c.class
-			}
-		}
-	}
-	return "other"
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,14 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // ask gets /metrics/services.
@@ -63,8 +69,8 @@ func parse(t *testing.T, answer *http.Response) map[string]*dto.MetricFamily {
 	return families
 }
 
-// listed returns the names of the Services of an answer, sorted, and the number of omitted ones.
-func listed(t *testing.T, m *Metrics, parameters string) (names []string, omitted int) {
+// namesIn returns the names of the Services of an answer, sorted, and the number of omitted ones.
+func namesIn(t *testing.T, m *Metrics, parameters string) (names []string, omitted int) {
 	t.Helper()
 	families := parse(t, ask(t, m, parameters))
 	for _, metric := range families["sluice_service_commits_total"].GetMetric() {
@@ -106,7 +112,7 @@ func TestServicesHaveTheirHistory(t *testing.T) {
 		changed.Trigger = time.Now().Add(-2 * time.Second)
 		w.cache.SetSlice(changed)
 		w.settle()
-		w.Conntrack(conntrack.Swept{Deleted: 7, Services: map[service.Key]int{serviceKey(1): 4, serviceKey(2): 3}})
+		w.book().FlowsDeleted(map[service.Key]int{serviceKey(1): 4, serviceKey(2): 3})
 		s := askText(t, w.Metrics, "")
 		s.expect(t, samples{
 			sampleOf(1, "sluice_service_commits_total"):                                  3,
@@ -123,7 +129,7 @@ func TestServicesHaveTheirHistory(t *testing.T) {
 		}
 		w.cache.RemoveSpec(serviceKey(1))
 		w.settle()
-		if got, _ := listed(t, w.Metrics, ""); len(got) > 0 {
+		if got, _ := namesIn(t, w.Metrics, ""); len(got) > 0 {
 			t.Errorf("still listed: %v", got)
 		}
 	})
@@ -150,35 +156,40 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 			t.Error("the broken actor was never started again")
 		}
 		for _, parameters := range []string{"top=1", "limit=1", "top=3&limit=1"} {
-			if got, _ := listed(t, w.Metrics, parameters); !slices.Equal(got, []string{"s1"}) {
+			if got, _ := namesIn(t, w.Metrics, parameters); !slices.Equal(got, []string{"s1"}) {
 				t.Errorf("%s: %v, want the quarantined one", parameters, got)
 			}
 		}
-		if r, _ := w.Lookup().Record(serviceKey(1)); r.State != state.Rejected || len(r.Quarantines) != 1 {
+		if r, _ := w.book().Look().Service(serviceKey(1)); r.State != state.Rejected || len(r.Quarantines) != 1 {
 			t.Errorf("record: %+v", r)
 		}
-		of, _ := w.Lookup().Record(serviceKey(2))
+		of, _ := w.book().Look().Service(serviceKey(2))
 		r := of.Actor
-		if of.State != state.Failing || r.State != StateParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
+		if of.State != state.Failing || r.State != state.ActorParked || r.ParkedUntil.IsZero() || r.FailedAt.IsZero() || r.LastFailure != "panic: panic: this Service is broken" || r.Failures == 0 {
 			t.Errorf("record: %+v", r)
 		}
 	})
 }
 
 // listedMetrics makes a Metrics whose Service n took n seconds.
-func listedMetrics(t testing.TB, services int) *Metrics {
+func listedMetrics(t testing.TB, services int) *Metrics { return listed(t, services).Metrics }
+
+func listed(t testing.TB, services int) watched {
 	t.Helper()
-	m, err := New(Config{Mode: modeNFTables, Domains: []DomainInfo{{Name: domain4}}})
+	m, err := New(Config{Mode: modeNFTables, Book: book.New(book.Config{
+		Domains: []book.Domain{{Name: domain4}},
+		Status:  func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} },
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range services {
-		m.records.start(serviceKey(n))
-		m.records.update(serviceKey(n), func(r *record) {
-			r.applied(time.Now(), service.Revision{Incarnation: 1, Sequence: 1}, unknown, time.Duration(n)*time.Second)
-		})
+		at := time.Now()
+		m.config.Book.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Started{}})
+		m.config.Book.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{
+			Key: serviceKey(n), Revision: service.Revision{Incarnation: 1, Sequence: 1}, Received: at.Add(-time.Duration(n) * time.Second)}})
 	}
-	return m
+	return watched{m}
 }
 
 func TestServicesAreChosenByParameters(t *testing.T) {
@@ -195,7 +206,7 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 		"top=2&namespace=ns0":   "s3 s6, 1 omitted",
 		"top=0&limit=1":         "s0, 6 omitted",
 	} {
-		names, omitted := listed(t, m, parameters)
+		names, omitted := namesIn(t, m, parameters)
 		if got := fmt.Sprintf("%s, %d omitted", strings.Join(names, " "), omitted); got != want {
 			t.Errorf("%q returns %s, want %s", parameters, got, want)
 		}
@@ -206,7 +217,9 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 // answer.
 func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 	m := listedMetrics(t, 7)
-	m.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true, serviceKey(2): true} }
+	for _, n := range []int{1, 2} {
+		m.config.Book.Source(source.Shadowed{Key: serviceKey(n), By: serviceKey(0), Frontends: make(service.Frontends, 1)})
+	}
 	for parameters, want := range map[string]string{
 		"top=1":   "s2",
 		"top=3":   "s1 s2 s6",
@@ -214,7 +227,7 @@ func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 		"limit=3": "s0 s1 s2",
 		"":        "s0 s1 s2 s3 s4 s5 s6",
 	} {
-		names, _ := listed(t, m, parameters)
+		names, _ := namesIn(t, m, parameters)
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("%q returns %s, want %s", parameters, got, want)
 		}
@@ -224,10 +237,10 @@ func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 
 func TestServicesAreBoundedByDefault(t *testing.T) {
 	m := listedMetrics(t, limitDefault+5)
-	if names, omitted := listed(t, m, ""); len(names) != limitDefault || omitted != 5 {
+	if names, omitted := namesIn(t, m, ""); len(names) != limitDefault || omitted != 5 {
 		t.Errorf("%d Services, %d omitted", len(names), omitted)
 	}
-	if names, omitted := listed(t, m, "top=1003"); len(names) != 1003 || omitted != 2 {
+	if names, omitted := namesIn(t, m, "top=1003"); len(names) != 1003 || omitted != 2 {
 		t.Errorf("the top: %d Services, %d omitted", len(names), omitted)
 	}
 }
@@ -251,4 +264,87 @@ func TestServicesRejectInvalidParameters(t *testing.T) {
 	if answer.Code != http.StatusMethodNotAllowed || answer.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("DELETE: %d %v", answer.Code, answer.Header())
 	}
+}
+
+// All methods are safe for concurrent use.
+func TestEverythingAtOnce(t *testing.T) {
+	m := listed(t, 50)
+	var running sync.WaitGroup
+	for i := range 4 {
+		running.Go(func() {
+			for n := range 200 {
+				key := serviceKey(n % 50)
+				switch i {
+				case 0:
+					m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
+				case 1:
+					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Ended{}})
+					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Started{Again: true}})
+				case 2:
+					view := service.View{Key: key, Balancing: service.Balancing(n % 3)}
+					view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: n%2 == 0}}
+					m.Programmed(t.Context(), service.IPv4, view)
+				case 3:
+					if n%20 == 0 {
+						gathered(t, m.Metrics)
+						askText(t, m.Metrics, "top=5")
+					}
+				}
+			}
+		})
+	}
+	running.Wait()
+	for n := range 50 {
+		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Ended{}})
+	}
+	if left := m.book().Totals(); left.Internal[service.IPv4] != 0 || left.Actors != (state.Actors{}) || slices.Max(left.Balanced) > 0 {
+		t.Errorf("all Services have ended, and this is left: %+v", left)
+	}
+}
+
+// TestDrainingEndpointsAreShown: a restart begins with none.
+func TestDrainingEndpointsAreShown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSlice(slice4(1, 1, 1, 2))
+		w.prime()
+		name := sampleOf(1, "sluice_service_endpoints", `ip_family="IPv4"`, `kind="draining"`)
+		expect := func(when string, want int) {
+			t.Helper()
+			value, known := askText(t, w.Metrics, "")[name]
+			if known != (want > 0) || value != float64(want) {
+				t.Errorf("%s: %v %v, want %d", when, value, known, want)
+			}
+		}
+		expect("before", 0)
+		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 3})
+		w.Actors(actors.Drains{Key: serviceKey(9), Domain: domain4, Family: service.IPv4, Endpoints: 3}) // it has no actor
+		expect("reported", 3)
+		w.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(1), What: supervisor.Started{Again: true}})
+		expect("started again", 0)
+		for _, n := range []int{2, 0} {
+			w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: n})
+			expect("changed", n)
+		}
+	})
+}
+
+func TestRecentChangesAndLag(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		if c := w.book().Activity().Changes; c.P99Micros != 0 {
+			t.Errorf("startup counts: %+v", c)
+		}
+		if at := w.book().Domain(&aggregator.Status{Domain: domain4}).Read; at.IsZero() {
+			t.Errorf("audited %v", at)
+		}
+		s := slice4(1, 0, 1)
+		s.Trigger = time.Now().Add(-3 * time.Second)
+		w.cache.SetSlice(s)
+		w.settle()
+		if c, lag := w.book().Activity().Changes, w.book().Activity().Lag; c.P50Micros == 0 || c.P50Micros > 1e6 || lag.P50Micros < 2.7e6 || lag.P50Micros > 3.3e6 {
+			t.Errorf("changes %+v, lag %+v", c, lag)
+		}
+	})
 }

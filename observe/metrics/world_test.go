@@ -16,19 +16,48 @@ import (
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-var (
-	_ observe.Listener = (*Metrics)(nil)
-)
+var _ observe.Listener = (*Metrics)(nil)
+
+// watched is a Metrics, and the book that it reads. Both receive all events.
+type watched struct{ *Metrics }
+
+func (w watched) book() *book.Book { return w.config.Book }
+
+func (w watched) Supervisor(e supervisor.Event[service.Key]) {
+	w.book().Supervisor(e)
+	w.Metrics.Supervisor(e)
+}
+
+func (w watched) Aggregator(e aggregator.Event) {
+	w.book().Aggregator(e)
+	w.Metrics.Aggregator(e)
+}
+
+func (w watched) Actors(e actors.Event) {
+	w.book().Actors(e)
+	w.Metrics.Actors(e)
+}
+
+func (w watched) Source(e source.Shadowed) {
+	w.book().Source(e)
+	w.Metrics.Source(e)
+}
+
+func (w watched) Programmed(ctx context.Context, family service.Family, view service.View) {
+	w.book().Programmed(ctx, family, view)
+}
 
 // world is a whole proxy over in-memory kernels of both families, watched by a
 // Metrics. It lives in a testing/synctest bubble, so that time is exact.
 type world struct {
-	*Metrics
+	watched
 	t       *testing.T
 	cache   *source.Cache
 	kernels service.PerFamily[*memoryKernel]
@@ -61,10 +90,11 @@ func inWorld(t *testing.T, test func(w *world)) {
 // start runs a new process over the kernels as they are.
 func (w *world) start() {
 	config := proxy.Config{Node: proxy.NodeSettings{Name: "n1"}, Intercept: w.intercept}
-	watched := Config{Mode: modeIPTables, Refusals: refusals[modeIPTables]}
+	var p *proxy.Proxy
+	remembered := book.Config{Status: func() []aggregator.Status { return p.Status() }}
 	for _, family := range service.Families {
 		name := "iptables/" + family.String()
-		watched.Domains = append(watched.Domains, DomainInfo{Name: name, Family: family})
+		remembered.Domains = append(remembered.Domains, book.Domain{Name: name, Family: family})
 		config.Domains = append(config.Domains, proxy.Domain{
 			Name: name, Family: family,
 			Renderer: breakable{iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14}), w},
@@ -73,19 +103,20 @@ func (w *world) start() {
 			Pace:     aggregator.Pace{Audit: time.Minute},
 		})
 	}
-	m, err := New(watched)
+	m, err := New(Config{Mode: modeIPTables, Refusals: refusals[modeIPTables], Book: book.New(remembered),
+		Events: func() source.Events { return p.SourceEvents() }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.Metrics = m
-	config.Listeners, config.ApplyObservers = []observe.Listener{m}, []proxy.ApplyObserver{{Programmed: m.Programmed}}
+	config.Listeners, config.ApplyObservers = []observe.Listener{w.watched}, []proxy.ApplyObserver{{Programmed: w.watched.Programmed}}
 	feed := make(chan *source.Cache, 1)
 	config.Source = func(ctx context.Context, cache *source.Cache) error {
 		feed <- cache
 		<-ctx.Done()
 		return nil
 	}
-	p, err := proxy.New(config)
+	p, err = proxy.New(config)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -93,7 +124,6 @@ func (w *world) start() {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	w.cache = <-feed
-	m.Attach(p.Status, w.cache.Events)
 	w.stop = func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -2,7 +2,11 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Finding is one thing that health finds wrong; see docs/health.md.
@@ -51,6 +55,24 @@ type Affected struct {
 	Since   time.Time `json:"since,omitzero"`
 	// Reason is one line; it may be empty.
 	Reason string `json:"reason,omitempty"`
+	// Key is the same Service; not in answers.
+	Key service.Key `json:"-"`
+}
+
+// lineMax bounds the length of a foreign text, in bytes.
+const lineMax = 300
+
+// OneLine fits a foreign text into one line.
+func OneLine(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) <= lineMax {
+		return text
+	}
+	end := lineMax
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }
 
 // OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.

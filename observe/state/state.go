@@ -1,5 +1,6 @@
-// Package state has the types for the state of Services and of the proxy. Metrics, health and the parts of the daemon fill
-// them. The answers of the socket, the page and /metrics/services show them; what has a name in JSON is in answers as it is.
+// Package state has the types for the state of Services and of the proxy. The book, health and the parts of the daemon
+// fill them. The answers of the socket, the page and /metrics/services show them; what has a name in JSON is in answers
+// as it is.
 package state
 
 import (
@@ -111,9 +112,10 @@ type Record struct {
 type FamilyEndpoints struct {
 	// Served says that the Service has ports in this family.
 	Served bool
-	// Local and Remote ones may get new connections. Established ones keep their UDP flows, and
-	// Draining ones their connections.
-	Local, Remote, Established, Draining int
+	// Local and Remote ones may get new connections: ready ones, or, if none is, those that still serve while they
+	// terminate. Established ones keep their UDP flows, and Draining ones their connections. Each Service of a node has
+	// these fields in memory, so they are small.
+	Local, Remote, Established, Draining uint32
 }
 
 // Quarantine is a Service whose newest rules the kernel rejects, or which do not land.
@@ -141,9 +143,16 @@ func (q *Quarantine) State() State {
 // ClassDoesNotLand is the class of a Service whose writes fail without a rejection.
 const ClassDoesNotLand = "does_not_land"
 
+// The states of an actor.
+const (
+	ActorRunning    = "running"
+	ActorRestarting = "restarting"
+	ActorParked     = "parked"
+)
+
 // Actor is the state of the goroutine that owns a Service.
 type Actor struct {
-	// State is running, restarting or parked.
+	// State is one of ActorRunning, ActorRestarting and ActorParked.
 	State       string    `json:"state"`
 	Restarts    int       `json:"restarts"`
 	Failures    int       `json:"failures"`

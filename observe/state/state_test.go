@@ -3,8 +3,10 @@ package state
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
@@ -41,5 +43,21 @@ func TestAnswersHaveThePublicFieldsAlone(t *testing.T) {
 	want := []string{"changes", "drainingEndpoints", "endpoints", "lastChange", "lastMicros", "localEndpoints", "longestMicros", "restarts", "state"}
 	if !slices.Equal(names, want) {
 		t.Errorf("fields %q, want %q", names, want)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "",
+		"one line":                     "one line",
+		"\n two\r\n\t lines \n":        "two lines",
+		"broken \xff text":             "broken ? text",
+		strings.Repeat("a", lineMax):   strings.Repeat("a", lineMax),
+		strings.Repeat("ä", lineMax):   strings.Repeat("ä", lineMax/2) + "…",
+		"x" + strings.Repeat("ä", 999): "x" + strings.Repeat("ä", (lineMax-1)/2) + "…",
+	} {
+		if got := OneLine(text); got != want || !utf8.ValidString(got) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
 	}
 }

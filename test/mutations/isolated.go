@@ -90,7 +90,7 @@ var isolated = []mutation{
 	{
 		name:      "readiness knows rejections only",
 		sentence:  "A node is not ready if actors of Services panic or hang that the previous process followed.",
-		edits:     edit("observe/health/monitor.go", "maps.Copy(all, m.board.parked)", ""),
+		edits:     edit("observe/book/look.go", "[]Kind{Stuck, Parked, TooLarge, Quarantined}", "[]Kind{Quarantined}"),
 		campaigns: []campaign{unitTest("proxy", "TestAReleaseThatFailsForSomeServices")}, short: true,
 	},
 	{

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/sleep"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -58,6 +59,7 @@ type Inspection struct {
 	Proxy   Proxy
 	Backend *setup.Backend
 	Feed    *feed.Feed
+	Book    *book.Book
 	Metrics *metrics.Metrics
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
@@ -121,13 +123,12 @@ func (i *Inspection) Status() inspect.Status {
 		Feed:              inspect.Feed{From: i.Feed.Origin, Synced: i.Proxy.Synced().UTC(), Resources: i.Feed.Resources()},
 		Services:          max(0, i.Proxy.Services()),
 		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
-		Activity: state.Activity{Changes: i.Metrics.Changes(), Lag: i.Metrics.Lag(), LastRepair: i.Metrics.LastRepair()},
+		Activity: i.Book.Activity(), Actors: i.Book.Totals().Actors,
 	}
 	for n := range made.Feed.Resources { // health needs what UTC strips: the monotonic clock
 		r := &made.Feed.Resources[n]
 		r.Heard, r.FailingSince = r.Heard.UTC(), r.FailingSince.UTC()
 	}
-	made.Actors.Running, made.Actors.Restarting, made.Actors.Parked, made.Actors.Abandoned = i.Metrics.States()
 	counts, domains := i.Counts(context.Background())
 	made.States = &counts
 	for n, status := range i.Proxy.Status() {
@@ -160,13 +161,13 @@ func (i *Inspection) domain(n int, status *aggregator.Status, counts *state.Coun
 		Open: status.Open, Missing: status.Missing,
 		Applied: counts.Applied, Shadowed: counts.Shadowed, Held: counts.Held, Pending: counts.Pending, Queue: status.Waiting,
 		OldestPending: status.OldestPending.UTC(), Objects: l.Objects, Dirty: l.Dirty,
-		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Metrics.Audited(status.Domain).UTC(),
+		Batches: status.Batches, LastWrite: status.LastWrite.UTC(), LastAudit: i.Book.Domain(status).Read.UTC(),
 		Failures: status.Failures, LastError: status.LastError, NodeAtFault: status.NodeAtFault,
 	}
 	for n := range status.Quarantined {
 		q := &status.Quarantined[n]
 		if n < state.QuarantinedMax {
-			made.Quarantined = append(made.Quarantined, metrics.QuarantineOf(status.Domain, q))
+			made.Quarantined = append(made.Quarantined, book.QuarantineOf(status.Domain, q))
 		}
 		if i.Proxy.Snapshot(q.Key).Spec == nil {
 			made.Held++ // the Service is removed, and its rules are not

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/internal/inspect"
-	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -92,7 +92,7 @@ func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pe
 // states yields the wanted Services with the gravest of their states. It yields and returns what is pending in each domain.
 func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) (pending []map[service.Key]bool) {
 	pending = i.unapplied(ctx)
-	look := i.Metrics.Lookup()
+	look := i.Book.Look()
 	for _, key := range i.Proxy.Keys() {
 		if !wanted(key) {
 			continue
@@ -101,7 +101,7 @@ func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, 
 		if spec == nil {
 			continue // gone meanwhile
 		}
-		record, _ := look.Record(key)
+		record, _ := look.Service(key)
 		if slices.ContainsFunc(pending, func(in map[service.Key]bool) bool { return in[key] }) && state.Pending.Graver(record.State) {
 			record.State = state.Pending
 		}
@@ -164,10 +164,10 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 	if spec == nil {
 		return nil
 	}
-	record, _ := i.Metrics.Lookup().Record(key)
+	record, _ := i.Book.Look().Service(key)
 	made := &inspect.ServiceDetail{
 		Service: listed(spec, record), Actor: record.Actor, AffinitySeconds: spec.AffinitySeconds, HealthCheckNodePort: int(spec.HealthCheckNodePort),
-		NoEndpoints: spec.NoEndpoints.String(), Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Metrics.Timeline(key),
+		NoEndpoints: spec.NoEndpoints.String(), Scheduler: spec.Scheduling.Scheduler, Domains: []inspect.ServiceDomain{}, Timeline: i.Book.Timeline(key),
 		Digest: inspect.Digest(known),
 	}
 	made.Outliers, made.ZoneMinEndpoints, made.ZoneShare = spec.Adaptation.Outliers, int(spec.Zones.MinEndpoints), int(spec.Zones.Share)
@@ -230,7 +230,7 @@ func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregato
 	made.Omitted = account.Omitted
 	for n := range status.Quarantined {
 		if q := &status.Quarantined[n]; q.Key == key {
-			of := metrics.QuarantineOf(status.Domain, q)
+			of := book.QuarantineOf(status.Domain, q)
 			made.State, made.Quarantine = of.State(), &of
 		}
 	}

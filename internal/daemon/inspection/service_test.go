@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/health"
-	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -42,21 +42,19 @@ type fake struct {
 // port 80. The actor of the Service "parked" is parked, and nothing of the Service "new" was applied.
 func newFake(t *testing.T, specs ...*service.Spec) (*fake, *Inspection) {
 	f := &fake{Cache: source.NewCache(sourcetest.NewRecorder(), source.Options{})}
-	counted, err := metrics.New(metrics.Config{Mode: "nftables", Domains: []metrics.DomainInfo{{Name: domain4}}})
-	check(t, err)
-	counted.Attach(f.Status, nil)
+	b := book.New(book.Config{Domains: []book.Domain{{Name: domain4}}, Status: f.Status})
 	for n, spec := range specs {
 		spec.ClusterIPs[service.IPv4] = netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)})
 		spec.Ports = append(spec.Ports, service.Port{Port: 80})
 		f.SetSpec(spec)
-		counted.Supervisor(supervisor.Event[service.Key]{Child: spec.Key, What: supervisor.Started{}})
+		b.Supervisor(supervisor.Event[service.Key]{Child: spec.Key, What: supervisor.Started{}})
 		if spec.Key.Name != "new" {
-			counted.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: spec.Key}})
+			b.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: spec.Key}})
 		}
 	}
-	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Failed{Err: errors.New("x")}})
-	counted.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Parked{Until: time.Now()}})
-	return f, &Inspection{Proxy: f, Metrics: counted, Backend: &setup.Backend{Domains: []proxy.Domain{{Name: domain4, Family: service.IPv4}}}}
+	b.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Failed{Err: errors.New("x")}})
+	b.Supervisor(supervisor.Event[service.Key]{Child: key("parked"), What: supervisor.Parked{Until: time.Now()}})
+	return f, &Inspection{Proxy: f, Book: b, Backend: &setup.Backend{Domains: []proxy.Domain{{Name: domain4, Family: service.IPv4}}}}
 }
 
 // wants returns a Service with external IPs.
@@ -161,7 +159,7 @@ ExternalIP 192.0.2.2:80
 // rules of a removed Service count until they are gone.
 func TestADomainCountsAsTheListDoes(t *testing.T) {
 	f, i := newFake(t, wants("fine"), wants("parked"), wants("pending"), wants("too-large"))
-	i.Metrics.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
+	i.Book.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
 	f.pending = []service.Key{key("pending"), key("parked"), key("removed"), service.Node}
 	counts, domains := i.Counts(t.Context())
 	d := i.domain(0, &f.Status()[0], &domains[0])

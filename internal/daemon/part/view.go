@@ -5,9 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
 
 // View is what parts read of the proxy. It shows nothing until there is one.
@@ -22,14 +24,28 @@ func (v *View) Show(p *proxy.Proxy) { v.proxy.Store(p) }
 // Proxy returns the proxy; nil if there is none yet.
 func (v *View) Proxy() *proxy.Proxy { return v.proxy.Load() }
 
+// Snapshots returns the newest snapshot of each domain.
+func (v *View) Snapshots() []aggregator.Status {
+	if p := v.Proxy(); p != nil {
+		return p.Status()
+	}
+	return nil
+}
+
 // Status returns the state of the domains.
 func (v *View) Status() (all []health.DomainStatus) {
-	if p := v.Proxy(); p != nil {
-		for i, status := range p.Status() {
-			all = append(all, health.DomainStatus{Status: status, Family: v.Domains[i].Family, Auxiliary: v.Domains[i].Auxiliary})
-		}
+	for i, status := range v.Snapshots() {
+		all = append(all, health.DomainStatus{Status: status, Family: v.Domains[i].Family, Auxiliary: v.Domains[i].Auxiliary})
 	}
 	return all
+}
+
+// SourceEvents returns what the source received.
+func (v *View) SourceEvents() (e source.Events) {
+	if p := v.Proxy(); p != nil {
+		e = p.SourceEvents()
+	}
+	return e
 }
 
 // NodeObject returns what is known of the Node; nil if it is unknown.

@@ -1,4 +1,4 @@
-package metrics
+package book
 
 import (
 	"math"
@@ -62,13 +62,13 @@ func micros(from, to time.Time) uint32 {
 }
 
 // appliedStep is a change that is applied.
-func (d *domain) appliedStep(e *aggregator.Applied, triggered bool) step {
+func appliedStep(domain int, e *aggregator.Applied, triggered bool) step {
 	made := step{
 		done: e.At.UnixNano(), received: micros(e.Received, e.At),
 		seen: micros(e.Trace.Seen.Time(), e.At), rendered: micros(e.Trace.Rendered.Time(), e.At),
 		dispatched:  micros(e.Batched, e.At),
 		incarnation: uint32(e.Revision.Incarnation), sequence: uint32(e.Revision.Sequence),
-		batch: uint32(e.Batch), endpoints: e.Trace.Endpoints, domain: d.index, causes: e.Trace.Causes,
+		batch: uint32(e.Batch), endpoints: e.Trace.Endpoints, domain: uint8(domain), causes: e.Trace.Causes,
 	}
 	if triggered {
 		made.trigger = micros(e.Trigger, e.At)
@@ -77,16 +77,16 @@ func (d *domain) appliedStep(e *aggregator.Applied, triggered bool) step {
 }
 
 // rejectedStep is a change that the kernel rejects.
-func (d *domain) rejectedStep(e *aggregator.Quarantined) step {
+func rejectedStep(domain int, e *aggregator.Quarantined) step {
 	return step{
 		done: e.At.UnixNano(), incarnation: uint32(e.Revision.Incarnation), sequence: uint32(e.Revision.Sequence),
-		domain: d.index, rejected: true,
+		domain: uint8(domain), rejected: true,
 	}
 }
 
 // change returns a step as answers have it: counted from the receipt, or from the first look of the
 // actor without one.
-func (m *Metrics) change(s *step) state.Change {
+func (b *Book) change(s *step) state.Change {
 	origin := s.received
 	if origin == 0 {
 		origin = max(s.seen, s.rendered, s.dispatched)
@@ -98,7 +98,7 @@ func (m *Metrics) change(s *step) state.Change {
 		return max(0, int64(origin)-int64(before))
 	}
 	made := state.Change{
-		Domain:   m.config.Domains[s.domain].Name,
+		Domain:   b.Domains[s.domain].Name,
 		Revision: service.Revision{Incarnation: uint64(s.incarnation), Sequence: uint64(s.sequence)}.String(),
 		Causes:   s.causes.Names(), Outcome: state.Applied,
 		Received:   time.Unix(0, s.done).Add(-time.Duration(origin) * time.Microsecond).UTC(),
@@ -118,16 +118,16 @@ func (m *Metrics) change(s *step) state.Change {
 }
 
 // Timeline returns the last changes of a Service, the newest first, state.TimelineMax at most.
-func (m *Metrics) Timeline(key service.Key) []state.Change {
+func (b *Book) Timeline(key service.Key) []state.Change {
 	var steps []step
-	m.records.update(key, func(r *record) {
+	b.update(key, func(r *record) {
 		if r.timeline != nil {
 			steps = r.timeline.newest()
 		}
 	})
 	changes := make([]state.Change, 0, len(steps))
 	for i := range steps {
-		changes = append(changes, m.change(&steps[i]))
+		changes = append(changes, b.change(&steps[i]))
 	}
 	return changes
 }

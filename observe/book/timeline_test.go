@@ -1,4 +1,4 @@
-package metrics
+package book
 
 import (
 	"reflect"
@@ -10,16 +10,15 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 func TestTimelineKeepsTheNewest(t *testing.T) {
-	m := listedMetrics(t, 1)
+	b := newBook(1)
 	key := serviceKey(0)
 	done := time.Now()
 	for n := range 3*state.TimelineMax + 7 {
 		done = done.Add(time.Millisecond)
-		m.Aggregator(aggregator.Applied{
+		b.Aggregator(aggregator.Applied{
 			Domain: domain4, At: done, Batched: done.Add(-20 * time.Microsecond), Batch: uint64(n),
 			Contribution: dataplane.Contribution{
 				Key: key, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n)}, Received: done.Add(-80 * time.Microsecond),
@@ -30,7 +29,7 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 				},
 			},
 		})
-		got := m.Timeline(key)
+		got := b.Timeline(key)
 		if len(got) != min(n+1, state.TimelineMax) {
 			t.Fatalf("%d changes are remembered after %d", len(got), n+1)
 		}
@@ -48,13 +47,13 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 }
 
 func TestTimelineHasRejections(t *testing.T) {
-	m := listedMetrics(t, 1)
-	m.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
-	got := m.Timeline(serviceKey(0))
+	b := newBook(1)
+	b.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
+	got := b.Timeline(serviceKey(0))
 	if len(got) != 1 || got[0].Outcome != state.Held {
 		t.Errorf("%+v", got)
 	}
-	if len(m.Timeline(serviceKey(1))) != 0 {
+	if len(b.Timeline(serviceKey(1))) != 0 {
 		t.Error("a Service without an actor has a timeline")
 	}
 }
@@ -65,36 +64,33 @@ func TestTimelineIsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(step{}); size != 48 {
 		t.Errorf("a step has %d bytes", size)
 	}
-	m := listedMetrics(t, 1)
+	b := newBook(1)
 	e := aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}}
 	for range state.TimelineMax {
-		m.Aggregator(e)
+		b.Aggregator(e)
 	}
 	var event aggregator.Event = e
-	if n := testing.AllocsPerRun(100, func() { m.Aggregator(event) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { b.Aggregator(event) }); n > 0 {
 		t.Errorf("%v allocations per change", n)
 	}
-	if got := cap(m.records.locked(serviceKey(0)).records[serviceKey(0)].timeline.steps); got != state.TimelineMax {
+	if got := cap(b.locked(serviceKey(0)).records[serviceKey(0)].timeline.steps); got != state.TimelineMax {
 		t.Errorf("room for %d changes", got)
 	}
 }
 
 func TestRecordOfOneService(t *testing.T) {
-	m := listedMetrics(t, 0)
-	for n := range 2 {
-		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Started{}})
-	}
+	b := newBook(2)
 	at := time.Now()
-	m.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
-	look := m.Lookup()
-	r, known := look.Record(serviceKey(0))
-	if !known || r.State != state.Applied || r.Actor.State != StateRunning || r.Changes != 1 || !r.LastChange.Equal(at) || *r.LastMicros != 1000 {
+	b.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
+	look := b.Look()
+	r, known := look.Service(serviceKey(0))
+	if !known || r.State != state.Applied || r.Actor.State != state.ActorRunning || r.Changes != 1 || !r.LastChange.Equal(at) || *r.LastMicros != 1000 {
 		t.Errorf("%+v, %v", r, known)
 	}
-	if r, known := look.Record(serviceKey(1)); !known || r.State != state.Pending || r.LastMicros != nil || r.Changes != 0 {
+	if r, known := look.Service(serviceKey(1)); !known || r.State != state.Pending || r.LastMicros != nil || r.Changes != 0 {
 		t.Errorf("%+v, %v", r, known)
 	}
-	if _, known := look.Record(serviceKey(7)); known {
+	if _, known := look.Service(serviceKey(7)); known {
 		t.Error("a Service without an actor has a record")
 	}
 }

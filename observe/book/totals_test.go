@@ -1,4 +1,4 @@
-package metrics
+package book
 
 import (
 	"testing"
@@ -9,17 +9,17 @@ import (
 
 // TestBalancedServices: each Service counts once, however many families serve it and however often it changes.
 func TestBalancedServices(t *testing.T) {
-	m := listedMetrics(t, 4)
+	b := newBook(4)
 	program := func(n int, by service.Balancing) {
 		for _, family := range service.Families {
-			m.Programmed(t.Context(), family, service.View{Key: serviceKey(n), Balancing: by})
+			b.Programmed(t.Context(), family, service.View{Key: serviceKey(n), Balancing: by})
 		}
 	}
-	counts := func(want ...int64) {
+	counts := func(want ...int) {
 		t.Helper()
 		for i, n := range want {
-			if got := m.balanced[i+1].Load(); got != n {
-				t.Errorf("%v: %d Services, want %d", service.Balancing(i+1), got, n)
+			if by := service.Balancing(i + 1); b.Totals().Balanced[by] != n {
+				t.Errorf("%v: %d Services, want %d", by, b.Totals().Balanced[by], n)
 			}
 		}
 	}
@@ -31,7 +31,7 @@ func TestBalancedServices(t *testing.T) {
 	program(1, service.SourceHash)
 	program(0, service.Random)
 	counts(0, 1, 0, 1)
-	m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(2), What: supervisor.Ended{}})
+	b.Supervisor(about(2, supervisor.Ended{}))
 	program(2, service.LeastConnections) // too late
 	counts(0, 1, 0, 0)
 }

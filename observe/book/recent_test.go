@@ -1,4 +1,4 @@
-package metrics
+package book
 
 import (
 	"testing"
@@ -49,34 +49,14 @@ func TestRecentQuantilesAndRate(t *testing.T) {
 	})
 }
 
-func TestRecentChangesAndLag(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.cache.SetSpec(spec(1))
-		w.prime()
-		if c := w.Changes(); c.P99Micros != 0 {
-			t.Errorf("startup counts: %+v", c)
-		}
-		if at := w.Audited(domain4); at.IsZero() || !w.Audited("other").IsZero() {
-			t.Errorf("audited %v", at)
-		}
-		s := slice4(1, 0, 1)
-		s.Trigger = time.Now().Add(-3 * time.Second)
-		w.cache.SetSlice(s)
-		w.settle()
-		if c, lag := w.Changes(), w.Lag(); c.P50Micros == 0 || c.P50Micros > 1e6 || lag.P50Micros < 2.7e6 || lag.P50Micros > 3.3e6 {
-			t.Errorf("changes %+v, lag %+v", c, lag)
-		}
-	})
-}
-
 func TestLastRepair(t *testing.T) {
-	m := listedMetrics(t, 1)
-	if r := m.LastRepair(); r != nil {
+	b := newBook(1)
+	if r := b.Activity().LastRepair; r != nil {
 		t.Errorf("%+v", r)
 	}
-	m.Aggregator(aggregator.RepairBegan{Domain: domain4, Undone: ledger.Undone{Missing: 2, Unwanted: 1, Services: 1},
+	b.Aggregator(aggregator.RepairBegan{Domain: domain4, Undone: ledger.Undone{Missing: 2, Unwanted: 1, Services: 1},
 		Examples: []string{"missing: x"}, By: dataplane.ForeignProcess{PID: 7, Command: "nft"}})
-	if r := m.LastRepair(); r == nil || r.By != "nft (process 7)" || r.Objects != 3 || r.Services != 1 || time.Since(r.At) > time.Minute {
+	if r := b.Activity().LastRepair; r == nil || r.By != "nft (process 7)" || r.Objects != 3 || r.Services != 1 || time.Since(r.At) > time.Minute {
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,4 +1,4 @@
-package metrics
+package book
 
 import (
 	"math"
@@ -91,38 +91,20 @@ func quantile(sum *[recentBuckets]uint32, total uint32, share float64) time.Dura
 	return time.Duration(float64(recentFirst) * math.Exp2((float64(bucket)+0.5)/recentOctave))
 }
 
-// countRecent counts a change of a Service for Changes and Lag. Changes at the start of an actor wait for the whole
-// startup, so they do not count.
-func (m *Metrics) countRecent(e *aggregator.Applied, triggered, received time.Duration) {
+// countRecent counts a change of a Service for Activity. Changes at the start of an actor wait for the whole startup,
+// so they do not count.
+func (b *Book) countRecent(e *aggregator.Applied, triggered, received time.Duration) {
 	if received < 0 || e.Trace.Causes&dataplane.CauseStart != 0 {
 		return
 	}
-	m.changes.add(e.At, received)
+	b.changes.add(e.At, received)
 	if triggered >= received {
-		m.lag.add(e.At, triggered-received)
+		b.lag.add(e.At, triggered-received)
 	}
 }
 
-// Changes returns how long the changes of the last 15 minutes took from their receipt until they were
-// applied. A change counts once in each IP family.
-func (m *Metrics) Changes() state.Recent { return m.changes.read(time.Now()) }
-
-// Lag returns how long endpoint changes of the last 15 minutes took from their trigger in the cluster, by the
-// cluster's clock, until this process received them.
-func (m *Metrics) Lag() state.Recent { return m.lag.read(time.Now()) }
-
-func (m *Metrics) repairBegan(e *aggregator.RepairBegan) {
-	m.repaired.Store(&state.Repair{At: time.Now().UTC(), Domain: e.Domain, By: e.By.String(), Objects: e.Undone.Count(),
-		Services: e.Undone.Services, Examples: e.Examples})
-}
-
-// LastRepair returns the last repair in any domain; nil if there was none.
-func (m *Metrics) LastRepair() *state.Repair { return m.repaired.Load() }
-
-// Audited returns when the kernel state of a domain was last read successfully; zero if it never was.
-func (m *Metrics) Audited(domain string) time.Time {
-	if d := m.domains[domain]; d != nil && d.read.Load() != 0 {
-		return time.Unix(0, d.read.Load())
-	}
-	return time.Time{}
+// Activity returns what the proxy did in the last 15 minutes.
+func (b *Book) Activity() state.Activity {
+	now := time.Now()
+	return state.Activity{Changes: b.changes.read(now), Lag: b.lag.read(now), LastRepair: b.repaired.Load()}
 }
