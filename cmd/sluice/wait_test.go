@@ -47,7 +47,7 @@ func TestWaitEndsIfTheProxyHangs(t *testing.T) {
 	})
 	hung, searches, absent := served(t, hangs), served(t, mux), filepath.Join(t.TempDir(), "none")
 	for _, arguments := range []string{"--for applied", "--for applied a/b", "--gone 10.0.0.1"} {
-		err := waited(hung, arguments+" --request-timeout 100ms --timeout 1m")
+		err := waited(hung, arguments+" --request-timeout 100ms --timeout 10s")
 		if !errors.As(err, new(*inspect.Silent)) {
 			t.Errorf("%s: a proxy that hangs: %v", arguments, err)
 		}
