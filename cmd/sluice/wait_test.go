@@ -35,8 +35,8 @@ func waited(socket, arguments string) error {
 	return root.Execute()
 }
 
-// TestWaitEndsIfTheProxyHangs: the error says which process does not answer. A proxy that does not run is asked again, and
-// so is one that answers other questions while it searches.
+// TestWaitEndsIfTheProxyHangs: the error says which process does not answer. A proxy that does not run is asked again,
+// and so is one that answers other questions while it searches.
 func TestWaitEndsIfTheProxyHangs(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux := http.NewServeMux()
