@@ -128,8 +128,8 @@ func hung(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
 }
 
-// goneHere asks the proxy of this node, and gives up once that does not answer. A search for an endpoint may take longer
-// than the client waits, so another question decides.
+// goneHere asks the proxy of this node, and gives up once that does not answer. A search for an endpoint may take
+// longer than the client waits, so another question decides.
 func (flags *waitFlags) goneHere(give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
 	const confirms = time.Second
 	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {

@@ -35,8 +35,8 @@ func waited(socket, arguments string) error {
 	return root.Execute()
 }
 
-// TestWaitEndsIfTheProxyHangs: the error says which process does not answer. A proxy that does not run is asked again, and
-// so is one that answers other questions while it searches.
+// TestWaitEndsIfTheProxyHangs: the error says which process does not answer. A proxy that does not run is asked again,
+// and so is one that answers other questions while it searches.
 func TestWaitEndsIfTheProxyHangs(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux := http.NewServeMux()
@@ -47,7 +47,7 @@ func TestWaitEndsIfTheProxyHangs(t *testing.T) {
 	})
 	hung, searches, absent := served(t, hangs), served(t, mux), filepath.Join(t.TempDir(), "none")
 	for _, arguments := range []string{"--for applied", "--for applied a/b", "--gone 10.0.0.1"} {
-		err := waited(hung, arguments+" --request-timeout 100ms --timeout 1m")
+		err := waited(hung, arguments+" --request-timeout 100ms --timeout 10s")
 		if !errors.As(err, new(*inspect.Silent)) {
 			t.Errorf("%s: a proxy that hangs: %v", arguments, err)
 		}

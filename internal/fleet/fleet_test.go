@@ -33,7 +33,7 @@ func wants(t *testing.T, text string, all ...string) {
 func TestStatusShowsProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[1].status = func(s *inspect.Status) {
-		s.Health = "degraded"
+		s.Health, s.Domains[0].Held = "degraded", 5
 		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "dataplane"}}, {Finding: state.Finding{Kind: "dataplane"}}}
 	}
 	s.nodes[2].status = func(s *inspect.Status) {

@@ -68,7 +68,7 @@ type overview struct {
 	Namespace string `json:"namespace"`
 }
 
-// heldService is a Service that some nodes have in quarantine.
+// heldService is a Service that some nodes hold.
 type heldService struct {
 	Service string `json:"service"`
 	// Count is the number of nodes; Nodes and Reasons have the first ones.
@@ -177,7 +177,7 @@ func reply(w http.ResponseWriter, code int, made any) {
 	_ = json.NewEncoder(w).Encode(made) // an error means that the browser closed the page
 }
 
-// overviewOf groups the quarantined Services of all nodes.
+// overviewOf groups the held Services of all nodes. Of those with a failing actor, or too large, findings name some.
 func overviewOf(r *statusReport, namespace string) *overview {
 	o := &overview{statusReport: r, At: r.now, Findings: map[string][]inspect.Finding{},
 		Held: []*heldService{}, Namespace: namespace}
@@ -188,20 +188,29 @@ func overviewOf(r *statusReport, namespace string) *overview {
 			o.Findings[n.Node] = n.from.Findings
 		}
 		seen := map[string]bool{} // a Service may be in several domains
+		holds := func(name, reason string) {
+			s := held[name]
+			if s == nil {
+				s = &heldService{Service: name}
+				held[name] = s
+			}
+			if !seen[name] {
+				seen[name] = true
+				s.Count++
+				s.Nodes = appendNamed(s.Nodes, n.Node)
+			}
+			s.Reasons = appendNamed(s.Reasons, strings.Join(strings.Fields(reason), " "))
+		}
 		for d := range n.from.Domains {
 			for _, q := range n.from.Domains[d].Quarantined {
-				name := q.Namespace + "/" + q.Name
-				s := held[name]
-				if s == nil {
-					s = &heldService{Service: name}
-					held[name] = s
+				holds(q.Namespace+"/"+q.Name, q.Reason)
+			}
+		}
+		for i := range n.from.Findings { // without a quarantine
+			if f := &n.from.Findings[i]; f.Kind == "parked" || f.Kind == "too-large" {
+				for _, name := range f.Services {
+					holds(name, f.Kind)
 				}
-				if !seen[name] {
-					seen[name] = true
-					s.Count++
-					s.Nodes = appendNamed(s.Nodes, n.Node)
-				}
-				s.Reasons = appendNamed(s.Reasons, strings.Join(strings.Fields(q.Reason), " "))
 			}
 		}
 		n.from = nil // the rest is not shown

@@ -60,8 +60,8 @@ type statusReport struct {
 // nodeStatus is one line.
 type nodeStatus struct {
 	Node string `json:"node"`
-	// Health is starting, healthy, degraded or unhealthy; empty from a proxy of an older release. Healthy is false if it is
-	// unhealthy.
+	// Health is starting, healthy, degraded or unhealthy; empty from a proxy of an older release. Healthy is false if it
+	// is unhealthy.
 	Health   string    `json:"health"`
 	Zone     string    `json:"zone,omitempty"`
 	Mode     string    `json:"mode"`

@@ -152,4 +152,10 @@ var commands = []mutation{
 		edits:     edit("internal/inspect/top.go", "\tif i.bytesKnown() {", "\tif i.bytesKnown() || i.Connections > 0 {"),
 		campaigns: []campaign{unitTest("internal/inspect", "TestUnknownBytesAreNotInJSON")}, short: true,
 	},
+	{
+		name:      "only quarantined Services are held",
+		sentence:  "The page about all nodes lists Services that are too large, or whose actors fail, as held.",
+		edits:     edit("internal/fleet/page.go", `if f := &n.from.Findings[i]; f.Kind == "parked" || f.Kind == "too-large" {`, `if f := &n.from.Findings[i]; f.Kind == "" {`),
+		campaigns: []campaign{unitTest("internal/fleet", "TestPageGroupsProblems")}, short: true,
+	},
 }

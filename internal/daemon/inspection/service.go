@@ -46,8 +46,8 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 	})
 }
 
-// Counts counts Services by state, as the list has them, and by their state in each domain. There, removed Services whose
-// rules remain are pending.
+// Counts counts Services by state, as the list has them, and by their state in each domain. There, removed Services
+// whose rules remain are pending.
 func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []state.Counts) {
 	domains = make([]state.Counts, len(i.Backend.Domains))
 	pending := i.states(ctx, func(service.Key) bool { return true }, func(spec *service.Spec, record *state.Record, pending []map[service.Key]bool) bool {
@@ -71,7 +71,7 @@ func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []st
 	return all, domains
 }
 
-// stateIn returns the state of a Service in a domain. An actor that fails, or a Service that is too large, is held in all.
+// stateIn returns the state of a Service in a domain. One that is too large, or whose actor fails, is held in all.
 func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pending bool) state.State {
 	d := &i.Backend.Domains[n]
 	held := slices.IndexFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
@@ -89,7 +89,7 @@ func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pe
 	}
 }
 
-// states yields the wanted Services with the gravest of their states. It yields and returns what is pending in each domain.
+// states yields the wanted Services with the gravest of their states. It yields and returns what each domain lacks.
 func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) (pending []map[service.Key]bool) {
 	pending = i.unapplied(ctx)
 	look := i.Book.Look()

@@ -155,8 +155,8 @@ ExternalIP 192.0.2.2:80
 	}
 }
 
-// TestADomainCountsAsTheListDoes: each Service is in one number of each domain, those without a quarantine included. The
-// rules of a removed Service count until they are gone.
+// TestADomainCountsAsTheListDoes: each Service is in one number of each domain, those without a quarantine included.
+// The rules of a removed Service count until they are gone.
 func TestADomainCountsAsTheListDoes(t *testing.T) {
 	f, i := newFake(t, wants("fine"), wants("parked"), wants("pending"), wants("too-large"))
 	i.Book.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
