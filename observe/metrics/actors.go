@@ -1,7 +1,6 @@
 package metrics
 
 import (
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-proxy/sluice/actors"

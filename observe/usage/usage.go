@@ -38,6 +38,8 @@ const (
 	cheap = 5 * time.Millisecond
 	// patience is how long a question waits for the end of that pause. Otherwise, the last reading answers it.
 	patience = 5 * time.Second
+	// refreshPatience is how long Refresh waits.
+	refreshPatience = time.Second
 	// amountsMax bounds the differences, about 160 bytes each. The oldest ones go first.
 	amountsMax = 200_000
 )
@@ -130,13 +132,17 @@ func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
 	return a.steps, a.err
 }
 
-// Refresh takes a reading, unless another one is in progress or the next one may not begin yet. Any goroutine may call
-// it at any time.
+// Refresh takes a reading. It gives up after a second, and if the next reading may not begin within half a second. Any
+// goroutine may call it while Run runs.
 func (r *Recorder) Refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, refreshPatience)
+	defer cancel()
 	now, reply := time.Now(), make(chan answer, 1)
 	select {
-	case r.asks <- ask{now, now, 0, reply}:
-	default:
+	case r.asks <- ask{now, now, refreshPatience / 2, reply}:
+	case <-ctx.Done():
+		return
+	case <-r.done:
 		return
 	}
 	select {

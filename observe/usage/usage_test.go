@@ -190,7 +190,7 @@ func TestQuestionsDoNotHurryReadings(t *testing.T) {
 	})
 }
 
-// TestRefresh takes a reading if the last ones took at most 2 % of the time, and waits for no other reading.
+// TestRefresh takes a reading if the last ones took at most 2 % of the time, and waits for others for a second.
 func TestRefresh(t *testing.T) {
 	const took = 100 * time.Millisecond
 	b := &backend{totals: Amounts{}, takes: took}
@@ -204,15 +204,12 @@ func TestRefresh(t *testing.T) {
 				t.Errorf("%d readings, want %d", b.reads, want)
 			}
 		}
-		refresh(0) // the first one is in progress
-		time.Sleep(took + share*took - time.Millisecond)
+		refresh(1) // the first one is in progress
+		refresh(1) // the next one may begin in 5 s
+		time.Sleep(share*took - refreshPatience/2 - time.Millisecond)
 		refresh(1)
-		time.Sleep(time.Millisecond)
-		var other sync.WaitGroup
-		other.Go(func() { refresh(2) })
-		time.Sleep(took / 2)
-		refresh(1)
-		other.Wait()
+		time.Sleep(2 * time.Millisecond)
+		refresh(2)
 		b.takes = cheap
 		time.Sleep(share * took)
 		refresh(3)
