@@ -69,6 +69,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 			return nil, notServed(missing[0].String())
 		}
 	}
+	found.Namespace = flags.namespace
 	if err := found.Select(flags.fields, flags.state); err != nil {
 		return nil, setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
@@ -79,8 +80,11 @@ func notServed(name string) error {
 	return errors.New(inspect.Unknown(name))
 }
 
-// into sets the namespace and name of a query to those of the only argument.
+// into sets the namespace and name of a query to those of the only argument. Without one, all names are meant.
 func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, name *string) error {
+	if *namespace = flags.namespace; len(args) == 0 {
+		return nil
+	}
 	if len(args) != 1 {
 		path := cmd.CommandPath()
 		return setup.UsageError{Err: fmt.Errorf("%s: expected one Service, such as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}

@@ -91,9 +91,6 @@ func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
 	case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
 		return at, fmt.Errorf("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
 	}
-	if err := flags.check(); err != nil {
-		return at, err
-	}
 	if at, err = inspect.ParseEndpoint(flags.gone); err != nil {
 		return at, fmt.Errorf("--gone: %w", err)
 	}
@@ -104,37 +101,30 @@ func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
 func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
-	nodes, err := flags.nodes(ctx)
+	all, err := flags.targets(ctx)
 	if err != nil {
 		return err
 	}
-	p := client.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
-	if len(nodes) > 1 {
-		p.Changed = client.Progress(cmd.ErrOrStderr(), len(nodes))
-	}
-	report := client.NewReport(at, p.Wait(ctx, at))
-	if err := flags.print(cmd, report, report.Print); err != nil {
-		return err
-	}
-	return report.Err(flags.timeout)
+	p := client.Proxies{Targets: all, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
+	return p.Print(ctx, cmd.OutOrStdout(), &flags.Output, at, flags.timeout)
 }
 
-// nodes returns whom to ask.
-func (flags *waitFlags) nodes(ctx context.Context) (nodes []client.Node, err error) {
+// targets returns whom to ask.
+func (flags *waitFlags) targets(ctx context.Context) (all []client.Target, err error) {
 	switch {
 	case flags.allNodes:
 		return client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
 	case len(flags.proxies) > 0:
 		for _, text := range flags.proxies {
-			node, err := client.At(text)
+			target, err := client.At(text)
 			if err != nil {
 				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
 			}
-			nodes = append(nodes, node)
+			all = append(all, target)
 		}
-		return nodes, nil
+		return all, nil
 	default:
-		return []client.Node{{Name: "this node", Ask: flags.client().Gone}}, nil
+		return []client.Target{{Node: "this node", Client: flags.client()}}, nil
 	}
 }
 

@@ -34,15 +34,19 @@ const (
 	answerMax = 64 << 10
 )
 
-// Node is a node and how its proxy is asked.
-type Node struct {
-	Name string
-	Ask  func(context.Context, inspect.GoneQuery) (*inspect.Gone, error)
+// Target is a node, and how its proxy is asked. This node is one target.
+type Target struct {
+	Node, Pod string
+	Client    *inspect.Client
+	// Err says why the proxy cannot be asked.
+	Err error
+	// gone asks about endpoints instead of the client; nil for the client.
+	gone func(context.Context, inspect.GoneQuery) (*inspect.Gone, error)
 }
 
 // Proxies are those of all nodes. Each is asked until the endpoint is gone there.
 type Proxies struct {
-	Nodes []Node
+	Targets []Target
 	// IgnoreUnreachable passes over proxies that do not answer.
 	IgnoreUnreachable bool
 	// Changed is called after each change of a result, on one goroutine at a time. It must not block.
@@ -68,47 +72,45 @@ type Result struct {
 // Done reports whether nothing more is asked.
 func (r *Result) Done() bool { return r.Gone || r.Ignored }
 
-// Cluster returns the nodes of a cluster, whose proxies answer at a port.
-func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (nodes []Node, err error) {
+// Cluster returns the nodes of a cluster, whose health servers answer at a port.
+func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (all []Target, err error) {
 	found, err := kube.NodeAddresses(ctx, kube.Config{Kubeconfig: kubeconfig, UserAgent: userAgent})
 	if err == nil && len(found) == 0 {
 		err = errors.New("the cluster has no Nodes")
 	}
 	for _, node := range found {
-		nodes = append(nodes, Of(node, port))
+		all = append(all, Of(node, port))
 	}
-	return nodes, err
+	return all, err
 }
 
-// Of returns a node of the cluster whose proxy answers at a port.
-func Of(node kube.NodeAddress, port uint16) Node {
+// Of returns a node of the cluster whose health server answers at a port.
+func Of(node kube.NodeAddress, port uint16) Target {
 	if node.Addr.IsValid() {
-		return Node{node.Name, over("http://" + netip.AddrPortFrom(node.Addr, port).String())}
+		return Target{Node: node.Name, gone: over("http://" + netip.AddrPortFrom(node.Addr, port).String())}
 	}
-	return Node{node.Name, func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
-		return nil, errors.New("the Node has no InternalIP")
-	}}
+	return Target{Node: node.Name, Err: errors.New("the Node has no InternalIP")}
 }
 
-// At returns the node whose proxy answers at a URL.
-func At(text string) (Node, error) {
+// At returns the node whose health server answers at a URL.
+func At(text string) (Target, error) {
 	at, err := url.Parse(text)
 	if err != nil || at.Scheme != "http" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {
-		return Node{}, fmt.Errorf("%q: must be a URL without a path, such as http://192.0.2.1:10256", text)
+		return Target{}, fmt.Errorf("%q: must be a URL without a path, such as http://192.0.2.1:10256", text)
 	}
-	return Node{at.Host, over("http://" + at.Host)}, nil
+	return Target{Node: at.Host, gone: over("http://" + at.Host)}, nil
 }
 
 // Wait asks all proxies until the endpoint is gone everywhere, or the context ends. It returns a result for each.
 func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
-	f := &fleet{Proxies: p, began: time.Now(), results: make([]Result, len(p.Nodes)), failures: make([]int, len(p.Nodes)), wait: askWait}
-	if len(p.Nodes) > asksMax {
+	f := &fleet{Proxies: p, began: time.Now(), results: make([]Result, len(p.Targets)), failures: make([]int, len(p.Targets)), wait: askWait}
+	if len(p.Targets) > asksMax {
 		f.wait = 0
 	}
-	for i := range p.Nodes {
-		f.results[i] = Result{Node: p.Nodes[i].Name, Err: ErrNoAnswer}
+	for i := range p.Targets {
+		f.results[i] = Result{Node: p.Targets[i].Node, Err: ErrNoAnswer}
 	}
-	Each(ctx, asksMax, len(p.Nodes), func(ctx context.Context, i int) (bool, time.Duration) {
+	Each(ctx, asksMax, len(p.Targets), func(ctx context.Context, i int) (bool, time.Duration) {
 		a, err := f.ask(ctx, i, at, f.waitOf(i))
 		if ctx.Err() != nil && err != nil {
 			return false, 0 // the last result stays
@@ -171,7 +173,15 @@ func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Dur
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+inspect.GoneSearchTime+askTime)
 	defer cancel()
-	return f.Nodes[i].Ask(ctx, inspect.GoneQuery{At: at, Wait: wait})
+	t := &f.Targets[i]
+	if t.Err != nil {
+		return nil, t.Err
+	}
+	q := inspect.GoneQuery{At: at, Wait: wait}
+	if t.gone != nil {
+		return t.gone(ctx, q)
+	}
+	return t.Client.Gone(ctx, q)
 }
 
 var healthServers = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}

@@ -19,7 +19,7 @@ import (
 )
 
 // node returns a server that answers with a function, and its node.
-func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Node {
+func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Target {
 	t.Helper()
 	s := httptest.NewServer(gone.Handler(ask, most, http.NotFoundHandler()))
 	t.Cleanup(s.Close)
@@ -44,7 +44,7 @@ func TestWaitAsksUntilAllAreGone(t *testing.T) {
 		return says(asked.Add(1) == 5)(ctx, q) // each question looks, and then waits
 	})
 	changes := 0
-	p := Proxies{Nodes: []Node{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
+	p := Proxies{Targets: []Target{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, r := range p.Wait(ctx, netip.MustParseAddrPort("[fd00::1]:80")) {
@@ -64,9 +64,9 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	old, _ := At(other.URL)
-	nodes := []Node{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
+	nodes := []Target{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
 	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 3 * time.Second} {
-		p := Proxies{Nodes: nodes, IgnoreUnreachable: ignore}
+		p := Proxies{Targets: nodes, IgnoreUnreachable: ignore}
 		ctx, cancel := context.WithTimeout(t.Context(), most)
 		all := p.Wait(ctx, at)
 		cancel()
@@ -88,7 +88,7 @@ func TestAtRejectsWhatIsNoProxy(t *testing.T) {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Name != "n" {
+	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Node != "n" {
 		t.Errorf("%+v", n)
 	}
 }
@@ -112,7 +112,7 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := n.Ask(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
+	a, err := n.gone(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
 	if err != nil || !a.Gone {
 		t.Errorf("%+v, %v", a, errors.Join(err))
 	}
@@ -122,14 +122,14 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 // something between ends requests that wait.
 func TestTheFirstQuestionDoesNotWait(t *testing.T) {
 	var waits []time.Duration
-	cut := Node{Name: "cut", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	cut := Target{Node: "cut", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		waits = append(waits, q.Wait)
 		if q.Wait > 0 {
 			return nil, errors.New("timed out")
 		}
 		return says(false)(ctx, q), nil
 	}}
-	silent := Node{Name: "silent", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	silent := Target{Node: "silent", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		if q.Wait > 0 {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -137,13 +137,13 @@ func TestTheFirstQuestionDoesNotWait(t *testing.T) {
 		return says(false)(ctx, q), nil
 	}}
 	asked := 0
-	lost := Node{Name: "lost", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	lost := Target{Node: "lost", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		if asked++; asked > 1 {
 			return nil, errors.New("connection refused")
 		}
 		return says(false)(ctx, q), nil
 	}}
-	p := Proxies{Nodes: []Node{cut, silent, lost}}
+	p := Proxies{Targets: []Target{cut, silent, lost}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	report := NewReport(at, p.Wait(ctx, at))

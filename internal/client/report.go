@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Report is the outcome of a Wait, as the commands print it.
@@ -86,20 +88,32 @@ func (r *Report) Err(after time.Duration) error {
 }
 
 // Print prints a table.
-func (r *Report) Print(to io.Writer) error {
-	var rows [][]string
+func (r *Report) Print(to *terminal.Page) {
+	t := terminal.NewTable(to, "NODE", "STATE", "AFTER", "DETAIL")
 	for _, n := range r.Nodes {
 		after := "0s"
 		if n.Seconds > 0 {
 			after = inspect.Micros(int64(n.Seconds * 1e6))
 		}
-		rows = append(rows, []string{n.Node, n.State, after, cmp.Or(n.Detail, "-")})
+		t.Row(n.Node, n.State, after, cmp.Or(n.Detail, "-"))
 	}
-	return inspect.Table(to, []string{"NODE", "STATE", "AFTER", "DETAIL"}, rows)
+	t.End()
 }
 
-// Progress returns a function for Proxies.Changed that prints a line each second in which something changed.
-func Progress(to io.Writer, nodes int) func([]Result) {
+// Print waits until the endpoint is gone everywhere, or the context ends after a time, and prints the results.
+func (p *Proxies) Print(ctx context.Context, to io.Writer, by *inspect.Output, at netip.AddrPort, after time.Duration) error {
+	if len(p.Targets) > 1 {
+		p.Changed = progress(by.Notes, len(p.Targets))
+	}
+	report := NewReport(at, p.Wait(ctx, at))
+	if err := by.Print(to, report); err != nil {
+		return err
+	}
+	return report.Err(after)
+}
+
+// progress returns a function for Proxies.Changed that prints a line each second in which something changed.
+func progress(to io.Writer, nodes int) func([]Result) {
 	next := time.Now().Add(time.Second)
 	return func(all []Result) {
 		if time.Now().Before(next) {

@@ -54,7 +54,7 @@ why no node serves them: headless Services, for example.`,
 			if err != nil {
 				return err
 			}
-			return f.Print(cmd.OutOrStdout(), answer, answer.Print)
+			return f.Print(cmd.OutOrStdout(), answer)
 		},
 	}
 }
@@ -141,16 +141,16 @@ func (c *cluster) ask(ctx context.Context, pod *corev1.Pod, flow explain.Flow) (
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range all {
-		if p.node != pod.Spec.NodeName {
+	for _, t := range all {
+		if t.Node != pod.Spec.NodeName {
 			continue
 		}
-		if p.err != nil {
-			return nil, fmt.Errorf("node %s: %w", p.node, p.err)
+		if t.Err != nil {
+			return nil, fmt.Errorf("node %s: %w", t.Node, t.Err)
 		}
 		limited, cancel := context.WithTimeout(ctx, c.flags.nodeTimeout)
 		defer cancel()
-		return p.client.Explain(limited, flow)
+		return t.Client.Explain(limited, flow)
 	}
 	return nil, fmt.Errorf("node %s of Pod %s has no pod of Sluice", pod.Spec.NodeName, pod.Name)
 }

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -201,7 +200,7 @@ func overviewOf(r *statusReport, namespace string) *overview {
 					s.Count++
 					s.Nodes = appendNamed(s.Nodes, n.Node)
 				}
-				s.Reasons = appendNamed(s.Reasons, strings.Join(strings.Fields(q.Reason), " "))
+				s.Reasons = appendNamed(s.Reasons, inspect.OneLine(q.Reason))
 			}
 		}
 		n.from = nil // the rest is not shown

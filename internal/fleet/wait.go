@@ -3,8 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -95,7 +93,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	if report == nil {
 		return err
 	}
-	if printed := f.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.Wide()) }); printed != nil {
+	if printed := f.Print(cmd.OutOrStdout(), report); printed != nil {
 		return printed
 	}
 	if report.Applied < enough(report.Total) {
@@ -134,29 +132,12 @@ func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error 
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
 	defer cancel()
-	c, all, note, err := f.connectAll(ctx)
+	_, all, note, err := f.connectAll(ctx)
 	if err != nil {
 		return err
 	}
 	if note != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), note)
+		fmt.Fprintln(f.Notes, note)
 	}
-	report := c.untilGone(ctx, all, at)
-	if err := f.Print(cmd.OutOrStdout(), report, report.Print); err != nil {
-		return err
-	}
-	return report.Err(w.timeout)
-}
-
-func (c *cluster) untilGone(ctx context.Context, all []proxy, at netip.AddrPort) *client.Report {
-	asked := client.Proxies{Changed: client.Progress(c.flags.errors, len(all))}
-	for _, p := range all {
-		asked.Nodes = append(asked.Nodes, client.Node{Name: p.node, Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
-			if p.err != nil {
-				return nil, p.err
-			}
-			return p.client.Gone(ctx, q)
-		}})
-	}
-	return client.NewReport(at, asked.Wait(ctx, at))
+	return (&client.Proxies{Targets: all}).Print(ctx, cmd.OutOrStdout(), &f.Output, at, w.timeout)
 }

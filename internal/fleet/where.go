@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -49,12 +50,10 @@ is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 
 // whereReport is the answer of kubectl sluice where.
 type whereReport struct {
+	reach
 	Service string      `json:"service"`
-	Total   int         `json:"total"`
 	Applied int         `json:"applied"`
 	Nodes   []nodeState `json:"nodes"`
-	Silent  []silent    `json:"unanswered"`
-	Note    string      `json:"note,omitempty"`
 }
 
 // nodeState is how a Service stands on a node.
@@ -73,17 +72,16 @@ func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) 
 	if err != nil {
 		return nil, err
 	}
-	report := &whereReport{Service: c.namespace + "/" + name, Total: len(all), Nodes: []nodeState{}, Note: note}
 	answered, missing, newest, err := c.states(ctx, name, all)
 	if err != nil {
 		return nil, err
 	}
+	report := &whereReport{reach: reach{len(all), missing, note}, Service: c.namespace + "/" + name, Nodes: []nodeState{}}
 	if len(newest) == 0 {
 		report.Note = strings.TrimSpace(note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
 	}
-	report.Silent = missing
 	for _, a := range answered {
-		line := stateOf(a.node, a.got, newest)
+		line := stateOf(a.Node, a.got, newest)
 		if line.State == state.Applied {
 			report.Applied++
 		}
@@ -94,7 +92,7 @@ func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) 
 
 // states asks proxies about a Service. It reads what the API server knows before and after, because the Service may
 // change in between: a node may know either. Newest is empty if the user may not read it.
-func (c *cluster) states(ctx context.Context, name string, all []proxy) (answered []answer[inspect.ServiceDetail], missing []silent, newest []string, err error) {
+func (c *cluster) states(ctx context.Context, name string, all []client.Target) (answered []answer[inspect.ServiceDetail], missing []silent, newest []string, err error) {
 	read := func() error {
 		digest, err := c.digest(ctx, name)
 		if err == nil {
@@ -107,9 +105,9 @@ func (c *cluster) states(ctx context.Context, name string, all []proxy) (answere
 	if err := read(); err != nil {
 		return nil, nil, nil, err
 	}
-	answered, missing = split(ask(ctx, c.flags, all, func(ctx context.Context, client *inspect.Client) (*inspect.ServiceDetail, error) {
-		return client.Brief(ctx, c.namespace, name)
-	}))
+	answered, missing = ask(ctx, c.flags, all, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceDetail, error) {
+		return from.Brief(ctx, c.namespace, name)
+	})
 	return answered, missing, newest, read()
 }
 
@@ -127,7 +125,7 @@ func stateOf(node string, detail *inspect.ServiceDetail, newest []string) nodeSt
 	for i := range detail.Domains {
 		d := &detail.Domains[i]
 		if d.Quarantine != nil && line.Reason == "" {
-			line.Reason = d.Name + ": " + strings.Join(strings.Fields(d.Quarantine.Reason), " ")
+			line.Reason = d.Name + ": " + inspect.OneLine(d.Quarantine.Reason)
 			since(d.Quarantine.Since)
 		}
 		if d.Error != "" && line.State == state.Applied {
@@ -167,23 +165,23 @@ func (r *whereReport) verdict() error {
 	return fmt.Errorf("%s is not applied on %d of %s", r.Service, r.Total-r.Applied, plural.Of(r.Total, "node"))
 }
 
-func (r *whereReport) print(to io.Writer, wide bool) error {
-	fmt.Fprintf(to, "%s is applied on %d of %s\n", r.Service, r.Applied, plural.Of(r.Total, "node"))
-	var rows [][]string
+// Print implements inspect.Answer.
+func (r *whereReport) Print(to *terminal.Page) {
+	to.Say("%s is applied on %d of %s\n", r.Service, r.Applied, plural.Of(r.Total, "node"))
+	t, rows := terminal.NewTable(to, "NODE", "STATE", "SINCE", "ENDPOINTS", "REASON"), 0
 	for _, n := range r.Nodes {
-		if n.State != state.Applied || wide {
+		if n.State != state.Applied || to.Wide {
 			age := ""
 			if n.Seconds > 0 {
 				age = inspect.Age(time.Unix(int64(n.Seconds), 0), time.Unix(0, 0))
 			}
-			rows = append(rows, []string{n.Node, string(n.State), age, fmt.Sprint(n.Endpoints), cmp.Or(n.Reason, "-")})
+			t.Row(n.Node, string(n.State), age, fmt.Sprint(n.Endpoints), cmp.Or(n.Reason, "-"))
+			rows++
 		}
 	}
-	if len(rows) > 0 {
-		fmt.Fprintln(to)
-		if err := inspect.Table(to, []string{"NODE", "STATE", "SINCE", "ENDPOINTS", "REASON"}, rows); err != nil {
-			return err
-		}
+	if rows > 0 {
+		to.Say("\n")
+		t.End()
 	}
-	return printSilent(to, r.Silent, r.Total, r.Note)
+	r.printSilent(to)
 }

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // ConnectionList is a page of the connections that the proxy forwards itself (mode userspace), the
@@ -157,26 +158,27 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 func (l *ConnectionList) None() string { return "No connections" }
 
 // Print prints a table.
-func (l *ConnectionList) Print(to io.Writer) error {
+func (l *ConnectionList) Print(to *terminal.Page) {
 	if len(l.Items) > 0 && l.Items[0].Tracked != nil {
-		return l.printTracked(to)
+		l.printTracked(to)
+		return
 	}
-	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "TO ENDPOINT", "TO CLIENT", "AGE")
+	t := terminal.NewTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "TO ENDPOINT", "TO CLIENT", "AGE")
 	for i := range l.Items {
 		c := &l.Items[i]
-		t.row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), age(l.Now, c.Began))
+		t.Row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), Age(l.Now, c.Began))
 	}
-	return t.end()
+	t.End()
 }
 
 // printTracked prints a table of connections that the kernel translates.
-func (l *ConnectionList) printTracked(to io.Writer) error {
+func (l *ConnectionList) printTracked(to *terminal.Page) {
 	columns := []string{"PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "STATE"}
 	accounted := slices.ContainsFunc(l.Items, func(c Connection) bool { return c.Tracked.Accounted })
 	if accounted {
 		columns = append(columns, "TO ENDPOINT", "TO CLIENT")
 	}
-	t := newTable(to, columns...)
+	t := terminal.NewTable(to, columns...)
 	for i := range l.Items {
 		c := &l.Items[i]
 		state := c.Tracked.State
@@ -190,9 +192,9 @@ func (l *ConnectionList) printTracked(to io.Writer) error {
 		case accounted:
 			cells = append(cells, "-", "-")
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	return t.end()
+	t.End()
 }
 
 // of names the Service port.

@@ -20,12 +20,6 @@ import (
 // WatchEvery is the pause between two questions of Watch.
 const WatchEvery = time.Second
 
-// Answer is an answer and what prints it for people.
-type Answer struct {
-	Object any
-	Table  func(io.Writer) error
-}
-
 // volatile are fields that change although nothing happens, and that tables show.
 var volatile = []string{"now", "at", "micros", "heard", "lastAudit", "lastWrite", "batches", "activity", "conntrack"}
 
@@ -62,8 +56,8 @@ type version struct{ steady, shown string }
 var durations = regexp.MustCompile(`(\d[\d.]* ?(ns|µs|ms|s|m|h|d))+\b| +`)
 
 // shown returns what a table shows of each of its rows, or of all in the first text.
-func (o *Output) shown(rows bool, answer Answer) (texts []string, err error) {
-	p := &page{out: &Output{Format: o.Format}}
+func (o *Output) shown(rows bool, answer Answer) (texts []string) {
+	p := newPage(&Output{Format: o.Format})
 	if rows {
 		p.seen = func(_ []string, lines [][]string) {
 			for _, line := range lines {
@@ -71,19 +65,19 @@ func (o *Output) shown(rows bool, answer Answer) (texts []string, err error) {
 			}
 		}
 	}
-	if err = answer.Table(p); !rows {
+	if answer.Print(&p.Page); !rows {
 		texts = []string{p.String()}
 	}
 	for i := range texts {
 		texts[i] = durations.ReplaceAllString(texts[i], "")
 	}
-	return texts, err
+	return texts
 }
 
 // printChanges prints what differs from the previous answer, which is nil at first. It returns the texts of the objects
 // that it compares, by name.
 func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version, answer Answer) (map[string]version, error) {
-	object, err := document(answer.Object)
+	object, err := document(answer)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +87,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 	}
 	var texts []string
 	if o.Table() {
-		if texts, err = o.shown(rows, answer); err != nil {
-			return nil, err
-		}
+		texts = o.shown(rows, answer)
 	}
 	now, only := make(map[string]version, len(objects)), map[int]bool{}
 	var text bytes.Buffer
@@ -144,18 +136,18 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 // printRows prints a table at first, and then its rows that changed, or all of it again.
 func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, answer Answer) error {
 	if first {
-		return o.Print(to, answer.Object, answer.Table)
+		return o.Print(to, answer)
 	}
-	p := &page{out: &Output{NoHeaders: o.NoHeaders || rows, Color: o.Color}}
+	p := newPage(&Output{Format: o.Format, NoHeaders: o.NoHeaders || rows, Color: o.Color, SortBy: o.SortBy})
 	if rows {
 		p.only = only
 	} else {
 		p.WriteByte('\n')
 	}
-	terminal.Clean(answer.Object)
-	err := answer.Table(p)
-	_, failed := to.Write(p.Bytes())
-	return errors.Join(err, failed)
+	terminal.Clean(answer)
+	answer.Print(&p.Page)
+	_, err := to.Write(p.Bytes())
+	return err
 }
 
 // encodeChange writes a changed object. The first one has the headers of custom columns.
@@ -168,8 +160,8 @@ func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]a
 	case "json":
 		object = map[string]any{"type": what, "object": object}
 	}
-	p := page{out: &one}
-	err := one.encode(&p, object)
+	p := newPage(&one)
+	err := one.encode(&p.Page, object)
 	_, _ = to.Write(p.Bytes()) // a buffer accepts everything
 	return err
 }
