@@ -86,10 +86,7 @@ without the rules for each port.`,
 func each[L interface {
 	~[]P
 	inspect.Answer
-}, P interface {
-	*T
-	inspect.Answer
-}, T any](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (P, error),
+}, P inspect.Answer](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (P, error),
 	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]P, error)) (inspect.Answer, error) {
 	var all L
 	var err error
@@ -129,7 +126,6 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 			})
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.ValidArgsFunction = nil
 	client.BindSort(cmd, &flags.Output)
@@ -171,7 +167,6 @@ their bytes instead, the most connections first.`,
 			return flags.Print(cmd.OutOrStdout(), found)
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	client.BindSort(cmd, &flags.Output)
 	cmd.Flags().StringVar(&by, "by", "", "add the connections up: client")

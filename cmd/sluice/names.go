@@ -17,14 +17,17 @@ type nameFlags struct {
 	all                      bool
 }
 
-// bindNames adds -n and -A.
+// bindNames adds the flags of all commands, and -n and -A.
 func (flags *clientFlags) bindNames(cmd *cobra.Command) {
+	flags.bind(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the Services (default: all)")
 	f.BoolVarP(&flags.all, "all-namespaces", "A", false, "all namespaces (default)")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.ValidArgsFunction = flags.completeService
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return beginningWith(begun, flags.names(cmd).Namespaces), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists
 }
 
 // bindLabels adds flags for labels, which only explain what to type.

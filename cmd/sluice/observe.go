@@ -46,7 +46,6 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 		},
 	}
 	client.BindFlows(cmd, &flags.Output, &q)
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.Flags().StringVar(&service, "service", "", "show those of a Service; the same as the argument")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long to observe (default: until interrupted)")

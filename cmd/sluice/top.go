@@ -38,7 +38,6 @@ connections now. A column shows "-" if this mode or configuration does not count
 			return showTop(cmd, &flags, &q)
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.Flags().StringVar(&q.By, "sort-by", keys[0], "the same as --by")
 	client.BindTop(cmd, &q)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -57,14 +56,17 @@ knows of each named Service, or of all Services.`,
 			if err := noArguments(cmd, args); err != nil {
 				return err
 			}
-			at, err := flags.checked()
-			if err != nil {
-				return setup.UsageError{Err: err}
+			switch {
+			case flags.gone == "":
+				return inspect.Misused("--gone: an endpoint is required, such as 10.0.0.1:8080; or use --for applied")
+			case flags.timeout <= 0:
+				return inspect.Misused("--timeout %v: must be positive", flags.timeout)
+			case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
+				return inspect.Misused("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
 			}
-			return flags.wait(cmd, at)
+			return client.WaitGone(cmd, &flags.Output, flags.gone, flags.timeout, flags.unreachable == unreachableIgnore, flags.targets)
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	f := cmd.Flags()
 	f.StringVar(&flags.until, "for", "", "what to wait for: applied (also in-force, synced)")
@@ -79,34 +81,6 @@ knows of each named Service, or of all Services.`,
 	cmd.MarkFlagsMutuallyExclusive("gone", "for")
 	_ = cmd.RegisterFlagCompletionFunc("unreachable", cobra.FixedCompletions([]string{unreachableWait, unreachableIgnore}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
-}
-
-// checked returns the endpoint, or what is wrong with the flags.
-func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
-	switch {
-	case flags.gone == "":
-		return at, errors.New("--gone: an endpoint is required, such as 10.0.0.1:8080; or use --for applied")
-	case flags.timeout <= 0:
-		return at, fmt.Errorf("--timeout %v: must be positive", flags.timeout)
-	case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
-		return at, fmt.Errorf("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
-	}
-	if at, err = inspect.ParseEndpoint(flags.gone); err != nil {
-		return at, fmt.Errorf("--gone: %w", err)
-	}
-	return at, nil
-}
-
-// wait asks until the endpoint is gone, and prints the results.
-func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-	defer cancel()
-	all, err := flags.targets(ctx)
-	if err != nil {
-		return err
-	}
-	p := client.Proxies{Targets: all, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
-	return p.Print(ctx, cmd.OutOrStdout(), &flags.Output, at, flags.timeout)
 }
 
 // targets returns whom to ask.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,27 +51,8 @@ type Proxies struct {
 	// IgnoreUnreachable passes over proxies that do not answer.
 	IgnoreUnreachable bool
 	// Changed is called after each change of a result, on one goroutine at a time. It must not block.
-	Changed func(all []Result)
+	Changed func(all []NodeReport)
 }
-
-// Result is what is known of one node.
-type Result struct {
-	Node string
-	Gone bool
-	// After is how long it took until the endpoint was gone, or until the last answer.
-	After time.Duration
-	// Err is the last failure; nil after an answer. Ignored is set if the node is passed over because of it.
-	Err     error
-	Ignored bool
-	// Answered is set after the first answer. Reason says why the proxy does not know, and Services who sends to the
-	// endpoint, both by the last answer.
-	Answered bool
-	Reason   string
-	Services []inspect.Sender
-}
-
-// Done reports whether nothing more is asked.
-func (r *Result) Done() bool { return r.Gone || r.Ignored }
 
 // Cluster returns the nodes of a cluster, whose health servers answer at a port.
 func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (all []Target, err error) {
@@ -101,14 +83,14 @@ func At(text string) (Target, error) {
 	return Target{Node: at.Host, gone: over("http://" + at.Host)}, nil
 }
 
-// Wait asks all proxies until the endpoint is gone everywhere, or the context ends. It returns a result for each.
-func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
-	f := &fleet{Proxies: p, began: time.Now(), results: make([]Result, len(p.Targets)), failures: make([]int, len(p.Targets)), wait: askWait}
+// Wait asks all proxies until the endpoint is gone everywhere, or the context ends.
+func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) *Report {
+	f := &fleet{Proxies: p, began: time.Now(), report: Report{Endpoint: inspect.EndpointText(at), Gone: true}, wait: askWait}
 	if len(p.Targets) > asksMax {
 		f.wait = 0
 	}
 	for i := range p.Targets {
-		f.results[i] = Result{Node: p.Targets[i].Node, Err: ErrNoAnswer}
+		f.report.Nodes = append(f.report.Nodes, NodeReport{Node: p.Targets[i].Node, State: isUnreachable, Detail: ErrNoAnswer.Error()})
 	}
 	Each(ctx, asksMax, len(p.Targets), func(ctx context.Context, i int) (bool, time.Duration) {
 		a, err := f.ask(ctx, i, at, f.waitOf(i))
@@ -117,7 +99,10 @@ func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
 		}
 		return f.note(i, a, err)
 	})
-	return f.results
+	for i := range f.report.Nodes {
+		f.report.Gone = f.report.Gone && f.report.Nodes[i].done()
+	}
+	return &f.report
 }
 
 // fleet is a Wait in progress.
@@ -126,10 +111,8 @@ type fleet struct {
 	wait  time.Duration
 	began time.Time
 
-	mu      sync.Mutex
-	results []Result
-	// failures counts those in a row.
-	failures []int
+	mu     sync.Mutex
+	report Report
 }
 
 // waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the beginning,
@@ -137,7 +120,7 @@ type fleet struct {
 func (f *fleet) waitOf(i int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failures[i] > 0 || !f.results[i].Answered {
+	if n := &f.report.Nodes[i]; n.failures > 0 || n.last == nil {
 		return 0
 	}
 	return f.wait
@@ -148,22 +131,23 @@ func (f *fleet) waitOf(i int) time.Duration {
 func (f *fleet) note(i int, a *inspect.Gone, err error) (again bool, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	failures := f.failures[i] + 1
+	n := &f.report.Nodes[i]
+	n.Seconds = time.Since(f.began).Round(time.Millisecond).Seconds()
 	if err == nil {
-		failures = 0
+		n.failures, n.last = 0, a
+		n.State, n.Detail = stateOf(a)
+	} else if n.failures++; n.last == nil || n.failures > 1 {
+		if n.State, n.Detail = isUnreachable, err.Error(); f.IgnoreUnreachable && n.failures >= failuresMax {
+			n.State = isIgnored
+		} else if n.last != nil {
+			state, detail := stateOf(n.last)
+			n.Detail += strings.TrimSuffix("; the last answer: "+state+", "+detail, ", ")
+		}
 	}
-	f.failures[i] = failures
-	r := &f.results[i]
-	if r.After = time.Since(f.began); err == nil {
-		r.Answered, r.Err, r.Gone, r.Reason, r.Services = true, nil, a.Gone, a.Reason, a.Services
-	} else if !r.Answered || failures > 1 {
-		r.Err = err
-	}
-	r.Ignored = f.IgnoreUnreachable && failures >= failuresMax
 	if f.Changed != nil {
-		f.Changed(f.results)
+		f.Changed(f.report.Nodes)
 	}
-	return !r.Done(), askPause * time.Duration(1+failures)
+	return !n.done(), askPause * time.Duration(1+n.failures)
 }
 
 // ask asks one proxy.
@@ -173,15 +157,15 @@ func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Dur
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+inspect.GoneSearchTime+askTime)
 	defer cancel()
-	t := &f.Targets[i]
-	if t.Err != nil {
+	t, q := &f.Targets[i], inspect.GoneQuery{At: at, Wait: wait}
+	switch {
+	case t.Err != nil:
 		return nil, t.Err
-	}
-	q := inspect.GoneQuery{At: at, Wait: wait}
-	if t.gone != nil {
+	case t.gone != nil:
 		return t.gone(ctx, q)
+	default:
+		return t.Client.Gone(ctx, q)
 	}
-	return t.Client.Gone(ctx, q)
 }
 
 var healthServers = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}
@@ -194,24 +178,20 @@ func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, 
 		if err != nil {
 			return nil, err
 		}
-		return get(request)
-	}
-}
-
-func get(request *http.Request) (*inspect.Gone, error) {
-	response, err := healthServers.Do(request)
-	if err != nil {
-		if inner, ok := errors.AsType[*url.Error](err); ok {
-			err = inner.Err // without the URL, which the table has no room for
+		response, err := healthServers.Do(request)
+		if err != nil {
+			if inner, ok := errors.AsType[*url.Error](err); ok {
+				err = inner.Err // without the URL, which the table has no room for
+			}
+			return nil, err
 		}
-		return nil, err
+		defer response.Body.Close() //nolint:errcheck // it is read to the end
+		text, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
+		if err != nil {
+			return nil, err
+		}
+		return parse(response, text)
 	}
-	defer response.Body.Close() //nolint:errcheck // it is read to the end
-	text, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
-	if err != nil {
-		return nil, err
-	}
-	return parse(response, text)
 }
 
 // parse reads an answer.

@@ -16,11 +16,11 @@ func (a *Answer) Print(out *terminal.Page) {
 		through = " through " + a.Interface
 	}
 	out.Say("%s -> %s/%s%s on node %s, mode %s\n\n", a.From, a.To, a.Protocol, through, a.Node, a.Mode)
-	t := terminal.Table{To: out, Gap: gap}
+	t := terminal.NarrowTable(out)
 	t.Row("Service:", a.serviceText())
 	t.Row("From:", string(a.Origin))
 	t.Row("Verdict:", a.verdictText())
-	list(&t, "Because:", a.Reasons)
+	list(t, "Because:", a.Reasons)
 	for _, p := range a.Pending {
 		text := fmt.Sprintf("the latest rules of %s are not applied yet (%s", p.Service, p.State)
 		if p.Reason != "" {
@@ -28,7 +28,7 @@ func (a *Answer) Print(out *terminal.Page) {
 		}
 		t.Row("But:", text+"); this answer is about them")
 	}
-	list(&t, "Assumed:", a.Assumed)
+	list(t, "Assumed:", a.Assumed)
 	t.End()
 	a.printRules(out)
 	a.printOutcomes(out)
@@ -40,9 +40,6 @@ func (a *Answer) Print(out *terminal.Page) {
 		}
 	}
 }
-
-// gap is the number of spaces between columns: the rules need the room.
-const gap = 2
 
 func list(t *terminal.Table, title string, lines []string) {
 	for _, line := range lines {
@@ -134,8 +131,8 @@ func (a *Answer) printRules(out *terminal.Page) {
 			title = fmt.Sprintf("RULES THAT MATCH (to %s)", some(s.to))
 		}
 		out.Say("\n")
-		t := terminal.Table{To: out, Gap: gap, Heads: []string{"HOOK", "TABLE", "CHAIN", title}}
-		addSteps(&t, s.first.Steps)
+		t := terminal.NarrowTable(out, "HOOK", "TABLE", "CHAIN", title)
+		addSteps(t, s.first.Steps)
 		t.End()
 	}
 }
@@ -193,7 +190,7 @@ func (a *Answer) printOutcomes(out *terminal.Page) {
 		return
 	}
 	out.Say("\n")
-	t := terminal.Table{To: out, Gap: gap, Heads: []string{"ENDPOINT", "PROBABILITY", "NODE", "STATE", "SEES"}}
+	t := terminal.NarrowTable(out, "ENDPOINT", "PROBABILITY", "NODE", "STATE", "SEES")
 	for _, o := range a.Outcomes {
 		sees, probability := "client", ""
 		if o.Verdict != Delivered {
@@ -239,7 +236,7 @@ func (c *Connections) print(out *terminal.Page) {
 		out.Say("\nThe kernel tracks no connection of this client to this destination, so the rules decide.\n")
 	default:
 		out.Say("\nExisting connections, which the rules no longer affect:\n")
-		t := terminal.Table{To: out, Gap: gap, Heads: []string{"FROM", "TO", "SEEN AS", "STATE"}}
+		t := terminal.NarrowTable(out, "FROM", "TO", "SEEN AS", "STATE")
 		for _, one := range c.Items {
 			t.Row(one.From, one.To, one.Source, one.state())
 		}

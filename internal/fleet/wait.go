@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
@@ -37,7 +36,16 @@ The exit status is 0 only if that is the case before the timeout.`,
 				return misused("--timeout %v: must be positive", w.timeout)
 			}
 			if w.gone != "" {
-				return f.waitGone(cmd, args, &w)
+				if err := arguments()(cmd, args); err != nil {
+					return err
+				}
+				return client.WaitGone(cmd, &f.Output, w.gone, w.timeout, false, func(ctx context.Context) ([]client.Target, error) {
+					_, all, note, err := f.connectAll(ctx)
+					if note != "" {
+						fmt.Fprintln(f.Notes, note)
+					}
+					return all, err
+				})
 			}
 			return f.waitApplied(cmd, args, &w)
 		},
@@ -119,25 +127,4 @@ func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int
 		err = client.ErrNoAnswer
 	}
 	return last, err
-}
-
-// waitGone waits until no node sends to an endpoint. Each answer may wait on its node.
-func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error {
-	if err := arguments()(cmd, args); err != nil {
-		return err
-	}
-	at, err := inspect.ParseEndpoint(w.gone)
-	if err != nil {
-		return misused("--gone: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
-	defer cancel()
-	_, all, note, err := f.connectAll(ctx)
-	if err != nil {
-		return err
-	}
-	if note != "" {
-		fmt.Fprintln(f.Notes, note)
-	}
-	return (&client.Proxies{Targets: all}).Print(ctx, cmd.OutOrStdout(), &f.Output, at, w.timeout)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/internal/terminal"
@@ -66,33 +65,10 @@ type nodeState struct {
 	Endpoints int     `json:"endpoints"`
 }
 
-// where asks all nodes about a Service.
+// where asks all nodes about a Service. It reads what the API server knows before and after, because the Service may
+// change in between: a node may know either. A user who may not read it does not learn which nodes are behind.
 func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) {
-	all, note, err := c.proxies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answered, missing, newest, err := c.states(ctx, name, all)
-	if err != nil {
-		return nil, err
-	}
-	report := &whereReport{reach: reach{len(all), missing, note}, Service: c.namespace + "/" + name, Nodes: []nodeState{}}
-	if len(newest) == 0 {
-		report.Note = strings.TrimSpace(note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
-	}
-	for _, a := range answered {
-		line := stateOf(a.Node, a.got, newest)
-		if line.State == state.Applied {
-			report.Applied++
-		}
-		report.Nodes = append(report.Nodes, line)
-	}
-	return report, nil
-}
-
-// states asks proxies about a Service. It reads what the API server knows before and after, because the Service may
-// change in between: a node may know either. Newest is empty if the user may not read it.
-func (c *cluster) states(ctx context.Context, name string, all []client.Target) (answered []answer[inspect.ServiceDetail], missing []silent, newest []string, err error) {
+	var newest []string
 	read := func() error {
 		digest, err := c.digest(ctx, name)
 		if err == nil {
@@ -103,12 +79,29 @@ func (c *cluster) states(ctx context.Context, name string, all []client.Target) 
 		return err
 	}
 	if err := read(); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	answered, missing = ask(ctx, c.flags, all, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceDetail, error) {
+	answered, reached, err := askAll(ctx, c, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceDetail, error) {
 		return from.Brief(ctx, c.namespace, name)
 	})
-	return answered, missing, newest, read()
+	if err == nil {
+		err = read()
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := &whereReport{reach: reached, Service: c.namespace + "/" + name, Nodes: []nodeState{}}
+	if len(newest) == 0 {
+		report.Note = strings.TrimSpace(report.Note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
+	}
+	for _, a := range answered {
+		line := stateOf(a.Node, a.got, newest)
+		if line.State == state.Applied {
+			report.Applied++
+		}
+		report.Nodes = append(report.Nodes, line)
+	}
+	return report, nil
 }
 
 // stateOf says how a Service stands on a node; detail is nil if the node does not know it.

@@ -98,45 +98,29 @@ func (d *ServiceDetail) printHead(to *terminal.Page) {
 }
 
 func (d *ServiceDetail) policies() string {
-	parts := []string{"internal traffic " + d.InternalPolicy}
-	if d.ExternalPolicy != "" {
-		parts = append(parts, "external traffic "+d.ExternalPolicy)
-	}
-	if d.AffinitySeconds == 0 && d.Balancing != "" {
-		parts = append(parts, "balancing "+d.Balancing)
-	}
-	if d.SlowStart != "" {
-		parts = append(parts, "slow start "+d.SlowStart)
-	}
-	if d.Outliers {
-		parts = append(parts, "failing endpoints avoided")
-	}
-	if d.ZoneMinEndpoints > 0 {
-		parts = append(parts, "zones of at least "+plural.Of(d.ZoneMinEndpoints, "endpoint"))
-	}
-	if d.ZoneShare > 0 {
-		parts = append(parts, fmt.Sprintf("%d %% in the zone", d.ZoneShare))
-	}
-	if d.Drain != "" {
-		parts = append(parts, "drain "+d.Drain)
-	}
-	if d.AffinitySeconds > 0 {
-		parts = append(parts, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds))
-	}
-	if len(d.SourceRanges) > 0 {
-		parts = append(parts, "load balancer sources "+strings.Join(d.SourceRanges, ","))
-	}
-	if len(d.DenySourceRanges) > 0 {
-		parts = append(parts, "denied sources "+shortened(d.DenySourceRanges, 10))
-	}
-	if d.NoEndpoints != "" {
-		parts = append(parts, "without endpoints "+d.NoEndpoints)
-	}
-	if d.HealthCheckNodePort != 0 {
-		parts = append(parts, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort))
-	}
-	if d.Scheduler != "" {
-		parts = append(parts, "IPVS scheduler "+d.Scheduler)
+	var parts []string
+	for _, p := range []struct {
+		is   bool
+		text string
+	}{
+		{true, "internal traffic " + d.InternalPolicy},
+		{d.ExternalPolicy != "", "external traffic " + d.ExternalPolicy},
+		{d.AffinitySeconds == 0 && d.Balancing != "", "balancing " + d.Balancing},
+		{d.SlowStart != "", "slow start " + d.SlowStart},
+		{d.Outliers, "failing endpoints avoided"},
+		{d.ZoneMinEndpoints > 0, "zones of at least " + plural.Of(d.ZoneMinEndpoints, "endpoint")},
+		{d.ZoneShare > 0, fmt.Sprintf("%d %% in the zone", d.ZoneShare)},
+		{d.Drain != "", "drain " + d.Drain},
+		{d.AffinitySeconds > 0, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds)},
+		{len(d.SourceRanges) > 0, "load balancer sources " + strings.Join(d.SourceRanges, ",")},
+		{len(d.DenySourceRanges) > 0, "denied sources " + shortened(d.DenySourceRanges, 10)},
+		{d.NoEndpoints != "", "without endpoints " + d.NoEndpoints},
+		{d.HealthCheckNodePort != 0, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort)},
+		{d.Scheduler != "", "IPVS scheduler " + d.Scheduler},
+	} {
+		if p.is {
+			parts = append(parts, p.text)
+		}
 	}
 	return strings.Join(parts, "; ")
 }

@@ -212,11 +212,8 @@ func (l *TopList) None() string {
 // Print prints a table. A wide page has exact numbers of bytes.
 func (l *TopList) Print(to *terminal.Page) {
 	heads := []string{"NAMESPACE", "NAME"}
-	switch l.Kind {
-	case "endpoints":
-		heads = append(heads, "ENDPOINT")
-	case "clients":
-		heads = append(heads, "CLIENT")
+	if of := map[string]string{"endpoints": "ENDPOINT", "clients": "CLIENT"}[l.Kind]; of != "" {
+		heads = append(heads, of)
 	}
 	t := terminal.NewTable(to, append(heads, "CONNECTIONS", "REFUSED", "BYTES IN", "BYTES OUT", "OPEN")...)
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }

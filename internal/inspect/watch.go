@@ -1,12 +1,10 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -90,7 +88,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 		texts = o.shown(rows, answer)
 	}
 	now, only := make(map[string]version, len(objects)), map[int]bool{}
-	var text bytes.Buffer
+	text := newPage(&Output{Format: o.Format})
 	for i, one := range objects {
 		steady := string(marshal(withoutVolatile(one)))
 		name := cmp.Or(nameOf(one), "\x00"+steady) // an event has no name, and does not change
@@ -112,7 +110,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 			if !known {
 				what = "ADDED"
 			}
-			err = errors.Join(err, o.encodeChange(&text, what, one, before == nil && len(only) == 1))
+			err = errors.Join(err, o.encodeChange(text, what, one, before == nil && len(only) == 1))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -120,11 +118,11 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 			continue
 		}
 		if o.Table() {
-			fmt.Fprintf(&text, "%s deleted\n", terminal.Text(name))
+			text.Say("%s deleted\n", terminal.Text(name))
 			continue
 		}
 		var gone map[string]any
-		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(&text, "DELETED", gone, false))
+		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(text, "DELETED", gone, false))
 	}
 	if o.Table() && (len(only) > 0 || before == nil) {
 		err = errors.Join(err, o.printRows(to, rows, len(before) == 0, only, answer))
@@ -151,8 +149,8 @@ func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, an
 }
 
 // encodeChange writes a changed object. The first one has the headers of custom columns.
-func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]any, first bool) error {
-	one := Output{Format: o.Format, NoHeaders: o.NoHeaders || !first}
+func (o *Output) encodeChange(to *page, what string, object map[string]any, first bool) error {
+	to.out.NoHeaders = o.NoHeaders || !first
 	switch o.Format {
 	case "yaml":
 		to.WriteString("---\n")
@@ -160,10 +158,7 @@ func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]a
 	case "json":
 		object = map[string]any{"type": what, "object": object}
 	}
-	p := newPage(&one)
-	err := one.encode(&p.Page, object)
-	_, _ = to.Write(p.Bytes()) // a buffer accepts everything
-	return err
+	return o.encode(&to.Page, object)
 }
 
 // withoutVolatile returns a copy of a value of JSON without volatile fields.

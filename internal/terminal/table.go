@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,13 +25,16 @@ func (p *Page) Say(format string, args ...any) { fmt.Fprintf(p, format, args...)
 type Table struct {
 	To    *Page
 	Heads []string
-	// Gap is the number of spaces between two columns; 0 stands for 3.
+	// Gap is the number of spaces between two columns.
 	Gap  int
 	rows [][]string
 }
 
 // NewTable returns a table, which has no line of heads if there are none.
-func NewTable(to *Page, heads ...string) *Table { return &Table{To: to, Heads: heads} }
+func NewTable(to *Page, heads ...string) *Table { return &Table{To: to, Heads: heads, Gap: 3} }
+
+// NarrowTable returns a table with a gap of 2, for long cells.
+func NarrowTable(to *Page, heads ...string) *Table { return &Table{To: to, Heads: heads, Gap: 2} }
 
 // Row adds a row. An empty cell is shown as "-", except for the last.
 func (t *Table) Row(cells ...string) *Table {
@@ -59,7 +61,7 @@ func (t *Table) End() {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+cmp.Or(t.Gap, 3))
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+t.Gap)
 		}
 	}
 	if t.To.Arrange != nil {

@@ -11,7 +11,7 @@ import (
 // Print writes an answer for people.
 func (a *Answer) Print(out *terminal.Page) {
 	out.Say("%s -> %s/%s, traced for %s\n\n", a.From, a.To, a.Protocol, a.Duration)
-	t := terminal.Table{To: out, Gap: 2}
+	t := terminal.NarrowTable(out)
 	if len(a.Paths) == 0 {
 		t.Row("Result:", "no packet of this flow arrived within "+a.Duration)
 	} else {
@@ -20,7 +20,7 @@ func (a *Answer) Print(out *terminal.Page) {
 			packets[a.Paths[i].Reply] += a.Paths[i].Packets
 		}
 		t.Row("Packets:", fmt.Sprintf("%d from the client, %s", packets[false], plural.Of(packets[true], "reply")))
-		a.compared(&t)
+		a.compared(t)
 	}
 	for _, note := range a.Notes {
 		t.Row("Note:", note)
@@ -61,7 +61,7 @@ func (path *Path) print(out *terminal.Page) {
 		through += " through " + path.In
 	}
 	out.Say("\n%s %s -> %s%s\n", what, path.From, path.To, through)
-	t := terminal.Table{To: out, Gap: 2, Heads: []string{"HOOK", "TABLE", "CHAIN", "VERDICT", "RULE"}}
+	t := terminal.NarrowTable(out, "HOOK", "TABLE", "CHAIN", "VERDICT", "RULE")
 	before := nfttrace.Step{}
 	for _, s := range path.Steps {
 		hook, table, text := s.Hook, s.Table, s.Text

@@ -41,13 +41,13 @@ func CleanupDryRun(ctx context.Context, o *setup.Options, out io.Writer) (found 
 func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (found bool, err error) {
 	left, err := (&backend.Sweep{Dry: dry, Families: service.Families[:]}).Run(ctx)
 	var page terminal.Page
-	table := newTable(&page)
+	table := terminal.NarrowTable(&page)
 	for i := range left {
 		l := &left[i]
 		if i > 0 && l.Title != left[i-1].Title {
 			table.End()
 			page.Say("\n")
-			table = newTable(&page)
+			table = terminal.NarrowTable(&page)
 		}
 		table.Heads = strings.Split(l.Title, "\t")
 		table.Row(row(l, dry)...)
@@ -60,10 +60,6 @@ func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (fo
 	restored, restoreErr := restore(o, &page, dry)
 	_, printErr := out.Write(page.Bytes())
 	return found || restored, errors.Join(err, restoreErr, printErr)
-}
-
-func newTable(out *terminal.Page, heads ...string) *terminal.Table {
-	return &terminal.Table{To: out, Gap: 2, Heads: heads}
 }
 
 // row returns a line of the table.
@@ -96,7 +92,7 @@ func restore(o *setup.Options, out *terminal.Page, dry bool) (found bool, err er
 		return false, err
 	}
 	out.Say("\n")
-	table := newTable(out, "KERNEL SETTING", "FROM", "TO")
+	table := terminal.NarrowTable(out, "KERNEL SETTING", "FROM", "TO")
 	for _, d := range done {
 		if d.Kept != "" {
 			table.Row(d.Name, d.Kept, "kept: another process changed it since; it was "+d.To)

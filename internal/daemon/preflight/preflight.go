@@ -189,12 +189,12 @@ func (p *preflight) mode(err error, warnings []string) {
 // advised separates an error from what to do about it.
 func advised(err error) (found, do string) {
 	if e, ok := errors.AsType[*backend.AdvisedError](err); ok {
-		return oneLine(e.Err), e.Do
+		return setup.OneLine(e.Err), e.Do
 	}
 	if e, ok := errors.AsType[*sysctl.Error](err); ok {
-		return oneLine(errors.New(strings.TrimSuffix(err.Error(), "; "+e.Do))), e.Do
+		return setup.OneLine(errors.New(strings.TrimSuffix(err.Error(), "; "+e.Do))), e.Do
 	}
-	return oneLine(err), ""
+	return setup.OneLine(err), ""
 }
 
 func cannotServe(asked config.Mode) string {
