@@ -1,14 +1,12 @@
 package client
 
 import (
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Before makes a command check something first. The error begins with the name of a flag.
@@ -22,21 +20,14 @@ func Before(cmd *cobra.Command, check func(*cobra.Command) error) {
 	}
 }
 
-// Terminal returns the terminal that a writer is; nil for others.
-func Terminal(to io.Writer) *os.File {
-	if file, is := to.(*os.File); is && term.IsTerminal(int(file.Fd())) {
-		return file
-	}
-	return nil
-}
-
-// BindFormat adds the flag for the format of the output, with the formats that its help names. It turns on colors for a terminal, see https://no-color.org.
+// BindFormat adds the flag for the format of the output, with the formats that its help names. On a terminal, it turns on
+// colors.
 func BindFormat(cmd *cobra.Command, to *inspect.Output, formats ...string) {
 	cmd.Flags().StringVarP(&to.Format, "output", "o", "", "format of the output: "+List(formats)+" (default: a table)")
 	bindChoices(cmd, "output", formats)
 	Before(cmd, func(cmd *cobra.Command) error {
 		to.Notes = cmd.ErrOrStderr()
-		to.Color = Terminal(cmd.OutOrStdout()) != nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		to.Color = terminal.Colors(cmd.OutOrStdout())
 		return to.Check()
 	})
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,43 +59,37 @@ func askOne[T any](ctx context.Context, most time.Duration, t *client.Target, qu
 
 // progress shows on a terminal how many nodes have answered.
 type progress struct {
-	to    *os.File // nil without a terminal
-	all   int
-	tally *tally // nil without a page
+	*tally
+	to *os.File // nil without a terminal
 
 	mu    sync.Mutex
-	done  int
 	shown time.Time
 }
 
-// tally counts answers, for a page.
+// tally counts answers, also for a page.
 type tally struct{ done, all atomic.Int64 }
 
 // progressPause is the pause between two lines, and before the first one.
 const progressPause = 200 * time.Millisecond
 
 func (f *flags) progress(all int) *progress {
-	p := &progress{all: all, shown: time.Now(), tally: f.tally, to: client.Terminal(f.Notes)}
-	if p.tally != nil {
-		p.tally.done.Store(0)
-		p.tally.all.Store(int64(all))
-	}
+	p := &progress{tally: cmp.Or(f.tally, &tally{}), to: terminal.File(f.Notes), shown: time.Now()}
+	p.done.Store(0)
+	p.all.Store(int64(all))
 	return p
 }
 
 // one counts an answer. A terminal that does not take a short line holds up the command only.
 func (p *progress) one() {
-	if p.tally != nil {
-		p.tally.done.Add(1)
-	}
+	done := p.done.Add(1)
 	if p.to == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done++; time.Since(p.shown) >= progressPause {
+	if time.Since(p.shown) >= progressPause {
 		p.shown = time.Now()
-		fmt.Fprintf(p.to, "\r%d of %s answered", p.done, plural.Of(p.all, "node"))
+		fmt.Fprintf(p.to, "\r%d of %s answered", done, plural.Of(int(p.all.Load()), "node"))
 	}
 }
 

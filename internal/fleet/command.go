@@ -99,8 +99,13 @@ type report interface {
 	verdict() error
 }
 
-// show prints a report, and returns its verdict.
-func (f *flags) show(cmd *cobra.Command, r report, err error) error {
+// show asks a cluster for a report, prints it, and returns its verdict.
+func (f *flags) show(cmd *cobra.Command, ask func(*cluster) (report, error)) error {
+	c, err := f.connect()
+	if err != nil {
+		return err
+	}
+	r, err := ask(c)
 	if err != nil {
 		return err
 	}

@@ -40,15 +40,14 @@ if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := f.diff(cmd.Context(), [2]string(args))
-			return f.show(cmd, report, err)
+			f.Within = f.namespace
+			return f.show(cmd, func(c *cluster) (report, error) { return c.diff(cmd.Context(), [2]string(args)) })
 		},
 	}
 }
 
-func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) {
-	f.Within = f.namespace
-	_, all, _, err := f.connectAll(ctx)
+func (c *cluster) diff(ctx context.Context, names [2]string) (*diffReport, error) {
+	all, _, err := c.proxies(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +59,10 @@ func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) 
 		}
 		both = append(both, all[i])
 	}
-	lists, silent := ask(ctx, f, both, func(c *inspect.Client, ctx context.Context) (*inspect.ServiceList, error) {
-		return c.Services(ctx, f.namespace)
+	lists, silent := ask(ctx, c.flags, both, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceList, error) {
+		return from.Services(ctx, c.flags.namespace)
 	})
-	states, others := ask(ctx, f, both, (*inspect.Client).Status)
+	states, others := ask(ctx, c.flags, both, (*inspect.Client).Status)
 	if silent = append(silent, others...); len(silent) > 0 {
 		return nil, fmt.Errorf("node %s: %s", silent[0].Node, silent[0].Reason)
 	}

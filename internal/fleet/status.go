@@ -27,12 +27,7 @@ the delay of endpoint changes, and findings. Nodes with problems come first.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.connect()
-			if err != nil {
-				return err
-			}
-			report, err := c.status(cmd.Context(), problems)
-			return f.show(cmd, report, err)
+			return f.show(cmd, func(c *cluster) (report, error) { return c.status(cmd.Context(), problems) })
 		},
 	}
 	client.BindSort(cmd, &f.Output)

@@ -31,8 +31,7 @@ Services can be too low.`,
 				return misused("%q: must be %s", args[0], q.Kind)
 			}
 			q.Namespace, f.Within = f.namespace, f.namespace
-			report, err := f.top(cmd.Context(), q)
-			return f.show(cmd, report, err)
+			return f.show(cmd, func(c *cluster) (report, error) { return c.top(cmd.Context(), q) })
 		},
 	}
 	client.BindSort(cmd, &f.Output)
@@ -41,11 +40,7 @@ Services can be too low.`,
 }
 
 // top asks all nodes for the traffic of a period, and adds it up.
-func (f *flags) top(ctx context.Context, q inspect.TopQuery) (*topReport, error) {
-	c, err := f.connect()
-	if err != nil {
-		return nil, err
-	}
+func (c *cluster) top(ctx context.Context, q inspect.TopQuery) (*topReport, error) {
 	each := q
 	each.Limit = inspect.TopMax
 	answered, reached, err := askAll(ctx, c, func(c *inspect.Client, ctx context.Context) (*inspect.TopList, error) { return c.Top(ctx, &each) })

@@ -37,12 +37,7 @@ is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 			if err != nil {
 				return err
 			}
-			c, err := f.connect()
-			if err != nil {
-				return err
-			}
-			report, err := c.where(cmd.Context(), name)
-			return f.show(cmd, report, err)
+			return f.show(cmd, func(c *cluster) (report, error) { return c.where(cmd.Context(), name) })
 		},
 	}
 }

@@ -3,9 +3,13 @@ package terminal
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
 // Page is what a command prints on before it writes everything at once. Printing on it does not fail.
@@ -16,6 +20,19 @@ type Page struct {
 	// Arrange returns the lines of a table, and Paint a cell with its color; nil for tables as they are.
 	Arrange func(heads []string, rows [][]string) [][]string
 	Paint   func(cell string) string
+}
+
+// File returns the terminal that a writer is; nil for others.
+func File(to io.Writer) *os.File {
+	if file, is := to.(*os.File); is && term.IsTerminal(int(file.Fd())) {
+		return file
+	}
+	return nil
+}
+
+// Colors reports whether a writer is a terminal that shows colors; see https://no-color.org.
+func Colors(to io.Writer) bool {
+	return File(to) != nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // Say prints a text.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -118,7 +119,7 @@ func TestNothingDiffers(t *testing.T) {
 		t.Errorf("%q", &text)
 	}
 	r.TooLarge = []TooLarge{{"a/web", "some/IPv4", 7, 5, true}, {"a/api", "some/IPv4", 8, 5, false}}
-	r.Warnings = []Warning{{"Service a/web", "spec.externalIPs", "172.30.0.1 is in 172.30.0.0/16", "not served"}}
+	r.Warnings = []service.Warning{{Object: "Service a/web", Field: "spec.externalIPs", Problem: "172.30.0.1 is in 172.30.0.0/16", Effect: "not served"}}
 	text.Reset()
 	if r.Print(&text); r.Differs() || !strings.Contains(text.String(), `
   a/web: 7 objects in some/IPv4, 5 are allowed; its current rules remain
@@ -131,7 +132,7 @@ No changes`) {
 		t.Errorf("%q", &text)
 	}
 	r.Others = []Other{{"ipvs", "3 sets"}}
-	r.Settings = []Setting{{"net.ipv4.ip_forward", "0", "1", ""}, {"net.ipv4.other", "0", "1", "permission denied"}}
+	r.Settings = []sysctl.Change{{Name: "net.ipv4.ip_forward", From: "0", To: "1"}, {Name: "net.ipv4.other", From: "0", To: "1", Problem: "permission denied"}}
 	text.Reset()
 	if r.Print(&text); !r.Differs() || !strings.Contains(text.String(), "\n  ipvs: 3 sets\n") ||
 		!strings.Contains(text.String(), "\n  net.ipv4.ip_forward: 0 -> 1\n  net.ipv4.other: 0 -> 1 (this process cannot: permission denied)\n") {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/plural"
 	"github.com/sluice-proxy/sluice/internal/terminal"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // Print prints the report as tables. On a wide page, each group is followed by its differences.
@@ -100,7 +99,7 @@ func (r *Report) unserved(to *terminal.Page) {
 		to.Say("\nparts of objects ignored by a start:\n")
 	}
 	for _, w := range r.Warnings {
-		to.Say("  %v\n", service.Warning(w))
+		to.Say("  %v\n", w)
 	}
 }
 
