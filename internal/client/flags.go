@@ -20,8 +20,8 @@ func Before(cmd *cobra.Command, check func(*cobra.Command) error) {
 	}
 }
 
-// BindFormat adds the flag for the format of the output, with the formats that its help names. On a terminal, it turns on
-// colors.
+// BindFormat adds the flag for the format of the output, with the formats that its help names. On a terminal, it turns
+// on colors.
 func BindFormat(cmd *cobra.Command, to *inspect.Output, formats ...string) {
 	cmd.Flags().StringVarP(&to.Format, "output", "o", "", "format of the output: "+List(formats)+" (default: a table)")
 	bindChoices(cmd, "output", formats)

@@ -115,8 +115,8 @@ type fleet struct {
 	report Report
 }
 
-// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the beginning,
-// and no answer after a failure: something between may end long requests.
+// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the
+// beginning, and no answer after a failure: something between may end long requests.
 func (f *fleet) waitOf(i int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// reconnectsMax bounds the attempts to follow a node again, the first after reconnectPause, each after twice the time of the
-	// one before. A stream that lasted for steadyTime starts over.
+	// reconnectsMax bounds the attempts to follow a node again, the first after reconnectPause, each after twice the
+	// time of the one before. A stream that lasted for steadyTime starts over.
 	reconnectsMax  = 5
 	reconnectPause = time.Second
 	steadyTime     = time.Minute
@@ -40,7 +40,8 @@ type FlowEvent struct {
 	Node string `json:"node,omitempty"`
 	*inspect.FlowEvent
 	width int
-	// message is about the node, if it is no record. Neither stands for the heads of the columns.
+	// message is about the node, in place of a record. Without a message and a record, the heads of the columns are
+	// printed.
 	message string
 }
 

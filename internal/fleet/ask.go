@@ -23,7 +23,7 @@ type answer[T any] struct {
 	got *T
 }
 
-// ask asks all proxies, --parallel at a time, each for at most --node-timeout. The answers, and the nodes without one, are
+// ask asks all proxies, --parallel at a time, each for at most --node-timeout. The answers and the nodes without one are
 // in the order of the proxies.
 func ask[T any](ctx context.Context, f *flags, all []client.Target, question func(*inspect.Client, context.Context) (*T, error)) (answered []answer[T], missing []silent) {
 	told, answers, errs := f.progress(len(all)), make([]*T, len(all)), slices.Repeat([]error{client.ErrNoAnswer}, len(all))

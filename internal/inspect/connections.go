@@ -157,7 +157,8 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 // None implements List.
 func (l *ConnectionList) None() string { return "No connections" }
 
-// Print prints a table. Its last columns depend on whether the kernel translates the connections, and counts their bytes.
+// Print prints a table. Its last columns depend on whether the kernel translates the connections and counts their
+// bytes.
 func (l *ConnectionList) Print(to *terminal.Page) {
 	tracked := len(l.Items) > 0 && l.Items[0].Tracked != nil
 	counted := func(c Connection) bool { return c.Tracked == nil || c.Tracked.Accounted }

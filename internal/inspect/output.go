@@ -38,7 +38,7 @@ type Output struct {
 	// Notes is standard error, which gets a sentence in place of an empty table; Within is the namespace that it names.
 	Notes  io.Writer
 	Within string
-	// Stream is set for an answer that has no end. Own is another format, which the command itself prints; empty for none.
+	// Stream is set for an answer that has no end. Own is a format that the command itself prints; empty for none.
 	Stream bool
 	Own    string
 }
