@@ -9,14 +9,14 @@ import (
 // object is still served.
 type Warning struct {
 	// Object is the kind and name, for example "Service ns1/svc1".
-	Object string
+	Object string `json:"object"`
 	// Field is the path of the offending field, for example
 	// "spec.externalIPs[1]".
-	Field string
+	Field string `json:"field"`
 	// Problem says what is wrong with the field.
-	Problem string
+	Problem string `json:"problem"`
 	// Effect says what the proxy does instead; empty when it does nothing.
-	Effect string
+	Effect string `json:"effect,omitempty"`
 }
 
 // String returns one line: "Service ns1/svc1: spec.externalIPs[1]: …; the entry is skipped".

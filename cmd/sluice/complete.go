@@ -42,15 +42,6 @@ func (flags *clientFlags) completeService(cmd *cobra.Command, args []string, beg
 	return beginningWith(begun, namespaces), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-func completeNamespaces(names *inspect.Names) []string { return names.Namespaces }
-
-// completeFlag completes a flag with names.
-func (flags *clientFlags) completeFlag(cmd *cobra.Command, flag string, of func(*inspect.Names) []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		return beginningWith(begun, of(flags.names(cmd))), cobra.ShellCompDirectiveNoFileComp
-	}) // the flag exists
-}
-
 func beginningWith(begun string, all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.HasPrefix(s, begun) })
 }

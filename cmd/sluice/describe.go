@@ -14,7 +14,6 @@ func describeCommand() *cobra.Command {
 
 func describeServiceCommand() *cobra.Command {
 	var flags clientFlags
-	var watch bool
 	cmd := &cobra.Command{
 		Use:     "service [NAME...]",
 		Aliases: []string{"services", "svc"},
@@ -25,14 +24,11 @@ held, and the last 20 changes with the time of each step (received, seen,
 rendered, batched, applied). Without a name, it shows all Services of the namespace.`,
 		Example: "  sluice describe service shop/web\n  sluice describe service -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, (*inspect.Client).Service, (*inspect.Client).AllDetails, inspect.Details.Print)
+			return flags.show(cmd, false, func(context.Context) (inspect.Answer, error) {
+				return each[inspect.Details](cmd, &flags, args, (*inspect.Client).Service, (*inspect.Client).AllDetails)
 			})
 		},
 	}
-	flags.bind(cmd)
-	flags.bindNames(cmd)
-	bindLabels(cmd)
-	bindWatch(cmd, &watch)
+	flags.bindList(cmd)
 	return cmd
 }

@@ -51,13 +51,10 @@ their base chains that the traffic passes; sluice trace shows their effect.`,
 					*flag, args = args[0], args[1:]
 				}
 			}
-			err := flags.check()
 			if len(args) > 0 {
-				err = setup.UsageError{Err: fmt.Errorf("%s takes no more than two arguments (see %[1]s --help)", cmd.CommandPath())}
+				return inspect.Misused("%s takes no more than two arguments (see %[1]s --help)", cmd.CommandPath())
 			}
-			if err == nil {
-				to, err = flags.resolve(cmd, dir, from, to)
-			}
+			to, err := flags.resolve(cmd, dir, from, to)
 			if err != nil {
 				return err
 			}
@@ -69,7 +66,7 @@ their base chains that the traffic passes; sluice trace shows their effect.`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd, answer, answer.Print)
+			return flags.Print(cmd.OutOrStdout(), answer)
 		},
 	}
 	o.Flags = config.BindRender(cmd.Flags())

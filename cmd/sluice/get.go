@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -40,7 +38,6 @@ func resourceCommand(use, short string, resources ...*cobra.Command) *cobra.Comm
 
 func getServicesCommand() *cobra.Command {
 	var flags clientFlags
-	var watch bool
 	cmd := &cobra.Command{
 		Use:     "services [NAME...]",
 		Aliases: []string{"service", "svc", "all"},
@@ -51,29 +48,17 @@ the latency of the last and slowest change (from receipt to kernel), and the num
 actor restarts. Headless Services are not proxied and not listed.`,
 		Example: "  sluice get services -n shop\n  sluice get services --state held\n  sluice get services --sort-by latency -o wide",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.show(cmd, watch, true, func(context.Context) (inspect.Answer, error) {
-				found, err := flags.list(cmd, args)
-				if err != nil {
-					return inspect.Answer{}, err
-				}
-				return inspect.Answer{Object: found, Table: func(to io.Writer) error {
-					return found.Print(to, inspect.ListOptions{Namespaces: flags.namespace == "", Wide: flags.Wide()})
-				}}, nil
-			})
+			return flags.show(cmd, true, func(context.Context) (inspect.Answer, error) { return flags.list(cmd, args) })
 		},
 	}
-	flags.bind(cmd)
-	flags.bindNames(cmd)
-	bindLabels(cmd)
+	flags.bindList(cmd)
 	flags.bindSelectors(cmd)
 	client.BindSort(cmd, &flags.Output)
-	bindWatch(cmd, &watch)
 	return cmd
 }
 
 func getEndpointsCommand() *cobra.Command {
 	var flags clientFlags
-	var watch bool
 	cmd := &cobra.Command{
 		Use:     "endpoints [NAME...]",
 		Aliases: []string{"endpoint", "ep", "endpointslices", "endpointslice"},
@@ -86,53 +71,47 @@ For several Services, or with --output wide, --no-headers or --sort-by, it print
 without the rules for each port.`,
 		Example: "  sluice get endpoints shop/web\n  sluice get endpoints -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.show(cmd, watch, false, func(context.Context) (inspect.Answer, error) {
-				return each(cmd, &flags, args, (*inspect.Client).Endpoints, (*inspect.Client).AllEndpoints, func(all inspect.Endpoints, to io.Writer) error {
-					if len(all) == 1 && len(args) == 1 && !flags.Wide() && !flags.NoHeaders && flags.SortBy == "" {
-						return all[0].Print(to)
-					}
-					return all.Print(to)
-				})
+			return flags.show(cmd, false, func(context.Context) (inspect.Answer, error) {
+				return each[inspect.Endpoints](cmd, &flags, args, (*inspect.Client).Endpoints, (*inspect.Client).AllEndpoints)
 			})
 		},
 	}
-	flags.bind(cmd)
-	flags.bindNames(cmd)
-	bindLabels(cmd)
+	flags.bindList(cmd)
 	client.BindSort(cmd, &flags.Output)
-	bindWatch(cmd, &watch)
 	return cmd
 }
 
 // each asks about the Services that arguments name one by one, or about all at once. The answer about one that is named
 // is not a list.
-func each[L ~[]*T, T any](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (*T, error),
-	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]*T, error), print func(L, io.Writer) error) (answer inspect.Answer, err error) {
+func each[L interface {
+	~[]P
+	inspect.Answer
+}, P inspect.Answer](cmd *cobra.Command, flags *clientFlags, args []string, ask func(c *inspect.Client, ctx context.Context, namespace, name string) (P, error),
+	askAll func(c *inspect.Client, ctx context.Context, namespace string) ([]P, error)) (inspect.Answer, error) {
 	var all L
+	var err error
 	if len(args) == 0 {
 		all, err = askAll(flags.client(), cmd.Context(), flags.namespace)
 	}
 	keys, namedErr := flags.named(cmd, args)
 	if err = errors.Join(err, namedErr); err != nil {
-		return answer, err
+		return nil, err
 	}
 	for _, key := range keys {
 		found, err := ask(flags.client(), cmd.Context(), key.Namespace, key.Name)
 		if err != nil {
-			return answer, err
+			return nil, err
 		}
 		all = append(all, found)
 	}
-	answer = inspect.Answer{Object: all, Table: func(to io.Writer) error { return print(all, to) }}
 	if len(args) == 1 {
-		answer.Object = all[0]
+		return all[0], nil
 	}
-	return answer, nil
+	return all, nil
 }
 
 func getEventsCommand() *cobra.Command {
 	var flags clientFlags
-	var watch bool
 	cmd := &cobra.Command{
 		Use:     "events",
 		Aliases: []string{"event", "ev"},
@@ -142,20 +121,15 @@ process began, the oldest first. The proxy remembers them, so the command needs 
 		Example: "  sluice get events\n  sluice get events -n shop",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.show(cmd, watch, true, func(ctx context.Context) (inspect.Answer, error) {
-				found, err := flags.client().Events(ctx, flags.namespace)
-				if err != nil {
-					return inspect.Answer{}, err
-				}
-				return inspect.Answer{Object: found, Table: found.Print}, nil
+			return flags.show(cmd, true, func(ctx context.Context) (inspect.Answer, error) {
+				return flags.client().Events(ctx, flags.namespace)
 			})
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	cmd.ValidArgsFunction = nil
 	client.BindSort(cmd, &flags.Output)
-	bindWatch(cmd, &watch)
+	flags.bindWatch(cmd)
 	return cmd
 }
 
@@ -177,16 +151,11 @@ With --by client, list the clients of each Service with their number of open con
 their bytes instead, the most connections first.`,
 		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json\n  sluice get connections -n shop --by client",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q.Namespace = flags.namespace
-			err := flags.check()
-			if err == nil && len(args) > 0 {
-				err = flags.into(cmd, args, &q.Namespace, &q.Name)
-			}
-			if err != nil {
+			if err := flags.into(cmd, args, &q.Namespace, &q.Name); err != nil {
 				return err
 			}
 			if err := q.Check(); err != nil {
-				return setup.UsageError{Err: fmt.Errorf("--%w", err)}
+				return inspect.Misused("--%w", err)
 			}
 			if by != "" {
 				return flags.printClients(cmd, by, &q)
@@ -195,10 +164,9 @@ their bytes instead, the most connections first.`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd, found, found.Print)
+			return flags.Print(cmd.OutOrStdout(), found)
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	client.BindSort(cmd, &flags.Output)
 	cmd.Flags().StringVar(&by, "by", "", "add the connections up: client")
@@ -215,12 +183,12 @@ their bytes instead, the most connections first.`,
 // printClients prints the clients of the Services that a query selects.
 func (flags *clientFlags) printClients(cmd *cobra.Command, by string, q *inspect.ConnectionQuery) error {
 	if by != "client" {
-		return setup.UsageError{Err: fmt.Errorf("--by %q: must be client", by)}
+		return inspect.Misused("--by %q: must be client", by)
 	}
 	clients := inspect.TopQuery{Kind: "clients", Namespace: q.Namespace, Name: q.Name, By: "open", Limit: inspect.TopMax}
 	found, err := flags.client().Top(cmd.Context(), &clients)
 	if err != nil {
 		return err
 	}
-	return flags.print(cmd, found, func(to io.Writer) error { return found.Print(to, flags.Wide()) })
+	return flags.Print(cmd.OutOrStdout(), found)
 }

@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // helpWidth is the width of the help where it does not go to a terminal, and the most that it uses
@@ -35,7 +35,7 @@ func groupFlags(cmd *cobra.Command) {
 
 // width returns the width of the terminal that the help goes to.
 func width(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
+	if file := terminal.File(out); file != nil {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
 			return min(columns, helpWidth)
 		}

@@ -17,14 +17,17 @@ type nameFlags struct {
 	all                      bool
 }
 
-// bindNames adds -n and -A.
+// bindNames adds the flags of all commands, and -n and -A.
 func (flags *clientFlags) bindNames(cmd *cobra.Command) {
+	flags.bind(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the Services (default: all)")
 	f.BoolVarP(&flags.all, "all-namespaces", "A", false, "all namespaces (default)")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.ValidArgsFunction = flags.completeService
-	flags.completeFlag(cmd, "namespace", completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return beginningWith(begun, flags.names(cmd).Namespaces), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists
 }
 
 // bindLabels adds flags for labels, which only explain what to type.
@@ -69,6 +72,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 			return nil, notServed(missing[0].String())
 		}
 	}
+	found.Namespace = flags.namespace
 	if err := found.Select(flags.fields, flags.state); err != nil {
 		return nil, setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
@@ -79,8 +83,11 @@ func notServed(name string) error {
 	return errors.New(inspect.Unknown(name))
 }
 
-// into sets the namespace and name of a query to those of the only argument.
+// into sets the namespace and name of a query to those of the only argument. Without one, all names are meant.
 func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, name *string) error {
+	if *namespace = flags.namespace; len(args) == 0 {
+		return nil
+	}
 	if len(args) != 1 {
 		path := cmd.CommandPath()
 		return setup.UsageError{Err: fmt.Errorf("%s: expected one Service, such as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,7 @@ const planName = "plan"
 
 func planCommand() *cobra.Command {
 	o := setup.Options{Version: version}
-	var output inspect.Output
+	output := inspect.Output{Own: outputRules}
 	var dir, family string
 	var diff bool
 	cmd := &cobra.Command{
@@ -60,9 +59,12 @@ error.`,
 			if dir != "" {
 				printNotes(cmd, &o, dir)
 			}
+			if diff && output.Table() {
+				output.Format = "wide"
+			}
 			report, err := plan.Make(cmd.Context(), &o, dir)
 			if err == nil {
-				err = output.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.Print(to, diff) })
+				err = output.Print(cmd.OutOrStdout(), report)
 			}
 			if err == nil && report.Differs() {
 				return exitError(exitDiffers)
@@ -88,9 +90,6 @@ func checkPlan(o *setup.Options, dir, family string, output *inspect.Output) err
 	}
 	if family != "" {
 		return setup.UsageError{Err: errors.New("--family: only with --output rules")}
-	}
-	if err := output.Check(); err != nil {
-		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
 	}
 	cluster := len(o.Flags.Files) > 0 || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {

@@ -2,24 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func statusCommand() *cobra.Command {
 	var flags clientFlags
-	var watch, verdict bool
+	verdict := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the running proxy",
@@ -30,18 +25,15 @@ status, the number of applied, pending and held Services in each domain
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			exit := exitDone
-			err := flags.show(cmd, watch, false, func(ctx context.Context) (inspect.Answer, error) {
+			err := flags.show(cmd, false, func(ctx context.Context) (inspect.Answer, error) {
 				status, err := flags.client().Status(ctx)
-				if err != nil {
-					return inspect.Answer{}, err
-				}
-				if len(status.Findings) > 0 || slices.ContainsFunc(status.Domains, func(d inspect.Domain) bool { return d.Held > 0 }) {
+				if err == nil && (len(status.Findings) > 0 || slices.ContainsFunc(status.Domains, func(d inspect.Domain) bool { return d.Held > 0 })) {
 					exit = exitFailed
 				}
-				return inspect.Answer{Object: status, Table: status.Print}, nil
+				return status, err
 			})
 			switch {
-			case !verdict || errors.As(err, new(setup.UsageError)):
+			case !verdict:
 				return err
 			case err != nil:
 				printError(cmd, err)
@@ -53,7 +45,7 @@ status, the number of applied, pending and held Services in each domain
 		},
 	}
 	flags.bind(cmd)
-	bindWatch(cmd, &watch)
+	flags.bindWatch(cmd)
 	cmd.Flags().BoolVar(&verdict, "exit-code", false, "exit with status 1 if there are findings or held Services, and 2 if no proxy answers")
 	return cmd
 }
@@ -66,6 +58,7 @@ type clientFlags struct {
 	socketGiven func() bool
 	// patience is how long the proxy may be silent; 0 means no bound.
 	patience time.Duration
+	watch    bool
 	// asked is the client once there is one.
 	asked *inspect.Client
 }
@@ -76,14 +69,27 @@ func (flags *clientFlags) bind(cmd *cobra.Command) {
 	client.BindTables(cmd, &flags.Output)
 }
 
-func bindWatch(cmd *cobra.Command, watch *bool) {
-	cmd.Flags().BoolVarP(watch, "watch", "w", false, "keep running, and print what changes (polls every second)")
+// bindList adds the flags of a command that lists Services, or parts of them.
+func (flags *clientFlags) bindList(cmd *cobra.Command) {
+	flags.bindNames(cmd)
+	bindLabels(cmd)
+	flags.bindWatch(cmd)
+}
+
+func (flags *clientFlags) bindWatch(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&flags.watch, "watch", "w", false, "keep running, and print what changes (polls every second)")
 }
 
 func (flags *clientFlags) bindSocket(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&flags.socket, "socket", inspect.DefaultSocket, "path of the proxy's Unix socket")
 	cmd.Flags().DurationVar(&flags.patience, "request-timeout", inspect.RequestTimeout, "how long the proxy may be silent before the command fails; 0 means forever")
 	flags.socketGiven = func() bool { return cmd.Flags().Changed("socket") }
+	client.Before(cmd, func(*cobra.Command) error {
+		if flags.Within = flags.namespace; flags.patience < 0 {
+			return fmt.Errorf("request-timeout %v: must not be negative", flags.patience)
+		}
+		return nil
+	})
 }
 
 // client returns a client of the proxy at the given socket, on this node, or in the only sandbox.
@@ -105,43 +111,14 @@ func (flags *clientFlags) clientAt(socket string) *inspect.Client {
 	return c
 }
 
-// check rejects an unknown output before any query.
-func (flags *clientFlags) check() error {
-	err := flags.Check()
-	if err == nil && flags.patience < 0 {
-		err = fmt.Errorf("request-timeout %v: must not be negative", flags.patience)
-	}
-	if err != nil {
-		return setup.UsageError{Err: fmt.Errorf("--%w", err)}
-	}
-	return nil
-}
-
 // show prints an answer, once or as it changes. Rows is that of inspect.Output.Watch.
-func (flags *clientFlags) show(cmd *cobra.Command, watch, rows bool, ask func(context.Context) (inspect.Answer, error)) error {
-	if err := flags.check(); err != nil {
-		return err
-	}
-	if watch {
-		flags.prepare(cmd)
+func (flags *clientFlags) show(cmd *cobra.Command, rows bool, ask func(context.Context) (inspect.Answer, error)) error {
+	if flags.watch {
 		return flags.Watch(cmd.Context(), cmd.OutOrStdout(), rows, ask)
 	}
 	answer, err := ask(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return flags.print(cmd, answer.Object, answer.Table)
-}
-
-// print prints an answer in the wanted format; table prints it for people.
-func (flags *clientFlags) print(cmd *cobra.Command, answer any, table func(io.Writer) error) error {
-	flags.prepare(cmd)
-	return flags.Print(cmd.OutOrStdout(), answer, table)
-}
-
-// prepare turns on colors for a terminal, see https://no-color.org, and says where notes go.
-func (flags *clientFlags) prepare(cmd *cobra.Command) {
-	flags.Notes, flags.Within = cmd.ErrOrStderr(), flags.namespace
-	file, is := cmd.OutOrStdout().(*os.File)
-	flags.Color = is && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return flags.Print(cmd.OutOrStdout(), answer)
 }

@@ -128,17 +128,17 @@ func TestLocalReportsEscapeText(t *testing.T) {
 		"trace": func(text string, to io.Writer) error {
 			var a trace.Answer
 			terminaltest.Fill(&a, text)
-			return (&inspect.Output{}).Print(to, &a, a.Print)
+			return (&inspect.Output{}).Print(to, &a)
 		},
 		"plan": func(text string, to io.Writer) error {
 			var r plan.Report
 			terminaltest.Fill(&r, text)
-			return (&inspect.Output{}).Print(to, &r, func(to io.Writer) error { return r.Print(to, true) })
+			return (&inspect.Output{Format: "wide"}).Print(to, &r)
 		},
 		"preflight": func(text string, to io.Writer) error {
 			var r preflight.Report
 			terminaltest.Fill(&r, text)
-			return (&inspect.Output{}).Print(to, &r, func(to io.Writer) error { return printPreflight(to, &r) })
+			return (&inspect.Output{}).Print(to, &r)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

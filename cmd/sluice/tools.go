@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 func demoCommand() *cobra.Command {
@@ -114,25 +115,22 @@ type Version struct {
 	Platform   string `json:"platform"`
 }
 
+// Print implements inspect.Answer.
+func (*Version) Print(to *terminal.Page) { to.Say("%s\n", versionText()) }
+
 func versionCommand() *cobra.Command {
-	var flags clientFlags
+	var output inspect.Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Long: `Print the version of this program. sluice status shows the version of the running
 proxy.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
-				return err
-			}
 			made := &Version{version, setup.Revision(), setup.Compatible, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			return flags.print(cmd, made, func(to io.Writer) error {
-				_, err := fmt.Fprintln(to, versionText())
-				return err
-			})
+			return output.Print(cmd.OutOrStdout(), made)
 		},
 	}
-	client.BindFormat(cmd, &flags.Output, inspect.Outputs...)
+	client.BindFormat(cmd, &output, inspect.Outputs...)
 	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
 	return cmd
 }

@@ -44,9 +44,6 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 			if err != nil {
 				return setup.UsageError{Err: err}
 			}
-			if err := flags.check(); err != nil {
-				return err
-			}
 			if setup.NeedPrivilege("") != nil {
 				return errors.New("tracing packets on this host requires root or CAP_NET_ADMIN")
 			}
@@ -59,7 +56,7 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 			if err != nil {
 				return err
 			}
-			return flags.print(cmd, answer, answer.Print)
+			return flags.Print(cmd.OutOrStdout(), answer)
 		},
 	}
 	flags.bind(cmd)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/internal/trace"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -108,8 +109,8 @@ func (n *tracedNode) trace(client writertest.Client, to netip.AddrPort) (*trace.
 	if err := json.Unmarshal(text, answer); err != nil {
 		n.Fatalf("%v\n%s", err, text)
 	}
-	var table strings.Builder
-	check(n.T, answer.Print(&table))
+	var table terminal.Page
+	answer.Print(&table)
 	n.Logf("%s", table.String())
 	return answer, got
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -56,14 +55,17 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 			if err := noArguments(cmd, args); err != nil {
 				return err
 			}
-			at, err := flags.checked()
-			if err != nil {
-				return setup.UsageError{Err: err}
+			switch {
+			case flags.gone == "":
+				return inspect.Misused("--gone: an endpoint is required, such as 10.0.0.1:8080; or use --for applied")
+			case flags.timeout <= 0:
+				return inspect.Misused("--timeout %v: must be positive", flags.timeout)
+			case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
+				return inspect.Misused("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
 			}
-			return flags.wait(cmd, at)
+			return client.WaitGone(cmd, &flags.Output, flags.gone, flags.timeout, flags.unreachable == unreachableIgnore, flags.targets)
 		},
 	}
-	flags.bind(cmd)
 	flags.bindNames(cmd)
 	f := cmd.Flags()
 	f.StringVar(&flags.until, "for", "", "what to wait for: applied (also in-force, synced)")
@@ -80,87 +82,22 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 	return cmd
 }
 
-// checked returns the endpoint, or what is wrong with the flags.
-func (flags *waitFlags) checked() (at netip.AddrPort, err error) {
-	switch {
-	case flags.gone == "":
-		return at, errors.New("--gone: an endpoint is required, such as 10.0.0.1:8080; or use --for applied")
-	case flags.timeout <= 0:
-		return at, fmt.Errorf("--timeout %v: must be positive", flags.timeout)
-	case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
-		return at, fmt.Errorf("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
-	}
-	if err := flags.check(); err != nil {
-		return at, err
-	}
-	if at, err = inspect.ParseEndpoint(flags.gone); err != nil {
-		return at, fmt.Errorf("--gone: %w", err)
-	}
-	return at, nil
-}
-
-// wait asks until the endpoint is gone, and prints the results.
-func (flags *waitFlags) wait(cmd *cobra.Command, at netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-	defer cancel()
-	ctx, give := context.WithCancelCause(ctx)
-	defer give(nil)
-	nodes, err := flags.nodes(ctx, give)
-	if err != nil {
-		return err
-	}
-	p := client.Proxies{Nodes: nodes, IgnoreUnreachable: flags.unreachable == unreachableIgnore}
-	if len(nodes) > 1 {
-		p.Changed = client.Progress(cmd.ErrOrStderr(), len(nodes))
-	}
-	report := client.NewReport(at, p.Wait(ctx, at))
-	if err := context.Cause(ctx); errors.As(err, new(*inspect.Silent)) {
-		return err
-	}
-	if err := flags.print(cmd, report, report.Print); err != nil {
-		return err
-	}
-	return report.Err(flags.timeout)
-}
-
-// hung reports whether a proxy did not answer a question, although the command has time left.
-func hung(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
-}
-
-// goneHere asks the proxy of this node, and gives up once that does not answer. A search for an endpoint may take
-// longer than the client waits, so another question decides.
-func (flags *waitFlags) goneHere(give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
-	const confirms = time.Second
-	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
-		made, err := flags.client().Gone(ctx, q)
-		if hung(ctx, err) {
-			short, cancel := context.WithTimeout(ctx, confirms)
-			defer cancel()
-			if _, other := flags.client().Events(short, ""); hung(ctx, other) {
-				give(err)
-			}
-		}
-		return made, err
-	}
-}
-
-// nodes returns whom to ask. Give ends the wait.
-func (flags *waitFlags) nodes(ctx context.Context, give context.CancelCauseFunc) (nodes []client.Node, err error) {
+// targets returns whom to ask.
+func (flags *waitFlags) targets(ctx context.Context) (all []client.Target, err error) {
 	switch {
 	case flags.allNodes:
 		return client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
 	case len(flags.proxies) > 0:
 		for _, text := range flags.proxies {
-			node, err := client.At(text)
+			target, err := client.At(text)
 			if err != nil {
 				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
 			}
-			nodes = append(nodes, node)
+			all = append(all, target)
 		}
-		return nodes, nil
+		return all, nil
 	default:
-		return []client.Node{{Name: "this node", Ask: flags.goneHere(give)}}, nil
+		return []client.Target{{Node: "this node", Client: flags.client()}}, nil
 	}
 }
 
@@ -184,7 +121,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 		case err == nil && waiting == "":
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
 			return err
-		case errors.As(err, new(setup.UsageError)), hung(ctx, err):
+		case errors.As(err, new(setup.UsageError)), client.Hung(ctx, err):
 			return err
 		case err != nil && (ctx.Err() == nil || errors.As(err, new(*inspect.Silent)) || reason == ""):
 			reason = err.Error()

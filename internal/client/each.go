@@ -1,6 +1,6 @@
-// Package client has what commands that ask proxies share, whether they ask the proxy of this node through its socket, those
-// of all nodes through the API server, or the health servers: the engine that asks many proxies, the wait until an
-// endpoint is out of the rules everywhere, and the flags of the output.
+// Package client has what the commands share that ask the proxy of this node through its socket, those of all nodes
+// through the API server, or the health servers. One node is a list of one target. The package asks many proxies, merges
+// their records of connections, waits until an endpoint is out of the rules everywhere, and has common flags.
 package client
 
 import (

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,88 +35,74 @@ const (
 	answerMax = 64 << 10
 )
 
-// Node is a node and how its proxy is asked.
-type Node struct {
-	Name string
-	Ask  func(context.Context, inspect.GoneQuery) (*inspect.Gone, error)
+// Target is a node, and how its proxy is asked. This node is one target.
+type Target struct {
+	Node, Pod string
+	Client    *inspect.Client
+	// Err says why the proxy cannot be asked.
+	Err error
+	// gone asks about endpoints instead of the client; nil for the client.
+	gone func(context.Context, inspect.GoneQuery) (*inspect.Gone, error)
 }
 
 // Proxies are those of all nodes. Each is asked until the endpoint is gone there.
 type Proxies struct {
-	Nodes []Node
+	Targets []Target
 	// IgnoreUnreachable passes over proxies that do not answer.
 	IgnoreUnreachable bool
 	// Changed is called after each change of a result, on one goroutine at a time. It must not block.
-	Changed func(all []Result)
+	Changed func(all []NodeReport)
 }
 
-// Result is what is known of one node.
-type Result struct {
-	Node string
-	Gone bool
-	// After is how long it took until the endpoint was gone, or until the last answer.
-	After time.Duration
-	// Err is the last failure; nil after an answer. Ignored is set if the node is passed over because of it.
-	Err     error
-	Ignored bool
-	// Answered is set after the first answer. Reason says why the proxy does not know, and Services who sends to the
-	// endpoint, both by the last answer.
-	Answered bool
-	Reason   string
-	Services []inspect.Sender
-}
-
-// Done reports whether nothing more is asked.
-func (r *Result) Done() bool { return r.Gone || r.Ignored }
-
-// Cluster returns the nodes of a cluster, whose proxies answer at a port.
-func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (nodes []Node, err error) {
+// Cluster returns the nodes of a cluster, whose health servers answer at a port.
+func Cluster(ctx context.Context, kubeconfig, userAgent string, port uint16) (all []Target, err error) {
 	found, err := kube.NodeAddresses(ctx, kube.Config{Kubeconfig: kubeconfig, UserAgent: userAgent})
 	if err == nil && len(found) == 0 {
 		err = errors.New("the cluster has no Nodes")
 	}
 	for _, node := range found {
-		nodes = append(nodes, Of(node, port))
+		all = append(all, Of(node, port))
 	}
-	return nodes, err
+	return all, err
 }
 
-// Of returns a node of the cluster whose proxy answers at a port.
-func Of(node kube.NodeAddress, port uint16) Node {
+// Of returns a node of the cluster whose health server answers at a port.
+func Of(node kube.NodeAddress, port uint16) Target {
 	if node.Addr.IsValid() {
-		return Node{node.Name, over("http://" + netip.AddrPortFrom(node.Addr, port).String())}
+		return Target{Node: node.Name, gone: over("http://" + netip.AddrPortFrom(node.Addr, port).String())}
 	}
-	return Node{node.Name, func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
-		return nil, errors.New("the Node has no InternalIP")
-	}}
+	return Target{Node: node.Name, Err: errors.New("the Node has no InternalIP")}
 }
 
-// At returns the node whose proxy answers at a URL.
-func At(text string) (Node, error) {
+// At returns the node whose health server answers at a URL.
+func At(text string) (Target, error) {
 	at, err := url.Parse(text)
 	if err != nil || at.Scheme != "http" || at.Host == "" || at.Path != "" && at.Path != "/" || at.RawQuery != "" {
-		return Node{}, fmt.Errorf("%q: must be a URL without a path, such as http://192.0.2.1:10256", text)
+		return Target{}, fmt.Errorf("%q: must be a URL without a path, such as http://192.0.2.1:10256", text)
 	}
-	return Node{at.Host, over("http://" + at.Host)}, nil
+	return Target{Node: at.Host, gone: over("http://" + at.Host)}, nil
 }
 
-// Wait asks all proxies until the endpoint is gone everywhere, or the context ends. It returns a result for each.
-func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) []Result {
-	f := &fleet{Proxies: p, began: time.Now(), results: make([]Result, len(p.Nodes)), failures: make([]int, len(p.Nodes)), wait: askWait}
-	if len(p.Nodes) > asksMax {
+// Wait asks all proxies until the endpoint is gone everywhere, or the context ends.
+func (p *Proxies) Wait(ctx context.Context, at netip.AddrPort) *Report {
+	f := &fleet{Proxies: p, began: time.Now(), report: Report{Endpoint: inspect.EndpointText(at), Gone: true}, wait: askWait}
+	if len(p.Targets) > asksMax {
 		f.wait = 0
 	}
-	for i := range p.Nodes {
-		f.results[i] = Result{Node: p.Nodes[i].Name, Err: ErrNoAnswer}
+	for i := range p.Targets {
+		f.report.Nodes = append(f.report.Nodes, NodeReport{Node: p.Targets[i].Node, State: isUnreachable, Detail: ErrNoAnswer.Error()})
 	}
-	Each(ctx, asksMax, len(p.Nodes), func(ctx context.Context, i int) (bool, time.Duration) {
+	Each(ctx, asksMax, len(p.Targets), func(ctx context.Context, i int) (bool, time.Duration) {
 		a, err := f.ask(ctx, i, at, f.waitOf(i))
 		if ctx.Err() != nil && err != nil {
 			return false, 0 // the last result stays
 		}
 		return f.note(i, a, err)
 	})
-	return f.results
+	for i := range f.report.Nodes {
+		f.report.Gone = f.report.Gone && f.report.Nodes[i].done()
+	}
+	return &f.report
 }
 
 // fleet is a Wait in progress.
@@ -124,18 +111,16 @@ type fleet struct {
 	wait  time.Duration
 	began time.Time
 
-	mu      sync.Mutex
-	results []Result
-	// failures counts those in a row.
-	failures []int
+	mu     sync.Mutex
+	report Report
 }
 
-// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the beginning,
-// and no answer after a failure: something between may end long requests.
+// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the
+// beginning, and no answer after a failure: something between may end long requests.
 func (f *fleet) waitOf(i int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failures[i] > 0 || !f.results[i].Answered {
+	if n := &f.report.Nodes[i]; n.failures > 0 || n.last == nil {
 		return 0
 	}
 	return f.wait
@@ -146,22 +131,23 @@ func (f *fleet) waitOf(i int) time.Duration {
 func (f *fleet) note(i int, a *inspect.Gone, err error) (again bool, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	failures := f.failures[i] + 1
+	n := &f.report.Nodes[i]
+	n.Seconds = time.Since(f.began).Round(time.Millisecond).Seconds()
 	if err == nil {
-		failures = 0
+		n.failures, n.last = 0, a
+		n.State, n.Detail = stateOf(a)
+	} else if n.failures++; n.last == nil || n.failures > 1 {
+		if n.State, n.Detail = isUnreachable, err.Error(); f.IgnoreUnreachable && n.failures >= failuresMax {
+			n.State = isIgnored
+		} else if n.last != nil {
+			state, detail := stateOf(n.last)
+			n.Detail += strings.TrimSuffix("; the last answer: "+state+", "+detail, ", ")
+		}
 	}
-	f.failures[i] = failures
-	r := &f.results[i]
-	if r.After = time.Since(f.began); err == nil {
-		r.Answered, r.Err, r.Gone, r.Reason, r.Services = true, nil, a.Gone, a.Reason, a.Services
-	} else if !r.Answered || failures > 1 {
-		r.Err = err
-	}
-	r.Ignored = f.IgnoreUnreachable && failures >= failuresMax
 	if f.Changed != nil {
-		f.Changed(f.results)
+		f.Changed(f.report.Nodes)
 	}
-	return !r.Done(), askPause * time.Duration(1+failures)
+	return !n.done(), askPause * time.Duration(1+n.failures)
 }
 
 // ask asks one proxy.
@@ -171,7 +157,15 @@ func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Dur
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+inspect.GoneSearchTime+askTime)
 	defer cancel()
-	return f.Nodes[i].Ask(ctx, inspect.GoneQuery{At: at, Wait: wait})
+	t, q := &f.Targets[i], inspect.GoneQuery{At: at, Wait: wait}
+	switch {
+	case t.Err != nil:
+		return nil, t.Err
+	case t.gone != nil:
+		return t.gone(ctx, q)
+	default:
+		return t.Client.Gone(ctx, q)
+	}
 }
 
 var healthServers = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}
@@ -184,24 +178,20 @@ func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, 
 		if err != nil {
 			return nil, err
 		}
-		return get(request)
-	}
-}
-
-func get(request *http.Request) (*inspect.Gone, error) {
-	response, err := healthServers.Do(request)
-	if err != nil {
-		if inner, ok := errors.AsType[*url.Error](err); ok {
-			err = inner.Err // without the URL, which the table has no room for
+		response, err := healthServers.Do(request)
+		if err != nil {
+			if inner, ok := errors.AsType[*url.Error](err); ok {
+				err = inner.Err // without the URL, which the table has no room for
+			}
+			return nil, err
 		}
-		return nil, err
+		defer response.Body.Close() //nolint:errcheck // it is read to the end
+		text, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
+		if err != nil {
+			return nil, err
+		}
+		return parse(response, text)
 	}
-	defer response.Body.Close() //nolint:errcheck // it is read to the end
-	text, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
-	if err != nil {
-		return nil, err
-	}
-	return parse(response, text)
 }
 
 // parse reads an answer.

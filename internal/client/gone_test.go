@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
+	"regexp"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +19,7 @@ import (
 )
 
 // node returns a server that answers with a function, and its node.
-func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Node {
+func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) Target {
 	t.Helper()
 	s := httptest.NewServer(gone.Handler(ask, most, http.NotFoundHandler()))
 	t.Cleanup(s.Close)
@@ -32,9 +32,9 @@ func node(t *testing.T, most int, ask func(context.Context, inspect.GoneQuery) *
 
 var at = netip.MustParseAddrPort("10.244.1.11:8080")
 
-func says(gone bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
+func says(out bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
 	return func(_ context.Context, q inspect.GoneQuery) *inspect.Gone {
-		return &inspect.Gone{Endpoint: inspect.EndpointText(q.At), Gone: gone, Services: []inspect.Sender{{Service: "ns/web"}}}
+		return &inspect.Gone{Endpoint: inspect.EndpointText(q.At), Gone: out, Services: []inspect.Sender{{Service: "ns/web"}}}
 	}
 }
 
@@ -44,12 +44,13 @@ func TestWaitAsksUntilAllAreGone(t *testing.T) {
 		return says(asked.Add(1) == 5)(ctx, q) // each question looks, and then waits
 	})
 	changes := 0
-	p := Proxies{Nodes: []Node{node(t, 1, says(true)), third}, Changed: func([]Result) { changes++ }}
+	p := Proxies{Targets: []Target{node(t, 1, says(true)), third}, Changed: func([]NodeReport) { changes++ }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, r := range p.Wait(ctx, netip.MustParseAddrPort("[fd00::1]:80")) {
-		if !r.Gone || r.Err != nil || len(r.Services) != 0 {
-			t.Errorf("%+v", r)
+	report := p.Wait(ctx, netip.MustParseAddrPort("[fd00::1]:80"))
+	for _, n := range report.Nodes {
+		if n.State != "gone" || n.Detail != "" || !report.Gone {
+			t.Errorf("%+v", n)
 		}
 	}
 	if asked.Load() != 5 || changes != 4 {
@@ -64,20 +65,18 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	old, _ := At(other.URL)
-	nodes := []Node{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
+	nodes := []Target{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
 	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 3 * time.Second} {
-		p := Proxies{Nodes: nodes, IgnoreUnreachable: ignore}
+		p := Proxies{Targets: nodes, IgnoreUnreachable: ignore}
 		ctx, cancel := context.WithTimeout(t.Context(), most)
-		all := p.Wait(ctx, at)
+		all := p.Wait(ctx, at).Nodes
 		cancel()
-		for i, want := range []string{"", "connection refused", "the proxy does not answer about endpoints", "no InternalIP", ""} {
-			if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || all[i].Gone ||
-				all[i].Ignored != (ignore && want != "") {
-				t.Errorf("ignore %v: %+v", ignore, all[i])
+		silent := map[bool]string{true: "ignored: ", false: "unreachable: "}[ignore]
+		for i, want := range []string{"in use: $", silent, silent, silent, "unknown: "} {
+			want += []string{"", ".*connection refused", "the proxy does not answer about endpoints", ".*no InternalIP", "."}[i]
+			if got := all[i].State + ": " + all[i].Detail; !regexp.MustCompile("^" + want).MatchString(got) {
+				t.Errorf("ignore %v: %s, want %s", ignore, got, want)
 			}
-		}
-		if all[4].Reason == "" {
-			t.Errorf("without a place: %+v", all[4])
 		}
 	}
 }
@@ -88,7 +87,7 @@ func TestAtRejectsWhatIsNoProxy(t *testing.T) {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Name != "n" {
+	if n := Of(kube.NodeAddress{Name: "n", Addr: netip.MustParseAddr("fd00::1")}, 1); n.Node != "n" {
 		t.Errorf("%+v", n)
 	}
 }
@@ -112,7 +111,7 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := n.Ask(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
+	a, err := n.gone(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
 	if err != nil || !a.Gone {
 		t.Errorf("%+v, %v", a, errors.Join(err))
 	}
@@ -122,14 +121,14 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 // something between ends requests that wait.
 func TestTheFirstQuestionDoesNotWait(t *testing.T) {
 	var waits []time.Duration
-	cut := Node{Name: "cut", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	cut := Target{Node: "cut", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		waits = append(waits, q.Wait)
 		if q.Wait > 0 {
 			return nil, errors.New("timed out")
 		}
 		return says(false)(ctx, q), nil
 	}}
-	silent := Node{Name: "silent", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	silent := Target{Node: "silent", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		if q.Wait > 0 {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -137,16 +136,16 @@ func TestTheFirstQuestionDoesNotWait(t *testing.T) {
 		return says(false)(ctx, q), nil
 	}}
 	asked := 0
-	lost := Node{Name: "lost", Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+	lost := Target{Node: "lost", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		if asked++; asked > 1 {
 			return nil, errors.New("connection refused")
 		}
 		return says(false)(ctx, q), nil
 	}}
-	p := Proxies{Nodes: []Node{cut, silent, lost}}
+	p := Proxies{Targets: []Target{cut, silent, lost}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	report := NewReport(at, p.Wait(ctx, at))
+	report := p.Wait(ctx, at)
 	for i, want := range []NodeReport{
 		{State: "in use", Detail: "ns/web (, )"},
 		{State: "in use", Detail: "ns/web (, )"},

@@ -2,14 +2,18 @@ package client
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Report is the outcome of a Wait, as the commands print it.
@@ -26,40 +30,30 @@ type NodeReport struct {
 	State   string  `json:"state"`
 	Seconds float64 `json:"seconds"`
 	Detail  string  `json:"detail,omitempty"`
-	done    bool
+	// failures counts those in a row. Last is the last answer; nil before the first.
+	failures int
+	last     *inspect.Gone
 }
 
-// NewReport returns a report of what is known of an endpoint.
-func NewReport(at netip.AddrPort, results []Result) *Report {
-	report := &Report{Endpoint: inspect.EndpointText(at), Gone: true}
-	for i := range results {
-		r := &results[i]
-		node := NodeReport{Node: r.Node, Seconds: r.After.Round(time.Millisecond).Seconds(), done: r.Done()}
-		switch {
-		case r.Gone:
-			node.State = "gone"
-		case r.Ignored:
-			node.State, node.Detail = "ignored", r.Err.Error()
-		case r.Err != nil:
-			node.State, node.Detail = "unreachable", r.Err.Error()
-			if state, detail := answered(r); r.Answered {
-				node.Detail += strings.TrimSuffix("; the last answer: "+state+", "+detail, ", ")
-			}
-		default:
-			node.State, node.Detail = answered(r)
-		}
-		report.Gone = report.Gone && node.done
-		report.Nodes = append(report.Nodes, node)
-	}
-	return report
-}
+const (
+	isGone        = "gone"
+	isUnreachable = "unreachable"
+	isIgnored     = "ignored"
+)
 
-// answered describes the last answer of a node that sends to the endpoint, or may do so.
-func answered(r *Result) (state, detail string) {
-	if r.Reason != "" && len(r.Services) == 0 {
-		return "unknown", r.Reason
+// done reports whether nothing more is asked.
+func (n *NodeReport) done() bool { return n.State == isGone || n.State == isIgnored }
+
+// stateOf describes an answer.
+func stateOf(a *inspect.Gone) (state, detail string) {
+	switch {
+	case a.Gone:
+		return isGone, ""
+	case a.Reason != "" && len(a.Services) == 0:
+		return "unknown", a.Reason
+	default:
+		return "in use", senders(a.Services)
 	}
-	return "in use", senders(r.Services)
 }
 
 // senders names the Services that send to an endpoint.
@@ -75,7 +69,7 @@ func senders(all []inspect.Sender) string {
 func (r *Report) Err(after time.Duration) error {
 	left := 0
 	for i := range r.Nodes {
-		if !r.Nodes[i].done {
+		if !r.Nodes[i].done() {
 			left++
 		}
 	}
@@ -86,29 +80,80 @@ func (r *Report) Err(after time.Duration) error {
 }
 
 // Print prints a table.
-func (r *Report) Print(to io.Writer) error {
-	var rows [][]string
+func (r *Report) Print(to *terminal.Page) {
+	t := terminal.NewTable(to, "NODE", "STATE", "AFTER", "DETAIL")
 	for _, n := range r.Nodes {
 		after := "0s"
 		if n.Seconds > 0 {
 			after = inspect.Micros(int64(n.Seconds * 1e6))
 		}
-		rows = append(rows, []string{n.Node, n.State, after, cmp.Or(n.Detail, "-")})
+		t.Row(n.Node, n.State, after, cmp.Or(n.Detail, "-"))
 	}
-	return inspect.Table(to, []string{"NODE", "STATE", "AFTER", "DETAIL"}, rows)
+	t.End()
 }
 
-// Progress returns a function for Proxies.Changed that prints a line each second in which something changed.
-func Progress(to io.Writer, nodes int) func([]Result) {
+// WaitGone waits until an endpoint is gone everywhere, or for a time, and prints the results.
+func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time.Duration, ignore bool, targets func(context.Context) ([]Target, error)) error {
+	at, err := inspect.ParseEndpoint(endpoint)
+	if err != nil {
+		return inspect.Misused("--gone: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), most)
+	defer cancel()
+	ctx, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	p := Proxies{IgnoreUnreachable: ignore}
+	if p.Targets, err = targets(ctx); err != nil {
+		return err
+	}
+	switch t := &p.Targets[0]; {
+	case len(p.Targets) > 1:
+		p.Changed = progress(by.Notes, len(p.Targets))
+	case t.Client != nil:
+		t.gone = unlessHung(t.Client, give)
+	}
+	report := p.Wait(ctx, at)
+	if err := context.Cause(ctx); errors.As(err, new(*inspect.Silent)) {
+		return err
+	}
+	if err := by.Print(cmd.OutOrStdout(), report); err != nil {
+		return err
+	}
+	return report.Err(most)
+}
+
+// Hung reports whether a proxy did not answer a question, although the command has time left.
+func Hung(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
+}
+
+// unlessHung asks a proxy, and gives up once that does not answer. A search for an endpoint may take longer than the client
+// waits, so another question decides.
+func unlessHung(c *inspect.Client, give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
+	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
+		made, err := c.Gone(ctx, q)
+		if Hung(ctx, err) {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if _, other := c.Events(short, ""); Hung(ctx, other) {
+				give(err)
+			}
+		}
+		return made, err
+	}
+}
+
+// progress returns a function for Proxies.Changed that prints a line each second in which something changed.
+func progress(to io.Writer, nodes int) func([]NodeReport) {
 	next := time.Now().Add(time.Second)
-	return func(all []Result) {
+	return func(all []NodeReport) {
 		if time.Now().Before(next) {
 			return
 		}
 		next = time.Now().Add(time.Second)
 		out := 0
 		for i := range all {
-			if all[i].Done() {
+			if all[i].done() {
 				out++
 			}
 		}

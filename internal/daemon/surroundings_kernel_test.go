@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
@@ -61,8 +62,8 @@ func TestSettingsOfTheNodeAreWatched(t *testing.T) {
 	awaitSettings(t, client)
 	answer, err := client.Explain(t.Context(), explain.Flow{From: netip.MustParseAddrPort("10.244.1.5:0"), To: netip.MustParseAddrPort("172.30.0.41:80"), Protocol: service.TCP})
 	check(t, err)
-	var text strings.Builder
-	check(t, answer.Print(&text))
+	var text terminal.Page
+	answer.Print(&text)
 	if !strings.HasSuffix(text.String(), "\n  inet fw f (hook forward, priority 0, policy drop)\n") {
 		t.Errorf("%s", &text)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	ipvsrender "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -147,10 +148,8 @@ func TestPerhapsRefused(t *testing.T) {
 	s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
 		return ipvsrender.NewRenderer(f, ipvsrender.Options{MasqueradeBit: 14, Scheduler: "ovf"}), nil
 	}
-	var text strings.Builder
-	if err := explained(t, s, "10.244.1.5 -> 172.30.0.41:80").Print(&text); err != nil {
-		t.Fatal(err)
-	}
+	var text terminal.Page
+	explained(t, s, "10.244.1.5 -> 172.30.0.41:80").Print(&text)
 	for _, want := range []string{
 		"delivered to 10.244.2.20:8080, which sees the client's address; or refused\n", "there are no probabilities: the scheduler ovf chooses",
 		"10.244.2.20:8080  -            n2    ready    client\n", "172.30.0.41:80    -            -     refused  -\n",

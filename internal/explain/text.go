@@ -1,49 +1,50 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Print writes an answer for people.
-func (a *Answer) Print(out io.Writer) error {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (a *Answer) Print(out *terminal.Page) {
 	through := ""
 	if a.Interface != "" {
 		through = " through " + a.Interface
 	}
-	fmt.Fprintf(t, "%s -> %s/%s%s on node %s, mode %s\n\n", a.From, a.To, a.Protocol, through, a.Node, a.Mode)
-	fmt.Fprintf(t, "Service:\t%s\n", a.serviceText())
-	fmt.Fprintf(t, "From:\t%s\n", a.Origin)
-	fmt.Fprintf(t, "Verdict:\t%s\n", a.verdictText())
+	out.Say("%s -> %s/%s%s on node %s, mode %s\n\n", a.From, a.To, a.Protocol, through, a.Node, a.Mode)
+	t := terminal.NarrowTable(out)
+	t.Row("Service:", a.serviceText())
+	t.Row("From:", string(a.Origin))
+	t.Row("Verdict:", a.verdictText())
 	list(t, "Because:", a.Reasons)
 	for _, p := range a.Pending {
 		text := fmt.Sprintf("the latest rules of %s are not applied yet (%s", p.Service, p.State)
 		if p.Reason != "" {
 			text += ": " + p.Reason
 		}
-		fmt.Fprintf(t, "But:\t%s); this answer is about them\n", text)
+		t.Row("But:", text+"); this answer is about them")
 	}
 	list(t, "Assumed:", a.Assumed)
-	a.printRules(t)
-	a.printOutcomes(t)
-	a.Connections.print(t)
+	t.End()
+	a.printRules(out)
+	a.printOutcomes(out)
+	a.Connections.print(out)
 	if len(a.NotEvaluated) > 0 {
-		fmt.Fprintf(t, "\nNot evaluated: chains of other programs, which may decide otherwise (sluice trace shows their effect):\n")
+		out.Say("\nNot evaluated: chains of other programs, which may decide otherwise (sluice trace shows their effect):\n")
 		for _, chain := range a.NotEvaluated {
-			fmt.Fprintf(t, "  %s\n", chain)
+			out.Say("  %s\n", chain)
 		}
 	}
-	return t.Flush()
 }
 
-func list(out io.Writer, title string, lines []string) {
+func list(t *terminal.Table, title string, lines []string) {
 	for _, line := range lines {
-		fmt.Fprintf(out, "%s\t%s\n", title, line)
-		title = ""
+		t.Row(title, line)
+		title = " "
 	}
 }
 
@@ -119,7 +120,7 @@ func (a *Answer) shapes() []shape {
 	return all
 }
 
-func (a *Answer) printRules(out io.Writer) {
+func (a *Answer) printRules(out *terminal.Page) {
 	shapes := a.shapes()
 	for _, s := range shapes {
 		title := "RULES THAT MATCH"
@@ -129,8 +130,10 @@ func (a *Answer) printRules(out io.Writer) {
 		if len(shapes) > 1 {
 			title = fmt.Sprintf("RULES THAT MATCH (to %s)", some(s.to))
 		}
-		fmt.Fprintf(out, "\nHOOK\tTABLE\tCHAIN\t%s\n", title)
-		printSteps(out, s.first.Steps)
+		out.Say("\n")
+		t := terminal.NarrowTable(out, "HOOK", "TABLE", "CHAIN", title)
+		addSteps(t, s.first.Steps)
+		t.End()
 	}
 }
 
@@ -157,8 +160,8 @@ func (s *Step) leadsEverywhere() bool {
 	return s.Base && (s.Rule == 0 || strings.HasPrefix(s.Text, "jump "))
 }
 
-// printSteps prints the rules by hook. It leaves out those that lead everywhere.
-func printSteps(out io.Writer, steps []Step) {
+// addSteps adds the rules by hook. It leaves out those that lead everywhere.
+func addSteps(t *terminal.Table, steps []Step) {
 	for len(steps) > 0 {
 		end := slices.IndexFunc(steps, func(s Step) bool { return s.Hook != steps[0].Hook || s.Table != steps[0].Table })
 		if end < 0 {
@@ -169,37 +172,38 @@ func printSteps(out io.Writer, steps []Step) {
 			if s.leadsEverywhere() {
 				continue
 			}
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", hook, table, s.place(), s.Text)
+			t.Row(hook, table, s.place(), s.Text)
 			if s.Element != "" {
-				fmt.Fprintf(out, "\t\t  @%s\t  %s\n", s.Set, s.Element)
+				t.Row(" ", " ", "  @"+s.Set, "  "+s.Element)
 			}
-			hook, table, none = "", "", false
+			hook, table, none = " ", " ", false
 		}
 		if none {
-			fmt.Fprintf(out, "%s\t%s\t-\tnothing matches\n", hook, table)
+			t.Row(hook, table, "", "nothing matches")
 		}
 		steps = steps[end:]
 	}
 }
 
-func (a *Answer) printOutcomes(out io.Writer) {
+func (a *Answer) printOutcomes(out *terminal.Page) {
 	if a.Verdict != Delivered {
 		return
 	}
-	fmt.Fprintf(out, "\nENDPOINT\tPROBABILITY\tNODE\tSTATE\tSEES\n")
+	out.Say("\n")
+	t := terminal.NarrowTable(out, "ENDPOINT", "PROBABILITY", "NODE", "STATE", "SEES")
 	for _, o := range a.Outcomes {
-		sees := "client"
+		sees, probability := "client", ""
 		if o.Verdict != Delivered {
 			sees = "-"
 		} else if o.Masqueraded || a.Origin == FromNode {
 			sees = "node"
 		}
-		probability := "-"
 		if o.Probability > 0 {
 			probability = fmt.Sprintf("%.2f %%", 100*o.Probability)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", o.To, probability, orDash(o.Node), o.state(), sees)
+		t.Row(o.To, probability, o.Node, o.state(), sees)
 	}
+	t.End()
 }
 
 func (o *Outcome) state() string {
@@ -215,35 +219,29 @@ func (o *Outcome) state() string {
 	}
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // state names the state. The kernel does not say that of a connection that is offloaded.
 func (c *Connection) state() string {
 	if c.Offloaded {
 		return "offloaded"
 	}
-	return orDash(c.State)
+	return cmp.Or(c.State, "-")
 }
 
-func (c *Connections) print(out io.Writer) {
+func (c *Connections) print(out *terminal.Page) {
 	switch {
 	case c == nil:
 	case c.Error != "":
-		fmt.Fprintf(out, "\nExisting connections are unknown: %s\n", c.Error)
+		out.Say("\nExisting connections are unknown: %s\n", c.Error)
 	case len(c.Items) == 0:
-		fmt.Fprintf(out, "\nThe kernel tracks no connection of this client to this destination, so the rules decide.\n")
+		out.Say("\nThe kernel tracks no connection of this client to this destination, so the rules decide.\n")
 	default:
-		fmt.Fprintf(out, "\nExisting connections, which the rules no longer affect:\nFROM\tTO\tSEEN AS\tSTATE\n")
+		out.Say("\nExisting connections, which the rules no longer affect:\n")
+		t := terminal.NarrowTable(out, "FROM", "TO", "SEEN AS", "STATE")
 		for _, one := range c.Items {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", one.From, one.To, one.Source, one.state())
+			t.Row(one.From, one.To, one.Source, one.state())
 		}
-		if c.More > 0 {
-			fmt.Fprintf(out, "and %d more\n", c.More)
+		if t.End(); c.More > 0 {
+			out.Say("and %d more\n", c.More)
 		}
 	}
 }

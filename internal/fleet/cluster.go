@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/kube"
@@ -43,15 +44,6 @@ type cluster struct {
 	transport http.RoundTripper
 	// scheme begins the names of pods: https: with a token for the proxies, otherwise empty for HTTP.
 	scheme string
-}
-
-// proxy is a node, and how to ask the proxy there.
-type proxy struct {
-	node   string
-	pod    string
-	client *inspect.Client
-	// err says why the proxy cannot be asked.
-	err error
 }
 
 var codecs = func() serializer.CodecFactory {
@@ -89,7 +81,7 @@ func (f *flags) connect() (*cluster, error) {
 }
 
 // connectAll returns a cluster and its proxies.
-func (f *flags) connectAll(ctx context.Context) (c *cluster, all []proxy, note string, err error) {
+func (f *flags) connectAll(ctx context.Context) (c *cluster, all []client.Target, note string, err error) {
 	if c, err = f.connect(); err == nil {
 		all, note, err = c.proxies(ctx)
 	}
@@ -98,7 +90,7 @@ func (f *flags) connectAll(ctx context.Context) (c *cluster, all []proxy, note s
 
 // proxies returns the proxies of all nodes in the order of their names. A node without a pod of Sluice has an error. The
 // note says what is missing; it is empty if nothing is.
-func (c *cluster) proxies(ctx context.Context) (all []proxy, note string, err error) {
+func (c *cluster) proxies(ctx context.Context) (all []client.Target, note string, err error) {
 	found, err := c.pods(ctx, "")
 	if err != nil {
 		return nil, "", err
@@ -147,15 +139,15 @@ func running(pod *corev1.Pod) bool {
 }
 
 // proxyOf returns the proxy of a node in a pod, which is nil if there is none.
-func (c *cluster) proxyOf(node string, pod *corev1.Pod) proxy {
+func (c *cluster) proxyOf(node string, pod *corev1.Pod) client.Target {
 	switch {
 	case pod == nil:
-		return proxy{node: node, err: errors.New("no pod of Sluice on this node")}
+		return client.Target{Node: node, Err: errors.New("no pod of Sluice on this node")}
 	case pod.Status.Phase != corev1.PodRunning:
-		return proxy{node: node, pod: pod.Name, err: fmt.Errorf("pod %s is %s", pod.Name, strings.ToLower(string(pod.Status.Phase)))}
+		return client.Target{Node: node, Pod: pod.Name, Err: fmt.Errorf("pod %s is %s", pod.Name, strings.ToLower(string(pod.Status.Phase)))}
 	}
 	at := c.api.Get().Namespace(pod.Namespace).Resource("pods").Name(c.scheme + pod.Name + ":" + strconv.Itoa(int(c.flags.port))).SubResource("proxy").URL()
-	return proxy{node: node, pod: pod.Name, client: inspect.NewRemoteClient(node, at, c.transport)}
+	return client.Target{Node: node, Pod: pod.Name, Client: inspect.NewRemoteClient(node, at, c.transport)}
 }
 
 // nodes returns the names of the Linux nodes. It asks for metadata only, because a Node is large.

@@ -1,8 +1,8 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +22,6 @@ type flags struct {
 	parallel                       int
 	nodeTimeout                    time.Duration
 	version                        string
-	errors                         io.Writer
 	tally                          *tally
 }
 
@@ -33,7 +32,6 @@ func misused(format string, args ...any) error { return inspect.Misused(format, 
 
 // Command returns the command that has all others. Version is that of the program.
 func Command(use, version string) *cobra.Command {
-	f := &flags{version: version}
 	root := &cobra.Command{
 		Use:         use,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"}, // unless it has a parent
@@ -57,7 +55,12 @@ an error in the command line.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	for _, c := range []*cobra.Command{f.statusCommand(), f.whereCommand(), f.waitCommand(), f.diffCommand(), f.topCommand(), f.explainCommand(), f.observeCommand(), f.uiCommand()} {
+	for _, command := range []func(*flags) *cobra.Command{
+		(*flags).statusCommand, (*flags).whereCommand, (*flags).waitCommand, (*flags).diffCommand, (*flags).topCommand, (*flags).explainCommand,
+		(*flags).observeCommand, (*flags).uiCommand,
+	} {
+		f := &flags{version: version}
+		c := command(f)
 		f.bind(c)
 		root.AddCommand(c)
 	}
@@ -76,46 +79,37 @@ func (f *flags) bind(cmd *cobra.Command) {
 	s.IntVar(&f.parallel, "parallel", 64, fmt.Sprintf("number of nodes that are asked at a time, at most %d", parallelMax))
 	s.DurationVar(&f.nodeTimeout, "node-timeout", 10*time.Second, "how long one node may take to answer")
 	client.BindTables(cmd, &f.Output)
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f.errors, f.Notes = cmd.ErrOrStderr(), cmd.ErrOrStderr()
-		if err := f.check(); err != nil {
-			return err
+	client.Before(cmd, func(*cobra.Command) error {
+		switch {
+		case f.parallel < 1 || f.parallel > parallelMax:
+			return fmt.Errorf("parallel %d: must be from 1 to %d", f.parallel, parallelMax)
+		case f.nodeTimeout <= 0:
+			return fmt.Errorf("node-timeout %v: must be positive", f.nodeTimeout)
+		case f.port == 0:
+			return errors.New("port 0: must be from 1 to 65535")
 		}
-		return run(cmd, args)
-	}
-}
-
-func (f *flags) check() error {
-	err := f.Check()
-	switch {
-	case err != nil:
-		return misused("--%w", err)
-	case f.parallel < 1 || f.parallel > parallelMax:
-		return misused("--parallel %d: must be from 1 to %d", f.parallel, parallelMax)
-	case f.nodeTimeout <= 0:
-		return misused("--node-timeout %v: must be positive", f.nodeTimeout)
-	case f.port == 0:
-		return misused("--port 0: must be from 1 to 65535")
-	}
-	return nil
+		return nil
+	})
 }
 
 // report is the answer of a command.
 type report interface {
-	// print prints tables for people.
-	print(to io.Writer, wide bool) error
+	inspect.Answer
 	// verdict returns the error with which the command ends.
 	verdict() error
 }
 
-// show prints a report, and returns its verdict.
-func (f *flags) show(cmd *cobra.Command, r report, err error) error {
+// show asks a cluster for a report, prints it, and returns its verdict.
+func (f *flags) show(cmd *cobra.Command, ask func(*cluster) (report, error)) error {
+	c, err := f.connect()
 	if err != nil {
 		return err
 	}
-	err = f.Print(cmd.OutOrStdout(), r, func(to io.Writer) error { return r.print(to, f.Wide()) })
+	r, err := ask(c)
 	if err != nil {
+		return err
+	}
+	if err := f.Print(cmd.OutOrStdout(), r); err != nil {
 		return err
 	}
 	return r.verdict()

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // diffReport is the answer of kubectl sluice diff.
@@ -39,39 +40,31 @@ if there are differences.`,
 		Example: "  kubectl sluice diff worker-1 worker-7",
 		Args:    arguments("NODE", "NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := f.diff(cmd.Context(), [2]string(args))
-			return f.show(cmd, report, err)
+			f.Within = f.namespace
+			return f.show(cmd, func(c *cluster) (report, error) { return c.diff(cmd.Context(), [2]string(args)) })
 		},
 	}
 }
 
-func (f *flags) diff(ctx context.Context, names [2]string) (*diffReport, error) {
-	f.Within = f.namespace
-	_, all, _, err := f.connectAll(ctx)
+func (c *cluster) diff(ctx context.Context, names [2]string) (*diffReport, error) {
+	all, _, err := c.proxies(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var both []proxy
+	var both []client.Target
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(p proxy) bool { return p.node == name })
+		i := slices.IndexFunc(all, func(t client.Target) bool { return t.Node == name })
 		if i < 0 {
 			return nil, fmt.Errorf("no node %s", name)
 		}
 		both = append(both, all[i])
 	}
-	lists := ask(ctx, f, both, func(ctx context.Context, client *inspect.Client) (*inspect.ServiceList, error) {
-		return client.Services(ctx, f.namespace)
+	lists, silent := ask(ctx, c.flags, both, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceList, error) {
+		return from.Services(ctx, c.flags.namespace)
 	})
-	for _, a := range lists {
-		if a.err != nil {
-			return nil, fmt.Errorf("node %s: %w", a.node, a.err)
-		}
-	}
-	states := ask(ctx, f, both, func(ctx context.Context, client *inspect.Client) (*inspect.Status, error) { return client.Status(ctx) })
-	for _, a := range states {
-		if a.err != nil {
-			return nil, fmt.Errorf("node %s: %w", a.node, a.err)
-		}
+	states, others := ask(ctx, c.flags, both, (*inspect.Client).Status)
+	if silent = append(silent, others...); len(silent) > 0 {
+		return nil, fmt.Errorf("node %s: %s", silent[0].Node, silent[0].Reason)
 	}
 	found := differences(lists[0].got, lists[1].got)
 	if hashes := [2]string{states[0].got.ConfigurationHash, states[1].got.ConfigurationHash}; hashes[0] != hashes[1] {
@@ -132,10 +125,11 @@ func (r *diffReport) None() string {
 	return fmt.Sprintf("No differences between %s and %s", r.Nodes[0], r.Nodes[1])
 }
 
-func (r *diffReport) print(to io.Writer, _ bool) error {
-	var rows [][]string
+// Print implements inspect.Answer.
+func (r *diffReport) Print(to *terminal.Page) {
+	t := terminal.NewTable(to, "SERVICE", "FIELD", strings.ToUpper(r.Nodes[0]), strings.ToUpper(r.Nodes[1]))
 	for _, d := range r.Differences {
-		rows = append(rows, []string{d.Service, d.Field, d.Values[0], d.Values[1]})
+		t.Row(d.Service, d.Field, d.Values[0], d.Values[1])
 	}
-	return inspect.Table(to, []string{"SERVICE", "FIELD", strings.ToUpper(r.Nodes[0]), strings.ToUpper(r.Nodes[1])}, rows)
+	t.End()
 }

@@ -45,26 +45,26 @@ why no node serves them: headless Services, for example.`,
 			if err != nil {
 				return err
 			}
+			from, err := c.pod(cmd.Context(), pod)
+			if err != nil {
+				return err
+			}
 			var answer *explain.Answer
 			if notAddress == nil {
-				answer, err = c.explainAddress(cmd.Context(), pod, args[1], to.Addr())
+				answer, err = c.explainAddress(cmd.Context(), from, args[1], to.Addr())
 			} else {
-				answer, err = c.explain(cmd.Context(), pod, target, port)
+				answer, err = c.explain(cmd.Context(), from, target, port)
 			}
 			if err != nil {
 				return err
 			}
-			return f.Print(cmd.OutOrStdout(), answer, answer.Print)
+			return f.Print(cmd.OutOrStdout(), answer)
 		},
 	}
 }
 
 // explain explains a connection from a pod to a Service.
-func (c *cluster) explain(ctx context.Context, podName, target, port string) (*explain.Answer, error) {
-	pod, err := c.pod(ctx, podName)
-	if err != nil {
-		return nil, err
-	}
+func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, target, port string) (*explain.Answer, error) {
 	other := *c
 	name, namespace, found := strings.Cut(target, ".")
 	if found {
@@ -83,11 +83,7 @@ func (c *cluster) explain(ctx context.Context, podName, target, port string) (*e
 
 // explainAddress explains a connection from a pod to an address. If no Service owns it, Services that no proxy knows may
 // list it.
-func (c *cluster) explainAddress(ctx context.Context, podName, target string, to netip.Addr) (*explain.Answer, error) {
-	pod, err := c.pod(ctx, podName)
-	if err != nil {
-		return nil, err
-	}
+func (c *cluster) explainAddress(ctx context.Context, pod *corev1.Pod, target string, to netip.Addr) (*explain.Answer, error) {
 	from, found := addressOf(pod, to)
 	if !found {
 		return nil, fmt.Errorf("no common family: pod %s has no address of the family of %s", pod.Name, to)
@@ -141,16 +137,16 @@ func (c *cluster) ask(ctx context.Context, pod *corev1.Pod, flow explain.Flow) (
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range all {
-		if p.node != pod.Spec.NodeName {
+	for _, t := range all {
+		if t.Node != pod.Spec.NodeName {
 			continue
 		}
-		if p.err != nil {
-			return nil, fmt.Errorf("node %s: %w", p.node, p.err)
+		if t.Err != nil {
+			return nil, fmt.Errorf("node %s: %w", t.Node, t.Err)
 		}
 		limited, cancel := context.WithTimeout(ctx, c.flags.nodeTimeout)
 		defer cancel()
-		return p.client.Explain(limited, flow)
+		return t.Client.Explain(limited, flow)
 	}
 	return nil, fmt.Errorf("node %s of Pod %s has no pod of Sluice", pod.Spec.NodeName, pod.Name)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/testenv"
@@ -78,7 +79,7 @@ func TestObserveMergesNodes(t *testing.T) {
 	for _, words := range [][]string{{"--all"}, {"svc/web"}, {"--node", "node-0069,node-0000"}} {
 		out := s.observe(t, []string{"service-00", "service-69"}, append(words, "-o", "json")...)
 		for line := range strings.Lines(out) {
-			var e nodeFlow
+			var e client.FlowEvent
 			if err := json.Unmarshal([]byte(line), &e); err != nil || e.Name != "service-"+strings.TrimPrefix(e.Node, "node-00") {
 				t.Errorf("%v: %s", err, line)
 			}

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -199,7 +198,7 @@ func overviewOf(r *statusReport, namespace string) *overview {
 				s.Count++
 				s.Nodes = appendNamed(s.Nodes, n.Node)
 			}
-			s.Reasons = appendNamed(s.Reasons, strings.Join(strings.Fields(reason), " "))
+			s.Reasons = appendNamed(s.Reasons, inspect.OneLine(reason))
 		}
 		for d := range n.from.Domains {
 			for _, q := range n.from.Domains[d].Quarantined {

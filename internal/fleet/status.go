@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/client"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 func (f *flags) statusCommand() *cobra.Command {
@@ -28,12 +28,7 @@ before the others.`,
 		Example: "  kubectl sluice status\n  kubectl sluice status --problems -o wide",
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.connect()
-			if err != nil {
-				return err
-			}
-			report, err := c.status(cmd.Context(), problems)
-			return f.show(cmd, report, err)
+			return f.show(cmd, func(c *cluster) (report, error) { return c.status(cmd.Context(), problems) })
 		},
 	}
 	client.BindSort(cmd, &f.Output)
@@ -43,11 +38,8 @@ before the others.`,
 
 // statusReport is the answer of kubectl sluice status.
 type statusReport struct {
-	Total int          `json:"total"`
+	reach
 	Nodes []nodeStatus `json:"nodes"`
-	// Silent are the nodes that did not answer.
-	Silent []silent `json:"unanswered"`
-	Note   string   `json:"note,omitempty"`
 	// Versions and Modes count nodes.
 	Versions map[string]int `json:"versions"`
 	Modes    map[string]int `json:"modes"`
@@ -88,15 +80,14 @@ type nodeStatus struct {
 
 // status asks all nodes.
 func (c *cluster) status(ctx context.Context, problems bool) (*statusReport, error) {
-	all, note, err := c.proxies(ctx)
+	answered, reached, err := askAll(ctx, c, (*inspect.Client).Status)
 	if err != nil {
 		return nil, err
 	}
-	answered, missing := split(ask(ctx, c.flags, all, func(ctx context.Context, from *inspect.Client) (*inspect.Status, error) { return from.Status(ctx) }))
-	report := &statusReport{Total: len(all), Nodes: []nodeStatus{}, Silent: missing, Note: note, Versions: map[string]int{}, Modes: map[string]int{},
+	report := &statusReport{reach: reached, Nodes: []nodeStatus{}, Versions: map[string]int{}, Modes: map[string]int{},
 		Configurations: map[string]int{}, Differing: []string{}, now: time.Now()}
 	for _, a := range answered {
-		line := lineOf(a.node, a.pod, a.got)
+		line := lineOf(a.Node, a.Pod, a.got)
 		report.Versions[line.Version]++
 		report.Modes[line.Mode]++
 		report.Configurations[line.hash()]++
@@ -119,7 +110,7 @@ func (r *statusReport) compare(all []answer[inspect.Status]) {
 	}
 	for _, a := range all {
 		if cmp.Or(a.got.ConfigurationHash, unknownHash) != most {
-			r.Differing = append(r.Differing, a.node)
+			r.Differing = append(r.Differing, a.Node)
 		}
 	}
 }
@@ -173,31 +164,28 @@ func (n *nodeStatus) gravity() int {
 	}
 }
 
-func (r *statusReport) verdict() error { return incomplete(r.Silent, r.Total) }
-
 // None implements inspect.List: nodes with problems have rows.
 func (r *statusReport) None() string {
 	return "No problems on " + plural.Of(r.Total-len(r.Silent), "node")
 }
 
-func (r *statusReport) print(to io.Writer, wide bool) error {
+// Print implements inspect.Answer.
+func (r *statusReport) Print(to *terminal.Page) {
 	heads := []string{"NODE", "HEALTH", "MODE", "VERSION", "CONFIG", "UP", "SERVICES", "PENDING", "HELD", "LAG P99"}
-	if wide {
+	if to.Wide {
 		heads = append(heads, "APPLY P99", "OLDEST", "ZONE")
 	}
-	var rows [][]string
+	t := terminal.NewTable(to, append(heads, "FINDINGS")...)
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		row := []string{n.Node, cmp.Or(n.Health, "-"), n.Mode, n.Version, n.hash(), inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), micros(n.LagP99Micros)}
-		if wide {
-			row = append(row, micros(n.ApplyP99Micros), micros(int64(n.PendingSeconds*1e6)), n.Zone)
+		row := []string{n.Node, cmp.Or(n.Health, "-"), n.Mode, n.Version, n.hash(), inspect.Age(r.now, n.Started), fmt.Sprint(n.Services), fmt.Sprint(n.Pending), fmt.Sprint(n.Quarantined), inspect.KnownMicros(n.LagP99Micros)}
+		if to.Wide {
+			row = append(row, inspect.KnownMicros(n.ApplyP99Micros), inspect.KnownMicros(int64(n.PendingSeconds*1e6)), n.Zone)
 		}
-		rows = append(rows, append(row, cmp.Or(strings.Join(n.Findings, ","), "-")))
+		t.Row(append(row, cmp.Or(strings.Join(n.Findings, ","), "-"))...)
 	}
-	if err := inspect.Table(to, append(heads, "FINDINGS"), rows); err != nil {
-		return err
-	}
-	fmt.Fprintf(to, "\n%d of %s answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), plural.Of(r.Total, "node"),
+	t.End()
+	to.Say("\n%d of %s answered; versions: %s; modes: %s; configurations: %s\n", r.Total-len(r.Silent), plural.Of(r.Total, "node"),
 		counts(r.Versions), counts(r.Modes), counts(r.Configurations))
 	if n := len(r.Differing); n > 0 {
 		more := ""
@@ -205,17 +193,9 @@ func (r *statusReport) print(to io.Writer, wide bool) error {
 			more = fmt.Sprintf(" and %d more (see -o json)", n-silentShown)
 		}
 		text := fmt.Sprintf("the configuration is not that of most nodes on %s%s", strings.Join(r.Differing[:min(n, silentShown)], ", "), more)
-		_ = inspect.Table(to, nil, [][]string{{text}}) // the next part returns the error
+		terminal.NewTable(to).Row(text).End()
 	}
-	return printSilent(to, r.Silent, r.Total, r.Note)
-}
-
-// micros returns a duration, or nothing for none.
-func micros(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return inspect.Micros(n)
+	r.printSilent(to)
 }
 
 // counts returns names with their numbers.

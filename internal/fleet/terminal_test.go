@@ -1,7 +1,8 @@
 package fleet
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -23,16 +24,14 @@ func TestNodesCannotForgeOutput(t *testing.T) {
 		bad.detail = func(d *inspect.ServiceDetail) { terminaltest.Fill(d, text) }
 		bad.items = make([]inspect.TopItem, 1)
 		terminaltest.Fill(&bad.items[0], text)
-		for _, format := range []string{"", "json"} {
-			var record nodeFlow
+		bad.stream = func(ctx context.Context, each func(*inspect.FlowEvent) error) error {
+			var record inspect.FlowEvent
 			terminaltest.Fill(&record, text)
 			record.Omitted = 0
-			var out bytes.Buffer
-			f := flags{Output: inspect.Output{Format: format}}
-			if err := f.printFlow(&out, &record, 10, f.Table()); err != nil {
-				t.Error(err)
-			}
-			all["observe "+format] = out.String()
+			return errors.Join(each(&record), flowOn("the-last")(ctx, each))
+		}
+		for _, format := range []string{"wide", "json"} {
+			all["observe "+format] = s.observe(t, []string{"the-last"}, "--node", "node-0001", "-o", format)
 		}
 		for _, command := range [][]string{
 			{"status"}, {"status", "-o", "wide"}, {"status", "-o", "json"}, {"where", "svc/web"}, {"where", "svc/web", "-o", "wide"}, {"top", "services"},

@@ -41,7 +41,7 @@ it can ask with your rights.`,
 func (f *flags) serve(cmd *cobra.Command, port uint16, browser bool) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	f.errors = nil // the page shows the progress
+	f.Notes = nil // the page shows the progress
 	c, err := f.connect()
 	if err != nil {
 		return err

@@ -3,8 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
@@ -39,7 +36,16 @@ The exit status is 0 only if that is the case before the timeout.`,
 				return misused("--timeout %v: must be positive", w.timeout)
 			}
 			if w.gone != "" {
-				return f.waitGone(cmd, args, &w)
+				if err := arguments()(cmd, args); err != nil {
+					return err
+				}
+				return client.WaitGone(cmd, &f.Output, w.gone, w.timeout, false, func(ctx context.Context) ([]client.Target, error) {
+					_, all, note, err := f.connectAll(ctx)
+					if note != "" {
+						fmt.Fprintln(f.Notes, note)
+					}
+					return all, err
+				})
 			}
 			return f.waitApplied(cmd, args, &w)
 		},
@@ -95,7 +101,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	if report == nil {
 		return err
 	}
-	if printed := f.Print(cmd.OutOrStdout(), report, func(to io.Writer) error { return report.print(to, f.Wide()) }); printed != nil {
+	if printed := f.Print(cmd.OutOrStdout(), report); printed != nil {
 		return printed
 	}
 	if report.Applied < enough(report.Total) {
@@ -121,42 +127,4 @@ func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int
 		err = client.ErrNoAnswer
 	}
 	return last, err
-}
-
-// waitGone waits until no node sends to an endpoint. Each answer may wait on its node.
-func (f *flags) waitGone(cmd *cobra.Command, args []string, w *waitFlags) error {
-	if err := arguments()(cmd, args); err != nil {
-		return err
-	}
-	at, err := inspect.ParseEndpoint(w.gone)
-	if err != nil {
-		return misused("--gone: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
-	defer cancel()
-	c, all, note, err := f.connectAll(ctx)
-	if err != nil {
-		return err
-	}
-	if note != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), note)
-	}
-	report := c.untilGone(ctx, all, at)
-	if err := f.Print(cmd.OutOrStdout(), report, report.Print); err != nil {
-		return err
-	}
-	return report.Err(w.timeout)
-}
-
-func (c *cluster) untilGone(ctx context.Context, all []proxy, at netip.AddrPort) *client.Report {
-	asked := client.Proxies{Changed: client.Progress(c.flags.errors, len(all))}
-	for _, p := range all {
-		asked.Nodes = append(asked.Nodes, client.Node{Name: p.node, Ask: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
-			if p.err != nil {
-				return nil, p.err
-			}
-			return p.client.Gone(ctx, q)
-		}})
-	}
-	return client.NewReport(at, asked.Wait(ctx, at))
 }

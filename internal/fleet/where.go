@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -37,24 +37,17 @@ is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 			if err != nil {
 				return err
 			}
-			c, err := f.connect()
-			if err != nil {
-				return err
-			}
-			report, err := c.where(cmd.Context(), name)
-			return f.show(cmd, report, err)
+			return f.show(cmd, func(c *cluster) (report, error) { return c.where(cmd.Context(), name) })
 		},
 	}
 }
 
 // whereReport is the answer of kubectl sluice where.
 type whereReport struct {
+	reach
 	Service string      `json:"service"`
-	Total   int         `json:"total"`
 	Applied int         `json:"applied"`
 	Nodes   []nodeState `json:"nodes"`
-	Silent  []silent    `json:"unanswered"`
-	Note    string      `json:"note,omitempty"`
 }
 
 // nodeState is how a Service stands on a node.
@@ -67,34 +60,10 @@ type nodeState struct {
 	Endpoints int     `json:"endpoints"`
 }
 
-// where asks all nodes about a Service.
+// where asks all nodes about a Service. It reads what the API server knows before and after, because the Service may
+// change in between: a node may know either. A user who may not read it does not learn which nodes are behind.
 func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) {
-	all, note, err := c.proxies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	report := &whereReport{Service: c.namespace + "/" + name, Total: len(all), Nodes: []nodeState{}, Note: note}
-	answered, missing, newest, err := c.states(ctx, name, all)
-	if err != nil {
-		return nil, err
-	}
-	if len(newest) == 0 {
-		report.Note = strings.TrimSpace(note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
-	}
-	report.Silent = missing
-	for _, a := range answered {
-		line := stateOf(a.node, a.got, newest)
-		if line.State == state.Applied {
-			report.Applied++
-		}
-		report.Nodes = append(report.Nodes, line)
-	}
-	return report, nil
-}
-
-// states asks proxies about a Service. It reads what the API server knows before and after, because the Service may
-// change in between: a node may know either. Newest is empty if the user may not read it.
-func (c *cluster) states(ctx context.Context, name string, all []proxy) (answered []answer[inspect.ServiceDetail], missing []silent, newest []string, err error) {
+	var newest []string
 	read := func() error {
 		digest, err := c.digest(ctx, name)
 		if err == nil {
@@ -105,12 +74,29 @@ func (c *cluster) states(ctx context.Context, name string, all []proxy) (answere
 		return err
 	}
 	if err := read(); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	answered, missing = split(ask(ctx, c.flags, all, func(ctx context.Context, client *inspect.Client) (*inspect.ServiceDetail, error) {
-		return client.Brief(ctx, c.namespace, name)
-	}))
-	return answered, missing, newest, read()
+	answered, reached, err := askAll(ctx, c, func(from *inspect.Client, ctx context.Context) (*inspect.ServiceDetail, error) {
+		return from.Brief(ctx, c.namespace, name)
+	})
+	if err == nil {
+		err = read()
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := &whereReport{reach: reached, Service: c.namespace + "/" + name, Nodes: []nodeState{}}
+	if len(newest) == 0 {
+		report.Note = strings.TrimSpace(report.Note + "\nnodes that are behind are not known: you may not read the Service or its endpoints")
+	}
+	for _, a := range answered {
+		line := stateOf(a.Node, a.got, newest)
+		if line.State == state.Applied {
+			report.Applied++
+		}
+		report.Nodes = append(report.Nodes, line)
+	}
+	return report, nil
 }
 
 // stateOf says how a Service stands on a node; detail is nil if the node does not know it.
@@ -127,7 +113,7 @@ func stateOf(node string, detail *inspect.ServiceDetail, newest []string) nodeSt
 	for i := range detail.Domains {
 		d := &detail.Domains[i]
 		if d.Quarantine != nil && line.Reason == "" {
-			line.Reason = d.Name + ": " + strings.Join(strings.Fields(d.Quarantine.Reason), " ")
+			line.Reason = d.Name + ": " + inspect.OneLine(d.Quarantine.Reason)
 			since(d.Quarantine.Since)
 		}
 		if d.Error != "" && line.State == state.Applied {
@@ -167,23 +153,23 @@ func (r *whereReport) verdict() error {
 	return fmt.Errorf("%s is not applied on %d of %s", r.Service, r.Total-r.Applied, plural.Of(r.Total, "node"))
 }
 
-func (r *whereReport) print(to io.Writer, wide bool) error {
-	fmt.Fprintf(to, "%s is applied on %d of %s\n", r.Service, r.Applied, plural.Of(r.Total, "node"))
-	var rows [][]string
+// Print implements inspect.Answer.
+func (r *whereReport) Print(to *terminal.Page) {
+	to.Say("%s is applied on %d of %s\n", r.Service, r.Applied, plural.Of(r.Total, "node"))
+	t, rows := terminal.NewTable(to, "NODE", "STATE", "SINCE", "ENDPOINTS", "REASON"), 0
 	for _, n := range r.Nodes {
-		if n.State != state.Applied || wide {
+		if n.State != state.Applied || to.Wide {
 			age := ""
 			if n.Seconds > 0 {
 				age = inspect.Age(time.Unix(int64(n.Seconds), 0), time.Unix(0, 0))
 			}
-			rows = append(rows, []string{n.Node, string(n.State), age, fmt.Sprint(n.Endpoints), cmp.Or(n.Reason, "-")})
+			t.Row(n.Node, string(n.State), age, fmt.Sprint(n.Endpoints), cmp.Or(n.Reason, "-"))
+			rows++
 		}
 	}
-	if len(rows) > 0 {
-		fmt.Fprintln(to)
-		if err := inspect.Table(to, []string{"NODE", "STATE", "SINCE", "ENDPOINTS", "REASON"}, rows); err != nil {
-			return err
-		}
+	if rows > 0 {
+		to.Say("\n")
+		t.End()
 	}
-	return printSilent(to, r.Silent, r.Total, r.Note)
+	r.printSilent(to)
 }

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // ConnectionList is a page of the connections that the proxy forwards itself (mode userspace), the
@@ -156,43 +157,39 @@ func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, erro
 // None implements List.
 func (l *ConnectionList) None() string { return "No connections" }
 
-// Print prints a table.
-func (l *ConnectionList) Print(to io.Writer) error {
-	if len(l.Items) > 0 && l.Items[0].Tracked != nil {
-		return l.printTracked(to)
+// Print prints a table. Its last columns depend on whether the kernel translates the connections and counts their
+// bytes.
+func (l *ConnectionList) Print(to *terminal.Page) {
+	tracked := len(l.Items) > 0 && l.Items[0].Tracked != nil
+	counted := func(c Connection) bool { return c.Tracked == nil || c.Tracked.Accounted }
+	t, bytes := terminal.NewTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT"), !tracked || slices.ContainsFunc(l.Items, counted)
+	if tracked {
+		t.Heads = append(t.Heads, "STATE")
 	}
-	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "TO ENDPOINT", "TO CLIENT", "AGE")
-	for i := range l.Items {
-		c := &l.Items[i]
-		t.row(c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), age(l.Now, c.Began))
+	if bytes {
+		t.Heads = append(t.Heads, "TO ENDPOINT", "TO CLIENT")
 	}
-	return t.end()
-}
-
-// printTracked prints a table of connections that the kernel translates.
-func (l *ConnectionList) printTracked(to io.Writer) error {
-	columns := []string{"PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "STATE"}
-	accounted := slices.ContainsFunc(l.Items, func(c Connection) bool { return c.Tracked.Accounted })
-	if accounted {
-		columns = append(columns, "TO ENDPOINT", "TO CLIENT")
+	if !tracked {
+		t.Heads = append(t.Heads, "AGE")
 	}
-	t := newTable(to, columns...)
-	for i := range l.Items {
-		c := &l.Items[i]
-		state := c.Tracked.State
-		if c.Tracked.Offloaded {
-			state = "offloaded"
+	for _, c := range l.Items {
+		cells := []string{c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String()}
+		if c.Tracked != nil && c.Tracked.Offloaded {
+			cells = append(cells, "offloaded")
+		} else if c.Tracked != nil {
+			cells = append(cells, cmp.Or(c.Tracked.State, "-"))
 		}
-		cells := []string{c.Protocol, c.Client.String(), c.of(), c.Frontend.String(), c.Endpoint.String(), cmp.Or(state, "-")}
-		switch {
-		case c.Tracked.Accounted:
+		if bytes && counted(c) {
 			cells = append(cells, size(c.ToEndpoint), size(c.ToClient))
-		case accounted:
+		} else if bytes {
 			cells = append(cells, "-", "-")
 		}
-		t.row(cells...)
+		if c.Tracked == nil {
+			cells = append(cells, Age(l.Now, c.Began))
+		}
+		t.Row(cells...)
 	}
-	return t.end()
+	t.End()
 }
 
 // of names the Service port.

@@ -3,12 +3,11 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // EventList is what the proxy reported about Services and the node since the process began, the oldest first. The
@@ -43,14 +42,13 @@ func (c *Client) Events(ctx context.Context, namespace string) (*EventList, erro
 func (l *EventList) None() string { return "No events" }
 
 // Print prints a table.
-func (l *EventList) Print(to io.Writer) error {
-	t := newTable(to, "NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+func (l *EventList) Print(to *terminal.Page) {
+	t := terminal.NewTable(to, "NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 	for _, e := range l.Items {
-		t.row(cmp.Or(e.Namespace, "-"), age(l.Now, e.Time), e.Type, e.Reason, e.About+"/"+e.Object, oneLine(e.Note))
+		t.Row(cmp.Or(e.Namespace, "-"), Age(l.Now, e.Time), e.Type, e.Reason, e.About+"/"+e.Object, OneLine(e.Note))
 	}
-	if err := t.end(); err != nil || l.Omitted == 0 {
-		return err
+	t.End()
+	if l.Omitted > 0 {
+		to.Say("Forgotten: %s\n", plural.Of(l.Omitted, "older event"))
 	}
-	_, err := fmt.Fprintf(to, "Forgotten: %s\n", plural.Of(l.Omitted, "older event"))
-	return err
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // FlowQuery selects records of connections. What is empty selects all.
@@ -125,22 +126,21 @@ func (c *Client) Observe(ctx context.Context, q FlowQuery, ready func(), each fu
 const flowColumns = "%-12s  %-8s  %-24s  %-21s  %-21s  %-21s  %9s  %9s  %8s  %s\n"
 
 // PrintFlowHeads prints the heads of the columns.
-func PrintFlowHeads(to io.Writer) error {
-	_, err := fmt.Fprintf(to, flowColumns, "TIME", "VERDICT", "SERVICE", "CLIENT", "FRONTEND", "ENDPOINT", "BYTES IN", "BYTES OUT", "LASTED", "REASON")
-	return err
+func PrintFlowHeads(to *terminal.Page) {
+	to.Say(flowColumns, "TIME", "VERDICT", "SERVICE", "CLIENT", "FRONTEND", "ENDPOINT", "BYTES IN", "BYTES OUT", "LASTED", "REASON")
 }
 
-// Print prints a row. A wide one has exact numbers of bytes.
-func (e *FlowEvent) Print(to io.Writer, wide bool) error {
+// Print prints a row. A wide page has exact numbers of bytes.
+func (e *FlowEvent) Print(to *terminal.Page) {
 	if e.Omitted > 0 {
-		_, err := fmt.Fprintf(to, "%d or more records are missing\n", e.Omitted)
-		return err
+		to.Say("%d or more records are missing\n", e.Omitted)
+		return
 	}
 	bytes := func(n uint64) string {
 		switch {
 		case !e.Counted:
 			return "-"
-		case wide:
+		case to.Wide:
 			return fmt.Sprint(n)
 		default:
 			return size(n)
@@ -157,7 +157,6 @@ func (e *FlowEvent) Print(to io.Writer, wide bool) error {
 	if e.Attempts > 1 {
 		reason += fmt.Sprintf(" (%d packets)", e.Attempts)
 	}
-	_, err := fmt.Fprintf(to, flowColumns, e.Time.Local().Format("15:04:05.000"), e.Verdict, e.Namespace+"/"+e.Name,
+	to.Say(flowColumns, e.Time.Local().Format("15:04:05.000"), e.Verdict, e.Namespace+"/"+e.Name,
 		e.Client, fmt.Sprintf("%s/%s", e.Frontend, e.Protocol), endpoint, bytes(e.BytesIn), bytes(e.BytesOut), lasted, cmp.Or(reason, "-"))
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // TestObserve: the stream goes on until the client ends, and only begins without an error.
@@ -61,10 +62,8 @@ func TestFlowRows(t *testing.T) {
 		{FlowEvent{Flow: refused}, false, "refused shop/web 10.0.0.7:4000 10.96.0.1:80/tcp - - - - no-endpoints (3 packets)"},
 		{FlowEvent{Omitted: 5}, false, "or more records are missing"},
 	} {
-		var b strings.Builder
-		if err := c.e.Print(&b, c.wide); err != nil {
-			t.Fatal(err)
-		}
+		b := terminal.Page{Wide: c.wide}
+		c.e.Print(&b)
 		if _, got, _ := strings.Cut(strings.Join(strings.Fields(b.String()), " "), " "); got != strings.Join(strings.Fields(c.want), " ") {
 			t.Errorf("%q, want %q", got, c.want)
 		}

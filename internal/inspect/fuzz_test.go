@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // FuzzRequest sends any bytes to the local socket's handler. Each answer has a known status,
@@ -58,24 +58,11 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(`{"ports":[{}]}`)
 	f.Add(`{"domains":[{}],"service":{"endpoints":[{}]},"changes":[{}],"quarantine":{"reason":"x"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		var out strings.Builder
-		for _, made := range []any{new(Status), new(ServiceList), new(ServiceDetail), new(EndpointList), new(ConnectionList), new(explain.Answer)} {
-			if json.Unmarshal([]byte(text), made) != nil {
-				continue
-			}
-			switch made := made.(type) {
-			case *Status:
-				_ = made.Print(&out)
-			case *ServiceList:
-				_ = made.Print(&out, ListOptions{Wide: true})
-			case *ServiceDetail:
-				_ = made.Print(&out)
-			case *ConnectionList:
-				_ = made.Print(&out)
-			case *EndpointList:
-				_ = made.Print(&out)
-			case *explain.Answer:
-				_ = made.Print(&out)
+		out := terminal.Page{Wide: true}
+		for _, made := range []Answer{new(Status), new(ServiceList), new(ServiceDetail), new(EndpointList), new(ConnectionList), new(explain.Answer)} {
+			if json.Unmarshal([]byte(text), made) == nil {
+				made.Print(&out)
+				out.Wide = !out.Wide
 			}
 		}
 	})

@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // ServiceName names a Service.
-type ServiceName struct{ Namespace, Name string }
-
-func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+type ServiceName = service.Key
 
 // serviceKinds are the words that may precede the name of a Service, as in svc/web.
 var serviceKinds = []string{"service", "services", "svc", "endpoints", "ep"}
@@ -28,18 +28,18 @@ func ParseServiceName(namespace, text string) (n ServiceName, err error) {
 	case slices.Contains(parts, "") || len(parts) > 2:
 		return n, fmt.Errorf("%q: must be NAME, NAMESPACE/NAME or svc/NAME", text)
 	case len(parts) == 1:
-		return ServiceName{namespace, parts[0]}, nil
+		return ServiceName{Namespace: namespace, Name: parts[0]}, nil
 	case namespace != "" && namespace != parts[0]:
 		return n, fmt.Errorf("%q: not in namespace %s of --namespace; leave out one of the two", text, namespace)
 	}
-	return ServiceName{parts[0], parts[1]}, nil
+	return ServiceName{Namespace: parts[0], Name: parts[1]}, nil
 }
 
 // Find returns the Services with a name in all namespaces. The names are those of all namespaces.
 func (n *Names) Find(name string) (all []ServiceName) {
 	for _, text := range n.Services {
 		if namespace, found := strings.CutSuffix(text, "/"+name); found {
-			all = append(all, ServiceName{namespace, name})
+			all = append(all, ServiceName{Namespace: namespace, Name: name})
 		}
 	}
 	return all
@@ -74,7 +74,7 @@ func (l *ServiceList) Select(selector, state string) error {
 func (l *ServiceList) Keep(names []ServiceName) (missing []ServiceName) {
 	missing = slices.Clone(names)
 	l.Items = slices.DeleteFunc(l.Items, func(s Service) bool {
-		is := func(n ServiceName) bool { return n == ServiceName{s.Namespace, s.Name} }
+		is := func(n ServiceName) bool { return n.Namespace == s.Namespace && n.Name == s.Name }
 		missing = slices.DeleteFunc(missing, is)
 		return !slices.ContainsFunc(names, is)
 	})

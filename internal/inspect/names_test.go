@@ -12,8 +12,8 @@ func TestParseServiceName(t *testing.T) {
 		namespace, text, want string
 		fails                 bool
 	}{
-		{text: "web", want: "/web"}, {namespace: "shop", text: "web", want: "shop/web"}, {text: "shop/web", want: "shop/web"},
-		{text: "svc/web", want: "/web"}, {namespace: "svc", text: "web", want: "svc/web"}, {text: "service/shop/web", want: "shop/web"},
+		{text: "web", want: "web"}, {namespace: "shop", text: "web", want: "shop/web"}, {text: "shop/web", want: "shop/web"},
+		{text: "svc/web", want: "web"}, {namespace: "svc", text: "web", want: "svc/web"}, {text: "service/shop/web", want: "shop/web"},
 		{namespace: "shop", text: "svc/web", want: "shop/web"}, {namespace: "shop", text: "shop/web", want: "shop/web"},
 		{namespace: "other", text: "shop/web", fails: true}, {text: "", fails: true}, {text: "shop/", fails: true}, {text: "a/b/c", fails: true},
 	} {
@@ -50,7 +50,7 @@ func TestSelect(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	l := someServices()
-	missing := l.Keep([]ServiceName{{"n", "c"}, {"n", "z"}})
+	missing := l.Keep([]ServiceName{{Namespace: "n", Name: "c"}, {Namespace: "n", Name: "z"}})
 	if len(missing) != 1 || missing[0].String() != "n/z" || len(l.Items) != 1 || l.Items[0].Name != "c" {
 		t.Errorf("%v, missing %v", l.Items, missing)
 	}

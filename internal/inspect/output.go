@@ -38,6 +38,15 @@ type Output struct {
 	// Notes is standard error, which gets a sentence in place of an empty table; Within is the namespace that it names.
 	Notes  io.Writer
 	Within string
+	// Stream is set for an answer that has no end. Own is a format that the command itself prints; empty for none.
+	Stream bool
+	Own    string
+}
+
+// Answer is what a command prints.
+type Answer interface {
+	// Print prints the answer for people.
+	Print(to *terminal.Page)
 }
 
 // List is an answer whose table may have no rows.
@@ -51,11 +60,14 @@ func (o *Output) Check() error {
 	format, text, templated := strings.Cut(o.Format, "=")
 	var err error
 	switch {
+	case o.Table() || o.Format == "json" || o.Format == "yaml" || o.Own != "" && o.Format == o.Own:
+	case o.Stream:
+		err = errors.New("must be wide, json or yaml, because the answer has no end")
 	case templated && format == outputPath:
 		_, err = parsePath(text)
 	case templated && format == outputColumns:
 		_, _, err = columnsIn(text)
-	case o.Table() || o.Format == "json" || o.Format == "yaml" || o.Format == "name":
+	case o.Format == "name":
 	default:
 		err = fmt.Errorf("must be wide, json, yaml, name, %s=TEMPLATE or %s=HEADER:JSONPATH,…", outputPath, outputColumns)
 	}
@@ -65,39 +77,30 @@ func (o *Output) Check() error {
 	return nil
 }
 
-// CheckStream returns an error if there is no such format for an answer that has no end. The error begins with the name
-// of the flag.
-func (o *Output) CheckStream() error {
-	if o.Table() || o.Format == "json" || o.Format == "yaml" {
-		return nil
-	}
-	return fmt.Errorf("output %q: must be wide, json or yaml, because the answer has no end", o.Format)
-}
-
 // Table reports whether people read the output.
 func (o *Output) Table() bool { return o.Format == "" || o.Format == "table" || o.Format == "wide" }
 
 // Wide reports whether tables have all columns.
 func (o *Output) Wide() bool { return o.Format == "wide" }
 
-// Print prints an answer; table prints it for people. A list of answers is one object. The text is written in one
-// piece, so that no warning comes between parts of a line. Texts of the answer are escaped in place; see terminal.Clean.
-func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) error {
-	p := &page{out: o}
+// Print prints an answer. A list of answers is one object. The text is written in one piece, so that no warning comes
+// between parts of a line. Texts of the answer are escaped in place; see terminal.Clean.
+func (o *Output) Print(to io.Writer, answer Answer) error {
+	p := newPage(o)
 	var object map[string]any
 	var err error
 	if !o.Table() || o.SortBy != "" {
 		object, err = document(answer)
 	}
 	if err == nil && o.SortBy != "" {
-		err = p.sort(object, table)
+		err = p.sort(object, answer)
 	}
 	switch {
 	case err != nil:
 	case o.Table():
 		terminal.Clean(answer)
-		err = table(p)
-		if list, is := answer.(List); is && err == nil && p.empty() {
+		answer.Print(&p.Page)
+		if list, is := answer.(List); is && p.empty() {
 			if p.others == 0 { // otherwise, it names nodes that did not answer
 				p.Reset()
 			}
@@ -105,7 +108,7 @@ func (o *Output) Print(to io.Writer, answer any, table func(io.Writer) error) er
 		}
 	default:
 		p.order = nil // the items of the object are sorted
-		err = o.encode(p, object)
+		err = o.encode(&p.Page, object)
 	}
 	if err != nil {
 		return err
@@ -128,7 +131,7 @@ func (o *Output) none(list List) error {
 }
 
 // encode writes an object in a format other than tables.
-func (o *Output) encode(to io.Writer, object map[string]any) error {
+func (o *Output) encode(to *terminal.Page, object map[string]any) error {
 	format, text, _ := strings.Cut(o.Format, "=")
 	switch format {
 	case "yaml":
@@ -181,20 +184,21 @@ func EncodeLine(to io.Writer, answer any) error {
 }
 
 // printColumns prints the columns that the user chose.
-func (o *Output) printColumns(to io.Writer, text string, object map[string]any) error {
+func (o *Output) printColumns(to *terminal.Page, text string, object map[string]any) error {
 	heads, paths, err := columnsIn(text)
 	if err != nil {
 		return err
 	}
-	t := newTable(to, heads...)
+	t := terminal.NewTable(to, heads...)
 	for _, item := range itemsOf(object) {
 		var cells []string
 		for _, path := range paths {
 			cells = append(cells, valueAt(path, item, "<none>"))
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	return t.end()
+	t.End()
+	return nil
 }
 
 func columnsIn(text string) (heads []string, paths []*jsonpath.JSONPath, err error) {

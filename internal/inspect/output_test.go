@@ -10,11 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 func someServices() *ServiceList {
-	return &ServiceList{Now: printedAt, Items: []Service{
+	return &ServiceList{Namespace: "n", Now: printedAt, Items: []Service{
 		{Namespace: "n", Name: "a", Record: state.Record{State: state.Applied, Endpoints: 1, Changes: 3, LastMicros: number(9_000)}},
 		{Namespace: "n", Name: "b", Record: state.Record{State: state.Rejected, Endpoints: 10, Changes: 1, Restarts: 1, LastMicros: number(5), LongestMicros: number(5)}},
 		{Namespace: "n", Name: "c", Created: printedAt.Add(-time.Hour), Record: state.Record{State: state.Applied, Endpoints: 9, Changes: 2, LastMicros: number(20_000), LongestMicros: number(7)}},
@@ -25,7 +26,7 @@ func printed(t *testing.T, o *Output) string {
 	t.Helper()
 	l := someServices()
 	var out strings.Builder
-	if err := o.Print(&out, l, func(to io.Writer) error { return l.Print(to, ListOptions{Wide: o.Wide()}) }); err != nil {
+	if err := o.Print(&out, l); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -53,7 +54,7 @@ func TestSortBy(t *testing.T) {
 		}
 	}
 	l := someServices()
-	err := (&Output{SortBy: "size"}).Print(io.Discard, l, func(to io.Writer) error { return l.Print(to, ListOptions{}) })
+	err := (&Output{SortBy: "size"}).Print(io.Discard, l)
 	if !errors.As(err, new(UsageError)) || !strings.Contains(err.Error(), "NAME, CLUSTER-IP, ") {
 		t.Errorf("an unknown column: %v", err)
 	}
@@ -112,7 +113,7 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 			stop := errors.New("over")
 			var out strings.Builder
 			err := (&Output{Format: c.format}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
-				l := &ServiceList{Now: printedAt.Add(time.Duration(asked) * time.Second), Items: []Service{{Namespace: "n", Name: "same"}}}
+				l := &ServiceList{Namespace: "n", Now: printedAt.Add(time.Duration(asked) * time.Second), Items: []Service{{Namespace: "n", Name: "same"}}}
 				switch asked++; asked {
 				case 1:
 					l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
@@ -121,9 +122,9 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 				case 3:
 					l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Record: state.Record{State: state.Applied}})
 				default:
-					return Answer{}, stop
+					return nil, stop
 				}
-				return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+				return l, nil
 			})
 			if !errors.Is(err, stop) {
 				t.Error(err)
@@ -150,13 +151,21 @@ func TestWatchOfOneAnswer(t *testing.T) {
 			if asked == 4 {
 				cancel()
 			}
-			return Answer{s, s.Print}, nil
+			return s, nil
 		})
 		if err != nil || strings.Count(out.String(), "Services:") != 2 || !strings.Contains(out.String(), "\n\nVersion:") {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	})
 }
+
+// uptime shows only one of its fields.
+type uptime struct {
+	Asked int
+	up    string
+}
+
+func (u *uptime) Print(to *terminal.Page) { to.Say("up %s\n", u.up) }
 
 // TestWatchComparesWhatIsShown: fields without a column may tick, and so may ages.
 func TestWatchComparesWhatIsShown(t *testing.T) {
@@ -167,17 +176,14 @@ func TestWatchComparesWhatIsShown(t *testing.T) {
 			var out strings.Builder
 			err := (&Output{}).Watch(t.Context(), &out, rows, func(context.Context) (Answer, error) {
 				if asked++; asked == 4 {
-					return Answer{}, stop
+					return nil, stop
 				}
 				now := printedAt.Add(time.Duration(asked) * 1234567891)
 				if !rows {
-					return Answer{&Status{Services: asked}, func(to io.Writer) error {
-						_, err := io.WriteString(to, "up "+age(now, printedAt)+"\n")
-						return err
-					}}, nil
+					return &uptime{asked, Age(now, printedAt)}, nil
 				}
-				l := &ServiceList{Now: now, Items: []Service{{Namespace: "n", Name: "web", Created: now}}}
-				return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+				l := &ServiceList{Namespace: "n", Now: now, Items: []Service{{Namespace: "n", Name: "web", Created: now}}}
+				return l, nil
 			})
 			if lines := strings.Count(out.String(), "\n"); !errors.Is(err, stop) || rows && lines != 2 || !rows && lines != 1 {
 				t.Errorf("rows %v: %v\n%s", rows, err, out.String())
@@ -195,10 +201,10 @@ func TestWatchOfEvents(t *testing.T) {
 		err := (&Output{}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
 			l := &EventList{Now: printedAt, Items: []Event{{Reason: "First"}, {Reason: "Second"}, {Reason: "Third"}}}
 			if asked++; asked == 3 {
-				return Answer{}, stop
+				return nil, stop
 			}
 			l.Items = l.Items[asked-1 : asked+1]
-			return Answer{l, l.Print}, nil
+			return l, nil
 		})
 		if !errors.Is(err, stop) || strings.Count(out.String(), "\n") != 4 || strings.Count(out.String(), "Third") != 1 {
 			t.Errorf("%v\n%s", err, out.String())
@@ -213,15 +219,15 @@ func TestWatchOfAnEmptyList(t *testing.T) {
 		stop := errors.New("over")
 		var out, notes strings.Builder
 		err := (&Output{Notes: &notes}).Watch(t.Context(), &out, true, func(context.Context) (Answer, error) {
-			l := &ServiceList{Items: []Service{}}
+			l := &ServiceList{Namespace: "n", Items: []Service{}}
 			switch asked++; asked {
 			case 1, 2:
 			case 3:
 				l.Items = []Service{{Namespace: "n", Name: "web"}}
 			default:
-				return Answer{}, stop
+				return nil, stop
 			}
-			return Answer{l, func(to io.Writer) error { return l.Print(to, ListOptions{}) }}, nil
+			return l, nil
 		})
 		if !errors.Is(err, stop) || notes.String() != "No Services.\n" || strings.Count(out.String(), "\n") != 2 || !strings.HasPrefix(out.String(), "NAME ") {
 			t.Errorf("%v, %q\n%s", err, notes.String(), out.String())
@@ -235,10 +241,8 @@ func TestEventsOfANamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if err := all.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	var out terminal.Page
+	all.Print(&out)
 	for _, want := range []string{" Starting             Node/n1\n", "a           ", " Warning   ServiceQuarantined   Service/web   rejected\n", "\nForgotten: 3 older events\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -1,21 +1,20 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // page is what an Output prints on. A table that is printed on it leaves out, sorts and colors as the Output says.
 type page struct {
-	bytes.Buffer
+	terminal.Page
 	out *Output
 	// order has the positions of the rows of a sorted table.
 	order []int
@@ -25,6 +24,12 @@ type page struct {
 	seen func(heads []string, rows [][]string)
 	// heads counts the tables with heads, rows their rows, and others the rows of the other tables.
 	heads, rows, others int
+}
+
+func newPage(out *Output) *page {
+	p := &page{out: out}
+	p.Wide, p.Plain, p.Arrange, p.Paint = out.Wide(), out.NoHeaders || out.SortBy != "", p.arrange, p.color
+	return p
 }
 
 // empty reports whether a list was printed that has no rows.
@@ -68,7 +73,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 func Misused(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // sort sorts the items of an object, and remembers the order of the rows for the table.
-func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
+func (p *page) sort(object map[string]any, answer Answer) error {
 	field, items := listIn(object)
 	var keys, known []string
 	if by := p.out.SortBy; strings.ContainsAny(by, ".{") {
@@ -80,7 +85,8 @@ func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
 			keys = append(keys, valueAt(path, item, ""))
 		}
 	} else {
-		find := &page{out: &Output{}, seen: func(heads []string, rows [][]string) {
+		find := newPage(&Output{Format: "wide"}) // hidden columns sort as well
+		find.seen = func(heads []string, rows [][]string) {
 			for n, head := range heads {
 				head = strings.TrimSpace(head)
 				known = append(known, head)
@@ -88,13 +94,8 @@ func (p *page) sort(object map[string]any, table func(io.Writer) error) error {
 					keys = append(keys, rows[i][min(n, len(rows[i])-1)])
 				}
 			}
-		}}
-		shown := p.out.Format
-		p.out.Format = "wide" // hidden columns sort as well
-		err := table(find)
-		if p.out.Format = shown; err != nil {
-			return err
 		}
+		answer.Print(&find.Page)
 		if !slices.ContainsFunc(known, func(head string) bool { return isColumn(head, by) }) {
 			return Misused("--sort-by %q: must be a JSONPath such as .metadata.name, or a column: %s", by, strings.Join(known, ", "))
 		}

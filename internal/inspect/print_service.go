@@ -3,46 +3,14 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
-
-// ListOptions say how a list is printed.
-type ListOptions struct {
-	// Namespaces shows the column of the namespace, and Wide more columns.
-	Namespaces, Wide bool
-}
-
-func (o ListOptions) heads() []string {
-	heads := []string{"NAME", "CLUSTER-IP", "PORTS", "ENDPOINTS", "STATE", "CHANGES", "LATENCY", "LONGEST", "RESTARTS"}
-	if o.Wide {
-		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "BALANCING", "CHANGED", "AGE")
-	}
-	if o.Namespaces {
-		heads = append([]string{"NAMESPACE"}, heads...)
-	}
-	return heads
-}
-
-func (o ListOptions) cells(s *Service, now time.Time) []string {
-	cells := []string{
-		s.Name, strings.Join(s.ClusterIPs, ","), shortened(s.ports(), 3), fmt.Sprint(s.Endpoints), string(s.State),
-		fmt.Sprint(s.Changes), microsOf(s.LastMicros), microsOf(s.LongestMicros), fmt.Sprint(s.Restarts),
-	}
-	if o.Wide {
-		cells = append(cells, fmt.Sprint(s.Local), shortened(slices.Concat(s.ExternalIPs, s.LoadBalancerIPs), 3),
-			s.InternalPolicy, s.ExternalPolicy, s.Balancing, age(now, s.LastChange), age(now, s.Created))
-	}
-	if o.Namespaces {
-		cells = append([]string{s.Namespace}, cells...)
-	}
-	return cells
-}
 
 // ports returns the ports as kubectl writes them: "80:30080/TCP".
 func (s *Service) ports() (all []string) {
@@ -60,12 +28,28 @@ func (s *Service) ports() (all []string) {
 func (l *ServiceList) None() string { return "No Services" }
 
 // Print prints the list for people.
-func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
-	t := newTable(to, o.heads()...)
-	for i := range l.Items {
-		t.row(o.cells(&l.Items[i], l.Now)...)
+func (l *ServiceList) Print(to *terminal.Page) {
+	heads, first := []string{"NAMESPACE", "NAME", "CLUSTER-IP", "PORTS", "ENDPOINTS", "STATE", "CHANGES", "LATENCY", "LONGEST", "RESTARTS"}, 0
+	if to.Wide {
+		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "BALANCING", "CHANGED", "AGE")
 	}
-	return t.end()
+	if l.Namespace != "" {
+		first = 1
+	}
+	t := terminal.NewTable(to, heads[first:]...)
+	for i := range l.Items {
+		s := &l.Items[i]
+		cells := []string{
+			s.Namespace, s.Name, strings.Join(s.ClusterIPs, ","), shortened(s.ports(), 3), fmt.Sprint(s.Endpoints), string(s.State),
+			fmt.Sprint(s.Changes), microsOf(s.LastMicros), microsOf(s.LongestMicros), fmt.Sprint(s.Restarts),
+		}
+		if to.Wide {
+			cells = append(cells, fmt.Sprint(s.Local), shortened(slices.Concat(s.ExternalIPs, s.LoadBalancerIPs), 3),
+				s.InternalPolicy, s.ExternalPolicy, s.Balancing, Age(l.Now, s.LastChange), Age(l.Now, s.Created))
+		}
+		t.Row(cells[first:]...)
+	}
+	t.End()
 }
 
 // Details are everything about several Services.
@@ -75,89 +59,68 @@ type Details []*ServiceDetail
 func (l Details) None() string { return "No Services" }
 
 // Print prints one Service after the other.
-func (l Details) Print(to io.Writer) error {
+func (l Details) Print(to *terminal.Page) {
 	for i, d := range l {
 		if i > 0 {
-			_, _ = fmt.Fprint(to, "\n\n") // the next part returns the error
+			to.Say("\n\n")
 		}
-		if err := d.Print(to); err != nil {
-			return err
-		}
+		d.Print(to)
 	}
-	return nil
 }
 
 // Print prints everything about a Service for people.
-func (d *ServiceDetail) Print(to io.Writer) error {
-	for _, part := range []func(io.Writer) error{d.printHead, d.printFrontends, d.printDomains, d.printTimeline} {
-		if err := part(to); err != nil {
-			return err
-		}
-	}
-	return nil
+func (d *ServiceDetail) Print(to *terminal.Page) {
+	d.printHead(to)
+	d.printFrontends(to)
+	d.printDomains(to)
+	d.printTimeline(to)
 }
 
-func (d *ServiceDetail) printHead(to io.Writer) error {
-	t := newTable(to)
-	t.row("Name:", d.Namespace+"/"+d.Name)
+func (d *ServiceDetail) printHead(to *terminal.Page) {
+	t := terminal.NewTable(to)
+	t.Row("Name:", d.Namespace+"/"+d.Name)
 	if !d.Created.IsZero() {
-		t.row("Created:", age(d.Now, d.Created)+" ago")
+		t.Row("Created:", Age(d.Now, d.Created)+" ago")
 	}
-	t.row("State:", string(d.State))
-	t.row("Policies:", d.policies())
-	t.row("Endpoints:", fmt.Sprintf("%d selected for new connections, %d of them on this node%s", d.Endpoints, d.Local, d.draining()))
+	t.Row("State:", string(d.State))
+	t.Row("Policies:", d.policies())
+	t.Row("Endpoints:", fmt.Sprintf("%d selected for new connections, %d of them on this node%s", d.Endpoints, d.Local, d.draining()))
 	changes := fmt.Sprint(d.Changes)
 	if !d.LastChange.IsZero() {
-		changes += ", the last " + age(d.Now, d.LastChange) + " ago"
+		changes += ", the last " + Age(d.Now, d.LastChange) + " ago"
 	}
 	if d.LongestMicros != nil {
 		changes += fmt.Sprintf("; from receipt to kernel %s, at most %s", microsOf(d.LastMicros), microsOf(d.LongestMicros))
 	}
-	t.row("Changes:", changes)
-	t.row("Actor:", actorText(&d.Actor, d.Now))
-	return t.end()
+	t.Row("Changes:", changes)
+	t.Row("Actor:", actorText(&d.Actor, d.Now))
+	t.End()
 }
 
 func (d *ServiceDetail) policies() string {
-	parts := []string{"internal traffic " + d.InternalPolicy}
-	if d.ExternalPolicy != "" {
-		parts = append(parts, "external traffic "+d.ExternalPolicy)
-	}
-	if d.AffinitySeconds == 0 && d.Balancing != "" {
-		parts = append(parts, "balancing "+d.Balancing)
-	}
-	if d.SlowStart != "" {
-		parts = append(parts, "slow start "+d.SlowStart)
-	}
-	if d.Outliers {
-		parts = append(parts, "failing endpoints avoided")
-	}
-	if d.ZoneMinEndpoints > 0 {
-		parts = append(parts, "zones of at least "+plural.Of(d.ZoneMinEndpoints, "endpoint"))
-	}
-	if d.ZoneShare > 0 {
-		parts = append(parts, fmt.Sprintf("%d %% in the zone", d.ZoneShare))
-	}
-	if d.Drain != "" {
-		parts = append(parts, "drain "+d.Drain)
-	}
-	if d.AffinitySeconds > 0 {
-		parts = append(parts, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds))
-	}
-	if len(d.SourceRanges) > 0 {
-		parts = append(parts, "load balancer sources "+strings.Join(d.SourceRanges, ","))
-	}
-	if len(d.DenySourceRanges) > 0 {
-		parts = append(parts, "denied sources "+shortened(d.DenySourceRanges, 10))
-	}
-	if d.NoEndpoints != "" {
-		parts = append(parts, "without endpoints "+d.NoEndpoints)
-	}
-	if d.HealthCheckNodePort != 0 {
-		parts = append(parts, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort))
-	}
-	if d.Scheduler != "" {
-		parts = append(parts, "IPVS scheduler "+d.Scheduler)
+	var parts []string
+	for _, p := range []struct {
+		is   bool
+		text string
+	}{
+		{true, "internal traffic " + d.InternalPolicy},
+		{d.ExternalPolicy != "", "external traffic " + d.ExternalPolicy},
+		{d.AffinitySeconds == 0 && d.Balancing != "", "balancing " + d.Balancing},
+		{d.SlowStart != "", "slow start " + d.SlowStart},
+		{d.Outliers, "failing endpoints avoided"},
+		{d.ZoneMinEndpoints > 0, "zones of at least " + plural.Of(d.ZoneMinEndpoints, "endpoint")},
+		{d.ZoneShare > 0, fmt.Sprintf("%d %% in the zone", d.ZoneShare)},
+		{d.Drain != "", "drain " + d.Drain},
+		{d.AffinitySeconds > 0, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds)},
+		{len(d.SourceRanges) > 0, "load balancer sources " + strings.Join(d.SourceRanges, ",")},
+		{len(d.DenySourceRanges) > 0, "denied sources " + shortened(d.DenySourceRanges, 10)},
+		{d.NoEndpoints != "", "without endpoints " + d.NoEndpoints},
+		{d.HealthCheckNodePort != 0, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort)},
+		{d.Scheduler != "", "IPVS scheduler " + d.Scheduler},
+	} {
+		if p.is {
+			parts = append(parts, p.text)
+		}
 	}
 	return strings.Join(parts, "; ")
 }
@@ -172,10 +135,10 @@ func (d *ServiceDetail) draining() string {
 func actorText(a *state.Actor, now time.Time) string {
 	text := cmp.Or(a.State, "none") + ", restarted " + plural.Of(a.Restarts, "time")
 	if a.LastFailure != "" {
-		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
+		text += fmt.Sprintf("; last failure %s ago: %s", Age(now, a.FailedAt), OneLine(a.LastFailure))
 	}
 	if a.TooLarge != "" {
-		text += "; the Service " + oneLine(a.TooLarge) + ", and its previous rules remain"
+		text += "; the Service " + OneLine(a.TooLarge) + ", and its previous rules remain"
 	}
 	if !a.ParkedUntil.IsZero() {
 		text += "; parked, tried again in " + span(a.ParkedUntil.Sub(now)) + " or when the Service changes"
@@ -183,9 +146,9 @@ func actorText(a *state.Actor, now time.Time) string {
 	return text
 }
 
-func (d *ServiceDetail) printFrontends(to io.Writer) error {
-	_, _ = fmt.Fprintln(to, "\nFrontends") // the table returns the error
-	t := newTable(to, "  KIND", "ADDRESS", "PORT", "NAME", "POLICY", "ENDPOINTS", "NOTE")
+func (d *ServiceDetail) printFrontends(to *terminal.Page) {
+	to.Say("\nFrontends\n")
+	t := terminal.NewTable(to, "  KIND", "ADDRESS", "PORT", "NAME", "POLICY", "ENDPOINTS", "NOTE")
 	for _, f := range d.Frontends {
 		note := ""
 		switch {
@@ -196,58 +159,55 @@ func (d *ServiceDetail) printFrontends(to io.Writer) error {
 		case f.Endpoints == 0:
 			note = "no endpoint: refused"
 		}
-		t.row("  "+f.Kind, cmp.Or(f.Address, f.Family), fmt.Sprintf("%d/%s", f.Port, f.Protocol), f.PortName, f.Policy, fmt.Sprint(f.Endpoints), note)
+		t.Row("  "+f.Kind, cmp.Or(f.Address, f.Family), fmt.Sprintf("%d/%s", f.Port, f.Protocol), f.PortName, f.Policy, fmt.Sprint(f.Endpoints), note)
 	}
-	return t.end()
+	t.End()
 }
 
 // objectsShown is how many objects of each domain are printed; -o json has more.
 const objectsShown = 40
 
-func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
+func (d *ServiceDetail) printDomains(to *terminal.Page) {
 	for _, domain := range d.Domains {
 		applied := cmp.Or(domain.Applied, "none")
 		if domain.State == state.Pending && domain.Applied != "" && domain.Applied == domain.Revision {
 			applied += ", incomplete" // something of it was removed
 		}
-		_, err = fmt.Fprintf(to, "\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State, cmp.Or(domain.Revision, "-"), applied)
+		to.Say("\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State, cmp.Or(domain.Revision, "-"), applied)
 		if domain.Error != "" {
-			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
+			to.Say("  %s\n", domain.Error)
 		}
 		if q := domain.Quarantine; q != nil {
-			_, err = fmt.Fprintf(to, "  Held for %s (revision %s); the previous rules remain. Reason:\n    %s\n",
-				age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
+			to.Say("  Held for %s (revision %s); the previous rules remain. Reason:\n    %s\n",
+				Age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
 		}
-		t := newTable(to)
+		t := terminal.NewTable(to)
 		shown := domain.Objects[:min(len(domain.Objects), objectsShown)]
 		for _, o := range shown {
 			note := ""
 			if o.State != state.Applied {
 				note = string(o.State)
 			}
-			t.row("  "+o.Container, o.Name, note)
+			t.Row("  "+o.Container, o.Name, note)
 		}
-		if err := t.end(); err != nil {
-			return err
-		}
+		t.End()
 		if more := len(domain.Objects) - len(shown) + domain.Omitted; more > 0 {
-			_, err = fmt.Fprintf(to, "  and %s\n", plural.Of(more, "more object"))
+			to.Say("  and %s\n", plural.Of(more, "more object"))
 		}
 	}
-	return err
 }
 
-func (d *ServiceDetail) printTimeline(to io.Writer) error {
-	_, _ = fmt.Fprintf(to, "\nTimeline (the last %d changes; times from receipt)\n", state.TimelineMax)
+func (d *ServiceDetail) printTimeline(to *terminal.Page) {
+	to.Say("\nTimeline (the last %d changes; times from receipt)\n", state.TimelineMax)
 	if len(d.Timeline) == 0 {
-		_, err := fmt.Fprintln(to, "  none")
-		return err
+		to.Say("  none\n")
+		return
 	}
-	t := newTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "APPLIED", "BATCH", "ENDPOINTS")
+	t := terminal.NewTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "APPLIED", "BATCH", "ENDPOINTS")
 	for _, c := range d.Timeline {
 		when := c.Received.UTC().Format("2006-01-02T15:04:05.000000Z")
 		if c.Outcome != state.Applied {
-			t.row("  "+when, c.Domain, "", "", "", "", "", string(c.Outcome), "", "")
+			t.Row("  "+when, c.Domain, "", "", "", "", "", string(c.Outcome), "", "")
 			continue
 		}
 		trigger, batch := "", ""
@@ -257,33 +217,26 @@ func (d *ServiceDetail) printTimeline(to io.Writer) error {
 		if c.Batch != 0 {
 			batch = fmt.Sprint(c.Batch)
 		}
-		t.row("  "+when, c.Domain, strings.Join(c.Causes, ","), trigger, Micros(c.SeenMicros), step(c.RenderedMicros),
-			step(c.BatchedMicros), Micros(c.DoneMicros), batch, fmt.Sprint(c.Endpoints))
+		t.Row("  "+when, c.Domain, strings.Join(c.Causes, ","), trigger, Micros(c.SeenMicros), KnownMicros(c.RenderedMicros),
+			KnownMicros(c.BatchedMicros), Micros(c.DoneMicros), batch, fmt.Sprint(c.Endpoints))
 	}
-	return t.end()
+	t.End()
 }
 
-// step returns a moment of a change; 0 is unknown.
-func step(n int64) string {
-	if n == 0 {
-		return ""
+// Print prints the endpoints of a Service for people: as those of several Services on a wide or plain page.
+func (l *EndpointList) Print(to *terminal.Page) {
+	if to.Wide || to.Plain {
+		Endpoints{l}.Print(to)
+		return
 	}
-	return Micros(n)
-}
-
-// Print prints the endpoints of a Service for people.
-func (l *EndpointList) Print(to io.Writer) error {
 	where := "node " + l.Node
 	if l.Zone != "" {
 		where += ", zone " + l.Zone
 	}
-	_, err := fmt.Fprintf(to, "%s/%s, as seen from %s\n", l.Namespace, l.Name, where)
+	to.Say("%s/%s, as seen from %s\n", l.Namespace, l.Name, where)
 	for i := range l.Ports {
-		if err == nil {
-			err = l.Ports[i].print(to)
-		}
+		l.Ports[i].print(to)
 	}
-	return err
 }
 
 // None implements List.
@@ -301,50 +254,46 @@ func (l Endpoints) None() string {
 }
 
 // Print prints one table.
-func (l Endpoints) Print(to io.Writer) error {
-	t := newTable(to, "NAMESPACE", "NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
+func (l Endpoints) Print(to *terminal.Page) {
+	t := terminal.NewTable(to, "NAMESPACE", "NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
 	for _, of := range l {
 		for i := range of.Ports {
 			p := &of.Ports[i]
 			for j := range p.Endpoints {
-				t.row(append([]string{of.Namespace, of.Name, fmt.Sprintf("%d/%s", p.Port.Port, p.Protocol)}, p.Endpoints[j].cells()...)...)
+				t.Row(append([]string{of.Namespace, of.Name, fmt.Sprintf("%d/%s", p.Port.Port, p.Protocol)}, p.Endpoints[j].cells()...)...)
 			}
 		}
 	}
-	return t.end()
+	t.End()
 }
 
 func (e *Endpoint) cells() []string {
 	return []string{e.Address, yes(e.Ready), yes(e.Serving), yes(e.Terminating), e.Node, e.Zone, e.Internal.text(), e.External.text(), e.Slice}
 }
 
-func (p *EndpointPort) print(to io.Writer) error {
+func (p *EndpointPort) print(to *terminal.Page) {
 	name := p.Name
 	if name != "" {
 		name = " (" + name + ")"
 	}
-	_, _ = fmt.Fprintf(to, "\nPort %d/%s%s, %s\n  internal traffic: %s\n", p.Port.Port, p.Protocol, name, p.Family, p.Internal.text())
+	to.Say("\nPort %d/%s%s, %s\n  internal traffic: %s\n", p.Port.Port, p.Protocol, name, p.Family, p.Internal.text())
 	if p.External != nil {
-		_, _ = fmt.Fprintf(to, "  external traffic: %s\n", p.External.text())
+		to.Say("  external traffic: %s\n", p.External.text())
 	}
 	if len(p.Endpoints) == 0 {
-		_, err := fmt.Fprintln(to, "  no EndpointSlice lists an endpoint")
-		return err
+		to.Say("  no EndpointSlice lists an endpoint\n")
+		return
 	}
-	t := newTable(to, "  ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
+	t := terminal.NewTable(to, "  ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
 	for i := range p.Endpoints {
 		cells := p.Endpoints[i].cells()
 		cells[0] = "  " + cells[0]
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
+	t.End()
 	if p.Omitted > 0 {
-		_, err := fmt.Fprintf(to, "  and %d more\n", p.Omitted)
-		return err
+		to.Say("  and %d more\n", p.Omitted)
 	}
-	return nil
 }
 
 func (r *Rule) text() string {

@@ -2,52 +2,48 @@ package inspect
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
 // Print prints the state of a proxy for people.
-func (s *Status) Print(to io.Writer) error {
-	t := newTable(to)
-	t.row("Version:", fmt.Sprintf("%s (behaves like kube-proxy %s), PID %d, up %s", s.Version, s.Compatible, s.PID, age(s.Now, s.Started)))
-	t.row("Mode:", fmt.Sprintf("%s: %s", s.Mode, s.ModeReason))
+func (s *Status) Print(to *terminal.Page) {
+	t := terminal.NewTable(to)
+	t.Row("Version:", fmt.Sprintf("%s (behaves like kube-proxy %s), PID %d, up %s", s.Version, s.Compatible, s.PID, Age(s.Now, s.Started)))
+	t.Row("Mode:", fmt.Sprintf("%s: %s", s.Mode, s.ModeReason))
 	node := s.Node
 	if s.Zone != "" {
 		node += ", zone " + s.Zone
 	}
-	t.row("Node:", node)
-	t.row("Config:", "hash "+s.ConfigurationHash)
-	t.row("Source:", s.source())
+	t.Row("Node:", node)
+	t.Row("Config:", "hash "+s.ConfigurationHash)
+	t.Row("Source:", s.source())
 	if s.Offload != nil {
-		t.row("Offload:", offloadText(s.Offload))
+		t.Row("Offload:", offloadText(s.Offload))
 	}
 	if len(s.SelfTest) > 0 {
-		t.row("Self-test:", "loopback of this node: "+s.selfTest())
+		t.Row("Self-test:", "loopback of this node: "+s.selfTest())
 	}
 	if len(s.OtherChains) > 0 {
-		t.row("Other chains:", s.otherChains())
+		t.Row("Other chains:", s.otherChains())
 	}
 	if s.Conntrack != nil {
-		t.row("Conntrack:", conntrackText(s.Conntrack, s.Now))
+		t.Row("Conntrack:", conntrackText(s.Conntrack, s.Now))
 	}
 	services := fmt.Sprint(s.Services)
 	if s.States != nil {
 		services += ": " + s.States.String()
 	}
-	t.row("Services:", services)
-	t.row("Actors:", actorsText(&s.Actors))
-	if err := t.end(); err != nil {
-		return err
-	}
-	if err := s.printDomains(to); err != nil {
-		return err
-	}
-	return s.printFindings(to)
+	t.Row("Services:", services)
+	t.Row("Actors:", actorsText(&s.Actors))
+	t.End()
+	s.printDomains(to)
+	s.printFindings(to)
 }
 
 // kindRejected is the kind of the finding about manifests of which the last valid content is served.
@@ -58,13 +54,13 @@ func (s *Status) source() string {
 	if s.Feed.Synced.IsZero() {
 		text += "not synced yet"
 	} else if slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == kindRejected }) {
-		text += "read " + age(s.Now, s.Feed.Synced) + " ago, but not all of it is valid (see below)"
+		text += "read " + Age(s.Now, s.Feed.Synced) + " ago, but not all of it is valid (see below)"
 	} else {
-		text += "in sync for " + age(s.Now, s.Feed.Synced)
+		text += "in sync for " + Age(s.Now, s.Feed.Synced)
 	}
 	for _, r := range s.Feed.Resources {
 		if !r.FailingSince.IsZero() {
-			text += fmt.Sprintf("; %s fail since %s: %s", r.Name, age(s.Now, r.FailingSince), r.Error)
+			text += fmt.Sprintf("; %s fail since %s: %s", r.Name, Age(s.Now, r.FailingSince), r.Error)
 		}
 	}
 	return text
@@ -73,7 +69,7 @@ func (s *Status) source() string {
 func offloadText(o *Offload) string {
 	text := "TCP, on " + plural.Of(o.Devices, "device")
 	if o.Problem != "" {
-		text += "; " + oneLine(o.Problem)
+		text += "; " + OneLine(o.Problem)
 	}
 	return text
 }
@@ -87,7 +83,7 @@ func (s *Status) selfTest() string {
 		if !t.Passed {
 			what = "FAILED"
 		}
-		all = append(all, fmt.Sprintf("%s %s %s ago", t.Family, what, age(s.Now, t.At)))
+		all = append(all, fmt.Sprintf("%s %s %s ago", t.Family, what, Age(s.Now, t.At)))
 	}
 	return strings.Join(all, ", ")
 }
@@ -111,7 +107,7 @@ func conntrackText(c *Conntrack, now time.Time) string {
 		text = fmt.Sprintf("%d of %d entries (%d%%)", c.Entries, c.Limit, c.Entries*100/c.Limit)
 	}
 	if !c.LastDrop.IsZero() {
-		text += ", last drop " + age(now, c.LastDrop) + " ago"
+		text += ", last drop " + Age(now, c.LastDrop) + " ago"
 	}
 	return text
 }
@@ -129,36 +125,33 @@ func actorsText(a *Actors) string {
 	return text
 }
 
-func (s *Status) printDomains(to io.Writer) error {
-	_, _ = fmt.Fprintln(to) // the table returns the error
-	t := newTable(to, "DOMAIN", "APPLIED", "PENDING", "SHADOWED", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+func (s *Status) printDomains(to *terminal.Page) {
+	to.Say("\n")
+	t := terminal.NewTable(to, "DOMAIN", "APPLIED", "PENDING", "SHADOWED", "HELD", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
 	for _, d := range s.Domains {
 		state := fmt.Sprint(d.Applied)
 		if !d.Open {
 			state = "not begun"
 		}
-		t.row(d.Name, state, fmt.Sprint(d.Pending), fmt.Sprint(d.Shadowed), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
-			fmt.Sprint(d.Objects), fmt.Sprint(d.Batches), age(s.Now, d.LastWrite), fmt.Sprint(d.Failures))
+		t.Row(d.Name, state, fmt.Sprint(d.Pending), fmt.Sprint(d.Shadowed), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), Age(s.Now, d.OldestPending),
+			fmt.Sprint(d.Objects), fmt.Sprint(d.Batches), Age(s.Now, d.LastWrite), fmt.Sprint(d.Failures))
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
+	t.End()
 	for _, d := range s.Domains {
 		if d.LastError != "" {
-			_, _ = fmt.Fprintf(to, "%s, last error: %s\n", d.Name, oneLine(d.LastError))
+			to.Say("%s, last error: %s\n", d.Name, OneLine(d.LastError))
 		}
 		for _, q := range d.Quarantined {
-			_, _ = fmt.Fprintf(to, "%s, held for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
+			to.Say("%s, held for %s: %s/%s: %s\n", d.Name, Age(s.Now, q.Since), q.Namespace, q.Name, OneLine(q.Reason))
 		}
 		if more := d.Held - len(d.Quarantined); more > 0 {
-			_, _ = fmt.Fprintf(to, "%s, also held: %s; see sluice get services --state held\n", d.Name, plural.Of(more, "Service"))
+			to.Say("%s, also held: %s; see sluice get services --state held\n", d.Name, plural.Of(more, "Service"))
 		}
 	}
-	return nil
 }
 
-func (s *Status) printFindings(to io.Writer) (err error) {
-	_, err = fmt.Fprintf(to, "\nHealth: %s\n", s.Health)
+func (s *Status) printFindings(to *terminal.Page) {
+	to.Say("\nHealth: %s\n", s.Health)
 	for _, f := range s.Findings {
 		about := ""
 		if f.About != "" {
@@ -166,15 +159,14 @@ func (s *Status) printFindings(to io.Writer) (err error) {
 		}
 		since := ""
 		if !f.Since.IsZero() {
-			since = " for " + age(s.Now, f.Since)
+			since = " for " + Age(s.Now, f.Since)
 		}
-		_, _ = fmt.Fprintf(to, "  %s%s%s: %s\n", f.Kind, about, since, f.Problem)
+		to.Say("  %s%s%s: %s\n", f.Kind, about, since, f.Problem)
 		if len(f.Services) > 0 {
-			_, _ = fmt.Fprintf(to, "    Services: %s\n", shortened(f.Services, len(f.Services)))
+			to.Say("    Services: %s\n", shortened(f.Services, len(f.Services)))
 		}
-		_, err = fmt.Fprintf(to, "    %s\n", f.Advice)
+		to.Say("    %s\n", f.Advice)
 	}
-	return err
 }
 
 // Unapplied says which Services are not applied, by the same states as the list of Services; empty if all are.
@@ -229,5 +221,5 @@ func (s *Status) concerned(kinds []string) (all []string) {
 	return slices.Compact(all)
 }
 
-// oneLine fits a foreign text into one line.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// OneLine fits a foreign text into one line.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

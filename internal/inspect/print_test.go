@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
@@ -13,7 +14,7 @@ var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func number(n int64) *int64 { return &n }
 
 func TestStatusSaysWhatIsWrong(t *testing.T) {
-	var out strings.Builder
+	var out terminal.Page
 	s := Status{
 		Version: "v1", Compatible: "v1.37.2", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
 		Health: "unhealthy", Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "rejected"}}},
@@ -24,9 +25,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 		}, {Name: "nftables/IPv6"}},
 		Findings: []Finding{{Finding: state.Finding{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look."}, Services: []string{"a/b"}}},
 	}
-	if err := s.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	s.Print(&out)
 	for _, want := range []string{
 		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: rejected\n", "3 running, 1 parked\n", "TCP, on 2 devices; device x: no room\n", "Conntrack:   4012 of 5000 entries (80%), last drop 60s ago\n",
 		"nftables/IPv4, last error: no room\n", "nftables/IPv4, held for 60s: a/b: invalid argument\n", "nftables/IPv4, also held: 100 Services; see sluice get services --state held\n",
@@ -39,7 +38,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
-	var out strings.Builder
+	var out terminal.Page
 	d := ServiceDetail{
 		Now: printedAt, Service: Service{Namespace: "a", Name: "b", InternalPolicy: "Cluster",
 			Record: state.Record{State: state.Rejected, LongestMicros: number(20_000), LastMicros: number(900)}},
@@ -57,9 +56,7 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 				SeenMicros: 12, RenderedMicros: 90, BatchedMicros: 120, DoneMicros: 11_000, Batch: 7, Endpoints: 3},
 		},
 	}
-	if err := d.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	d.Print(&out)
 	for _, want := range []string{
 		"State:       held (rejected)\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; denied sources 192.0.2.9/32; without endpoints drop; health check node port 31000; IPVS scheduler sh\n",
 		"from receipt to kernel 900µs, at most 20.0ms\n", "parked, restarted 6 times; last failure 1s ago: panic: x; parked, tried again in 60s or when the Service changes\n",
@@ -73,15 +70,13 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 }
 
 func TestEndpointsShowWhatDecided(t *testing.T) {
-	var out strings.Builder
+	var out terminal.Page
 	l := EndpointList{Namespace: "a", Name: "b", Node: "n1", Ports: []EndpointPort{
 		{Port: Port{Name: "web", Protocol: "TCP", Port: 80}, Family: "IPv4", Internal: Rule{"Cluster", "every ready endpoint", 1}, Omitted: 2,
 			Endpoints: []Endpoint{{Address: "10.0.0.1:80", Slice: "b-1", Ready: true, Internal: &Decision{Chosen: true, Rule: "ready", Why: "ready"}}}},
 		{Port: Port{Protocol: "UDP", Port: 53}, Family: "IPv6", Internal: Rule{Policy: "Cluster"}},
 	}}
-	if err := l.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	l.Print(&out)
 	for _, want := range []string{
 		"a/b, as seen from node n1\n", "Port 80/TCP (web), IPv4\n  internal traffic: policy Cluster, every ready endpoint: 1 chosen\n",
 		"  10.0.0.1:80   yes     no        no            -      -      yes: ready   -          b-1\n", "  and 2 more\n", "Port 53/UDP, IPv6\n", "no EndpointSlice lists an endpoint\n",
@@ -125,10 +120,8 @@ func TestSelfTestNamesWhatItTests(t *testing.T) {
 // expectLine checks that the printed status has a line, regardless of the number of blanks after the head.
 func expectLine(t *testing.T, s *Status, want string) {
 	t.Helper()
-	var out strings.Builder
-	if err := s.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	var out terminal.Page
+	s.Print(&out)
 	joined := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	if !strings.Contains(joined(out.String()), joined(want)) {
 		t.Errorf("no %q in\n%s", want, out.String())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -211,19 +211,16 @@ func (l *TopList) None() string {
 	return "No traffic of " + l.Kind
 }
 
-// Print prints a table. A wide one has exact numbers of bytes.
-func (l *TopList) Print(to io.Writer, wide bool) error {
+// Print prints a table. A wide page has exact numbers of bytes.
+func (l *TopList) Print(to *terminal.Page) {
 	heads := []string{"NAMESPACE", "NAME"}
-	switch l.Kind {
-	case "endpoints":
-		heads = append(heads, "ENDPOINT")
-	case "clients":
-		heads = append(heads, "CLIENT")
+	if of := map[string]string{"endpoints": "ENDPOINT", "clients": "CLIENT"}[l.Kind]; of != "" {
+		heads = append(heads, of)
 	}
-	t := newTable(to, append(heads, "CONNECTIONS", "REFUSED", "BYTES IN", "BYTES OUT", "OPEN")...)
+	t := terminal.NewTable(to, append(heads, "CONNECTIONS", "REFUSED", "BYTES IN", "BYTES OUT", "OPEN")...)
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	amount := size
-	if wide {
+	if to.Wide {
 		amount = number
 	}
 	for i := range l.Items {
@@ -232,12 +229,10 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 		if len(heads) > 2 {
 			cells = append(cells, item.Endpoint+item.Client)
 		}
-		t.row(append(cells, counted(number(item.Connections), l.Counted.Connections), counted(number(item.Refused), l.Counted.Refused),
+		t.Row(append(cells, counted(number(item.Connections), l.Counted.Connections), counted(number(item.Refused), l.Counted.Refused),
 			counted(amount(item.BytesIn), l.Counted.Bytes && item.bytesKnown()), counted(amount(item.BytesOut), l.Counted.Bytes && item.bytesKnown()), cmp.Or(counted(number(item.Open), l.Counted.Open), "-"))...)
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
+	t.End()
 	var omitted string
 	if l.Omitted > 0 {
 		omitted = fmt.Sprintf("; %d more omitted", l.Omitted)
@@ -246,8 +241,7 @@ func (l *TopList) Print(to io.Writer, wide bool) error {
 	if age := l.Now.Sub(l.To); !l.To.IsZero() && age > staleMin {
 		until = fmt.Sprintf(" until %s ago", span(age))
 	}
-	_, err := fmt.Fprintf(to, "\nin the last %s%s%s\n", span(l.Now.Sub(l.From)), until, omitted)
-	return err
+	to.Say("\nin the last %s%s%s\n", span(l.Now.Sub(l.From)), until, omitted)
 }
 
 // bytesKnown reports whether the bytes are those of the connections. Connections that begin and end between two readings of

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 func TestTop(t *testing.T) {
@@ -61,21 +63,21 @@ func TestTopTable(t *testing.T) {
 	l := TopList{Kind: "endpoints", Now: now, From: now.Add(-time.Minute), To: now.Add(-10 * time.Second), Omitted: 3, Counted: TopCounted{Connections: true, Bytes: true}, Items: []TopItem{
 		{Namespace: "shop", Name: "web", Endpoint: "10.244.1.21:8080", Connections: 1200, BytesIn: 12_000_000, BytesOut: 7, Refused: 5, Open: 5},
 	}}
-	var text strings.Builder
-	if err := l.Print(&text, false); err != nil {
-		t.Fatal(err)
-	}
+	var text terminal.Page
+	l.Print(&text)
 	const want = "NAMESPACE   NAME   ENDPOINT           CONNECTIONS   REFUSED   BYTES IN   BYTES OUT   OPEN\n" +
 		"shop        web    10.244.1.21:8080   1200          -         12.0M      7           -\n" +
 		"\nin the last 60s until 10s ago; 3 more omitted\n"
 	if text.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
 	}
-	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), " 12000000 ") {
+	text = terminal.Page{Wide: true}
+	if l.Print(&text); !strings.Contains(text.String(), " 12000000 ") {
 		t.Errorf("the wide table is\n%s", text.String())
 	}
 	l.Items[0].BytesIn, l.Items[0].BytesOut = 0, 0
-	if text.Reset(); l.Print(&text, true) != nil || !strings.Contains(text.String(), "1200          -         -          -           -\n") {
+	text = terminal.Page{Wide: true}
+	if l.Print(&text); !strings.Contains(text.String(), "1200          -         -          -           -\n") {
 		t.Errorf("connections whose bytes were not counted:\n%s", text.String())
 	}
 }

@@ -122,6 +122,8 @@ type ServiceList struct {
 	APIVersion string    `json:"apiVersion"`
 	Now        time.Time `json:"now"`
 	Items      []Service `json:"items"`
+	// Namespace is that of all items, so that a table needs no column for it; empty if they are of several.
+	Namespace string `json:"-"`
 }
 
 // Service is one line about a Service.

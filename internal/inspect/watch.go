@@ -1,12 +1,10 @@
 package inspect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -19,12 +17,6 @@ import (
 
 // WatchEvery is the pause between two questions of Watch.
 const WatchEvery = time.Second
-
-// Answer is an answer and what prints it for people.
-type Answer struct {
-	Object any
-	Table  func(io.Writer) error
-}
 
 // volatile are fields that change although nothing happens, and that tables show.
 var volatile = []string{"now", "at", "micros", "heard", "lastAudit", "lastWrite", "batches", "activity", "conntrack"}
@@ -62,8 +54,8 @@ type version struct{ steady, shown string }
 var durations = regexp.MustCompile(`(\d[\d.]* ?(ns|µs|ms|s|m|h|d))+\b| +`)
 
 // shown returns what a table shows of each of its rows, or of all in the first text.
-func (o *Output) shown(rows bool, answer Answer) (texts []string, err error) {
-	p := &page{out: &Output{Format: o.Format}}
+func (o *Output) shown(rows bool, answer Answer) (texts []string) {
+	p := newPage(&Output{Format: o.Format})
 	if rows {
 		p.seen = func(_ []string, lines [][]string) {
 			for _, line := range lines {
@@ -71,19 +63,19 @@ func (o *Output) shown(rows bool, answer Answer) (texts []string, err error) {
 			}
 		}
 	}
-	if err = answer.Table(p); !rows {
+	if answer.Print(&p.Page); !rows {
 		texts = []string{p.String()}
 	}
 	for i := range texts {
 		texts[i] = durations.ReplaceAllString(texts[i], "")
 	}
-	return texts, err
+	return texts
 }
 
 // printChanges prints what differs from the previous answer, which is nil at first. It returns the texts of the objects
 // that it compares, by name.
 func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version, answer Answer) (map[string]version, error) {
-	object, err := document(answer.Object)
+	object, err := document(answer)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +85,10 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 	}
 	var texts []string
 	if o.Table() {
-		if texts, err = o.shown(rows, answer); err != nil {
-			return nil, err
-		}
+		texts = o.shown(rows, answer)
 	}
 	now, only := make(map[string]version, len(objects)), map[int]bool{}
-	var text bytes.Buffer
+	text := newPage(&Output{Format: o.Format})
 	for i, one := range objects {
 		steady := string(marshal(withoutVolatile(one)))
 		name := cmp.Or(nameOf(one), "\x00"+steady) // an event has no name, and does not change
@@ -120,7 +110,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 			if !known {
 				what = "ADDED"
 			}
-			err = errors.Join(err, o.encodeChange(&text, what, one, before == nil && len(only) == 1))
+			err = errors.Join(err, o.encodeChange(text, what, one, before == nil && len(only) == 1))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -128,11 +118,11 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 			continue
 		}
 		if o.Table() {
-			fmt.Fprintf(&text, "%s deleted\n", terminal.Text(name))
+			text.Say("%s deleted\n", terminal.Text(name))
 			continue
 		}
 		var gone map[string]any
-		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(&text, "DELETED", gone, false))
+		err = errors.Join(err, json.Unmarshal([]byte(before[name].steady), &gone), o.encodeChange(text, "DELETED", gone, false))
 	}
 	if o.Table() && (len(only) > 0 || before == nil) {
 		err = errors.Join(err, o.printRows(to, rows, len(before) == 0, only, answer))
@@ -144,23 +134,23 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]version
 // printRows prints a table at first, and then its rows that changed, or all of it again.
 func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, answer Answer) error {
 	if first {
-		return o.Print(to, answer.Object, answer.Table)
+		return o.Print(to, answer)
 	}
-	p := &page{out: &Output{NoHeaders: o.NoHeaders || rows, Color: o.Color}}
+	p := newPage(&Output{Format: o.Format, NoHeaders: o.NoHeaders || rows, Color: o.Color, SortBy: o.SortBy})
 	if rows {
 		p.only = only
 	} else {
 		p.WriteByte('\n')
 	}
-	terminal.Clean(answer.Object)
-	err := answer.Table(p)
-	_, failed := to.Write(p.Bytes())
-	return errors.Join(err, failed)
+	terminal.Clean(answer)
+	answer.Print(&p.Page)
+	_, err := to.Write(p.Bytes())
+	return err
 }
 
 // encodeChange writes a changed object. The first one has the headers of custom columns.
-func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]any, first bool) error {
-	one := Output{Format: o.Format, NoHeaders: o.NoHeaders || !first}
+func (o *Output) encodeChange(to *page, what string, object map[string]any, first bool) error {
+	to.out.NoHeaders = o.NoHeaders || !first
 	switch o.Format {
 	case "yaml":
 		to.WriteString("---\n")
@@ -168,10 +158,7 @@ func (o *Output) encodeChange(to *bytes.Buffer, what string, object map[string]a
 	case "json":
 		object = map[string]any{"type": what, "object": object}
 	}
-	p := page{out: &one}
-	err := one.encode(&p, object)
-	_, _ = to.Write(p.Bytes()) // a buffer accepts everything
-	return err
+	return o.encode(&to.Page, object)
 }
 
 // withoutVolatile returns a copy of a value of JSON without volatile fields.

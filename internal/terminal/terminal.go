@@ -1,6 +1,6 @@
 // Package terminal makes foreign text safe for terminals. Tenants write the fields of API objects, and nodes write the
 // answers that kubectl sluice prints. Escape sequences in such text could change what a reader sees or copies, and new
-// lines could forge rows.
+// lines could forge rows. The package also has the page and the table on which commands print.
 package terminal
 
 import (

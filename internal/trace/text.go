@@ -2,50 +2,49 @@ package trace
 
 import (
 	"fmt"
-	"io"
-	"text/tabwriter"
 
 	nfttrace "github.com/sluice-proxy/sluice/dataplane/nftables/trace"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Print writes an answer for people.
-func (a *Answer) Print(out io.Writer) error {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s -> %s/%s, traced for %s\n\n", a.From, a.To, a.Protocol, a.Duration)
+func (a *Answer) Print(out *terminal.Page) {
+	out.Say("%s -> %s/%s, traced for %s\n\n", a.From, a.To, a.Protocol, a.Duration)
+	t := terminal.NarrowTable(out)
 	if len(a.Paths) == 0 {
-		fmt.Fprintf(t, "Result:\tno packet of this flow arrived within %s\n", a.Duration)
+		t.Row("Result:", "no packet of this flow arrived within "+a.Duration)
 	} else {
 		packets := map[bool]int{}
 		for i := range a.Paths {
 			packets[a.Paths[i].Reply] += a.Paths[i].Packets
 		}
-		fmt.Fprintf(t, "Packets:\t%d from the client, %s\n", packets[false], plural.Of(packets[true], "reply"))
-		a.printCompared(t)
+		t.Row("Packets:", fmt.Sprintf("%d from the client, %s", packets[false], plural.Of(packets[true], "reply")))
+		a.compared(t)
 	}
 	for _, note := range a.Notes {
-		fmt.Fprintf(t, "Note:\t%s\n", note)
+		t.Row("Note:", note)
 	}
+	t.End()
 	for i := range a.Paths {
-		a.Paths[i].print(t)
+		a.Paths[i].print(out)
 	}
-	return t.Flush()
 }
 
-func (a *Answer) printCompared(out io.Writer) {
+func (a *Answer) compared(t *terminal.Table) {
 	switch c := &a.Explain; {
 	case c.Error != "":
-		fmt.Fprintf(out, "Explain:\tnot compared: %s\n", c.Error)
+		t.Row("Explain:", "not compared: "+c.Error)
 	case len(c.Differences) == 0:
-		fmt.Fprintf(out, "Explain:\tno difference (%s)\n", c.Verdict)
+		t.Row("Explain:", fmt.Sprintf("no difference (%s)", c.Verdict))
 	default:
 		for _, text := range c.Differences {
-			fmt.Fprintf(out, "Differs:\t%s\n", text)
+			t.Row("Differs:", text)
 		}
 	}
 }
 
-func (path *Path) print(out io.Writer) {
+func (path *Path) print(out *terminal.Page) {
 	who := "the client"
 	if path.Reply {
 		who = "the other side"
@@ -61,27 +60,28 @@ func (path *Path) print(out io.Writer) {
 	if path.In != "" {
 		through += " through " + path.In
 	}
-	fmt.Fprintf(out, "\n%s %s -> %s%s\n", what, path.From, path.To, through)
-	fmt.Fprintf(out, "HOOK\tTABLE\tCHAIN\tVERDICT\tRULE\n")
+	out.Say("\n%s %s -> %s%s\n", what, path.From, path.To, through)
+	t := terminal.NarrowTable(out, "HOOK", "TABLE", "CHAIN", "VERDICT", "RULE")
 	before := nfttrace.Step{}
 	for _, s := range path.Steps {
 		hook, table, text := s.Hook, s.Table, s.Text
 		if s.Hook == before.Hook {
-			hook = ""
+			hook = " "
 			if s.Table == before.Table {
-				table = ""
+				table = " "
 			}
 		}
 		if before = s; text == s.Verdict {
 			text = ""
 		}
 		if s.Table == "" {
-			fmt.Fprintf(out, "%s\t-\t-\t-\tnow %s\n", hook, text)
+			t.Row(hook, "", "", "", "now "+text)
 			continue
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", hook, table, chainText(&s), s.Verdict, text)
+		t.Row(hook, table, chainText(&s), s.Verdict, text)
 	}
-	fmt.Fprintf(out, "Result: %s\n", path.Conclusion)
+	t.End()
+	out.Say("Result: %s\n", path.Conclusion)
 }
 
 // chainText is the chain with the number of the rule, as explain prints it.

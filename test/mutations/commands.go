@@ -11,7 +11,7 @@ var commands = []mutation{
 	{
 		name:      "the first question waits",
 		sentence:  "A node that answers is not called unreachable, however short the timeout.",
-		edits:     edit("internal/client/gone.go", "if f.failures[i] > 0 || !f.results[i].Answered {", "if f.failures[i] > 0 {"),
+		edits:     edit("internal/client/gone.go", "n.failures > 0 || n.last == nil {", "n.failures > 0 {"),
 		campaigns: []campaign{unitTest("internal/client", "TestTheFirstQuestionDoesNotWait")}, short: true,
 	},
 	{
@@ -137,7 +137,7 @@ var commands = []mutation{
 	{
 		name:      "wait asks a proxy that hangs",
 		sentence:  "sluice wait ends once the proxy does not answer.",
-		edits:     edit("cmd/sluice/wait.go", "return ctx.Err() == nil && errors.As", "return ctx.Err() != nil && errors.As"),
+		edits:     edit("internal/client/report.go", "return ctx.Err() == nil && errors.As", "return ctx.Err() != nil && errors.As"),
 		campaigns: []campaign{unitTest("cmd/sluice", "TestWaitEndsIfTheProxyHangs")}, short: true,
 	},
 	{

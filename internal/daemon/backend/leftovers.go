@@ -97,7 +97,7 @@ func (s *Sweep) servers(ctx context.Context) error {
 		what = fmt.Sprintf("%s, %s, device: %t", plural.Of(left.Servers, "virtual server"), plural.Of(left.Sets, "set"), left.Device)
 	}
 	s.found = append(s.found, Leftover{
-		Of: "ipvs", What: what, Kept: s.Keep.IPVS, Title: "IPVS\tVIRTUAL SERVERS\tSETS\tDEVICE", Row: []any{"", left.Servers, left.Sets, left.Device},
+		Of: "ipvs", What: what, Kept: s.Keep.IPVS, Title: "IPVS\tVIRTUAL SERVERS\tSETS\tDEVICE", Row: []any{" ", left.Servers, left.Sets, left.Device},
 		removed: removedRules, fields: []zap.Field{
 			zap.String("mode", "ipvs"), zap.Int("servers", left.Servers), zap.Bool("device", left.Device), zap.Int("sets", left.Sets),
 		},
@@ -189,7 +189,7 @@ func (s *Sweep) table(ctx context.Context, family service.Family) (err error) {
 		what = "the table kube-proxy"
 	}
 	s.found = append(s.found, Leftover{
-		Of: fmt.Sprintf("nftables/%s", family), What: what, Kept: s.Keep.NFTables, Title: "NFTABLES\tFAMILY\tTABLE", Row: []any{"", family, there},
+		Of: fmt.Sprintf("nftables/%s", family), What: what, Kept: s.Keep.NFTables, Title: "NFTABLES\tFAMILY\tTABLE", Row: []any{" ", family, there},
 		removed: removedRules, fields: []zap.Field{zap.String("mode", "nftables"), zap.Stringer("family", family)},
 	})
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Sweep) addresses(ctx context.Context, family service.Family) error {
 		what = fmt.Sprintf("%d local addresses, guard: %t", local, guard)
 	}
 	s.found = append(s.found, Leftover{
-		Of: fmt.Sprintf("userspace/%s", family), What: what, Kept: s.Keep.Userspace, Title: "USERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD", Row: []any{"", family, local, guard},
+		Of: fmt.Sprintf("userspace/%s", family), What: what, Kept: s.Keep.Userspace, Title: "USERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD", Row: []any{" ", family, local, guard},
 		removed: "local addresses of another mode removed", fields: []zap.Field{
 			zap.String("mode", "userspace"), zap.Stringer("family", family), zap.Int("addresses", local), zap.Bool("guard", guard),
 		},

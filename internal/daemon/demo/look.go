@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -63,10 +64,8 @@ func (r *run) explain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	if err := answer.Print(&text); err != nil {
-		return err
-	}
+	var text terminal.Page
+	answer.Print(&text)
 	r.say("where would a connection end? sluice explain --from %s --to %s (in part):", client, targets[0].addr)
 	r.page.quote(inPart(text.String()))
 	return nil

@@ -3,10 +3,9 @@ package demo
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // How long a reader on a terminal needs for a heading with its explanation, and for a line.
@@ -25,13 +24,7 @@ type Page struct {
 
 // NewPage prints to out.
 func NewPage(out io.Writer) *Page {
-	p := &Page{out: out}
-	if file, ok := out.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-		p.terminal = err == nil
-	}
-	p.color = p.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return p
+	return &Page{out: out, terminal: terminal.File(out) != nil, color: terminal.Colors(out)}
 }
 
 // Heading begins a step, and prints what it proves.

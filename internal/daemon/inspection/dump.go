@@ -28,6 +28,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -55,7 +56,7 @@ func (i *Inspection) Dump(ctx context.Context, to io.Writer) error {
 func (i *Inspection) fill(a *archive) {
 	status := i.Status()
 	a.json("status.json", "sluice status -o json", &status)
-	a.add("status.txt", "sluice status", status.Print)
+	a.table("status.txt", "sluice status", &status, false)
 	a.versions(i.Options.Version)
 	a.json("health.json", "the findings of health", i.Monitor.Report())
 	a.json("configuration.json", "the configuration applied, without secrets", i.configuration())
@@ -87,9 +88,7 @@ func (i *Inspection) services(a *archive) {
 		return true
 	})
 	a.json("services.json", "sluice get services -o json", &list)
-	a.add("services.txt", "sluice get services -o wide", func(to io.Writer) error {
-		return list.Print(to, inspect.ListOptions{Namespaces: true, Wide: true})
-	})
+	a.table("services.txt", "sluice get services -o wide", &list, true)
 	slices.SortStableFunc(list.Items, func(x, y inspect.Service) int { return y.LastChange.Compare(x.LastChange) })
 	troubled, recent := 0, 0
 	for _, s := range list.Items {
@@ -105,12 +104,12 @@ func (i *Inspection) services(a *archive) {
 		name := "services/" + s.Namespace + "/" + s.Name
 		if detail := i.Service(a.ctx, key); detail != nil {
 			detail.APIVersion, detail.Now = inspect.Version, time.Now().UTC()
-			a.add(name+".txt", "sluice describe service "+key.String(), detail.Print)
+			a.table(name+".txt", "sluice describe service "+key.String(), detail, false)
 			a.json(name+".json", "sluice describe service "+key.String()+" -o json", detail)
 		}
 		if endpoints := i.Endpoints(a.ctx, key); endpoints != nil {
 			endpoints.APIVersion, endpoints.Now = inspect.Version, time.Now().UTC()
-			a.add(name+"-endpoints.txt", "sluice get endpoints "+key.String(), endpoints.Print)
+			a.table(name+"-endpoints.txt", "sluice get endpoints "+key.String(), endpoints, false)
 		}
 	}
 }
@@ -232,6 +231,13 @@ type archive struct {
 	folder string
 	about  []string
 	err    error
+}
+
+// table adds an answer as a command prints it for people.
+func (a *archive) table(name, about string, answer inspect.Answer, wide bool) {
+	page := terminal.Page{Wide: wide}
+	answer.Print(&page)
+	a.add(name, about, func(to io.Writer) error { _, err := to.Write(page.Bytes()); return err })
 }
 
 // add adds a file. What cannot be read is said in the file.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -39,30 +39,31 @@ func CleanupDryRun(ctx context.Context, o *setup.Options, out io.Writer) (found 
 
 // cleanUp cleans up, or only says what would be removed. It reports whether there is anything.
 func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (found bool, err error) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	left, err := (&backend.Sweep{Dry: dry, Families: service.Families[:]}).Run(ctx)
-	title := ""
+	var page terminal.Page
+	table := terminal.NarrowTable(&page)
 	for i := range left {
 		l := &left[i]
-		if l.Title != title {
-			if title != "" {
-				fmt.Fprintln(table)
-			}
-			title = l.Title
-			fmt.Fprintln(table, title)
+		if i > 0 && l.Title != left[i-1].Title {
+			table.End()
+			page.Say("\n")
+			table = terminal.NarrowTable(&page)
 		}
+		table.Heads = strings.Split(l.Title, "\t")
+		table.Row(row(l, dry)...)
 		found = found || l.Any()
-		fmt.Fprintln(table, row(l, dry))
 	}
+	table.End()
 	if !dry {
 		err = errors.Join(err, backend.StopPreserving())
 	}
-	restored, restoreErr := restore(o, table, dry)
-	return found || restored, errors.Join(err, restoreErr, table.Flush())
+	restored, restoreErr := restore(o, &page, dry)
+	_, printErr := out.Write(page.Bytes())
+	return found || restored, errors.Join(err, restoreErr, printErr)
 }
 
 // row returns a line of the table.
-func row(l *backend.Leftover, dry bool) string {
+func row(l *backend.Leftover, dry bool) []string {
 	cells := make([]string, len(l.Row))
 	for i, cell := range l.Row {
 		switch {
@@ -76,27 +77,30 @@ func row(l *backend.Leftover, dry bool) string {
 			cells[i] = fmt.Sprint(cell)
 		}
 	}
-	return strings.Join(cells, "\t")
+	return cells
 }
 
 // restore restores kernel settings, and prints those that differed. It reports whether there
 // were any to restore.
-func restore(o *setup.Options, table io.Writer, dry bool) (found bool, err error) {
+func restore(o *setup.Options, out *terminal.Page, dry bool) (found bool, err error) {
 	files := sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, nil)}
 	if dry {
 		files.Plan = func(sysctl.Change) {}
 	}
 	done, err := files.Restore()
-	if len(done) > 0 {
-		fmt.Fprintln(table, "\nKERNEL SETTING\tFROM\tTO")
+	if len(done) == 0 {
+		return false, err
 	}
+	out.Say("\n")
+	table := terminal.NarrowTable(out, "KERNEL SETTING", "FROM", "TO")
 	for _, d := range done {
 		if d.Kept != "" {
-			fmt.Fprintf(table, "%s\t%s\tkept: another process changed it since; it was %s\n", d.Name, d.Kept, d.To)
+			table.Row(d.Name, d.Kept, "kept: another process changed it since; it was "+d.To)
 			continue
 		}
 		found = true
-		fmt.Fprintf(table, "%s\t%s\t%s\n", d.Name, d.From, d.To)
+		table.Row(d.Name, d.From, d.To)
 	}
+	table.End()
 	return found, err
 }

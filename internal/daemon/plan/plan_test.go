@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -63,10 +65,8 @@ func report() *Report {
 }
 
 func TestPrint(t *testing.T) {
-	var text strings.Builder
-	if err := report().Print(&text, true); err != nil {
-		t.Fatal(err)
-	}
+	text := terminal.Page{Wide: true}
+	report().Print(&text)
 	const want = `mode some, node n1, 2 Services, some/IPv4
 
 SERVICE       ADDED   CHANGED   REMOVED
@@ -113,15 +113,15 @@ b/gone
 func TestNothingDiffers(t *testing.T) {
 	r := &Report{Node: "n1", Mode: "some", Services: 1, Unchanged: 7}
 	r.Add(Domain{Name: "some/IPv4", Lines: TextLines}, nil)
-	var text strings.Builder
-	if err := r.Print(&text, true); err != nil || r.Differs() ||
+	text := terminal.Page{Wide: true}
+	if r.Print(&text); r.Differs() ||
 		!strings.HasSuffix(text.String(), "\nNo changes: all 7 objects are up to date.\n") {
-		t.Errorf("%v, %q", err, &text)
+		t.Errorf("%q", &text)
 	}
 	r.TooLarge = []TooLarge{{"a/web", "some/IPv4", 7, 5, true}, {"a/api", "some/IPv4", 8, 5, false}}
-	r.Warnings = []Warning{{"Service a/web", "spec.externalIPs", "172.30.0.1 is in 172.30.0.0/16", "not served"}}
+	r.Warnings = []service.Warning{{Object: "Service a/web", Field: "spec.externalIPs", Problem: "172.30.0.1 is in 172.30.0.0/16", Effect: "not served"}}
 	text.Reset()
-	if err := r.Print(&text, true); err != nil || r.Differs() || !strings.Contains(text.String(), `
+	if r.Print(&text); r.Differs() || !strings.Contains(text.String(), `
   a/web: 7 objects in some/IPv4, 5 are allowed; its current rules remain
   a/api: 8 objects in some/IPv4, 5 are allowed; not served after a start
 
@@ -129,14 +129,14 @@ parts of objects ignored by a start:
   Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
 
 No changes`) {
-		t.Errorf("%v, %q", err, &text)
+		t.Errorf("%q", &text)
 	}
 	r.Others = []Other{{"ipvs", "3 sets"}}
-	r.Settings = []Setting{{"net.ipv4.ip_forward", "0", "1", ""}, {"net.ipv4.other", "0", "1", "permission denied"}}
+	r.Settings = []sysctl.Change{{Name: "net.ipv4.ip_forward", From: "0", To: "1"}, {Name: "net.ipv4.other", From: "0", To: "1", Problem: "permission denied"}}
 	text.Reset()
-	if err := r.Print(&text, false); err != nil || !r.Differs() || !strings.Contains(text.String(), "\n  ipvs: 3 sets\n") ||
+	if r.Print(&text); !r.Differs() || !strings.Contains(text.String(), "\n  ipvs: 3 sets\n") ||
 		!strings.Contains(text.String(), "\n  net.ipv4.ip_forward: 0 -> 1\n  net.ipv4.other: 0 -> 1 (this process cannot: permission denied)\n") {
-		t.Errorf("%v, %q", err, &text)
+		t.Errorf("%q", &text)
 	}
 }
 

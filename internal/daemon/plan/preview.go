@@ -56,7 +56,7 @@ type preview struct {
 	cache    *source.Cache
 	log      *zap.Logger
 	// settled are the kernel settings that would change.
-	settled []Setting
+	settled []sysctl.Change
 	facts   *service.NodeFacts
 	// large are the Services that a start does not render.
 	large map[service.Key]*TooLarge
@@ -70,9 +70,7 @@ type preview struct {
 // newPreview finds out what a start would render, and for which backend.
 func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logger) (*preview, error) {
 	p := &preview{options: o, log: log}
-	o.Dry = func(c sysctl.Change) {
-		p.settled = append(p.settled, Setting{Name: c.Name, From: c.From, To: c.To, Problem: c.Problem})
-	}
+	o.Dry = func(c sysctl.Change) { p.settled = append(p.settled, c) }
 	files := o.Sysctls(log)
 	if dir == "" {
 		if _, err := kube.RESTConfig(feed.API(o)); err != nil {
@@ -177,9 +175,7 @@ func (p *preview) report(ctx context.Context) (*Report, error) {
 		r.TooLarge = append(r.TooLarge, *p.large[key])
 	}
 	slices.SortFunc(p.warnings, func(a, b service.Warning) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	for _, w := range p.warnings {
-		r.Warnings = append(r.Warnings, Warning(w))
-	}
+	r.Warnings = p.warnings
 	var err error
 	r.Others, err = p.others(ctx)
 	return r, err

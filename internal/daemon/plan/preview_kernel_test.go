@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -270,8 +271,8 @@ func (p *planned) start() {
 			break
 		}
 		if time.Since(began) > testenv.Patience {
-			var text strings.Builder
-			check(p.T, report.Print(&text, true))
+			text := terminal.Page{Wide: true}
+			report.Print(&text)
 			p.Fatalf("long after the start, the plan is\n%s", &text)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -23,13 +24,13 @@ type Report struct {
 	Unchanged int `json:"unchanged"`
 	// TooLarge are the Services that a start does not render. Warnings are about parts of objects that a
 	// start ignores.
-	TooLarge []TooLarge `json:"tooLarge,omitempty"`
-	Warnings []Warning  `json:"warnings,omitempty"`
+	TooLarge []TooLarge        `json:"tooLarge,omitempty"`
+	Warnings []service.Warning `json:"warnings,omitempty"`
 	// Groups are sorted: Services by name, then the node's own objects, then unowned ones.
 	Groups []*Group `json:"groups"`
 	// Others are rules of other modes, and Settings kernel settings: a start changes them, too.
-	Others   []Other   `json:"otherModes,omitempty"`
-	Settings []Setting `json:"settings,omitempty"`
+	Others   []Other         `json:"otherModes,omitempty"`
+	Settings []sysctl.Change `json:"settings,omitempty"`
 
 	index map[owner]*Group
 }
@@ -102,23 +103,6 @@ type TooLarge struct {
 	// Kept says that the domains have rules of the Service, which a start leaves as they are. Otherwise a
 	// start does not serve it, and removes what serves it in another mode.
 	Kept bool `json:"kept"`
-}
-
-// Warning is about a part of an API object that a start ignores.
-type Warning struct {
-	Object  string `json:"object"`
-	Field   string `json:"field"`
-	Problem string `json:"problem"`
-	Effect  string `json:"effect,omitempty"`
-}
-
-// Setting is a kernel setting that a start would change.
-type Setting struct {
-	Name string `json:"name"`
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Problem says why this process cannot change it; empty if it can.
-	Problem string `json:"problem,omitempty"`
 }
 
 // Differs reports whether a start would change anything.

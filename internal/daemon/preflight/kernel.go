@@ -57,7 +57,7 @@ func (p *preflight) families(ctx context.Context) {
 	node, err := p.theNode(ctx)
 	if err == nil {
 		if err := p.backend.Unserved(node); err != nil {
-			p.add("family", Fail, "correct the cause, or choose another mode", "%s; a start ends with an error", oneLine(errors.Unwrap(err)))
+			p.add("family", Fail, "correct the cause, or choose another mode", "%s; a start ends with an error", setup.OneLine(errors.Unwrap(err)))
 		}
 		return
 	}
@@ -94,7 +94,7 @@ func (p *preflight) familiesOfTheHost(served []service.Family, unknown error) {
 		}
 		p.add("family "+family.String(), result, "see the checks of the modes for the reason, or choose another mode",
 			"mode %s cannot serve %s, and the host has the address %s; a start ends with an error if the Node has an %s address (unknown: %s)",
-			p.backend.Mode.Name, family, addrs[on], family, oneLine(unknown))
+			p.backend.Mode.Name, family, addrs[on], family, setup.OneLine(unknown))
 	}
 }
 
@@ -117,9 +117,9 @@ func (p *preflight) offload() {
 	case err == nil:
 		p.add("offload", OK, "", "the kernel can offload connections; nftables.offload is %s", asked)
 	case asked != config.OffloadOff:
-		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", oneLine(err))
+		p.add("offload", Warn, "use a kernel that can, or set nftables.offload to off", "nftables.offload has no effect: %s", setup.OneLine(err))
 	default:
-		p.add("offload", Info, "", "%s", oneLine(err))
+		p.add("offload", Info, "", "%s", setup.OneLine(err))
 	}
 }
 
@@ -140,7 +140,7 @@ func (p *preflight) variant(ctx context.Context) {
 	case err != nil && p.backend.Mode.WithoutIPTables:
 		p.add("iptables variant", Info, "", "none can be used; %s mode needs none", p.backend.Mode.Name)
 	case err != nil:
-		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", oneLine(err))
+		p.add("iptables variant", Warn, "install iptables, or use the image that includes it", "%s", setup.OneLine(err))
 	default:
 		p.add("iptables variant", OK, "", "%s: %s", found.Variant, found.Reason)
 	}
@@ -162,7 +162,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 	}
 	left, err := (&backend.Sweep{Dry: true, WithoutTables: true, Keep: p.backend.Mode.Keep, Families: service.Families[:]}).Run(ctx)
 	if err != nil {
-		p.add("rules", Warn, "", "%s", oneLine(err))
+		p.add("rules", Warn, "", "%s", setup.OneLine(err))
 	}
 	for i := range left {
 		if l := &left[i]; l.What != "" {
@@ -196,8 +196,6 @@ func (p *preflight) marks(f iptkernel.Former) {
 			f.Variant, f.Family, strings.Join(chains, ", "), bit, 1<<bit)
 	}
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // loadedModules lists the loaded modules of the kernel.
 func loadedModules() []string {

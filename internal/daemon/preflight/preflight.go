@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/peer"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
 // Result is the outcome of one check of a preflight.
@@ -48,6 +49,23 @@ type Report struct {
 	Mode   config.Mode `json:"mode"`
 	Reason string      `json:"reason"`
 	Checks []Check     `json:"checks"`
+}
+
+// Print prints the checks for people.
+func (r *Report) Print(to *terminal.Page) {
+	t, count := terminal.NewTable(to, "RESULT", "CHECK", "FOUND"), map[Result]int{}
+	for _, c := range r.Checks {
+		count[c.Result]++
+		if t.Row(string(c.Result), c.Name, c.Message); c.Remedy != "" {
+			t.Row(" ", " ", "-> "+c.Remedy)
+		}
+	}
+	t.End()
+	verdict := fmt.Sprintf("The proxy would start in %s mode.", r.Mode)
+	if r.Result == Fail {
+		verdict = "The proxy would not start."
+	}
+	to.Say("\n%s Failed: %d, warnings: %d.\n", verdict, count[Fail], count[Warn])
 }
 
 // preflightMax bounds a preflight. Listing 50,000 rules of iptables takes seconds.
@@ -171,12 +189,12 @@ func (p *preflight) mode(err error, warnings []string) {
 // advised separates an error from what to do about it.
 func advised(err error) (found, do string) {
 	if e, ok := errors.AsType[*backend.AdvisedError](err); ok {
-		return oneLine(e.Err), e.Do
+		return setup.OneLine(e.Err), e.Do
 	}
 	if e, ok := errors.AsType[*sysctl.Error](err); ok {
-		return oneLine(errors.New(strings.TrimSuffix(err.Error(), "; "+e.Do))), e.Do
+		return setup.OneLine(errors.New(strings.TrimSuffix(err.Error(), "; "+e.Do))), e.Do
 	}
-	return oneLine(err), ""
+	return setup.OneLine(err), ""
 }
 
 func cannotServe(asked config.Mode) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/bridge"
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -26,7 +27,7 @@ func (p *preflight) surroundings(ctx context.Context) {
 	}
 	n, err := needs.Read(ctx, w)
 	if err != nil {
-		p.add(check, Warn, "", "%s", oneLine(err))
+		p.add(check, Warn, "", "%s", setup.OneLine(err))
 	}
 	for _, problem := range n.Problems {
 		p.add(check, Warn, problem.Do, "%s", problem.Text)

@@ -77,7 +77,7 @@ func iptablesFeatures(ctx context.Context, _ *Options) (all []Feature) {
 			asked, err := backend.HasIPTables(ctx, family, variant)
 			switch f.OK = asked && err == nil; {
 			case err != nil:
-				f.Text = oneLine(err)
+				f.Text = OneLine(err)
 			case !asked:
 				f.Text = "tools found; tables not probed, because that would create them; " + states(modules[family])
 			}

@@ -55,14 +55,15 @@ func nftablesFeatures(context.Context, *Options) (all []Feature) {
 	for _, family := range service.Families {
 		f := Feature{Name: "nftables " + family.String(), Text: "all required kernel features are available", OK: true}
 		if err := backend.HasNFTables(family); err != nil {
-			f.Text, f.OK = oneLine(err), false
+			f.Text, f.OK = OneLine(err), false
 		}
 		all = append(all, f)
 	}
 	return all
 }
 
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// OneLine returns an error in one line.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // rulesRefusals are the reasons that rules count.
 var rulesRefusals = []traffic.Reason{traffic.NoEndpoints, traffic.SourceRange}

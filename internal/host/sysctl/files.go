@@ -49,13 +49,15 @@ func (f Files) Optional() Files {
 // Change is one value that was written.
 type Change struct {
 	// Name is the name of a sysctl, with dots, or of a file.
-	Name     string
-	From, To string
+	Name string `json:"name"`
+	From string `json:"from"`
+	To   string `json:"to"`
 	// Problem says why a planned change would fail in this process, and Advice what to do then; empty if
 	// it would not.
-	Problem, Advice string
+	Problem string `json:"problem,omitempty"`
+	Advice  string `json:"-"`
 	// Optional says that the proxy serves without it.
-	Optional bool
+	Optional bool `json:"-"`
 }
 
 // entry is one file that holds one value.
