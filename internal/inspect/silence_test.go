@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -181,9 +182,10 @@ func TestAllIsOneQuestion(t *testing.T) {
 
 // TestARepeatedQuestionHasOneLimit: a proxy that is not ready, and then hangs, is named after the client's patience.
 func TestARepeatedQuestionHasOneLimit(t *testing.T) {
-	hang, asked := make(chan struct{}), 0
+	hang := make(chan struct{})
+	var asked atomic.Int32
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked++; asked > 1 {
+		if asked.Add(1) > 1 {
 			<-hang
 		}
 		w.Header().Set(headerAPI, Version)
@@ -196,8 +198,9 @@ func TestARepeatedQuestionHasOneLimit(t *testing.T) {
 	if took := time.Since(began); !errors.As(err, new(*Silent)) || took >= c.Patience+retryPause/2 {
 		t.Errorf("%v after %v", err, took)
 	}
-	c.Patience, asked = retryPause/2, 0
-	if _, err := c.Status(t.Context()); err == nil || errors.As(err, new(*Silent)) || asked != 1 {
-		t.Errorf("%v: asked %d times although no time is left", err, asked)
+	c.Patience = retryPause / 2
+	asked.Store(0)
+	if _, err := c.Status(t.Context()); err == nil || errors.As(err, new(*Silent)) || asked.Load() != 1 {
+		t.Errorf("%v: asked %d times although no time is left", err, asked.Load())
 	}
 }
