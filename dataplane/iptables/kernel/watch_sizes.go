@@ -199,7 +199,8 @@ func getOption(family service.Family, option uintptr, answer unsafe.Pointer, len
 	if family == service.IPv6 {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
-	socket, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	// iptables asks by a raw socket, for which a process needs NET_RAW. Any other answers as well.
+	socket, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
