@@ -138,7 +138,7 @@ var commands = []mutation{
 		name:      "wait asks a proxy that hangs",
 		sentence:  "sluice wait ends once the proxy does not answer.",
 		edits:     edit("internal/client/report.go", "return ctx.Err() == nil && errors.As", "return ctx.Err() != nil && errors.As"),
-		campaigns: []campaign{unitTest("cmd/sluice", "TestWaitEndsIfTheProxyHangs")}, short: true,
+		campaigns: []campaign{unitTest("cmd/sluice", "TestWaitEndsIfTheProxyHangs")},
 	},
 	{
 		name:      "a repeated question has two limits",
