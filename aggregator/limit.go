@@ -36,7 +36,7 @@ const (
 	heldFull = 8
 
 	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change, which
-	// is a hundred times what it takes on an idle node, up to firstMax. A try of a Service that is known not to land may
+	// takes far less on an idle node, up to firstMax. A try of a Service that is known not to land may
 	// not: it says nothing about the node.
 	firstMin  = 5 * time.Second
 	firstTry  = time.Second

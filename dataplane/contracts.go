@@ -55,7 +55,7 @@ type Naming interface {
 type Stage uint8
 
 const (
-	// StageNone is beside the way: what rejects, masquerades, admits or counts.
+	// StageNone is not on the way: what rejects, masquerades, admits or counts.
 	StageNone Stage = iota
 	// StageEntry has what leads packets of the node to the rules: hooks, base chains, a device.
 	StageEntry

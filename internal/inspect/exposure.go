@@ -35,7 +35,7 @@ type Exposure struct {
 	Reach      Reach
 }
 
-// Exposures has each path of the API. A path that is not in it is answered to nobody.
+// Exposures has each path of the API. Questions about other paths get no answer.
 var Exposures = []Exposure{
 	{PathStatus, "", "mode, version, state of the proxy and of rejected Services", Network},
 	{PathServices, "", "names, addresses and states of Services", Network},

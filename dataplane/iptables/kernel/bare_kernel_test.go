@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelNoServiceWorks: a family without its hooks, its first chain or its chains of Services is said to have no rules,
-// whatever is left in table filter, and whatever else is in the table.
+// TestKernelNoServiceWorks: a family without its hooks, its first chain or its chains of Services is said to have no rules.
+// What is left in table filter, or what another program has put into table nat, makes no difference.
 func TestKernelNoServiceWorks(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 0)
@@ -43,7 +43,7 @@ func TestKernelNoServiceWorks(t *testing.T) {
 			{"a rule is added", func() { iptables("-A", "KUBE-SERVICES", "-d", "192.0.2.1/32", "-j", "RETURN") }, false, false},
 			{"one Service is gone", func() { iptables("-F", chainOf(aService(7, 1, 80, 3, 0))) }, false, false},
 			{"the table is empty", func() { iptables("-F"); iptables("-X") }, true, true},
-			{"the table has a chain of somebody", func() { iptables("-F"); iptables("-X"); iptables("-N", "KUBE-SVC-OTHERSCHAIN0000") }, true, true},
+			{"the table has a chain of another program", func() { iptables("-F"); iptables("-X"); iptables("-N", "KUBE-SVC-OTHERSCHAIN0000") }, true, true},
 			{"no hook", func() { iptables("-F", "PREROUTING"); iptables("-F", "OUTPUT") }, true, true},
 			{"the first chain is empty", func() { iptables("-F", "KUBE-SERVICES") }, true, true},
 		} {

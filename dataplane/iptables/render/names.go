@@ -160,8 +160,10 @@ func (Naming) Stage(id dataplane.ID) dataplane.Stage {
 	case id.Container == string(NAT):
 		return dataplane.StageFrontend
 	}
-	if hook, err := ParseHook(id); err == nil && hook.Table == NAT && hook.Target == ChainServices {
-		return dataplane.StageEntry
+	if strings.HasPrefix(id.Container, string(NAT)+"/") { // other chains are many, and no hooks
+		if hook, err := ParseHook(id); err == nil && hook.Target == ChainServices {
+			return dataplane.StageEntry
+		}
 	}
 	return dataplane.StageNone
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // TestKernelNoServiceWorks: a family without its base chains of type nat, its first chain or its frontends is said to have
-// no rules, whatever else is left.
+// no rules, even if other objects are left.
 func TestKernelNoServiceWorks(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for _, c := range []struct {
