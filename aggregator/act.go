@@ -65,9 +65,10 @@ func (m *machine) openGate(now time.Time) (open bool, again time.Time) {
 func sooner(a, b time.Time) time.Time { return dataplane.Earliest(a, b) }
 
 // addDue adds the quarantined key whose try is due to the bisection. It returns when the next
-// one is due; zero for none.
+// one is due; zero for none. A try of a Service that does not land may last long, so it waits while Services are tried that
+// may land.
 func (m *machine) addDue(now time.Time) time.Time {
-	key, due, next := m.quarantine.due(now)
+	key, due, next := m.quarantine.due(now, !m.tries.bisection.idle())
 	if due {
 		m.tries.bisection.alone(key, m.quarantine.tried(key))
 	}

@@ -47,6 +47,7 @@ const (
 	// DoesNotLand: every write of what the Service wants fails, with no answer from the
 	// kernel that says why: it meets a lock, a full buffer or a lack of memory, or it is not done in time.
 	DoesNotLand
+	causes // their number
 )
 
 // String returns the cause as it is shown to people.

@@ -144,6 +144,34 @@ func TestChangesDoNotWaitForAServiceThatHangs(t *testing.T) {
 	}
 }
 
+// More and more Services hang, two at once. Each change of the others is in the kernel within 10 s.
+func TestChangesDoNotWaitForSeveralServicesThatHang(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			a := stumbling(t, hanging{outcome: outcome, takes: time.Hour}.stumbler())
+			a.submit("a", 1, 1, "0")
+			time.Sleep(2 * time.Second)
+			var longest time.Duration
+			for round := uint64(2); round < 200; round++ {
+				if round%10 == 2 {
+					a.submit(fmt.Sprintf("bad%02d", round/10), 1, 1, "stumble")
+					a.submit(fmt.Sprintf("worse%02d", round/10), 1, 1, "stumble")
+				}
+				a.submit("a", 1, round, fmt.Sprint("w", round))
+				longest = max(longest, a.await(time.Minute, func(kernel string) bool {
+					return strings.Contains(kernel, fmt.Sprintf("a/0=w%d ", round))
+				}))
+				time.Sleep(time.Duration(round*7%60) * time.Second)
+			}
+			t.Logf("%v: a change of another Service takes up to %v", outcome, longest)
+			if longest > 10*time.Second {
+				t.Errorf("%v: a change of another Service takes up to %v", outcome, longest)
+			}
+			is(t, "quarantined", len(quarantined(a)), 40)
+		})
+	}
+}
+
 // Writes fail slowly and cannot be cut. The process is not killed, although it begins anew each time it is.
 func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
 	for _, takes := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {

@@ -12,10 +12,8 @@ import (
 // quarantine holds the culprits, and when each is tried again. It is pure.
 type quarantine struct {
 	held map[service.Key]*quarantinedKey
-	// first is the key that is tried next, at firstAt (zero for none). Both are out
-	// of date if changed is set.
-	first   service.Key
-	firstAt time.Time
+	// first has the next try for each cause. It is out of date if changed is set.
+	first   [causes]nextTry
 	changed bool
 	// listed is the result of list; nil if it is out of date.
 	listed []QuarantinedKey
@@ -32,6 +30,12 @@ type quarantinedKey struct {
 	trying bool
 	// misses counts the tries in a row that did not land, from the one that quarantined the key.
 	misses int
+}
+
+// nextTry is the key that is tried next, and when; a zero time for none.
+type nextTry struct {
+	key service.Key
+	at  time.Time
 }
 
 // tryPause is the shortest pause between two tries of one key. So a bad Service that
@@ -91,22 +95,31 @@ func (q *quarantine) askOldest() {
 	}
 }
 
-// due returns the key whose try is due, or the time of the next try, zero for none. It
-// walks the keys only after a change.
-func (q *quarantine) due(now time.Time) (key service.Key, ok bool, next time.Time) {
+// due returns the key whose try is due, or the time of the next try, zero for none. Keys that do not land are left out
+// if others are being tried. It walks the keys only after a change.
+func (q *quarantine) due(now time.Time, others bool) (key service.Key, ok bool, next time.Time) {
 	if q.changed {
-		q.changed, q.first, q.firstAt = false, service.Key{}, time.Time{}
+		q.changed, q.first = false, [causes]nextTry{}
 		for k, c := range q.held {
-			by := c.tryAt.Compare(q.firstAt)
-			if !c.tryAt.IsZero() && (q.firstAt.IsZero() || by < 0 || by == 0 && k.Compare(q.first) < 0) {
-				q.first, q.firstAt = k, c.tryAt
+			if first := &q.first[c.Cause]; !c.tryAt.IsZero() && first.isAfter(nextTry{k, c.tryAt}) {
+				*first = nextTry{k, c.tryAt}
 			}
 		}
 	}
-	if q.firstAt.IsZero() || q.firstAt.After(now) {
-		return service.Key{}, false, q.firstAt
+	first := q.first[Rejected]
+	if unlanded := q.first[DoesNotLand]; !others && !unlanded.at.IsZero() && first.isAfter(unlanded) {
+		first = unlanded
 	}
-	return q.first, true, now
+	if first.at.IsZero() || first.at.After(now) {
+		return service.Key{}, false, first.at
+	}
+	return first.key, true, now
+}
+
+// isAfter reports whether a try comes after another one; none comes after each.
+func (n nextTry) isAfter(other nextTry) bool {
+	by := n.at.Compare(other.at)
+	return n.at.IsZero() || by > 0 || by == 0 && n.key.Compare(other.key) > 0
 }
 
 // release removes a key. It reports whether the key was quarantined.

@@ -181,6 +181,12 @@ var hostile = []mutation{
 		campaigns: []campaign{hangs}, short: true,
 	},
 	{
+		name:      "several that hang are tried one after the other",
+		sentence:  "Changes wait at most 10 s beside Services that hang already.",
+		edits:     edit("aggregator/act.go", "due(now, !m.tries.bisection.idle())", "due(now, false)"),
+		campaigns: []campaign{unitTest("aggregator", "TestChangesDoNotWaitForSeveralServicesThatHang")}, short: true,
+	},
+	{
 		name:      "a write lasts although others wait",
 		sentence:  "A write that others wait for is cut after four usual writes, or 4 s.",
 		edits:     edit("aggregator/limit.go", "f.cut, m.out.cut = true, true", "f.cut = true"),
