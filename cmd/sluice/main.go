@@ -99,12 +99,8 @@ func printError(cmd *cobra.Command, err error) {
 	if of, ok := errors.AsType[loggingError](err); ok && of.options.Config != nil {
 		format = of.options.Log().Format
 	}
-	for _, name := range []string{"logging-format", "log-format"} {
-		if f := cmd.Flags().Lookup(name); f != nil {
-			if f.Changed && f.Value.String() == config.FormatJSON {
-				format = config.FormatJSON
-			}
-		}
+	if f := cmd.Flags().Lookup("logging-format"); f != nil && f.Changed && f.Value.String() == config.FormatJSON {
+		format = config.FormatJSON
 	}
 	logging.PrintError(format, err)
 }
@@ -167,10 +163,15 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 			return cmd.Args(cmd, rest)
 		}
 	}
-	if gone, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.HasPrefix(gone.GetSpecifiedName(), "sluice-") {
+	if gone, ok := errors.AsType[*pflag.NotExistError](err); ok && isFormer(gone.GetSpecifiedName()) {
 		err = fmt.Errorf("%w, but a field of SluiceConfiguration in --config FILE may be meant", err)
 	}
 	return setup.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+}
+
+// isFormer reports whether a flag was one of Sluice's own.
+func isFormer(name string) bool {
+	return strings.HasPrefix(name, "sluice-") || name == "log-level" || name == "log-format"
 }
 
 // addGroup adds commands under a title of the root's help. Those that do not say how many

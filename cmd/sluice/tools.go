@@ -53,7 +53,7 @@ func playDemo(cmd *cobra.Command, o *daemon.Options) error {
 		if err := sandbox.Enter(); err != nil {
 			return err
 		}
-		return demo.Run(cmd.Context(), o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+		return demo.Run(cmd.Context(), o, cmd.OutOrStdout(), cmd.Flags().Changed("v"))
 	}
 	if err := enterSandbox(false); err != nil {
 		return err

@@ -43,7 +43,7 @@ func TestAccountingFollowsTheConfiguration(t *testing.T) {
 	configure("true")
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
-	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", filepath.Join(dir, "state")}))
+	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", testenv.Settings(t, "log: {level: error}"), "--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
 	applied := make(chan config.Mode, 10)
 	o.FirstSync = func(m config.Mode) { applied <- m }

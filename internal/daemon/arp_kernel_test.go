@@ -55,7 +55,7 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 	configure(answering)
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
-	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", "--log-level", "error",
+	check(t, flags.Parse([]string{"--config", file, "--hostname-override", "demo", testenv.Settings(t, "log: {level: error}"),
 		"--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
 	applied := make(chan config.Mode, 10)

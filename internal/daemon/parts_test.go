@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/test/netnstest"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestMetricsOfPartsAreThoseOfTheCatalogue: with their kinds, labels and meanings, over all modes.
@@ -24,7 +25,7 @@ func TestMetricsOfPartsAreThoseOfTheCatalogue(t *testing.T) {
 	node := netnstest.New(t, "node") // a mode changes sysctls
 	got := map[string]bool{}
 	for _, mode := range []string{"nftables", "userspace"} {
-		o := parsed(t, "--proxy-mode="+mode, "--hostname-override=n1", "--sluice-state-dir="+t.TempDir(), "--log-level=error")
+		o := parsed(t, "--proxy-mode="+mode, "--hostname-override=n1", "--sluice-state-dir="+t.TempDir(), testenv.Settings(t, "log: {level: error}"))
 		log, err := logging.New(o.Log())
 		check(t, err)
 		check(t, node.Do(func() error {

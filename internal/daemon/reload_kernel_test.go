@@ -67,7 +67,7 @@ contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {ser
 
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
-	check(t, flags.Parse([]string{"--config", s.file, "--hostname-override", "demo", "--log-level", "error",
+	check(t, flags.Parse([]string{"--config", s.file, "--hostname-override", "demo", testenv.Settings(t, "log: {level: error}"),
 		"--sluice-state-dir", filepath.Join(dir, "state")}))
 	check(t, o.Load())
 	o.Ready = func(config.Mode) { s.running.Add(1) }

@@ -65,7 +65,7 @@ security: %s
 	configure(node+":10249", "{selfSigned: true}")
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
-	check(t, flags.Parse([]string{"--config", file, "--hostname-override=demo", "--log-level=error", "--master=http://" + api.Address(),
+	check(t, flags.Parse([]string{"--config", file, "--hostname-override=demo", testenv.Settings(t, "log: {level: error}"), "--master=http://" + api.Address(),
 		"--sluice-state-dir", t.TempDir(), testenv.Settings(t, "inspection: {bindAddress: "+node+":10253}")}))
 	check(t, o.Load())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -59,7 +59,7 @@ func serveChanged(t *testing.T, manifests string, change func(*Options), flags .
 	dir := t.TempDir()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindServing(set)}, SelfTestInterval: 100 * time.Millisecond, LookInterval: 50 * time.Millisecond, SuspectPause: time.Second}
-	check(t, set.Parse(append(flags, "--hostname-override", "demo", "--log-level", "error", "--sluice-state-dir", dir)))
+	check(t, set.Parse(append(flags, "--hostname-override", "demo", testenv.Settings(t, "log: {level: error}"), "--sluice-state-dir", dir)))
 	check(t, o.Load())
 	change(o)
 	applied := make(chan struct{})

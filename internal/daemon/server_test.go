@@ -102,7 +102,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 
 	state := t.TempDir()
 	options := func(denied []string, perClient int32) *Options {
-		o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+state, "--log-level=error")
+		o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+state, testenv.Settings(t, "log: {level: error}"))
 		o.Sluice.Addresses.Denied, o.Sluice.Userspace.ConnectionsPerClient = denied, perClient
 		return o
 	}

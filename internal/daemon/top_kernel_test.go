@@ -45,7 +45,7 @@ spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, pro
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
 	check(t, flags.Parse([]string{
-		"--proxy-mode", "iptables", testenv.Settings(t, "iptables: {variant: "+variant+"}"), "--hostname-override", "demo", "--log-level", "error",
+		"--proxy-mode", "iptables", testenv.Settings(t, "iptables: {variant: "+variant+"}"), "--hostname-override", "demo", testenv.Settings(t, "log: {level: error}"),
 		"--sluice-state-dir", filepath.Join(dir, "state"),
 	}))
 	check(t, o.Load())

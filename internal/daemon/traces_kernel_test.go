@@ -45,7 +45,7 @@ func TestKernelTracing(t *testing.T) {
 	defer close(hang)
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &Options{Options: setup.Options{Flags: config.BindProxy(flags)}}
-	check(t, flags.Parse([]string{"--proxy-mode=nftables", "--hostname-override=demo", "--log-level=error", "--master=http://" + api.Address(),
+	check(t, flags.Parse([]string{"--proxy-mode=nftables", "--hostname-override=demo", testenv.Settings(t, "log: {level: error}"), "--master=http://" + api.Address(),
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		"--sluice-state-dir", t.TempDir(), testenv.Settings(t, "tracing: {endpoint: "+receiver.URL+", samplingRatePerMillion: 1000000}")}))
 	check(t, o.Load())

@@ -41,8 +41,8 @@ func (c *Cluster) usualFlags(mode Mode, more []string) []string {
 		"--proxy-mode", string(mode),
 		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
-		"--log-format", "json",
-		"--log-level", "debug", // batches are announced at this level
+		"--logging-format", "json",
+		"-v", "4", // batches are announced at this level
 	)
 }
 

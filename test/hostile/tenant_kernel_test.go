@@ -98,7 +98,7 @@ endpoints: [{addresses: [%[7]s], nodeName: demo, conditions: {ready: true}}]
 func (n *node) start(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.Command(program, "run", "--manifests", n.manifests, "--proxy-mode", "userspace", "--hostname-override", "demo",
-		"--log-format", "json", "--sluice-state-dir", t.TempDir())
+		"--logging-format", "json", "--sluice-state-dir", t.TempDir())
 	process, err := process.StartDaemon(n.Hosts["node"], filepath.Join(t.TempDir(), "log"), cmd)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // parse parses a command line.
@@ -216,7 +217,7 @@ func TestLog(t *testing.T) {
 		{nil, Log{Level: "info", Format: "text"}},
 		{[]string{"-v=2"}, Log{Level: "info", Format: "text", Verbosity: 2, OwnVerbosity: 2}},
 		{[]string{"-v=4", "--logging-format=json"}, Log{Level: "info", Format: "json", Verbosity: 4, OwnVerbosity: 4}},
-		{[]string{"-v=9", "--log-level=warn", "--logging-format=json", "--log-format=auto"}, Log{Level: "warn", Format: "auto", Verbosity: 9}},
+		{[]string{"-v=9", testenv.Settings(t, "log: {level: warn, format: auto}"), "--logging-format=json"}, Log{Level: "warn", Format: "auto", Verbosity: 9}},
 	} {
 		loaded, _ := load(t, c.words...)
 		if l := loaded.Log(); l.Level != c.want.Level || l.Format != c.want.Format || l.Verbosity != c.want.Verbosity || l.OwnVerbosity != c.want.OwnVerbosity {

@@ -58,20 +58,20 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 
 // BindServing adds the flags of a command that serves a directory, without a cluster.
 func BindServing(set *pflag.FlagSet) *Flags {
-	return bind(set, true, "config", "proxy-mode", "hostname-override", "sluice-state-dir", "sluice-ui", "log-level", "log-format", "v").
-		otherwise("log-format", FormatAuto).otherwise("healthz-bind-address", "127.0.0.1:10256")
+	return bind(set, true, "config", "proxy-mode", "hostname-override", "sluice-state-dir", "sluice-ui", "v", "logging-format").
+		logs(LogConfiguration{Format: FormatAuto}).otherwise("healthz-bind-address", "127.0.0.1:10256")
 }
 
 // BindRender adds the flags of a command that renders rules for manifests and needs no privilege.
 func BindRender(set *pflag.FlagSet) *Flags {
-	return bind(set, true, "config", "proxy-mode", "hostname-override").otherwise("log-format", FormatAuto)
+	return bind(set, true, "config", "proxy-mode", "hostname-override").logs(LogConfiguration{Format: FormatAuto})
 }
 
 // BindPlan adds the flags of a command that serves nothing, with those that name a cluster. It logs only warnings unless
 // told otherwise.
 func BindPlan(set *pflag.FlagSet) *Flags {
-	return bind(set, true, "config", "kubeconfig", "master", "proxy-mode", "hostname-override", "sluice-state-dir", "log-level", "log-format").
-		otherwise("log-format", FormatAuto).otherwise("log-level", "warn")
+	return bind(set, true, "config", "kubeconfig", "master", "proxy-mode", "hostname-override", "sluice-state-dir").
+		logs(LogConfiguration{Format: FormatAuto, Level: "warn"})
 }
 
 // BindPreflight adds the flags of a command that looks at what a start depends on.
@@ -86,7 +86,7 @@ func BindState(set *pflag.FlagSet) *Flags {
 
 // BindMode adds only the flags about the mode and the log.
 func BindMode(set *pflag.FlagSet) *Flags {
-	return bind(set, false, "proxy-mode", "log-level", "log-format").otherwise("log-format", FormatAuto)
+	return bind(set, false, "proxy-mode", "v").logs(LogConfiguration{Format: FormatAuto})
 }
 
 // bind adds the flags that the help of a command shows. With hidden, it also accepts the other flags of BindProxy that set
@@ -106,6 +106,12 @@ func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 	})
 	f.set = set
 	return f
+}
+
+// logs sets what a command logs unless a file says otherwise.
+func (f *Flags) logs(l LogConfiguration) *Flags {
+	f.sluice.Log = l
+	return f.based()
 }
 
 // otherwise sets the default of a flag of a command, or of its setting if the command does not have the flag.
@@ -138,9 +144,6 @@ func (f *Flags) bindOwn() {
 			f.text(to, name, sluicePrefix+one.path, help)
 		case *bool:
 			f.flag(to, name, sluicePrefix+one.path, help)
-		}
-		if text := one.tag.Get("unset"); text != "" {
-			f.without(name, text)
 		}
 	}
 }

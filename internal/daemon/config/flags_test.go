@@ -161,10 +161,6 @@ var flagCases = []flagCase{
 		"-1s": `--conntrack-udp-timeout-stream -1s: must be 0 or more`, "5": `invalid argument "5" for "--conntrack-udp-timeout-stream" flag: time: missing unit in duration "5"`}},
 
 	// Sluice
-	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", precedence: wins, wrong: map[string]string{
-		"loud": `--log-level "loud": must be debug, info, warn or error`}},
-	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", precedence: wins, wrong: map[string]string{
-		"xml": `--log-format "xml": must be text, json, console or auto`}},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", precedence: wins},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", precedence: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
@@ -292,11 +288,11 @@ func TestFlagsOfCommands(t *testing.T) {
 		words        []string
 		level, other string
 	}{
-		"serving":   {BindServing, 8, node, "info", "auto"},
+		"serving":   {BindServing, 7, node, "info", "auto"},
 		"render":    {BindRender, 3, node, "info", "auto"},
-		"plan":      {BindPlan, 8, node, "warn", "auto"},
+		"plan":      {BindPlan, 6, node, "warn", "auto"},
 		"preflight": {BindPreflight, 6, node, "info", "text"},
-		"mode":      {BindMode, 3, node[:1], "info", "auto"},
+		"mode":      {BindMode, 2, node[:1], "info", "auto"},
 		"state":     {BindState, 3, []string{"--force"}, "info", "text"},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

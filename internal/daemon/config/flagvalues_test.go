@@ -39,7 +39,7 @@ func TestUsage(t *testing.T) {
 	usage := f.set.FlagUsages()
 	for _, want := range []string{
 		"--bind-address ip ", "--healthz-bind-address ipport ", "(default 0.0.0.0:10256)", "--version version[=true]", "-v, --v Level",
-		"--config FILE", "(default by mode)", `(default "info")`,
+		"--config FILE", "(default by mode)",
 	} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("no %q in\n%s", want, usage)

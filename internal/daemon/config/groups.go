@@ -35,7 +35,7 @@ var headings = []heading{
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream"}},
 	{"Health, metrics and inspection", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "profiling",
 		"show-hidden-metrics-for-version", "sluice-ui", "socket", "sluice-socket"}},
-	{"Logs", []string{"v", "log-level", "log-format", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},
+	{"Logs", []string{"v", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},
 	{"Process", []string{"feature-gates", "oom-score-adj", "sluice-state-dir"}},
 	{"Accepted for compatibility (no effect)", []string{"config-sync-period", "log-flush-frequency", "log-text-info-buffer-size",
 		"log-json-info-buffer-size", "machine-id-file", "boot-id-file"}},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
 // TestInEffect: what the configuration leaves open has the value that applies.
@@ -32,7 +33,7 @@ func TestInEffect(t *testing.T) {
 		t.Error("the configuration itself has changed")
 	}
 
-	c, _ = load(t, "--proxy-mode=iptables", "--iptables-min-sync-period=3s", "--log-level=warn")
+	c, _ = load(t, "--proxy-mode=iptables", "--iptables-min-sync-period=3s", testenv.Settings(t, "log: {level: warn}"))
 	k, s = c.InEffect(ModeIPTables, c.Pace(aggregator.Pace{MaxWriteShare: 0.5}))
 	if k.IPTables.MinSyncPeriod.Duration != 3*time.Second {
 		t.Error(k.IPTables.MinSyncPeriod)

@@ -52,6 +52,9 @@ func Default() *Config {
 func (f *Flags) fromFlags() *Config {
 	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: copied(&f.sluice)}
 	c.NamesServers = f.set.Changed("healthz-bind-address") || f.set.Changed("metrics-bind-address")
+	if f.set.Changed("logging-format") {
+		c.Sluice.Log.Format = "" // a command's own default
+	}
 	f.applyModal(c)
 	f.applyPorts(c)
 	setClientDefaults(&c.KubeProxy.ClientConnection) // 0 means the default here too
@@ -83,11 +86,11 @@ func (f *Flags) fromFile(read *file) *Config {
 		}
 	}
 	if len(read.own) > 0 {
-		disabled := c.Sluice.Healthz.Disabled
+		disabled, own := c.Sluice.Healthz.Disabled, c.Sluice.Log
 		c.Sluice = read.sluice
 		c.Sluice.Healthz.Disabled = c.Sluice.Healthz.Disabled || disabled
-		setText(&c.Sluice.Log.Level, f.sluice.Log.Level)
-		setText(&c.Sluice.Log.Format, f.sluice.Log.Format)
+		setText(&c.Sluice.Log.Level, own.Level)
+		setText(&c.Sluice.Log.Format, own.Format)
 		c.Sluice.setDefaults()
 		f.overlay(&c.Sluice, &f.sluice, sluicePrefix)
 	}

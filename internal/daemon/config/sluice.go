@@ -102,8 +102,8 @@ type SluiceConfiguration struct {
 
 // LogConfiguration says what is logged, and how.
 type LogConfiguration struct {
-	Level  string `json:"level" flag:"log-level" unset:"info" oneof:"debug,info,warn,error" help:"minimum log level: debug, info, warn or error; -v then applies to libraries only"`
-	Format string `json:"format" flag:"log-format" unset:"the value of --logging-format" oneof:"text,json,console,auto" help:"log format: text (klog's), json, console, or auto (console on a terminal, otherwise json)"`
+	Level  string `json:"level" unset:"info" oneof:"debug,info,warn,error" help:"minimum log level: debug, info, warn or error; -v then applies to libraries only"`
+	Format string `json:"format" unset:"the value of --logging-format" oneof:"text,json,console,auto" help:"log format: text (klog's), json, console, or auto (console on a terminal, otherwise json)"`
 }
 
 // SecurityConfiguration protects metricsBindAddress if other hosts reach it; see docs/security.md.

@@ -121,7 +121,7 @@ func TestSplitStream(t *testing.T) {
 	}
 }
 
-// TestVerbosity: the levels that -v, --log-level and --vmodule let through, for Sluice's own lines
+// TestVerbosity: the levels that -v, log.level and --vmodule let through, for Sluice's own lines
 // and for those of libraries.
 func TestVerbosity(t *testing.T) {
 	for name, c := range map[string]struct {

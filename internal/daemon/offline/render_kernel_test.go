@@ -88,7 +88,7 @@ func printedAndLoaded(t *testing.T, dir, mode string, words ...string) (printed 
 	t.Helper()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &setup.Options{Flags: config.BindRender(set)}
-	given := append([]string{"--proxy-mode=" + mode, "--hostname-override=demo", "--log-level=error"}, words...)
+	given := append([]string{"--proxy-mode=" + mode, "--hostname-override=demo", testenv.Settings(t, "log: {level: error}")}, words...)
 	if err := errors.Join(set.Parse(given), o.Load()); err != nil {
 		t.Fatalf("%v: %v", words, err)
 	}

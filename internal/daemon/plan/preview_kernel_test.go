@@ -166,7 +166,7 @@ func (p *planned) edit(file, old, now string) {
 func (p *planned) options(bind func(*pflag.FlagSet) *config.Flags) *setup.Options {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o := &setup.Options{Flags: bind(flags)}
-	check(p.T, flags.Parse(append([]string{"--hostname-override=demo", "--log-level=error", "--sluice-state-dir=" + p.state}, p.words...)))
+	check(p.T, flags.Parse(append([]string{"--hostname-override=demo", testenv.Settings(p.T, "log: {level: error}"), "--sluice-state-dir=" + p.state}, p.words...)))
 	check(p.T, o.Load())
 	return o
 }

@@ -80,8 +80,8 @@ func (w *World) flags() (map[string]string, error) {
 		// The conntrack table's size can be set in the machine's first network namespace only.
 		"conntrack-max-per-core": "0",
 		"sluice-state-dir":       w.StateDir(),
-		"log-format":             "json",
-		"log-level":              "debug",
+		"logging-format":         "json",
+		"v":                      "4",
 	}
 	if w.options.Variant != "" {
 		flags["iptables.variant"] = w.options.Variant
