@@ -104,6 +104,9 @@ func (flags *waitFlags) targets(ctx context.Context) (all []client.Target, err e
 // appliedRetry is the pause between two questions of wait --for applied.
 const appliedRetry = 200 * time.Millisecond
 
+// silence is how long a question has no answer until that says more than the answer before it.
+const silence = time.Second
+
 // waitApplied waits until the rules of Services, or of all, are applied.
 func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	if !slices.Contains([]string{"applied", "in-force", "synced"}, flags.until) {
@@ -116,6 +119,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	defer cancel()
 	cmd.SetContext(ctx)
 	for reason := ""; ; {
+		asked := time.Now()
 		waiting, err := flags.unapplied(cmd, args)
 		switch {
 		case err == nil && waiting == "":
@@ -123,7 +127,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 			return err
 		case errors.As(err, new(setup.UsageError)), client.Hung(ctx, err):
 			return err
-		case err != nil && (ctx.Err() == nil || errors.As(err, new(*inspect.Silent)) || reason == ""):
+		case err != nil && (ctx.Err() == nil || reason == "" || errors.As(err, new(*inspect.Silent)) && time.Since(asked) > silence):
 			reason = err.Error()
 		case waiting != "":
 			reason = waiting
