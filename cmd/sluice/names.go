@@ -30,26 +30,6 @@ func (flags *clientFlags) bindNames(cmd *cobra.Command) {
 	}) // the flag exists
 }
 
-// bindLabels adds flags for labels, which only explain what to type.
-func bindLabels(cmd *cobra.Command) {
-	var labels string
-	var show bool
-	f := cmd.Flags()
-	f.StringVarP(&labels, "selector", "l", "", "")
-	f.BoolVar(&show, "show-labels", false, "")
-	_, _ = f.MarkHidden("selector"), f.MarkHidden("show-labels") // they exist
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		switch {
-		case labels != "":
-			return setup.UsageError{Err: fmt.Errorf("--selector: the proxy does not keep labels; let kubectl select: "+
-				"%s -n NAMESPACE $(kubectl get services -n NAMESPACE -l %s -o name)", cmd.CommandPath(), labels)}
-		case show:
-			return setup.UsageError{Err: errors.New("--show-labels: the proxy does not keep labels; use kubectl get services --show-labels")}
-		}
-		return nil
-	}
-}
-
 // bindSelectors adds the flags that select Services by what they are.
 func (flags *clientFlags) bindSelectors(cmd *cobra.Command) {
 	f := cmd.Flags()

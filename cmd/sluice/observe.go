@@ -13,7 +13,6 @@ import (
 func observeCommand() *cobra.Command {
 	var flags clientFlags
 	var q inspect.FlowQuery
-	var service string
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "observe [NAME]",
@@ -26,9 +25,6 @@ Bytes are known with traffic.accounting, and in userspace mode. While the comman
 the kernel announces every connection of the node to the proxy; see docs/traffic.md.`,
 		Example: "  sluice observe shop/web\n  sluice observe -n shop --verdict refused,dropped\n  sluice observe --client 10.244.1.0/24 --for 1m -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if service != "" {
-				args = append(args, service)
-			}
 			if err := flags.into(cmd, args, &q.Namespace, &q.Name); err != nil {
 				return err
 			}
@@ -47,7 +43,6 @@ the kernel announces every connection of the node to the proxy; see docs/traffic
 	}
 	client.BindFlows(cmd, &flags.Output, &q)
 	flags.bindNames(cmd)
-	cmd.Flags().StringVar(&service, "service", "", "show those of a Service; the same as the argument")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long to observe (default: until interrupted)")
 	return cmd
 }

@@ -72,7 +72,6 @@ func (flags *clientFlags) bind(cmd *cobra.Command) {
 // bindList adds the flags of a command that lists Services, or parts of them.
 func (flags *clientFlags) bindList(cmd *cobra.Command) {
 	flags.bindNames(cmd)
-	bindLabels(cmd)
 	flags.bindWatch(cmd)
 }
 

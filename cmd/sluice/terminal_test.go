@@ -89,7 +89,7 @@ func TestNoCommandPrintsForeignTextAsItIs(t *testing.T) {
 		"get connections", "describe service", "describe service -n shop web", "explain 192.0.2.1 192.0.2.2:80",
 		"top services", "top endpoints -o wide", "get connections --by client", "dump",
 		"get services -o name", "get services -o yaml", "get services -o json", "status -o json", "status -o yaml",
-		"get services -o jsonpath={.items[*].clusterIPs}", "get services -o custom-columns=A:.name,B:.namespace",
+		"get services -o jsonpath={.items[*].clusterIPs}", "get services -o jsonpath={.items[*].namespace}",
 	}
 	for _, command := range commands {
 		t.Run(command, func(t *testing.T) {

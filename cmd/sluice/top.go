@@ -39,7 +39,6 @@ connections now. A column shows "-" if this mode or configuration does not count
 		},
 	}
 	flags.bindNames(cmd)
-	cmd.Flags().StringVar(&q.By, "sort-by", keys[0], "the same as --by")
 	client.BindTop(cmd, &q)
 	cmd.Flags().BoolVarP(&flags.watch, "watch", "w", false, "print the table again every "+topRefresh.String())
 	return cmd

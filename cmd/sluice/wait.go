@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,7 +67,7 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 	}
 	flags.bindNames(cmd)
 	f := cmd.Flags()
-	f.StringVar(&flags.until, "for", "", "what to wait for: applied (also in-force, synced)")
+	f.StringVar(&flags.until, "for", "", "what to wait for: applied")
 	f.StringVar(&flags.gone, "gone", "", "the endpoint to wait for: IP or IP:PORT")
 	f.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long to wait")
 	f.BoolVar(&flags.allNodes, "all-nodes", false, "wait for all nodes of the cluster (default: this node)")
@@ -109,7 +108,7 @@ const silence = time.Second
 
 // waitApplied waits until the rules of Services, or of all, are applied.
 func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
-	if !slices.Contains([]string{"applied", "in-force", "synced"}, flags.until) {
+	if flags.until != "applied" {
 		return setup.UsageError{Err: fmt.Errorf("--for %q: must be applied", flags.until)}
 	}
 	if flags.timeout <= 0 {

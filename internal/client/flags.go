@@ -45,7 +45,7 @@ func BindTables(cmd *cobra.Command, to *inspect.Output) {
 
 // BindSort adds the flags of lists.
 func BindSort(cmd *cobra.Command, to *inspect.Output) {
-	cmd.Flags().StringVar(&to.SortBy, "sort-by", "", "sort by a column or a JSONPath; numbers in descending order")
+	cmd.Flags().StringVar(&to.SortBy, "sort-by", "", "sort by a column; numbers in descending order")
 	cmd.Flags().BoolVar(&to.Reverse, "reverse", false, "reverse the order of --sort-by")
 }
 

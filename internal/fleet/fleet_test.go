@@ -146,7 +146,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"status x":                      `the arguments must be "", got `,
 		"status --parallel 0":           "--parallel 0: must be from 1 to 512",
 		"observe --output name":         "must be wide, json or yaml",
-		"status --output table2":        "must be wide, json, yaml, name, ",
+		"status --output table2":        "must be wide, json, yaml, name or ",
 		"status --node-timeout 0s":      "must be positive",
 		"status --port 0":               "--port 0",
 		"status --unknown":              "unknown flag",

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,20 +16,17 @@ import (
 )
 
 // Outputs are the values of --output, for people. What follows a "=" is chosen by them.
-var Outputs = []string{"wide", "json", "yaml", "name", outputPath + "=", outputColumns + "="}
+var Outputs = []string{"wide", "json", "yaml", "name", outputPath + "="}
 
-const (
-	outputPath    = "jsonpath"
-	outputColumns = "custom-columns"
-)
+const outputPath = "jsonpath"
 
 // Output says how a command prints its answers. All commands of sluice and kubectl sluice print by it.
 type Output struct {
 	// Format is the value of --output; empty and "table" stand for tables for people.
 	Format    string
 	NoHeaders bool
-	// SortBy is the header of a column or a JSONPath of the items. Numbers, sizes and durations sort in descending
-	// order, and texts in ascending order. Reverse is the other way round.
+	// SortBy is the header of a column. Numbers, sizes and durations sort in descending order, and texts in ascending
+	// order. Reverse is the other way round.
 	SortBy  string
 	Reverse bool
 	// Color is set on terminals.
@@ -65,11 +61,9 @@ func (o *Output) Check() error {
 		err = errors.New("must be wide, json or yaml, because the answer has no end")
 	case templated && format == outputPath:
 		_, err = parsePath(text)
-	case templated && format == outputColumns:
-		_, _, err = columnsIn(text)
 	case o.Format == "name":
 	default:
-		err = fmt.Errorf("must be wide, json, yaml, name, %s=TEMPLATE or %s=HEADER:JSONPATH,…", outputPath, outputColumns)
+		err = fmt.Errorf("must be wide, json, yaml, name or %s=TEMPLATE", outputPath)
 	}
 	if err != nil {
 		return fmt.Errorf("output %q: %w", o.Format, err)
@@ -158,9 +152,6 @@ func (o *Output) encode(to *terminal.Page, object map[string]any) error {
 			err = path.Execute(to, object)
 		}
 		return err
-	case outputColumns:
-		terminal.Clean(&object)
-		return o.printColumns(to, text, object)
 	default:
 		return encodeJSON(to, object)
 	}
@@ -183,39 +174,6 @@ func EncodeLine(to io.Writer, answer any) error {
 	return err
 }
 
-// printColumns prints the columns that the user chose.
-func (o *Output) printColumns(to *terminal.Page, text string, object map[string]any) error {
-	heads, paths, err := columnsIn(text)
-	if err != nil {
-		return err
-	}
-	t := terminal.NewTable(to, heads...)
-	for _, item := range itemsOf(object) {
-		var cells []string
-		for _, path := range paths {
-			cells = append(cells, valueAt(path, item, "<none>"))
-		}
-		t.Row(cells...)
-	}
-	t.End()
-	return nil
-}
-
-func columnsIn(text string) (heads []string, paths []*jsonpath.JSONPath, err error) {
-	for column := range strings.SplitSeq(text, ",") {
-		head, path, _ := strings.Cut(column, ":")
-		if head == "" || path == "" {
-			return nil, nil, fmt.Errorf("column %q: must be HEADER:JSONPATH, such as NAME:.metadata.name", column)
-		}
-		parsed, err := parsePath(path)
-		if err != nil {
-			return nil, nil, err
-		}
-		heads, paths = append(heads, head), append(paths, parsed)
-	}
-	return heads, paths, nil
-}
-
 // parsePath reads a JSONPath template, or a path without braces.
 func parsePath(text string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(text, "{") {
@@ -223,15 +181,6 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	return path, path.Parse(text)
-}
-
-// valueAt returns the text at a path, or another one if there is nothing.
-func valueAt(path *jsonpath.JSONPath, object any, missing string) string {
-	var text bytes.Buffer
-	if err := path.Execute(&text, object); err != nil || text.Len() == 0 {
-		return missing
-	}
-	return text.String()
 }
 
 // document returns an answer as a Kubernetes object: with apiVersion and kind, which is the name of the type, and with

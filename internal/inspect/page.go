@@ -76,29 +76,20 @@ func Misused(format string, args ...any) error { return UsageError{fmt.Errorf(fo
 func (p *page) sort(object map[string]any, answer Answer) error {
 	field, items := listIn(object)
 	var keys, known []string
-	if by := p.out.SortBy; strings.ContainsAny(by, ".{") {
-		path, err := parsePath(by)
-		if err != nil {
-			return Misused("--sort-by %q: %w", by, err)
-		}
-		for _, item := range items {
-			keys = append(keys, valueAt(path, item, ""))
-		}
-	} else {
-		find := newPage(&Output{Format: "wide"}) // hidden columns sort as well
-		find.seen = func(heads []string, rows [][]string) {
-			for n, head := range heads {
-				head = strings.TrimSpace(head)
-				known = append(known, head)
-				for i := 0; i < len(rows) && isColumn(head, by); i++ {
-					keys = append(keys, rows[i][min(n, len(rows[i])-1)])
-				}
+	by := p.out.SortBy
+	find := newPage(&Output{Format: "wide"}) // hidden columns sort as well
+	find.seen = func(heads []string, rows [][]string) {
+		for n, head := range heads {
+			head = strings.TrimSpace(head)
+			known = append(known, head)
+			for i := 0; i < len(rows) && isColumn(head, by); i++ {
+				keys = append(keys, rows[i][min(n, len(rows[i])-1)])
 			}
 		}
-		answer.Print(&find.Page)
-		if !slices.ContainsFunc(known, func(head string) bool { return isColumn(head, by) }) {
-			return Misused("--sort-by %q: must be a JSONPath such as .metadata.name, or a column: %s", by, strings.Join(known, ", "))
-		}
+	}
+	answer.Print(&find.Page)
+	if !slices.ContainsFunc(known, func(head string) bool { return isColumn(head, by) }) {
+		return Misused("--sort-by %q: must be a column: %s", by, strings.Join(known, ", "))
 	}
 	for i := range keys {
 		p.order = append(p.order, i)
