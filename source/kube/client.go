@@ -85,10 +85,6 @@ type Config struct {
 	UserAgent string
 	// NodeName selects the Node to watch; it must not be empty.
 	NodeName string
-	// ResyncPeriod is how often reflectors ask their store to look again; 0
-	// means 15 minutes, negative never. A resync posts nothing, since the stores hold
-	// nothing but the Cache; the setting exists for compatibility.
-	ResyncPeriod time.Duration
 	// AbsentRetry is how long to wait before asking again for a resource that
 	// the server does not serve, or does not let us read; 0 means 5 minutes. It
 	// applies to ServiceCIDRs only.
@@ -108,9 +104,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.AcceptContentTypes == "" {
 		c.AcceptContentTypes = c.ContentType + ",application/json"
-	}
-	if c.ResyncPeriod == 0 {
-		c.ResyncPeriod = 15 * time.Minute
 	}
 	if c.AbsentRetry == 0 {
 		c.AbsentRetry = 5 * time.Minute

@@ -107,10 +107,9 @@ func (s *Source) Run(ctx context.Context) error {
 // follow runs a reflector until ctx ends. The reflector's own loop would log each failure.
 func (s *Source) follow(ctx context.Context, kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) {
 	reflector := clientcache.NewReflectorWithOptions(lw, kind, store, clientcache.ReflectorOptions{
-		Name:         "sluice/" + lw.contact.resource,
-		ResyncPeriod: max(s.config.ResyncPeriod, 0),
-		Clock:        stoppableClock{ctx: ctx},
-		Backoff:      s.backoff,
+		Name:    "sluice/" + lw.contact.resource,
+		Clock:   stoppableClock{ctx: ctx},
+		Backoff: s.backoff,
 	})
 	delay := s.backoff.DelayWithReset(clock.RealClock{}, retryReset)
 	_ = delay.Until(ctx, true, true, func(ctx context.Context) (done bool, err error) { // ends with ctx

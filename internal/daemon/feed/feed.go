@@ -88,7 +88,7 @@ func API(o *setup.Options) kube.Config {
 	return kube.Config{
 		Kubeconfig: c.Kubeconfig, Master: o.Master, QPS: c.QPS, Burst: int(c.Burst),
 		ContentType: c.ContentType, AcceptContentTypes: c.AcceptContentTypes,
-		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: "sluice/" + o.Version,
+		UserAgent: "sluice/" + o.Version,
 	}
 }
 
