@@ -181,7 +181,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 // everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
-	run := n.sluice("run", append(n.running, "--logging-format", "json", testenv.Settings(n.T, "selfTest: {enabled: false}"))...)
+	run := n.sluice("run", append(n.running, "--logging-format", "json")...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
 	check(n.T, netnstest.Start(n.network.Node(), run))

@@ -140,7 +140,6 @@ func (s *server) newHost(ctx context.Context) (*part.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	node.SelfTest = s.options.SelfTest(s.backend.Mode.Name)
 	h := &part.Host{
 		View: &part.View{Domains: s.backend.Domains}, Options: &s.options.Options, Backend: s.backend, Node: node, Log: s.log,
 		Repeated: &observe.Incidents{}, MayWrite: s.life.owner.mayWrite,

@@ -81,6 +81,12 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("internal/daemon/offline", "TestTheProxysOwnOptionsCount")}, short: true,
 	},
 	{
+		name:      "the settings of the node lack the self-test",
+		sentence:  "The rules of the self-test are printed and explained, as they are loaded.",
+		edits:     edit("internal/daemon/config/settings.go", "s.SelfTest = service.PreferredSelfTest", "s.SelfTest = service.SelfTest{}"),
+		campaigns: []campaign{unitTest("internal/daemon/offline", "TestTheProxysOwnOptionsCount")}, short: true,
+	},
+	{
 		name:      "render has its own mark",
 		sentence:  "For each mode and each flag that changes rules, the printed rules are those that a start would load.",
 		edits:     edit("internal/daemon/setup/iptables.go", "return options.Renderer(family, found), iptrender", "options.MasqueradeBit = 14\n\treturn options.Renderer(family, found), iptrender"),

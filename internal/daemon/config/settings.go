@@ -69,15 +69,10 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
 	s.LocalhostNodePorts = (backend == ModeIPTables || backend == ModeUserspace) && *k.IPTables.LocalhostNodePorts &&
 		servesLoopback(s.NodePortPrimary, s.NodePortRanges)
-	return s, nil
-}
-
-// SelfTest returns the first ports of the self-test of a process that serves; none without one.
-func (c *Config) SelfTest(backend Mode) service.SelfTest {
 	if *c.Sluice.SelfTest.Enabled && (backend == ModeNFTables || backend == ModeIPTables) {
-		return service.PreferredSelfTest
+		s.SelfTest = service.PreferredSelfTest
 	}
-	return service.SelfTest{}
+	return s, nil
 }
 
 // nodePorts returns the addresses on which node ports respond: the node's own addresses, those in

@@ -44,7 +44,7 @@ func TestNodeSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			loaded, _ := load(t, append(c.words, "--hostname-override= Node-1 ")...)
-			c.want.Name = "node-1"
+			c.want.Name, c.want.SelfTest = "node-1", service.PreferredSelfTest
 			if s, err := loaded.NodeSettings(ModeIPTables); err != nil || !reflect.DeepEqual(s, c.want) {
 				t.Errorf("%+v, %v\nwant %+v", s, err, c.want)
 			}
@@ -74,7 +74,7 @@ func TestIPVSSettings(t *testing.T) {
 func TestUnsetModeIsThatOfIPTables(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
 	s, err := c.NodeSettings(ModeNFTables)
-	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true}); err != nil || !reflect.DeepEqual(s, want) {
+	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true, SelfTest: service.PreferredSelfTest}); err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

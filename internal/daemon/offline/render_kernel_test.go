@@ -16,8 +16,11 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -31,7 +34,9 @@ var (
 		"pod-bridge-interface":      {"=cni0 --detect-local-mode=BridgeInterface"},
 		"pod-interface-name-prefix": {"=cali --detect-local-mode=InterfaceNamePrefix"},
 	}
-	settings = []string{"traffic: {endpoints: true}", "balancing: {seed: 7}", "addresses: {externalIPsInServiceCIDR: true}"}
+	settings = []string{
+		"traffic: {endpoints: true}", "balancing: {seed: 7}", "addresses: {externalIPsInServiceCIDR: true}", "selfTest: {enabled: false}",
+	}
 )
 
 // TestRenderedRulesAreThoseOfAStart: for each mode with rules and each flag and setting that changes rules, the printed rules are those
@@ -103,6 +108,7 @@ func printedAndLoaded(t *testing.T, dir, mode string, words ...string) (printed 
 		t.Fatal(err)
 	}
 	defer b.Close() //nolint:errcheck // nothing was written
+	facts := factsOfAStart(t, o, b, s.cache)
 	for i := range b.Domains {
 		d := &b.Domains[i]
 		objects, err := s.objects(d.Family)
@@ -110,11 +116,22 @@ func printedAndLoaded(t *testing.T, dir, mode string, words ...string) (printed 
 			t.Fatal(err)
 		}
 		text, err := s.mode.Text(d.Family, objects)
-		loaded, loadedErr := b.Mode.Text(d.Family, render.Objects(d.Renderer, d.Layout, render.Views(s.cache, s.facts), s.facts))
+		loaded, loadedErr := b.Mode.Text(d.Family, render.Objects(d.Renderer, d.Layout, render.Views(s.cache, facts), facts))
 		if err = errors.Join(err, loadedErr); err != nil || text != uncounted(loaded) {
 			t.Errorf("%s in %s, %v: printed are\n%s\nnot\n%s\n%v", mode, d.Family, words, text, loaded, err)
 		}
 		printed += text
 	}
 	return printed
+}
+
+// factsOfAStart returns the facts that a start learns: with all addresses of the host, whether rules depend on them or not.
+func factsOfAStart(t *testing.T, o *setup.Options, b *setup.Backend, cache *source.Cache) *service.NodeFacts {
+	t.Helper()
+	node, err := o.NodeSettings(b.Mode.Name)
+	hosts, hostsErr := hostaddress.List()
+	if err := errors.Join(err, hostsErr); err != nil {
+		t.Fatal(err)
+	}
+	return node.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)
 }

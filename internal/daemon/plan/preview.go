@@ -101,7 +101,6 @@ func (p *preview) learn(ctx context.Context, dir string) (err error) {
 	if p.settings, err = p.options.NodeSettings(p.backend.Mode.Name); err != nil {
 		return err
 	}
-	p.settings.SelfTest = p.options.SelfTest(p.backend.Mode.Name)
 	if p.cache, err = p.fill(ctx, dir); err != nil {
 		return err
 	}
