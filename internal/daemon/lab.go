@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/lab"
+	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
@@ -156,14 +157,10 @@ func (l *Lab) title() string {
 
 // listing is the command that lists the rules.
 func (l *Lab) listing() string {
-	variant := l.options.Sluice.IPTables.Variant
+	variant, mode := l.options.Sluice.IPTables.Variant, setup.ModeNamed(l.mode)
 	switch {
-	case l.mode == config.ModeNFTables:
-		return "nft list ruleset"
-	case l.mode == config.ModeIPVS:
-		return "ipvsadm -ln"
-	case l.mode == config.ModeUserspace:
-		return "ss -lntup"
+	case mode.Listing != "":
+		return mode.Listing
 	case variant != "auto":
 		return "iptables-" + variant + "-save"
 	default:

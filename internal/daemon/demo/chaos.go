@@ -126,10 +126,10 @@ func (r *recorder) appliedSince(key service.Key, t time.Time, n int) (last aggre
 	return last, n <= 0
 }
 
-// stack returns where the first stuck actor stood; empty if none was stuck.
 // ready is called once the backend is chosen.
 func (r *recorder) ready(config.Mode) { r.note(func() { r.started = time.Now() }) }
 
+// stack returns where the first stuck actor stood; empty if none was stuck.
 func (r *recorder) stack() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

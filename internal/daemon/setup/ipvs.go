@@ -35,6 +35,7 @@ var IPVS = Mode{
 		Traffic: func(o *Options, _ []proxy.Domain) func(context.Context) service.PerFamily[*traffic.Reading] {
 			return backend.IPVSTraffic(o.Sluice.Traffic.Endpoints)
 		},
+		Listing:       "ipvsadm -ln",
 		Tools:         []Tool{{"ipvsadm.txt", []string{"ipvsadm", "-Ln"}}, {"ipset.txt", []string{"ipset", "list"}}},
 		NeedsHostRoot: true, // GENL_ADMIN_PERM of virtual servers
 		Policy: reduce.Policy{

@@ -75,6 +75,8 @@ type Traits struct {
 	LeavesOut func(*dataplane.Change) bool
 	// Tools print what the kernel has, besides iptables.
 	Tools []Tool
+	// Listing is a command that lists the rules in a sandbox; empty for that of iptables.
+	Listing string
 	// lacksHashing reports whether the kernel lacks what Services that hash need; nil for never.
 	lacksHashing func(service.Family) bool
 	// NeedsHostRoot says that only the host's root can use it, even in a sandbox.

@@ -1,6 +1,15 @@
 package setup
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
@@ -53,4 +62,60 @@ func TestARPIsRestored(t *testing.T) {
 			t.Errorf("%s %v: %t", c.mode.Name, c.words, got)
 		}
 	}
+}
+
+// TestNamesOfModesAreNotCompared where a Mode can be asked: in the daemon and in commands. The configuration knows names
+// only, and the demo compares the name of a domain.
+func TestNamesOfModesAreNotCompared(t *testing.T) {
+	for _, root := range []string{filepath.Join("..", "..", "daemon"), filepath.Join("..", "..", "..", "cmd", "sluice")} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			skipped := slices.Contains([]string{"config", "setup", "demo"}, filepath.Base(filepath.Dir(path)))
+			if err != nil || skipped || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			for _, name := range comparedModes(file) {
+				t.Errorf("%s compares with %s: ask a setup.Mode instead", path, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	const old = `package x
+		func f() bool {
+			switch { case m == config.ModeIPVS: return "iptables" != m }
+			switch m { case "userspace": }
+			return m == config.ModeBest
+		}`
+	file, err := parser.ParseFile(token.NewFileSet(), "x.go", old, 0)
+	if got := fmt.Sprint(comparedModes(file)); err != nil || got != `[config.ModeIPVS "iptables" "userspace"]` {
+		t.Errorf("found %s, %v", got, err)
+	}
+}
+
+// comparedModes returns the names of modes that a file compares with.
+func comparedModes(file *ast.File) (found []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		var sides []ast.Expr
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.EQL || n.Op == token.NEQ {
+				sides = []ast.Expr{n.X, n.Y}
+			}
+		case *ast.CaseClause:
+			sides = n.List
+		}
+		for _, side := range sides {
+			text := types.ExprString(side)
+			for _, m := range Modes() {
+				if strings.EqualFold(text, "config.Mode"+string(m.Name)) || text == fmt.Sprintf("%q", m.Name) {
+					found = append(found, text)
+				}
+			}
+		}
+		return true
+	})
+	return found
 }

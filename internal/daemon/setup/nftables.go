@@ -27,6 +27,7 @@ var NFTables = Mode{
 			_, text, err := nftrender.Element(family, id.Name, id.Container)
 			return text, err
 		},
+		Listing: "nft list ruleset",
 		Tools: []Tool{
 			{"nft-ip.txt", []string{"nft", "list", "table", "ip", "kube-proxy"}},
 			{"nft-ip6.txt", []string{"nft", "list", "table", "ip6", "kube-proxy"}},

@@ -26,6 +26,7 @@ var Userspace = Mode{
 		CountsBytes:     true,
 		Refusals:        []traffic.Reason{traffic.NoEndpoints, traffic.Limit, traffic.Unreachable},
 		CountsEndpoints: true,
+		Listing:         "ss -lntup",
 		LeavesOut:       iptkernel.LeavesOut,
 		HostDevice:      ipvsrender.Device, // which IPVS mode takes away once listeners and routes are there
 		// Addresses of Services are made local by routes, and guarded by a table.
