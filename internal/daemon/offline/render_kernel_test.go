@@ -35,7 +35,8 @@ var (
 		"pod-interface-name-prefix": {"=cali --detect-local-mode=InterfaceNamePrefix"},
 	}
 	settings = []string{
-		"traffic: {endpoints: true}", "balancing: {seed: 7}", "addresses: {externalIPsInServiceCIDR: true}", "selfTest: {enabled: false}",
+		"traffic: {endpoints: true}", "balancing: {seed: 7}", "addresses: {externalIPsInServiceCIDR: true}",
+		"selfTest: {enabled: false}",
 	}
 )
 
@@ -125,7 +126,7 @@ func printedAndLoaded(t *testing.T, dir, mode string, words ...string) (printed 
 	return printed
 }
 
-// factsOfAStart returns the facts that a start learns: with all addresses of the host, whether rules depend on them or not.
+// factsOfAStart returns the facts that a start learns: with all addresses of the host, also if no rule depends on them.
 func factsOfAStart(t *testing.T, o *setup.Options, b *setup.Backend, cache *source.Cache) *service.NodeFacts {
 	t.Helper()
 	node, err := o.NodeSettings(b.Mode.Name)
