@@ -131,7 +131,6 @@ proxy.`,
 		},
 	}
 	client.BindFormat(cmd, &output, inspect.Outputs...)
-	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
 	return cmd
 }
 
