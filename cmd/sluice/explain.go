@@ -60,7 +60,7 @@ their base chains that the traffic passes; sluice trace shows their effect.`,
 			}
 			q, err := explain.ParseFlow(from, to, iface)
 			if err != nil {
-				return setup.UsageError{Err: err}
+				return inspect.Misused("%w", err)
 			}
 			answer, err := answerTo(cmd.Context(), &flags, &o, dir, q)
 			if err != nil {
@@ -87,15 +87,15 @@ func (flags *clientFlags) resolve(cmd *cobra.Command, dir, from, to string) (str
 		if !found {
 			namespace, name = cmp.Or(flags.namespace, "NAMESPACE"), namespace
 		}
-		return "", setup.UsageError{Err: fmt.Errorf("--from %q: the proxy does not know pods; use the address that "+
-			"kubectl get pod -n %s %s -o jsonpath={.status.podIP} prints, or kubectl sluice explain", from, namespace, name)}
+		return "", inspect.Misused("--from %q: the proxy does not know pods; use the address that "+
+			"kubectl get pod -n %s %s -o jsonpath={.status.podIP} prints, or kubectl sluice explain", from, namespace, name)
 	}
 	place, _, _ := strings.Cut(to, "/")
 	if _, isAddress := inspect.ParseEndpoint(place); err != nil || isAddress == nil || !strings.ContainsFunc(to, unicode.IsLetter) {
 		return to, nil // explain.ParseFlow checks them
 	}
 	if dir != "" {
-		return "", setup.UsageError{Err: fmt.Errorf("--to %q: must be IP:PORT with --manifests; names are those of a running proxy", to)}
+		return "", inspect.Misused("--to %q: must be IP:PORT with --manifests; names are those of a running proxy", to)
 	}
 	name, port, _ := strings.Cut(to, ":")
 	port, protocol, _ := strings.Cut(port, "/")
@@ -135,7 +135,7 @@ func frontendOf(found *inspect.ServiceDetail, is4 bool, to, port, protocol strin
 	case len(ports) == 0:
 		return "", fmt.Errorf("no ClusterIP of the family of --from in Service %s/%s; use an address that sluice describe service %[1]s/%[2]s shows", found.Namespace, found.Name)
 	case len(matches) != 1:
-		return "", setup.UsageError{Err: fmt.Errorf("--to %q: must end in one of the ports %s", to, strings.Join(ports, ", "))}
+		return "", inspect.Misused("--to %q: must end in one of the ports %s", to, strings.Join(ports, ", "))
 	}
 	return matches[0], nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -33,12 +32,12 @@ one that hangs. The exit status is 0 only if every check succeeds.`,
 				return err
 			}
 			if o.KubeProxy.Mode == config.ModeUserspace {
-				return setup.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
-					"sluice run DIR --sandbox shows this mode without a cluster")}
+				return inspect.Misused("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
+					"sluice run DIR --sandbox shows this mode without a cluster")
 			}
 			if o.KubeProxy.Mode == config.ModeIPVS {
-				return setup.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
-					"IPVS mode needs root and a module of the host's kernel")}
+				return inspect.Misused("--proxy-mode ipvs: the demo supports nftables and iptables; " +
+					"IPVS mode needs root and a module of the host's kernel")
 			}
 			return playDemo(cmd, &o)
 		},

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -90,7 +89,7 @@ func (flags *waitFlags) targets(ctx context.Context) (all []client.Target, err e
 		for _, text := range flags.proxies {
 			target, err := client.At(text)
 			if err != nil {
-				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
+				return nil, inspect.Misused("--proxies %w", err)
 			}
 			all = append(all, target)
 		}
@@ -109,10 +108,10 @@ const silence = time.Second
 // waitApplied waits until the rules of Services, or of all, are applied.
 func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	if flags.until != "applied" {
-		return setup.UsageError{Err: fmt.Errorf("--for %q: must be applied", flags.until)}
+		return inspect.Misused("--for %q: must be applied", flags.until)
 	}
 	if flags.timeout <= 0 {
-		return setup.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", flags.timeout)}
+		return inspect.Misused("--timeout %v: must be positive", flags.timeout)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
@@ -124,7 +123,7 @@ func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 		case err == nil && waiting == "":
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
 			return err
-		case errors.As(err, new(setup.UsageError)), client.Hung(ctx, err):
+		case errors.As(err, new(inspect.UsageError)), client.Hung(ctx, err):
 			return err
 		case err != nil && (ctx.Err() == nil || reason == "" || errors.As(err, new(*inspect.Silent)) && time.Since(asked) > silence):
 			reason = err.Error()

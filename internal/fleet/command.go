@@ -28,8 +28,6 @@ type flags struct {
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
 const parallelMax = 512
 
-func misused(format string, args ...any) error { return inspect.Misused(format, args...) }
-
 // Command returns the command that has all others. Version is that of the program.
 func Command(use, version string) *cobra.Command {
 	root := &cobra.Command{
@@ -46,14 +44,14 @@ an error in the command line.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(cmd *cobra.Command, words []string) error {
 			if len(words) > 0 {
-				return misused("unknown command %q (see %s --help)", words[0], cmd.CommandPath())
+				return inspect.Misused("unknown command %q (see %s --help)", words[0], cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return misused("%w (see %s --help)", err, cmd.CommandPath())
+		return inspect.Misused("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	for _, command := range []func(*flags) *cobra.Command{
 		(*flags).statusCommand, (*flags).whereCommand, (*flags).waitCommand, (*flags).diffCommand, (*flags).topCommand, (*flags).explainCommand,
@@ -121,7 +119,7 @@ func arguments(wanted ...string) cobra.PositionalArgs {
 		if len(args) == len(wanted) {
 			return nil
 		}
-		return misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
+		return inspect.Misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
 	}
 }
 
@@ -132,7 +130,7 @@ func objectNamed(text string, kinds ...string) (string, error) {
 		kind, name = kinds[0], text
 	}
 	if !slices.Contains(kinds, kind) || name == "" || strings.Contains(name, "/") {
-		return "", misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
+		return "", inspect.Misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
 	}
 	return name, nil
 }

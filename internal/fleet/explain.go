@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
@@ -90,7 +91,7 @@ func (c *cluster) explainAddress(ctx context.Context, pod *corev1.Pod, target st
 	}
 	flow, err := explain.ParseFlow(from.String(), target, "")
 	if err != nil {
-		return nil, misused("%w", err)
+		return nil, inspect.Misused("%w", err)
 	}
 	answer, err := c.ask(ctx, pod, flow)
 	if err != nil || len(answer.Frontends) > 0 {
@@ -193,7 +194,7 @@ func portOf(of *corev1.Service, text string) (*corev1.ServicePort, error) {
 		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.Port))
 	}
 	if text == "" {
-		return nil, misused("Service %s has several ports: append :PORT to its name, one of %s", of.Name, strings.Join(names, ", "))
+		return nil, inspect.Misused("Service %s has several ports: append :PORT to its name, one of %s", of.Name, strings.Join(names, ", "))
 	}
 	return nil, fmt.Errorf("port %q: Service %s has the ports %s", text, of.Name, strings.Join(names, ", "))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
@@ -33,7 +34,7 @@ The exit status is 0 only if that is the case before the timeout.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if w.timeout <= 0 {
-				return misused("--timeout %v: must be positive", w.timeout)
+				return inspect.Misused("--timeout %v: must be positive", w.timeout)
 			}
 			if w.gone != "" {
 				if err := arguments()(cmd, args); err != nil {
@@ -62,7 +63,7 @@ func needed(text string) (func(all int) int, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || percent && n > 100 {
-		return nil, misused("--nodes %q: must be a number or a percentage, such as 10 or 95%%", text)
+		return nil, inspect.Misused("--nodes %q: must be a number or a percentage, such as 10 or 95%%", text)
 	}
 	return func(all int) int {
 		if percent {
@@ -89,7 +90,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 		return err
 	}
 	if w.condition != "applied" {
-		return misused("--for %q: must be applied", w.condition)
+		return inspect.Misused("--for %q: must be applied", w.condition)
 	}
 	c, err := f.connect()
 	if err != nil {
