@@ -8,6 +8,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // ErrNoAnswer is the error of a proxy that was not asked before the context ended.
@@ -21,9 +23,7 @@ func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, 
 	for i := range all {
 		working.Go(func() {
 			for again, pause := true, time.Duration(0); again; {
-				select {
-				case <-time.After(pause):
-				case <-ctx.Done():
+				if !sleep.For(ctx, pause) {
 					return
 				}
 				select {
