@@ -34,7 +34,9 @@ connections now. A column shows "-" if this mode or configuration does not count
 			if err := flags.into(cmd, args, &q.Namespace, &q.Name); err != nil {
 				return err
 			}
-			return flags.show(cmd, false, func(ctx context.Context) (inspect.Answer, error) { return flags.client().Top(ctx, &q) })
+			return flags.show(cmd, false, func(ctx context.Context) (inspect.Answer, error) {
+				return flags.client().Top(ctx, &q)
+			})
 		},
 	}
 	flags.bindNames(cmd)

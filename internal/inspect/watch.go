@@ -20,8 +20,8 @@ import (
 const watchEvery = time.Second
 
 // Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
-// table has a row for each item; then the items are watched one by one. What is printed again has changed in something that
-// the table shows, other than durations, unless Every is set. A question that fails ends the watch.
+// table has a row for each item; then the items are watched one by one. What is printed again has changed in something
+// that the table shows, other than durations, unless Every is set. A question that fails ends the watch.
 func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
 	var before map[string]string
 	for {
