@@ -80,7 +80,7 @@ func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, nam
 // named returns the Services that arguments name. Without a namespace, the name must be in one namespace only.
 func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspect.ServiceName, err error) {
 	for _, arg := range args {
-		n, err := inspect.ParseServiceName(flags.namespace, arg)
+		n, err := inspect.ParseName(flags.namespace, arg, inspect.ServiceKinds)
 		if err != nil {
 			return nil, inspect.Misused("%w", err)
 		}

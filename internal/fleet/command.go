@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -124,15 +123,10 @@ func arguments(wanted ...string) cobra.PositionalArgs {
 }
 
 // objectNamed returns the name in an argument such as svc/web; kinds are the words that may precede it.
-func objectNamed(text string, kinds ...string) (string, error) {
-	kind, name, found := strings.Cut(text, "/")
-	if !found {
-		kind, name = kinds[0], text
-	}
-	if !slices.Contains(kinds, kind) || name == "" || strings.Contains(name, "/") {
+func objectNamed(text string, kinds []string) (string, error) {
+	object, err := inspect.ParseName("", text, kinds)
+	if err != nil || object.Namespace != "" {
 		return "", inspect.Misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
 	}
-	return name, nil
+	return object.Name, nil
 }
-
-var serviceKinds = []string{"svc", "service", "services"}

@@ -30,7 +30,7 @@ why no node serves them: headless Services, for example.`,
   kubectl sluice explain pod/web-5d9c 203.0.113.10:443 -n shop`,
 		Args: arguments("pod/NAME", "svc/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pod, err := objectNamed(args[0], "pod", "pods", "po")
+			pod, err := objectNamed(args[0], inspect.PodKinds)
 			if err != nil {
 				return err
 			}
@@ -38,7 +38,7 @@ why no node serves them: headless Services, for example.`,
 			to, notAddress := netip.ParseAddrPort(place)
 			target, port, _ := strings.Cut(args[1], ":")
 			if notAddress != nil {
-				if target, err = objectNamed(target, serviceKinds...); err != nil {
+				if target, err = objectNamed(target, inspect.ServiceKinds); err != nil {
 					return err
 				}
 			}

@@ -82,7 +82,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	if err := arguments("svc/NAME")(cmd, args); err != nil {
 		return err
 	}
-	name, err := objectNamed(args[0], serviceKinds...)
+	name, err := objectNamed(args[0], inspect.ServiceKinds)
 	if err != nil {
 		return err
 	}

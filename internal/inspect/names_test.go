@@ -7,17 +7,17 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-func TestParseServiceName(t *testing.T) {
+func TestParseName(t *testing.T) {
 	for _, c := range []struct {
 		namespace, text, want string
 		fails                 bool
 	}{
 		{text: "web", want: "web"}, {namespace: "shop", text: "web", want: "shop/web"}, {text: "shop/web", want: "shop/web"},
-		{text: "svc/web", want: "web"}, {namespace: "svc", text: "web", want: "svc/web"}, {text: "service/shop/web", want: "shop/web"},
+		{text: "svc/web", want: "web"}, {text: "ep/web", want: "web"}, {text: "pod/web", want: "pod/web"}, {namespace: "svc", text: "web", want: "svc/web"}, {text: "service/shop/web", want: "shop/web"},
 		{namespace: "shop", text: "svc/web", want: "shop/web"}, {namespace: "shop", text: "shop/web", want: "shop/web"},
 		{namespace: "other", text: "shop/web", fails: true}, {text: "", fails: true}, {text: "shop/", fails: true}, {text: "a/b/c", fails: true},
 	} {
-		got, err := ParseServiceName(c.namespace, c.text)
+		got, err := ParseName(c.namespace, c.text, ServiceKinds)
 		if (err != nil) != c.fails || err == nil && got.String() != c.want {
 			t.Errorf("-n %q %q: %v, %v, want %s", c.namespace, c.text, got, err, c.want)
 		}
