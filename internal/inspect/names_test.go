@@ -24,6 +24,38 @@ func TestParseName(t *testing.T) {
 	}
 }
 
+func TestParseDestination(t *testing.T) {
+	ports := []Frontend{
+		{Kind: "NodePort", Port: 30053, Protocol: "UDP"}, {Kind: "ClusterIP", Address: "fd00::9", Port: 53, PortName: "dns", Protocol: "UDP"},
+		{Kind: "ClusterIP", Address: "10.0.0.9", Port: 53, PortName: "dns", Protocol: "UDP"},
+		{Kind: "ClusterIP", Address: "10.0.0.9", Port: 53, PortName: "dns-tcp", Protocol: "TCP"},
+	}
+	for text, want := range map[string]string{
+		"10.0.0.1:80/tcp": "10.0.0.1", "[fd00::1]:80": "fd00::1", "10.0.0.1": "10.0.0.1",
+		"a/dns:dns": "a/dns 10.0.0.9:53/UDP", "svc/dns:53/tcp": "dns 10.0.0.9:53/TCP", "ep/dns.a:dns-tcp": "a/dns 10.0.0.9:53/TCP",
+		"dns.a.svc.cluster.local:53/udp": "a/dns 10.0.0.9:53/UDP", "dns:53": `dns "dns:53": must end in one of the ports :dns (53/UDP), :dns-tcp (53/TCP)`,
+		"10.0.0:80": `"10.0.0:80": must be an address and port, `, "a/b/c:80": `"a/b/c:80": must be `, "": `"": must be `,
+	} {
+		got := ""
+		to, err := ParseDestination(text)
+		switch {
+		case err != nil:
+			got = err.Error()
+		case to.Addr.IsValid():
+			got = to.Addr.String()
+		default:
+			at, err := to.Frontend(ports, true)
+			got = to.Service.String() + " " + at
+			if err != nil {
+				got += err.Error()
+			}
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestSelect(t *testing.T) {
 	for _, c := range []struct{ fields, state, want string }{
 		{"", "", "abc"}, {"", "held", "b"}, {"state=applied", "", "ac"}, {"state!=applied,metadata.namespace=n", "", "b"},
