@@ -44,9 +44,9 @@ func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, 
 // silence is how long a question has no answer until that says more than the answer before it.
 const silence = time.Second
 
-// WaitApplied asks until the answer is no error, or a time is over. It ends at once if the command line is wrong, or if a
-// proxy does not answer although there is time left. Ask also returns the pause before the next question.
-func WaitApplied(ctx context.Context, most time.Duration, ask func(context.Context) (pause time.Duration, err error)) error {
+// WaitApplied asks until the answer is no error, or a time is over. It ends immediately if the command line is wrong, or
+// if a proxy does not answer although there is time left. Ask also returns the pause before the next question.
+func WaitApplied(ctx context.Context, most time.Duration, ask func(context.Context) (time.Duration, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	reason, again := ErrNoAnswer, true

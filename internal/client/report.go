@@ -93,7 +93,8 @@ func (r *Report) Print(to *terminal.Page) {
 }
 
 // WaitGone waits until an endpoint is gone at all proxies, or for a time, and prints the results.
-func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time.Duration, find func(context.Context) (Proxies, error)) error {
+func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time.Duration,
+	find func(context.Context) (Proxies, error)) error {
 	at, err := inspect.ParseEndpoint(endpoint)
 	if err != nil {
 		return inspect.Misused("--gone: %w", err)

@@ -164,7 +164,8 @@ func flowOf(pod *corev1.Pod, of *corev1.Service, to *inspect.Destination) (flow 
 		}
 		var all []inspect.Frontend
 		for _, p := range of.Spec.Ports {
-			all = append(all, inspect.Frontend{Kind: "ClusterIP", Address: clusterIP, Port: int(p.Port), PortName: p.Name, Protocol: string(p.Protocol)})
+			all = append(all, inspect.Frontend{Kind: "ClusterIP", Address: clusterIP,
+				Port: int(p.Port), PortName: p.Name, Protocol: string(p.Protocol)})
 		}
 		at, err := to.Frontend(all, addr.Is4())
 		if err != nil {

@@ -113,8 +113,9 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 var errTooFew = errors.New("too few nodes")
 
 // untilApplied returns the last complete report; nil with an error if there is none.
-func (c *cluster) untilApplied(ctx context.Context, most time.Duration, name string, enough func(int) int) (last *whereReport, err error) {
-	err = client.WaitApplied(ctx, most, func(ctx context.Context) (time.Duration, error) {
+func (c *cluster) untilApplied(ctx context.Context, most time.Duration, name string, enough func(int) int) (*whereReport, error) {
+	var last *whereReport
+	err := client.WaitApplied(ctx, most, func(ctx context.Context) (time.Duration, error) {
 		began := time.Now()
 		report, err := c.where(ctx, name)
 		if err == nil && (ctx.Err() == nil || last == nil) { // after the timeout, nodes are missing

@@ -102,7 +102,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// OnLoopback reports whether an address with a port is one of the loopback device, which only processes of this host reach.
+// OnLoopback reports whether an address with a port is one of the loopback device, which only this host reaches.
 func OnLoopback(address string) bool {
 	at, err := netip.ParseAddrPort(address)
 	return err == nil && at.Addr().Unmap().IsLoopback()
