@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"unicode"
 
@@ -60,7 +59,7 @@ their base chains that the traffic passes; sluice trace shows their effect.`,
 			}
 			q, err := explain.ParseFlow(from, to, iface)
 			if err != nil {
-				return setup.UsageError{Err: err}
+				return inspect.Misused("%w", err)
 			}
 			answer, err := answerTo(cmd.Context(), &flags, &o, dir, q)
 			if err != nil {
@@ -80,64 +79,41 @@ their base chains that the traffic passes; sluice trace shows their effect.`,
 }
 
 // resolve returns the ClusterIP and port of a target that is the name of a Service, and other targets as they are.
-func (flags *clientFlags) resolve(cmd *cobra.Command, dir, from, to string) (string, error) {
+func (flags *clientFlags) resolve(cmd *cobra.Command, dir, from, text string) (string, error) {
 	client, err := inspect.ParseEndpoint(from)
-	if err != nil && strings.ContainsFunc(from, unicode.IsLetter) && !strings.Contains(from, ":") {
-		namespace, name, found := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(from, "pods/"), "pod/"), "/")
-		if !found {
-			namespace, name = cmp.Or(flags.namespace, "NAMESPACE"), namespace
+	if err != nil {
+		pod, wrong := inspect.ParseName("", from, inspect.PodKinds)
+		if wrong != nil || !strings.ContainsFunc(from, unicode.IsLetter) || strings.Contains(from, ":") {
+			return text, nil // explain.ParseFlow checks the client first
 		}
-		return "", setup.UsageError{Err: fmt.Errorf("--from %q: the proxy does not know pods; use the address that "+
-			"kubectl get pod -n %s %s -o jsonpath={.status.podIP} prints, or kubectl sluice explain", from, namespace, name)}
+		return "", inspect.Misused("--from %q: the proxy does not know pods; use the address that "+
+			"kubectl get pod -n %s %s -o jsonpath={.status.podIP} prints, or kubectl sluice explain",
+			from, cmp.Or(pod.Namespace, flags.namespace, "NAMESPACE"), pod.Name)
 	}
-	place, _, _ := strings.Cut(to, "/")
-	if _, isAddress := inspect.ParseEndpoint(place); err != nil || isAddress == nil || !strings.ContainsFunc(to, unicode.IsLetter) {
-		return to, nil // explain.ParseFlow checks them
+	to, err := inspect.ParseDestination(text)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("--to %w", err)
+	case to.Addr.IsValid():
+		return text, nil
+	case dir != "":
+		return "", inspect.Misused("--to %q: must be IP:PORT with --manifests; names are those of a running proxy", text)
 	}
-	if dir != "" {
-		return "", setup.UsageError{Err: fmt.Errorf("--to %q: must be IP:PORT with --manifests; names are those of a running proxy", to)}
-	}
-	name, port, _ := strings.Cut(to, ":")
-	port, protocol, _ := strings.Cut(port, "/")
-	if short, rest, dotted := strings.Cut(name, "."); dotted && !strings.Contains(name, "/") { // a DNS name
-		namespace, _, _ := strings.Cut(rest, ".")
-		name = namespace + "/" + short
-	}
-	var of inspect.ServiceName
-	if err := flags.into(cmd, []string{name}, &of.Namespace, &of.Name); err != nil {
+	if err := flags.into(cmd, []string{to.Service.String()}, &to.Service.Namespace, &to.Service.Name); err != nil {
 		return "", err
 	}
-	found, err := flags.client().Brief(cmd.Context(), of.Namespace, of.Name)
+	found, err := flags.client().Brief(cmd.Context(), to.Service.Namespace, to.Service.Name)
 	if err != nil {
 		return "", err
 	}
 	if found == nil {
-		return "", notServed(of.String())
+		return "", notServed(to.Service.String())
 	}
-	return frontendOf(found, client.Addr().Is4(), to, port, protocol)
-}
-
-// frontendOf returns the address of a Service in a family, with the port of a name or number. A Service without a
-// ClusterIP in the family has other addresses.
-func frontendOf(found *inspect.ServiceDetail, is4 bool, to, port, protocol string) (string, error) {
-	var ports, matches []string
-	for _, f := range found.Frontends {
-		addr, err := netip.ParseAddr(f.Address)
-		if f.Kind != "ClusterIP" || err != nil || addr.Is4() != is4 {
-			continue
-		}
-		ports = append(ports, fmt.Sprintf(":%s (%d/%s)", cmp.Or(f.PortName, fmt.Sprint(f.Port)), f.Port, f.Protocol))
-		if (port == "" || port == f.PortName || port == fmt.Sprint(f.Port)) && (protocol == "" || strings.EqualFold(protocol, f.Protocol)) {
-			matches = append(matches, netip.AddrPortFrom(addr, uint16(f.Port)).String()+"/"+f.Protocol)
-		}
+	at, err := to.Frontend(found.Frontends, client.Addr().Is4())
+	if err != nil {
+		return "", fmt.Errorf("--to %w", err)
 	}
-	switch {
-	case len(ports) == 0:
-		return "", fmt.Errorf("no ClusterIP of the family of --from in Service %s/%s; use an address that sluice describe service %[1]s/%[2]s shows", found.Namespace, found.Name)
-	case len(matches) != 1:
-		return "", setup.UsageError{Err: fmt.Errorf("--to %q: must end in one of the ports %s", to, strings.Join(ports, ", "))}
-	}
-	return matches[0], nil
+	return at, nil
 }
 
 // answerTo asks the running proxy, or reads manifests.

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/fleet"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 // Exit statuses.
@@ -68,7 +69,7 @@ func run(args []string) int {
 		return int(status)
 	}
 	printError(cmd, err)
-	_, usage := errors.AsType[setup.UsageError](err)
+	_, usage := errors.AsType[inspect.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
 	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
@@ -166,7 +167,7 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 	if gone, ok := errors.AsType[*pflag.NotExistError](err); ok && isFormer(gone.GetSpecifiedName()) {
 		err = fmt.Errorf("%w, but a field of SluiceConfiguration in --config FILE may be meant", err)
 	}
-	return setup.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	return inspect.Misused("%w (see %s --help)", err, cmd.CommandPath())
 }
 
 // isFormer reports whether a flag was one of Sluice's own.
@@ -194,7 +195,7 @@ func helpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, words []string) error {
 			about, rest, err := cmd.Root().Find(words)
 			if err != nil {
-				return setup.UsageError{Err: err}
+				return inspect.Misused("%w", err)
 			}
 			if len(rest) > 0 {
 				return noOtherCommand(cmd.Root(), rest)
@@ -217,7 +218,7 @@ func noOtherCommand(root *cobra.Command, words []string) error {
 	if like := root.SuggestionsFor(words[0]); len(like) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}
-	return setup.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
+	return inspect.Misused("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())
 }
 
 // splitNames turns "get svc/web" into "get svc web", for cobra.
@@ -244,8 +245,8 @@ func noOtherResource(cmd *cobra.Command, words []string) error {
 	for _, c := range cmd.Commands() {
 		known = append(known, c.Name())
 	}
-	return setup.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s; for other resources use kubectl %s %s (see %s --help)",
-		words[0], client.List(known), cmd.Name(), words[0], cmd.CommandPath())}
+	return inspect.Misused("unknown resource %q: must be %s; for other resources use kubectl %s %s (see %s --help)",
+		words[0], client.List(known), cmd.Name(), words[0], cmd.CommandPath())
 }
 
 // noArguments rejects words after the flags.
@@ -254,5 +255,5 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	path := cmd.CommandPath()
-	return setup.UsageError{Err: fmt.Errorf("%s takes no arguments, got %q (see %s --help)", path, args[0], path)}
+	return inspect.Misused("%s takes no arguments, got %q (see %s --help)", path, args[0], path)
 }

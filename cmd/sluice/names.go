@@ -2,12 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -54,7 +52,7 @@ func (flags *clientFlags) list(cmd *cobra.Command, args []string) (*inspect.Serv
 	}
 	found.Namespace = flags.namespace
 	if err := found.Select(flags.fields, flags.state); err != nil {
-		return nil, setup.UsageError{Err: fmt.Errorf("--%w", err)}
+		return nil, inspect.Misused("--%w", err)
 	}
 	return found, nil
 }
@@ -70,7 +68,7 @@ func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, nam
 	}
 	if len(args) != 1 {
 		path := cmd.CommandPath()
-		return setup.UsageError{Err: fmt.Errorf("%s: expected one Service, such as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)}
+		return inspect.Misused("%s: expected one Service, such as NAMESPACE/NAME, got %q (see %s --help)", path, strings.Join(args, " "), path)
 	}
 	names, err := flags.named(cmd, args)
 	if err == nil {
@@ -82,9 +80,9 @@ func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, nam
 // named returns the Services that arguments name. Without a namespace, the name must be in one namespace only.
 func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspect.ServiceName, err error) {
 	for _, arg := range args {
-		n, err := inspect.ParseServiceName(flags.namespace, arg)
+		n, err := inspect.ParseName(flags.namespace, arg, inspect.ServiceKinds)
 		if err != nil {
-			return nil, setup.UsageError{Err: err}
+			return nil, inspect.Misused("%w", err)
 		}
 		if n.Namespace == "" {
 			names, err := flags.client().Names(cmd.Context(), "")
@@ -98,7 +96,7 @@ func (flags *clientFlags) named(cmd *cobra.Command, args []string) (all []inspec
 			case 1:
 				n = found[0]
 			default:
-				return nil, setup.UsageError{Err: fmt.Errorf("ambiguous Service %s: exists in several namespaces; use %s, or --namespace", n.Name, found[0])}
+				return nil, inspect.Misused("ambiguous Service %s: exists in several namespaces; use %s, or --namespace", n.Name, found[0])
 			}
 		}
 		all = append(all, n)

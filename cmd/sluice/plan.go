@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -89,15 +88,15 @@ func checkPlan(o *setup.Options, dir, family string, output *inspect.Output) err
 		return checkManifests(dir)
 	}
 	if family != "" {
-		return setup.UsageError{Err: errors.New("--family: only with --output rules")}
+		return inspect.Misused("--family: only with --output rules")
 	}
 	cluster := len(o.Flags.Files) > 0 || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
 	switch {
 	case dir == "" && !cluster:
-		return setup.UsageError{Err: errors.New("one of --manifests, --config or --kubeconfig is required")}
+		return inspect.Misused("one of --manifests, --config or --kubeconfig is required")
 	case dir != "" && (o.Flags.Master != "" || o.Flags.Kubeconfig() != ""):
-		return setup.UsageError{Err: errors.New("--manifests: cannot be combined with --kubeconfig or --master; " +
-			"with --config it is taken instead of the API server")}
+		return inspect.Misused("--manifests: cannot be combined with --kubeconfig or --master; " +
+			"with --config it is taken instead of the API server")
 	case dir != "":
 		return checkManifests(dir)
 	}

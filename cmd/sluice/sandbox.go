@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
@@ -29,7 +28,7 @@ func sandboxCommand() *cobra.Command {
 		Example: "  sluice sandbox exec -- nft list ruleset",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return setup.UsageError{Err: errors.New("sluice sandbox exec: name a command (see sluice sandbox exec --help)")}
+				return inspect.Misused("sluice sandbox exec: name a command (see sluice sandbox exec --help)")
 			}
 			return nil
 		},

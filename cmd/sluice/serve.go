@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
 func runCommand() *cobra.Command {
@@ -75,7 +75,7 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 		return err
 	}
 	if cmd.Flags().Changed("test-pods") && lab.TestPods && !o.Sandboxed {
-		return setup.UsageError{Err: errors.New("--test-pods: only with --sandbox, where it can change nothing on this host")}
+		return inspect.Misused("--test-pods: only with --sandbox, where it can change nothing on this host")
 	}
 	if err := o.Load(); err != nil {
 		return err
@@ -112,10 +112,10 @@ func directory(dir *string) cobra.PositionalArgs {
 // checkManifests checks the directory of manifests.
 func checkManifests(dir string) error {
 	if dir == "" {
-		return setup.UsageError{Err: errors.New("a directory of manifests is required")}
+		return inspect.Misused("a directory of manifests is required")
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return setup.UsageError{Err: fmt.Errorf("manifests %s: not a readable directory", dir)}
+		return inspect.Misused("manifests %s: not a readable directory", dir)
 	}
 	return nil
 }

@@ -32,8 +32,8 @@ one that hangs. The exit status is 0 only if every check succeeds.`,
 				return err
 			}
 			if mode := o.Assumed(); mode.Text == nil {
-				return setup.UsageError{Err: fmt.Errorf("--proxy-mode %s: the demo shows rules, and supports nftables and "+
-					"iptables; sluice run DIR --sandbox shows this mode without a cluster", mode.Name)}
+				return inspect.Misused("--proxy-mode %s: the demo shows rules, and supports nftables and iptables; "+
+					"sluice run DIR --sandbox shows this mode without a cluster", mode.Name)
 			}
 			return playDemo(cmd, &o)
 		},
@@ -126,7 +126,6 @@ proxy.`,
 		},
 	}
 	client.BindFormat(cmd, &output, inspect.Outputs...)
-	cmd.Flags().Bool("client", true, "the version of this program, which is the only one")
 	return cmd
 }
 

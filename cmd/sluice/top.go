@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ func topCommand() *cobra.Command {
 const topRefresh = 2 * time.Second
 
 func topKindCommand(kind, short string, aliases ...string) *cobra.Command {
-	var flags clientFlags
+	flags := clientFlags{Output: inspect.Output{Every: topRefresh}}
 	q, keys := inspect.TopQuery{Kind: kind}, inspect.TopSortKeys(kind)
 	cmd := &cobra.Command{
 		Use:     kind + " [NAME]",
@@ -35,35 +34,13 @@ connections now. A column shows "-" if this mode or configuration does not count
 			if err := flags.into(cmd, args, &q.Namespace, &q.Name); err != nil {
 				return err
 			}
-			return showTop(cmd, &flags, &q)
+			return flags.show(cmd, false, func(ctx context.Context) (inspect.Answer, error) {
+				return flags.client().Top(ctx, &q)
+			})
 		},
 	}
 	flags.bindNames(cmd)
 	client.BindTop(cmd, &q)
 	cmd.Flags().BoolVarP(&flags.watch, "watch", "w", false, "print the table again every "+topRefresh.String())
 	return cmd
-}
-
-// showTop prints a list, once or until the context ends.
-func showTop(cmd *cobra.Command, flags *clientFlags, q *inspect.TopQuery) error {
-	show := func(ctx context.Context) error {
-		found, err := flags.client().Top(ctx, q)
-		if err != nil {
-			return err
-		}
-		return flags.Print(cmd.OutOrStdout(), found)
-	}
-	for {
-		if err := show(cmd.Context()); err != nil || !flags.watch {
-			return err
-		}
-		select {
-		case <-cmd.Context().Done():
-			return nil
-		case <-time.After(topRefresh):
-		}
-		if flags.Table() {
-			fmt.Fprintln(cmd.OutOrStdout())
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/trace"
 )
 
@@ -42,7 +43,7 @@ Rules of iptables-legacy are not visible, and neither are BPF programs.`,
 				err = fmt.Errorf("--for %v: must be positive and at most %v", lasts, traceMax)
 			}
 			if err != nil {
-				return setup.UsageError{Err: err}
+				return inspect.Misused("%w", err)
 			}
 			if setup.NeedPrivilege("") != nil {
 				return errors.New("tracing packets on this host requires root or CAP_NET_ADMIN")

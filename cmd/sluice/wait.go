@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
-	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
@@ -19,7 +18,7 @@ type waitFlags struct {
 	gone, until, unreachable, kubeconfig string
 	timeout                              time.Duration
 	allNodes                             bool
-	proxies                              []string
+	urls                                 []string
 	port                                 uint16
 }
 
@@ -62,7 +61,7 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 			case flags.unreachable != unreachableWait && flags.unreachable != unreachableIgnore:
 				return inspect.Misused("--unreachable %q: must be %s or %s", flags.unreachable, unreachableWait, unreachableIgnore)
 			}
-			return client.WaitGone(cmd, &flags.Output, flags.gone, flags.timeout, flags.unreachable == unreachableIgnore, flags.targets)
+			return client.WaitGone(cmd, &flags.Output, flags.gone, flags.timeout, flags.proxies)
 		},
 	}
 	flags.bindNames(cmd)
@@ -71,7 +70,7 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 	f.StringVar(&flags.gone, "gone", "", "the endpoint to wait for: IP or IP:PORT")
 	f.DurationVar(&flags.timeout, "timeout", 30*time.Second, "how long to wait")
 	f.BoolVar(&flags.allNodes, "all-nodes", false, "wait for all nodes of the cluster (default: this node)")
-	f.StringSliceVar(&flags.proxies, "proxies", nil, "wait for the proxies with health servers at these URLs, such as http://192.0.2.1:10256")
+	f.StringSliceVar(&flags.urls, "proxies", nil, "wait for the proxies with health servers at these URLs, such as http://192.0.2.1:10256")
 	f.StringVar(&flags.unreachable, "unreachable", unreachableWait, "what to do about proxies that do not answer: wait until the timeout, and fail; or ignore them after three attempts")
 	f.StringVar(&flags.kubeconfig, "kubeconfig", "", "kubeconfig file for --all-nodes; empty means the pod's service account")
 	f.Uint16Var(&flags.port, "port", 10256, "port of the health servers for --all-nodes")
@@ -81,87 +80,73 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 	return cmd
 }
 
-// targets returns whom to ask.
-func (flags *waitFlags) targets(ctx context.Context) (all []client.Target, err error) {
+// proxies returns those to ask.
+func (flags *waitFlags) proxies(ctx context.Context) (p client.Proxies, err error) {
+	p.IgnoreUnreachable = flags.unreachable == unreachableIgnore
 	switch {
 	case flags.allNodes:
-		return client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
-	case len(flags.proxies) > 0:
-		for _, text := range flags.proxies {
+		p.Targets, err = client.Cluster(ctx, flags.kubeconfig, "sluice/"+version, flags.port)
+	case len(flags.urls) > 0:
+		for _, text := range flags.urls {
 			target, err := client.At(text)
 			if err != nil {
-				return nil, setup.UsageError{Err: fmt.Errorf("--proxies %w", err)}
+				return p, inspect.Misused("--proxies %w", err)
 			}
-			all = append(all, target)
+			p.Targets = append(p.Targets, target)
 		}
-		return all, nil
 	default:
-		return []client.Target{{Node: "this node", Client: flags.client()}}, nil
+		p.Targets = []client.Target{{Node: "this node", Client: flags.client()}}
 	}
+	return p, err
 }
 
 // appliedRetry is the pause between two questions of wait --for applied.
 const appliedRetry = 200 * time.Millisecond
 
-// silence is how long a question has no answer until that says more than the answer before it.
-const silence = time.Second
-
 // waitApplied waits until the rules of Services, or of all, are applied.
 func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	if flags.until != "applied" {
-		return setup.UsageError{Err: fmt.Errorf("--for %q: must be applied", flags.until)}
+		return inspect.Misused("--for %q: must be applied", flags.until)
 	}
 	if flags.timeout <= 0 {
-		return setup.UsageError{Err: fmt.Errorf("--timeout %v: must be positive", flags.timeout)}
+		return inspect.Misused("--timeout %v: must be positive", flags.timeout)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-	defer cancel()
-	cmd.SetContext(ctx)
-	for reason := ""; ; {
-		asked := time.Now()
-		waiting, err := flags.unapplied(cmd, args)
-		switch {
-		case err == nil && waiting == "":
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
-			return err
-		case errors.As(err, new(setup.UsageError)), client.Hung(ctx, err):
-			return err
-		case err != nil && (ctx.Err() == nil || reason == "" || errors.As(err, new(*inspect.Silent)) && time.Since(asked) > silence):
-			reason = err.Error()
-		case waiting != "":
-			reason = waiting
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not applied after %v: %s", flags.timeout, reason)
-		case <-time.After(appliedRetry):
-		}
+	err := client.WaitApplied(cmd.Context(), flags.timeout, func(ctx context.Context) (time.Duration, error) {
+		cmd.SetContext(ctx)
+		return appliedRetry, flags.applied(cmd, args)
+	})
+	if err == nil {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "applied")
 	}
+	return err
 }
 
-// unapplied describes what is not applied yet.
-func (flags *waitFlags) unapplied(cmd *cobra.Command, args []string) (string, error) {
+// applied returns an error that says what is not applied yet.
+func (flags *waitFlags) applied(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		status, err := flags.client().Status(cmd.Context())
 		if err != nil {
-			return "", err
+			return err
 		}
-		return status.Unapplied(), nil
+		if text := status.Unapplied(); text != "" {
+			return errors.New(text)
+		}
+		return nil
 	}
 	keys, err := flags.named(cmd, args)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, key := range keys {
 		found, err := flags.client().Brief(cmd.Context(), key.Namespace, key.Name)
 		switch {
 		case err != nil:
-			return "", err
+			return err
 		case found == nil:
-			return "", notServed(key.String())
+			return notServed(key.String())
 		case found.State != "applied":
-			return fmt.Sprintf("Service %s is %s; see sluice describe service %[1]s", key, found.State), nil
+			return fmt.Errorf("%s is %s; see sluice describe service %[1]s", key, found.State)
 		}
 	}
-	return "", nil
+	return nil
 }

@@ -6,8 +6,12 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // ErrNoAnswer is the error of a proxy that was not asked before the context ended.
@@ -21,9 +25,7 @@ func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, 
 	for i := range all {
 		working.Go(func() {
 			for again, pause := true, time.Duration(0); again; {
-				select {
-				case <-time.After(pause):
-				case <-ctx.Done():
+				if !sleep.For(ctx, pause) {
 					return
 				}
 				select {
@@ -37,4 +39,29 @@ func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, 
 		})
 	}
 	working.Wait()
+}
+
+// silence is how long a question has no answer until that says more than the answer before it.
+const silence = time.Second
+
+// WaitApplied asks until the answer is no error, or a time is over. It ends immediately if the command line is wrong, or
+// if a proxy does not answer although there is time left. Ask also returns the pause before the next question.
+func WaitApplied(ctx context.Context, most time.Duration, ask func(context.Context) (time.Duration, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	reason, again := ErrNoAnswer, true
+	Each(ctx, 1, 1, func(ctx context.Context, _ int) (bool, time.Duration) {
+		asked := time.Now()
+		pause, err := ask(ctx)
+		again = err != nil && !errors.As(err, new(inspect.UsageError)) && !hung(ctx, err)
+		silent := errors.As(err, new(*inspect.Silent)) && time.Since(asked) > silence
+		if !again || ctx.Err() == nil || silent || errors.Is(reason, ErrNoAnswer) { // otherwise, the end cut the answer
+			reason = err
+		}
+		return again, pause
+	})
+	if again {
+		return fmt.Errorf("not applied after %v: %w", most, reason)
+	}
+	return reason
 }

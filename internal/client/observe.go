@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
@@ -128,10 +129,8 @@ func (o *Observation) follow(ctx context.Context, t Target) error {
 		}
 		pause := reconnectPause << (attempt - 1)
 		pass(&FlowEvent{message: fmt.Sprintf("%v; records are missing; next attempt in %v", err, pause)})
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 		t = o.Renew(ctx, &t)
 	}

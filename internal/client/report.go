@@ -92,8 +92,9 @@ func (r *Report) Print(to *terminal.Page) {
 	t.End()
 }
 
-// WaitGone waits until an endpoint is gone everywhere, or for a time, and prints the results.
-func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time.Duration, ignore bool, targets func(context.Context) ([]Target, error)) error {
+// WaitGone waits until an endpoint is gone at all proxies, or for a time, and prints the results.
+func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time.Duration,
+	find func(context.Context) (Proxies, error)) error {
 	at, err := inspect.ParseEndpoint(endpoint)
 	if err != nil {
 		return inspect.Misused("--gone: %w", err)
@@ -102,8 +103,8 @@ func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time
 	defer cancel()
 	ctx, give := context.WithCancelCause(ctx)
 	defer give(nil)
-	p := Proxies{IgnoreUnreachable: ignore}
-	if p.Targets, err = targets(ctx); err != nil {
+	p, err := find(ctx)
+	if err != nil {
 		return err
 	}
 	switch t := &p.Targets[0]; {
@@ -122,8 +123,8 @@ func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time
 	return report.Err(most)
 }
 
-// Hung reports whether a proxy did not answer a question, although the command has time left.
-func Hung(ctx context.Context, err error) bool {
+// hung reports whether a proxy did not answer a question, although the command has time left.
+func hung(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
 }
 
@@ -132,10 +133,10 @@ func Hung(ctx context.Context, err error) bool {
 func unlessHung(c *inspect.Client, give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
 	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		made, err := c.Gone(ctx, q)
-		if Hung(ctx, err) {
+		if hung(ctx, err) {
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			if _, other := c.Events(short, ""); Hung(ctx, other) {
+			if _, other := c.Events(short, ""); hung(ctx, other) {
 				give(err)
 			}
 		}

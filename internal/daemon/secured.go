@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 
 	"go.uber.org/zap"
@@ -47,7 +46,7 @@ func (s *server) protect(ctx context.Context) (p protection, err error) {
 			return p, err
 		}
 	}
-	if !p.on || onLoopback(address) {
+	if !p.on || web.OnLoopback(address) {
 		return p, nil
 	}
 	if c.Authorization == config.AuthorizationDelegated {
@@ -81,12 +80,6 @@ func (s *server) certificates(address string, files security.Files) *security.Ce
 	host, _, _ := net.SplitHostPort(address) // the configuration is checked
 	files.Name, files.Address = s.host.Node.Name, net.ParseIP(host)
 	return security.NewCertificates(files, s.log.With(zap.String("address", address)))
-}
-
-// onLoopback reports whether only processes of this host reach an address with a port.
-func onLoopback(address string) bool {
-	at, err := netip.ParseAddrPort(address)
-	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // run follows the files of certificates until the context ends.

@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +27,6 @@ type flags struct {
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
 const parallelMax = 512
 
-func misused(format string, args ...any) error { return inspect.Misused(format, args...) }
-
 // Command returns the command that has all others. Version is that of the program.
 func Command(use, version string) *cobra.Command {
 	root := &cobra.Command{
@@ -46,14 +43,14 @@ an error in the command line.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: func(cmd *cobra.Command, words []string) error {
 			if len(words) > 0 {
-				return misused("unknown command %q (see %s --help)", words[0], cmd.CommandPath())
+				return inspect.Misused("unknown command %q (see %s --help)", words[0], cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return misused("%w (see %s --help)", err, cmd.CommandPath())
+		return inspect.Misused("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	for _, command := range []func(*flags) *cobra.Command{
 		(*flags).statusCommand, (*flags).whereCommand, (*flags).waitCommand, (*flags).diffCommand, (*flags).topCommand, (*flags).explainCommand,
@@ -121,20 +118,15 @@ func arguments(wanted ...string) cobra.PositionalArgs {
 		if len(args) == len(wanted) {
 			return nil
 		}
-		return misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
+		return inspect.Misused("%s: the arguments must be %q, got %q", cmd.CommandPath(), strings.Join(wanted, " "), strings.Join(args, " "))
 	}
 }
 
 // objectNamed returns the name in an argument such as svc/web; kinds are the words that may precede it.
-func objectNamed(text string, kinds ...string) (string, error) {
-	kind, name, found := strings.Cut(text, "/")
-	if !found {
-		kind, name = kinds[0], text
+func objectNamed(text string, kinds []string) (string, error) {
+	object, err := inspect.ParseName("", text, kinds)
+	if err != nil || object.Namespace != "" {
+		return "", inspect.Misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
 	}
-	if !slices.Contains(kinds, kind) || name == "" || strings.Contains(name, "/") {
-		return "", misused("%q: must be %s/NAME; -n selects the namespace", text, kinds[0])
-	}
-	return name, nil
+	return object.Name, nil
 }
-
-var serviceKinds = []string{"svc", "service", "services"}

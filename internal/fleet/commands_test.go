@@ -119,7 +119,7 @@ func TestExplainAsksTheNodeOfThePod(t *testing.T) {
 		Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "fd00::5"}, {IP: "10.244.1.5"}}},
 	}
 	s.api.Set(apitest.Pods, client)
-	for _, words := range [][]string{{"pod/client", "svc/web:http"}, {"client", "web"}, {"po/client", "svc/web.shop:80"}} {
+	for _, words := range [][]string{{"pod/client", "svc/web:http"}, {"client", "web"}, {"po/client", "svc/web.shop.svc:80/tcp"}} {
 		if out, err := s.run(t, append([]string{"explain"}, words...)...); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -135,8 +135,8 @@ func TestExplainAsksTheNodeOfThePod(t *testing.T) {
 	for words, want := range map[string]string{
 		"pod/none svc/web":          "no Pod none in namespace shop",
 		"pod/client svc/web.other":  "no Service web in namespace other",
-		"pod/client svc/web:https":  `port "https": Service web has the ports http (80)`,
-		"pod/client svc/web:http:2": `port "http:2"`,
+		"pod/client svc/web:https":  `"svc/web:https": must end in one of the ports :http (80/TCP)`,
+		"pod/client svc/web:http:2": `"svc/web:http:2": must end in`,
 	} {
 		if _, err := s.run(t, append([]string{"explain"}, strings.Fields(words)...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", words, err, want)

@@ -1,24 +1,24 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
-	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 func (f *flags) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain pod/NAME (svc/NAME[.NAMESPACE][:PORT] | IP:PORT[/PROTOCOL])",
+		Use:   "explain pod/NAME (svc/NAME[.NAMESPACE][:PORT][/PROTOCOL] | IP:PORT[/PROTOCOL])",
 		Short: "Explain how a connection from a pod to a Service is handled",
 		Long: `Explain how a connection from a pod to the ClusterIP of a Service is handled, as sluice
 explain does on the node of the pod. The port is a name or a number; a Service with one port
@@ -29,17 +29,13 @@ why no node serves them: headless Services, for example.`,
   kubectl sluice explain pod/web-5d9c 203.0.113.10:443 -n shop`,
 		Args: arguments("pod/NAME", "svc/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pod, err := objectNamed(args[0], "pod", "pods", "po")
+			pod, err := objectNamed(args[0], inspect.PodKinds)
 			if err != nil {
 				return err
 			}
-			place, _, _ := strings.Cut(args[1], "/")
-			to, notAddress := netip.ParseAddrPort(place)
-			target, port, _ := strings.Cut(args[1], ":")
-			if notAddress != nil {
-				if target, err = objectNamed(target, serviceKinds...); err != nil {
-					return err
-				}
+			to, err := inspect.ParseDestination(args[1])
+			if err != nil {
+				return err
 			}
 			c, err := f.connect()
 			if err != nil {
@@ -50,10 +46,10 @@ why no node serves them: headless Services, for example.`,
 				return err
 			}
 			var answer *explain.Answer
-			if notAddress == nil {
-				answer, err = c.explainAddress(cmd.Context(), from, args[1], to.Addr())
+			if to.Addr.IsValid() {
+				answer, err = c.explainAddress(cmd.Context(), from, to)
 			} else {
-				answer, err = c.explain(cmd.Context(), from, target, port)
+				answer, err = c.explain(cmd.Context(), from, to)
 			}
 			if err != nil {
 				return err
@@ -64,17 +60,14 @@ why no node serves them: headless Services, for example.`,
 }
 
 // explain explains a connection from a pod to a Service.
-func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, target, port string) (*explain.Answer, error) {
+func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, to *inspect.Destination) (*explain.Answer, error) {
 	other := *c
-	name, namespace, found := strings.Cut(target, ".")
-	if found {
-		other.namespace = namespace
-	}
-	object, err := other.service(ctx, name)
+	other.namespace = cmp.Or(to.Service.Namespace, c.namespace)
+	object, err := other.service(ctx, to.Service.Name)
 	if err != nil {
 		return nil, err
 	}
-	flow, err := flowOf(pod, object, port)
+	flow, err := flowOf(pod, object, to)
 	if err != nil {
 		return nil, err
 	}
@@ -83,21 +76,21 @@ func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, target, port str
 
 // explainAddress explains a connection from a pod to an address. If no Service owns it, Services that no proxy knows may
 // list it.
-func (c *cluster) explainAddress(ctx context.Context, pod *corev1.Pod, target string, to netip.Addr) (*explain.Answer, error) {
-	from, found := addressOf(pod, to)
+func (c *cluster) explainAddress(ctx context.Context, pod *corev1.Pod, to *inspect.Destination) (*explain.Answer, error) {
+	from, found := addressOf(pod, to.Addr)
 	if !found {
-		return nil, fmt.Errorf("no common family: pod %s has no address of the family of %s", pod.Name, to)
+		return nil, fmt.Errorf("no common family: pod %s has no address of the family of %s", pod.Name, to.Addr)
 	}
-	flow, err := explain.ParseFlow(from.String(), target, "")
+	flow, err := explain.ParseFlow(from.String(), to.Text, "")
 	if err != nil {
-		return nil, misused("%w", err)
+		return nil, inspect.Misused("%w", err)
 	}
 	answer, err := c.ask(ctx, pod, flow)
 	if err != nil || len(answer.Frontends) > 0 {
 		return answer, err
 	}
 	if at := slices.IndexFunc(answer.Reasons, func(text string) bool { return strings.HasPrefix(text, explain.UnknownHere) }); at >= 0 {
-		answer.Reasons = slices.Concat(answer.Reasons[:at], c.unserved(ctx, to.Unmap()), answer.Reasons[at+1:])
+		answer.Reasons = slices.Concat(answer.Reasons[:at], c.unserved(ctx, to.Addr), answer.Reasons[at+1:])
 	}
 	return answer, nil
 }
@@ -162,38 +155,23 @@ func addressOf(pod *corev1.Pod, of netip.Addr) (netip.Addr, bool) {
 }
 
 // flowOf returns the connection from a pod to a Service, in the first family that both have.
-func flowOf(pod *corev1.Pod, to *corev1.Service, port string) (flow explain.Flow, err error) {
-	found, err := portOf(to, port)
-	if err != nil {
-		return flow, err
-	}
-	number := uint16(found.Port)
-	flow.Protocol = map[corev1.Protocol]service.Protocol{corev1.ProtocolUDP: service.UDP, corev1.ProtocolSCTP: service.SCTP}[found.Protocol]
-	for _, clusterIP := range to.Spec.ClusterIPs {
-		addr, err := netip.ParseAddr(clusterIP)
-		if err != nil {
+func flowOf(pod *corev1.Pod, of *corev1.Service, to *inspect.Destination) (flow explain.Flow, err error) {
+	for _, clusterIP := range of.Spec.ClusterIPs {
+		addr, wrong := netip.ParseAddr(clusterIP)
+		from, found := addressOf(pod, addr)
+		if wrong != nil || !found {
 			continue
 		}
-		if from, found := addressOf(pod, addr); found {
-			flow.From, flow.To = netip.AddrPortFrom(from, 0), netip.AddrPortFrom(addr, number)
-			return flow, nil
+		var all []inspect.Frontend
+		for _, p := range of.Spec.Ports {
+			all = append(all, inspect.Frontend{Kind: "ClusterIP", Address: clusterIP,
+				Port: int(p.Port), PortName: p.Name, Protocol: string(p.Protocol)})
 		}
-	}
-	return flow, fmt.Errorf("no common family: pod %s and Service %s have no addresses of one family", pod.Name, to.Name)
-}
-
-// portOf returns the port of a Service with a name or number.
-func portOf(of *corev1.Service, text string) (*corev1.ServicePort, error) {
-	var names []string
-	for i := range of.Spec.Ports {
-		p := &of.Spec.Ports[i]
-		if text == "" && len(of.Spec.Ports) == 1 || text != "" && (p.Name == text || strconv.Itoa(int(p.Port)) == text) {
-			return p, nil
+		at, err := to.Frontend(all, addr.Is4())
+		if err != nil {
+			return flow, err
 		}
-		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.Port))
+		return explain.ParseFlow(from.String(), at, "")
 	}
-	if text == "" {
-		return nil, misused("Service %s has several ports: append :PORT to its name, one of %s", of.Name, strings.Join(names, ", "))
-	}
-	return nil, fmt.Errorf("port %q: Service %s has the ports %s", text, of.Name, strings.Join(names, ", "))
+	return flow, fmt.Errorf("no common family: pod %s and Service %s have no addresses of one family", pod.Name, of.Name)
 }

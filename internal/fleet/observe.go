@@ -51,7 +51,7 @@ func (f *flags) observe(cmd *cobra.Command, args []string, o *observeFlags) erro
 	}
 	o.q.Namespace = f.namespace
 	if len(args) > 0 {
-		if o.q.Name, err = objectNamed(args[0], serviceKinds...); err != nil {
+		if o.q.Name, err = objectNamed(args[0], inspect.ServiceKinds); err != nil {
 			return err
 		}
 		o.q.Namespace = c.namespace

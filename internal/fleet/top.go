@@ -28,7 +28,7 @@ Services can be too low.`,
 		Args:    arguments("services"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != q.Kind {
-				return misused("%q: must be %s", args[0], q.Kind)
+				return inspect.Misused("%q: must be %s", args[0], q.Kind)
 			}
 			q.Namespace, f.Within = f.namespace, f.namespace
 			return f.show(cmd, func(c *cluster) (report, error) { return c.top(cmd.Context(), q) })

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-proxy/sluice/internal/client"
+	"github.com/sluice-proxy/sluice/internal/inspect"
 	"github.com/sluice-proxy/sluice/internal/plural"
 )
 
@@ -33,18 +35,18 @@ The exit status is 0 only if that is the case before the timeout.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if w.timeout <= 0 {
-				return misused("--timeout %v: must be positive", w.timeout)
+				return inspect.Misused("--timeout %v: must be positive", w.timeout)
 			}
 			if w.gone != "" {
 				if err := arguments()(cmd, args); err != nil {
 					return err
 				}
-				return client.WaitGone(cmd, &f.Output, w.gone, w.timeout, false, func(ctx context.Context) ([]client.Target, error) {
+				return client.WaitGone(cmd, &f.Output, w.gone, w.timeout, func(ctx context.Context) (client.Proxies, error) {
 					_, all, note, err := f.connectAll(ctx)
 					if note != "" {
 						fmt.Fprintln(f.Notes, note)
 					}
-					return all, err
+					return client.Proxies{Targets: all}, err
 				})
 			}
 			return f.waitApplied(cmd, args, &w)
@@ -62,7 +64,7 @@ func needed(text string) (func(all int) int, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || percent && n > 100 {
-		return nil, misused("--nodes %q: must be a number or a percentage, such as 10 or 95%%", text)
+		return nil, inspect.Misused("--nodes %q: must be a number or a percentage, such as 10 or 95%%", text)
 	}
 	return func(all int) int {
 		if percent {
@@ -80,7 +82,7 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	if err := arguments("svc/NAME")(cmd, args); err != nil {
 		return err
 	}
-	name, err := objectNamed(args[0], serviceKinds...)
+	name, err := objectNamed(args[0], inspect.ServiceKinds)
 	if err != nil {
 		return err
 	}
@@ -89,15 +91,13 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 		return err
 	}
 	if w.condition != "applied" {
-		return misused("--for %q: must be applied", w.condition)
+		return inspect.Misused("--for %q: must be applied", w.condition)
 	}
 	c, err := f.connect()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
-	defer cancel()
-	report, err := c.untilApplied(ctx, name, enough)
+	report, err := c.untilApplied(cmd.Context(), w.timeout, name, enough)
 	if report == nil {
 		return err
 	}
@@ -110,21 +110,21 @@ func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) err
 	return nil
 }
 
+var errTooFew = errors.New("too few nodes")
+
 // untilApplied returns the last complete report; nil with an error if there is none.
-func (c *cluster) untilApplied(ctx context.Context, name string, enough func(int) int) (last *whereReport, err error) {
-	client.Each(ctx, 1, 1, func(ctx context.Context, _ int) (again bool, pause time.Duration) {
+func (c *cluster) untilApplied(ctx context.Context, most time.Duration, name string, enough func(int) int) (*whereReport, error) {
+	var last *whereReport
+	err := client.WaitApplied(ctx, most, func(ctx context.Context) (time.Duration, error) {
 		began := time.Now()
-		report, failed := c.where(ctx, name)
-		if failed == nil && (ctx.Err() == nil || last == nil) { // after the timeout, nodes are missing
+		report, err := c.where(ctx, name)
+		if err == nil && (ctx.Err() == nil || last == nil) { // after the timeout, nodes are missing
 			last = report
 		}
-		if err == nil || ctx.Err() == nil {
-			err = failed
+		if err == nil && last.Applied < enough(last.Total) {
+			err = errTooFew
 		}
-		return last == nil || last.Applied < enough(last.Total), max(waitPause, time.Since(began))
+		return max(waitPause, time.Since(began)), err
 	})
-	if last == nil && err == nil { // the time was over before the first question
-		err = client.ErrNoAnswer
-	}
 	return last, err
 }

@@ -33,7 +33,7 @@ is behind. The exit status is 0 only if the Service is applied on all nodes.`,
 		Example: "  kubectl sluice where svc/web -n shop\n  kubectl sluice where svc/web -n shop -o wide",
 		Args:    arguments("svc/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := objectNamed(args[0], serviceKinds...)
+			name, err := objectNamed(args[0], inspect.ServiceKinds)
 			if err != nil {
 				return err
 			}

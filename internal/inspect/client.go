@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
@@ -191,10 +192,8 @@ func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.
 	if !again || time.Until(end) <= retryPause {
 		return answer, err
 	}
-	select {
-	case <-ctx.Done():
+	if !sleep.For(ctx, retryPause) {
 		return nil, err
-	case <-time.After(retryPause):
 	}
 	answer, _, err = c.try(ctx, path, query, end)
 	return answer, err

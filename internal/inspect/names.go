@@ -14,19 +14,22 @@ import (
 // ServiceName names a Service.
 type ServiceName = service.Key
 
-// serviceKinds are the words that may precede the name of a Service, as in svc/web.
-var serviceKinds = []string{"service", "services", "svc", "endpoints", "ep"}
+// ServiceKinds are the words that may precede the name of a Service, as in svc/web, and PodKinds that of a pod.
+var (
+	ServiceKinds = []string{"svc", "service", "services", "endpoints", "ep"}
+	PodKinds     = []string{"pod", "pods", "po"}
+)
 
-// ParseServiceName reads NAME, NAMESPACE/NAME or svc/NAME. Namespace is that of a flag. The namespace of the result is
-// empty if neither names one.
-func ParseServiceName(namespace, text string) (n ServiceName, err error) {
+// ParseName reads NAME or NAMESPACE/NAME, after KIND/ or not. Namespace is that of a flag. The namespace of the result
+// is empty if neither names one.
+func ParseName(namespace, text string, kinds []string) (n ServiceName, err error) {
 	parts := strings.Split(text, "/")
-	if len(parts) > 1 && slices.Contains(serviceKinds, parts[0]) {
+	if len(parts) > 1 && slices.Contains(kinds, parts[0]) {
 		parts = parts[1:]
 	}
 	switch {
 	case slices.Contains(parts, "") || len(parts) > 2:
-		return n, fmt.Errorf("%q: must be NAME, NAMESPACE/NAME or svc/NAME", text)
+		return n, fmt.Errorf("%q: must be NAME, NAMESPACE/NAME or %s/NAME", text, kinds[0])
 	case len(parts) == 1:
 		return ServiceName{Namespace: namespace, Name: parts[0]}, nil
 	case namespace != "" && namespace != parts[0]:

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"strings"
+	"time"
 
 	jsonutil "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
@@ -34,6 +35,8 @@ type Output struct {
 	// Notes is standard error, which gets a sentence in place of an empty table; Within is the namespace that it names.
 	Notes  io.Writer
 	Within string
+	// Every is the pause after which Watch prints all of an answer again; 0 means that it prints what changes.
+	Every time.Duration
 	// Stream is set for an answer that has no end. Own is a format that the command itself prints; empty for none.
 	Stream bool
 	Own    string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -11,15 +12,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// WatchEvery is the pause between two questions of Watch.
-const WatchEvery = time.Second
+// watchEvery is the pause between two questions of Watch by default.
+const watchEvery = time.Second
 
 // Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
-// table has a row for each item; then the items are watched one by one. What is printed again has changed in something that
-// the table shows, other than durations. A question that fails ends the watch.
+// table has a row for each item; then the items are watched one by one. What is printed again has changed in something
+// that the table shows, other than durations, unless Every is set. A question that fails ends the watch.
 func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
 	var before map[string]string
 	for {
@@ -33,10 +35,8 @@ func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(co
 		if before, err = o.printChanges(to, rows, before, answer); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, cmp.Or(o.Every, watchEvery)) {
 			return nil
-		case <-time.After(WatchEvery):
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			name = cmp.Or(nameOf(one), "\x00"+string(marshal(one))) // an event has no name, and does not change
 		}
 		previous, known := before[name]
-		if now[name] = texts[min(i, len(texts)-1)]; known && previous == now[name] {
+		if now[name] = texts[min(i, len(texts)-1)]; o.Every == 0 && known && previous == now[name] {
 			continue
 		}
 		if only[i] = true; !o.Table() {
@@ -107,15 +107,14 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 
 // printRows prints a table at first, and then its rows that changed, or all of it again.
 func (o *Output) printRows(to io.Writer, rows, first bool, only map[int]bool, answer Answer) error {
-	if first {
+	if !first && !rows {
+		fmt.Fprintln(to)
+	}
+	if first || !rows {
 		return o.Print(to, answer)
 	}
-	p := newPage(&Output{Format: o.Format, NoHeaders: o.NoHeaders || rows, Color: o.Color, SortBy: o.SortBy})
-	if rows {
-		p.only = only
-	} else {
-		p.WriteByte('\n')
-	}
+	p := newPage(&Output{Format: o.Format, NoHeaders: true, Color: o.Color, SortBy: o.SortBy})
+	p.only = only
 	terminal.Clean(answer)
 	answer.Print(&p.Page)
 	_, err := to.Write(p.Bytes())

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -64,15 +63,7 @@ const lineMax = 300
 
 // OneLine fits a foreign text into one line.
 func OneLine(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	if len(text) <= lineMax {
-		return text
-	}
-	end := lineMax
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return service.Cut(strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "), lineMax)
 }
 
 // OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.

@@ -53,8 +53,8 @@ func TestOneLine(t *testing.T) {
 		"\n two\r\n\t lines \n":        "two lines",
 		"broken \xff text":             "broken ? text",
 		strings.Repeat("a", lineMax):   strings.Repeat("a", lineMax),
-		strings.Repeat("ä", lineMax):   strings.Repeat("ä", lineMax/2) + "…",
-		"x" + strings.Repeat("ä", 999): "x" + strings.Repeat("ä", (lineMax-1)/2) + "…",
+		strings.Repeat("ä", lineMax):   strings.Repeat("ä", (lineMax-3)/2) + "…",
+		"x" + strings.Repeat("ä", 999): "x" + strings.Repeat("ä", (lineMax-4)/2) + "…",
 	} {
 		if got := OneLine(text); got != want || !utf8.ValidString(got) {
 			t.Errorf("%q: got %q, want %q", text, got, want)

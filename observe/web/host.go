@@ -35,7 +35,7 @@ func forHosts(names []string, next http.Handler) http.Handler {
 // or "localhost", so that no browser asks it for another site's page.
 func OnHost(r *http.Request) bool {
 	name := hostName(r.Host)
-	return isLoopback(r.RemoteAddr) && (r.Host == "" || name == "localhost" || isAddress(name))
+	return OnLoopback(r.RemoteAddr) && (r.Host == "" || name == "localhost" || isAddress(name))
 }
 
 // hostName returns the name or address in a Host header, without port and brackets.

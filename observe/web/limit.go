@@ -92,7 +92,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		held := &held{Conn: conn, limit: b.limit, in: [2]*places{b.own, &b.limit.all}, from: far}
-		if isLoopback(conn.RemoteAddr().String()) {
+		if OnLoopback(conn.RemoteAddr().String()) {
 			held.from = near
 		}
 		if b.limit.admit(held) {
@@ -102,8 +102,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// isLoopback reports whether an address with a port is one of the loopback device.
-func isLoopback(address string) bool {
+// OnLoopback reports whether an address with a port is one of the loopback device, which only this host reaches.
+func OnLoopback(address string) bool {
 	at, err := netip.ParseAddrPort(address)
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }

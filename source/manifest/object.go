@@ -51,10 +51,7 @@ func oneLine(text string) string {
 		text = strconv.Quote(text)
 		text = text[1 : len(text)-1]
 	}
-	if len(text) > partMax {
-		text = strings.ToValidUTF8(text[:partMax], "") + "…"
-	}
-	return text
+	return service.Cut(text, partMax)
 }
 
 // finding is a problem inside one object, before its line is known.
