@@ -21,7 +21,9 @@ import (
 
 // on is a configuration for an address of the loopback device.
 func on(address string) ServerConfig {
-	return ServerConfig{Name: "metrics address " + address, Address: address, Handler: site().Handler(), Failed: func(error) {}}
+	return ServerConfig{
+		Name: "metrics address " + address, Address: address, Handler: site().Handler(), Failed: func(error) {},
+	}
 }
 
 const anyPort = "127.0.0.1:0"

@@ -48,7 +48,10 @@ func newForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	if config.NodeName == "" {
 		return nil, errors.New("API source: node name must not be empty")
 	}
-	s := &Source{config: config, cache: cache, absentRetry: 5 * time.Minute, log: log, contacts: make(map[string]*contact), outage: &outage{log: log}, backoff: retry(), overload: overload()}
+	s := &Source{
+		config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log},
+		absentRetry: 5 * time.Minute, backoff: retry(), overload: overload(),
+	}
 	for _, resource := range watched {
 		s.contacts[resource] = &contact{resource: resource, log: log, outage: s.outage}
 	}
