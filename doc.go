@@ -11,8 +11,9 @@
 //	                            writes and reads them, wire/ has the sockets
 //	dataplane/conntrack         deletes stale flows
 //	proxy                       the assembly of one running proxy
-//	observe/...                 the records of Services, logs, metrics, health, events
-//	internal/daemon, cmd/sluice the program
+//	observe/...                 logs, metrics, health, events; book/ has the records of Services
+//	internal/daemon, cmd/sluice the program; part/ says what a part of the process is, and
+//	                            parts.go lists them
 //
 // Package proxy describes how a change flows; docs/architecture.md tells the whole story.
 package sluice

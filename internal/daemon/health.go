@@ -89,11 +89,13 @@ func (s *server) eligible() *service.NodeObject {
 
 // portsPart answers on the health-check node ports.
 func (s *server) portsPart() *part.Part {
-	c := health.PortsConfig{NodePorts: s.host.NodePorts, Failed: s.host.Recorder.HealthPortFailed, Log: s.log}
+	healthy := func() bool { return true } // a proxy without a health server
 	if healthAddress(s.options, s.feed) != "" {
-		c.Healthy = s.answers.Monitor.Healthy
+		healthy = s.answers.Monitor.Healthy
 	}
-	ports := health.NewPorts(c)
+	ports := health.NewPorts(health.PortsConfig{
+		Healthy: healthy, NodePorts: s.host.NodePorts, Failed: s.host.Recorder.HealthPortFailed, Log: s.log,
+	})
 	return &part.Part{Name: "health-check ports", Run: ports.Run, Observer: proxy.ApplyObserver{Programmed: ports.Programmed}}
 }
 

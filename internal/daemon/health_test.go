@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-proxy/sluice/internal/daemon/security"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/source"
@@ -26,7 +28,7 @@ func TestRejectedManifestsAreAFinding(t *testing.T) {
 	}
 	write("a", "0")
 	write("b", "http")
-	from := manifest.New(dir, source.NewCache(sourcetest.NewRecorder(), source.Options{}), "n1", manifest.Options{})
+	from := manifest.New(dir, source.NewCache(sourcetest.NewRecorder(), source.Options{}), "n1", zap.NewNop())
 	go func() { _ = from.Run(t.Context()) }()
 	await := func(want int) {
 		t.Helper()

@@ -14,14 +14,14 @@ import (
 
 const module = "github.com/sluice-proxy/sluice"
 
-// layer says what a package of ours may import of ours; everything below a
-// listed folder is allowed with it. A package that is not listed here fails, so
-// that a new one gets a place on purpose.
+// layer says what a package of ours may import of ours. A package that is not listed
+// here fails, so that a new one gets a place on purpose, and so does a permission
+// that the package does not use.
 type layer struct {
 	pkg  string
 	may  []string
 	why  string
-	test bool // imported by tests, commands and other test programs only
+	test bool // imported by tests and test programs only
 }
 
 var layers = []layer{
@@ -70,7 +70,7 @@ var layers = []layer{
 	{pkg: "observe/state", may: []string{"service"}, why: "plain types, for those who fill and those who show them"},
 	{pkg: "observe/usage", may: []string{"dataplane/traffic", "service", "internal/sleep"}, why: "differences of totals; it knows no backend"},
 	{pkg: "observe/book", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "observe/state", "service", "source", "supervisor"}, why: "remembers what is announced; no reader"},
-	{pkg: "observe/health", may: []string{"aggregator", "dataplane", "internal/plural", "mailbox", "observe/book", "observe/state", "observe/web", "service", "actors", "dataplane/ledger", "source", "supervisor"}, why: "judges by values and by the book; no backend"},
+	{pkg: "observe/health", may: []string{"aggregator", "dataplane", "internal/plural", "mailbox", "observe/book", "observe/state", "observe/web", "service"}, why: "judges by values and by the book; no backend"},
 	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "dataplane/conntrack", "dataplane", "dataplane/traffic", "observe/book", "observe/state", "observe/usage", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
 	{pkg: "internal/daemon/traces", may: []string{"actors", "aggregator", "dataplane", "internal/daemon/part", "observe/metrics", "service", "source", "supervisor"}, why: "makes spans of what is announced; no backend"},
 	{pkg: "internal/daemon/part", may: []string{"aggregator", "dataplane/conntrack", "internal/daemon/setup", "internal/inspect", "observe", "observe/events", "observe/health", "observe/metrics", "observe/state", "proxy", "service", "source"}, why: "what a part is, and what it knows of the process; it knows no part"},
@@ -81,17 +81,17 @@ var layers = []layer{
 	{pkg: "proxy", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "observe", "service", "source", "supervisor", "internal/sleep"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
 	{pkg: "test/apitest", why: "an API server without the rest of Kubernetes", test: true},
-	{pkg: "internal/daemon", may: []string{"dataplane", "dataplane/conntrack", "dataplane/iptables/kernel", "dataplane/nftables/hooks", "dataplane/relay", "dataplane/traffic", "dataplane/userspace", "internal/daemon/backend", "internal/daemon/balance", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/flows", "internal/daemon/gone", "internal/daemon/inspection", "internal/daemon/lab", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/security", "internal/daemon/selftest", "internal/daemon/setup", "internal/host/needs", "internal/host/sysctl", "internal/inspect", "internal/plural", "internal/ui", "observe", "observe/book", "observe/events", "observe/health", "observe/metrics", "observe/state", "observe/usage", "observe/web", "proxy", "service", "source", "source/kube", "source/manifest", "actors", "internal/daemon/offload", "internal/daemon/part", "internal/daemon/traces", "internal/sleep"}, why: "the process that serves puts everything together"},
+	{pkg: "internal/daemon", may: []string{"dataplane/conntrack", "dataplane/iptables/kernel", "dataplane/nftables/hooks", "dataplane/relay", "dataplane/traffic", "dataplane/userspace", "internal/daemon/backend", "internal/daemon/balance", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/flows", "internal/daemon/gone", "internal/daemon/inspection", "internal/daemon/lab", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/security", "internal/daemon/selftest", "internal/daemon/setup", "internal/host/needs", "internal/host/sysctl", "internal/inspect", "internal/plural", "internal/ui", "observe", "observe/book", "observe/events", "observe/health", "observe/metrics", "observe/state", "observe/usage", "observe/web", "proxy", "service", "source", "source/kube", "source/manifest", "actors", "internal/daemon/offload", "internal/daemon/part", "internal/daemon/traces", "internal/sleep"}, why: "the process that serves puts everything together"},
 	{pkg: "internal/daemon/setup", may: []string{"aggregator", "dataplane", "dataplane/conntrack", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/ipvs/render", "dataplane/ipvs/wire", "dataplane/userspace", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/logging", "internal/daemon/peer", "internal/host/bridge", "internal/host/hostaddress", "internal/host/sysctl", "proxy", "service", "source", "source/reduce", "dataplane/nftables/render", "dataplane/traffic", "internal/inspect"}, why: "the modes as values, the backend and the node of a configuration; it knows nothing of a process that serves"},
 	{pkg: "internal/daemon/security", may: []string{"internal/host/watch", "observe/web"}, why: "certificates from files, and questions to an API server by a client that it is given; it knows no proxy"},
 	{pkg: "internal/daemon/selftest", may: []string{"service", "internal/daemon/part", "internal/inspect", "observe/health", "observe/metrics", "observe/state", "internal/sleep"}, why: "connects as any client does; others put the rules into the kernel"},
-	{pkg: "internal/daemon/feed", may: []string{"internal/daemon/backend", "internal/daemon/config", "internal/daemon/setup", "proxy", "service", "source", "source/kube", "source/manifest", "observe/state"}, why: "sources for a configuration; the only way to an API server"},
+	{pkg: "internal/daemon/feed", may: []string{"internal/daemon/backend", "internal/daemon/setup", "proxy", "service", "source", "source/kube", "source/manifest", "observe/state"}, why: "sources for a configuration; the only way to an API server"},
 	{pkg: "internal/daemon/balance", may: []string{"dataplane/conntrack", "service", "internal/daemon/part", "observe/metrics", "proxy"}, why: "observations of connections, by functions that it is given; it knows no server"},
 	{pkg: "internal/daemon/flows", may: []string{"dataplane/conntrack", "dataplane/nftables/sample", "dataplane/traffic", "service", "dataplane/userspace", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/part", "internal/inspect", "observe/metrics", "proxy", "internal/sleep"}, why: "records of connections, by functions that it is given; it knows no server"},
 	{pkg: "internal/daemon/gone", may: []string{"aggregator", "dataplane/ledger", "internal/inspect", "observe/web", "service"}, why: "asks a proxy that it is given"},
 	{pkg: "internal/daemon/inspection", may: []string{"aggregator", "dataplane", "dataplane/conntrack", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/ipvs/kernel", "dataplane/ledger", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/nftables/wire", "dataplane/traffic", "dataplane/userspace", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/gone", "internal/daemon/setup", "internal/explain", "internal/host/hostaddress", "internal/host/needs", "internal/inspect", "observe/events", "observe/health", "observe/metrics", "observe/state", "observe/usage", "service", "internal/daemon/part", "internal/terminal", "observe/book", "observe/web", "internal/sleep"}, why: "answers from a proxy that it is given; it knows no server"},
 	{pkg: "internal/daemon/preflight", may: []string{"dataplane/iptables/kernel", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/peer", "internal/daemon/security", "internal/host/hostaddress", "internal/daemon/setup", "internal/host/bridge", "internal/host/holder", "internal/host/needs", "internal/host/sysctl", "service", "internal/daemon/offload", "internal/terminal"}, why: "a start up to the first change; it knows no server"},
-	{pkg: "internal/daemon/offline", may: []string{"dataplane", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/nftables/render", "internal/daemon/backend", "internal/daemon/config", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/explain", "internal/host/hostaddress", "internal/host/sysctl", "internal/render", "observe", "proxy", "service", "source", "source/manifest", "internal/plural", "internal/terminal"}, why: "commands without a running proxy"},
+	{pkg: "internal/daemon/offline", may: []string{"dataplane", "dataplane/iptables/kernel", "internal/daemon/backend", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/explain", "internal/host/hostaddress", "internal/host/sysctl", "internal/render", "observe", "proxy", "service", "source", "source/manifest", "internal/plural", "internal/terminal"}, why: "commands without a running proxy"},
 	{pkg: "internal/daemon/backend", may: []string{"proxy", "aggregator", "dataplane/conntrack", "dataplane", "dataplane/iptables/kernel", "dataplane/iptables/render", "dataplane/ipvs/kernel", "dataplane/ipvs/render", "dataplane/ipvs/wire", "dataplane/localport", "dataplane/nftables/kernel", "dataplane/nftables/render", "dataplane/relay", "dataplane/traffic", "dataplane/userspace", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service", "internal/plural"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/daemon/config", may: []string{"proxy", "aggregator", "internal/document", "internal/host/watch", "internal/terminal", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/daemon/demo", may: []string{"actors", "aggregator", "examples", "observe", "service", "source", "supervisor", "internal/daemon", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/inspection", "internal/daemon/lab", "internal/explain", "internal/inspect", "internal/terminal", "internal/sleep"}, why: "a command's story about a running proxy"},
@@ -101,10 +101,10 @@ var layers = []layer{
 	{pkg: "test/doctest", why: "runs the commands of a page; it knows no proxy", test: true},
 	{pkg: "internal/daemon/logging", may: []string{"internal/daemon/config", "internal/terminal"}, why: "one logger for a process, by its configuration; what is logged is the business of others"},
 	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
-	{pkg: "internal/daemon/plan", may: []string{"actors", "dataplane", "dataplane/ledger", "internal/daemon/backend", "internal/plural", "internal/daemon/config", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "proxy", "service", "source", "source/kube", "source/manifest", "internal/terminal"}, why: "a start up to the first write, and what its batches would change"},
+	{pkg: "internal/daemon/plan", may: []string{"actors", "dataplane", "dataplane/ledger", "internal/daemon/backend", "internal/plural", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "proxy", "service", "source", "source/kube", "source/manifest", "internal/terminal"}, why: "a start up to the first write, and what its batches would change"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces"},
-	{pkg: "docs", may: []string{"test/doctest"}, why: "checks the pages", test: true},
+	{pkg: "docs", why: "checks the pages", test: true},
 	{pkg: "internal/netlink", why: "the transport of whoever encodes messages; it knows nothing of Services"},
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
 	{pkg: "internal/daemon/peer", may: []string{"internal/host/holder", "internal/sleep"}, why: "processes and sockets; it knows nothing of Services"},
@@ -122,7 +122,7 @@ var layers = []layer{
 	{pkg: "internal/client", may: []string{"internal/inspect", "internal/plural", "internal/sleep", "source/kube", "internal/terminal"}, why: "asks proxies that it is given, and health servers over the network"},
 	{pkg: "internal/fleet", may: []string{"internal/explain", "internal/inspect", "internal/plural", "internal/ui", "observe/state", "service", "source/kube", "source/reduce", "internal/client", "internal/terminal"}, why: "a client of all proxies; it compares them with what the API server has, and shows them with the files of the page about one proxy"},
 	{pkg: "cmd/kubectl-sluice", may: []string{"internal/fleet", "internal/terminal", "internal/inspect"}, why: "exit statuses; internal/fleet has the commands"},
-	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/inspection", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/terminal", "internal/trace", "internal/plural", "internal/client"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
+	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/feed", "internal/daemon/inspection", "internal/daemon/logging", "internal/daemon/offline", "internal/daemon/plan", "internal/daemon/preflight", "internal/daemon/setup", "internal/explain", "internal/fleet", "internal/host/sandbox", "internal/inspect", "internal/terminal", "internal/trace", "internal/client"}, why: "flags, help and exit statuses; the packages of the daemon do the work"},
 	{pkg: "test/campaign/faults", why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/campaign", may: []string{"test/apitest", "test/defects", "internal/host/netns", "test/netnstest", "test/process", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/campaign/lookups", may: []string{"test/apitest", "internal/host/netns", "test/netnstest", "test/process", "service"}, why: "knows the proxy as a program only", test: true},
@@ -215,6 +215,11 @@ func TestImportsPointTheRightWay(t *testing.T) {
 			t.Errorf("package %q has no place in the table of import directions: give it one, with the reason", name)
 			continue
 		}
+		for _, imported := range layers[at].may {
+			if !slices.Contains(p.Imports, module+"/"+imported) {
+				t.Errorf("%q does not import %q: remove the permission", name, imported)
+			}
+		}
 		for _, path := range p.Imports {
 			if imported, ok := ours(path); ok {
 				checkOurs(t, layers[at], imported)
@@ -231,8 +236,8 @@ func checkOurs(t *testing.T, from layer, imported string) {
 		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
 	}
 	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
-	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") {
-		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
+	if to >= 0 && layers[to].test && !from.test {
+		t.Errorf("%q imports %q, which is for tests", from.pkg, imported)
 	}
 }
 

@@ -55,7 +55,9 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 		},
 		Node: func() *service.NodeObject { return cache.Node() }, SyncPeriod: 500 * time.Millisecond,
 	})
-	ports := NewPorts(PortsConfig{Healthy: monitor.Healthy, Inside: w.node.Do})
+	config := quiet
+	config.Healthy = monitor.Healthy
+	ports := w.newPorts(config)
 	primed := make(chan struct{})
 	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "n1"},

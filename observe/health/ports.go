@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,43 +18,18 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// PortsConfig configures Ports. Every field is optional.
+// PortsConfig configures Ports. Every field is required.
 type PortsConfig struct {
-	// Healthy reports whether the proxy is healthy, usually Monitor.Healthy. Nil, for a proxy
-	// without a health server, means always.
+	// Healthy reports whether the proxy is healthy, usually Monitor.Healthy.
 	Healthy func() bool
 	// NodePorts returns the addresses on which node ports of a family answer now; see
-	// service.NodeFacts. Ports call it whenever a Service is programmed. It must not block. Nil
-	// means all addresses.
+	// service.NodeFacts. Ports call it whenever a Service is programmed. It must not block.
 	NodePorts func(service.Family) service.NodePortAddresses
 	// Failed receives a failure to open the port of a Service, for the event
 	// FailedToStartServiceHealthcheck. It must not block. While a failure lasts, Failed receives it
 	// again, at most once a second and eventually once a minute.
 	Failed func(key service.Key, err error)
-	// Inside runs a function on a thread in the network namespace to listen in. The default is the
-	// process's own namespace.
-	Inside func(func() error) error
-	// Log is nil for no log.
-	Log *zap.Logger
-}
-
-func (c PortsConfig) withDefaults() PortsConfig {
-	if c.Healthy == nil {
-		c.Healthy = func() bool { return true }
-	}
-	if c.NodePorts == nil {
-		c.NodePorts = func(service.Family) service.NodePortAddresses { return service.NodePortAddresses{All: true} }
-	}
-	if c.Failed == nil {
-		c.Failed = func(service.Key, error) {}
-	}
-	if c.Inside == nil {
-		c.Inside = func(f func() error) error { return f() }
-	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	return c
+	Log    *zap.Logger
 }
 
 // Ports keeps the health-check node ports: one HTTP listener per Service that asks for it, family
@@ -68,6 +44,8 @@ type Ports struct {
 	lost    *mailbox.Mailbox[*outlet, error]
 	serving sync.WaitGroup
 	limit   *web.Limit
+	// listen is web.Listen, except in tests.
+	listen func(ctx context.Context, network, address string) (net.Listener, error)
 
 	// Run owns the following. waiting holds the checks that are not complete.
 	checks  map[checkKey]*check
@@ -77,10 +55,11 @@ type Ports struct {
 // NewPorts makes Ports; Run starts them.
 func NewPorts(config PortsConfig) *Ports {
 	return &Ports{
-		config:  config.withDefaults(),
+		config:  config,
 		inbox:   mailbox.New[checkKey, wish](math.MaxInt, nil),
 		lost:    mailbox.New[*outlet, error](math.MaxInt, nil),
 		limit:   web.NewLimit(),
+		listen:  web.Listen,
 		checks:  map[checkKey]*check{},
 		waiting: map[*check]struct{}{},
 	}
@@ -221,7 +200,7 @@ func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 	if c.family == service.IPv6 {
 		network = "tcp6" // package net makes it IPv6 only
 	}
-	listener, err := web.Listen(context.Background(), p.config.Inside, network, at.String())
+	listener, err := p.listen(context.Background(), network, at.String())
 	if err != nil {
 		return nil, err
 	}

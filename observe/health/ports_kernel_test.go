@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -39,8 +40,8 @@ func newPortsWorld(t *testing.T, addresses ...string) *portsWorld {
 	w := &portsWorld{world: newWorld(t)}
 	w.healthy.Store(true)
 	w.listenAt(addresses...)
-	w.ports = NewPorts(PortsConfig{
-		Healthy: w.healthy.Load, NodePorts: w.nodePorts, Inside: w.node.Do,
+	w.ports = w.newPorts(PortsConfig{
+		Healthy: w.healthy.Load, NodePorts: w.nodePorts, Log: zap.NewNop(),
 		Failed: func(key service.Key, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -263,12 +264,11 @@ func (w *portsWorld) listening() string {
 // TestKernelPortsProgrammedBeforeTheStart: the newest state from before Run counts.
 func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
 	w := &portsWorld{world: newWorld(t)}
-	w.ports = NewPorts(PortsConfig{Inside: w.node.Do})
+	w.ports = w.newPorts(quiet)
 	w.program("svc1", 31999, 1, 1)
 	w.program("svc1", 32000, 3, 3)
 	w.program("svc2", 0, 0, 0)
 	w.run(w.ports.Run)
-	// Without a health server the proxy counts as healthy.
 	if a := w.answers("http://"+own4+":32000", 200); !strings.Contains(a.body, `"serviceProxyHealthy": true`) {
 		t.Errorf("got %+v", a)
 	}
@@ -310,7 +310,9 @@ func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
 	reported := 0
-	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(service.Key, error) { reported++ }})
+	config := quiet
+	config.Failed = func(service.Key, error) { reported++ }
+	p := w.newPorts(config)
 	defer p.end()
 	now := time.Now()
 	program := func(local int) {
@@ -340,7 +342,9 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
 	var reported []string
-	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(key service.Key, _ error) { reported = append(reported, key.Name) }})
+	config := quiet
+	config.Failed = func(key service.Key, _ error) { reported = append(reported, key.Name) }
+	p := w.newPorts(config)
 	defer p.end()
 	now := time.Now()
 	program := func(name string, port uint16) {

@@ -4,15 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/service"
 )
+
+// quiet is a configuration of Ports at all addresses of a healthy proxy.
+var quiet = PortsConfig{
+	Healthy:   func() bool { return true },
+	NodePorts: func(service.Family) service.NodePortAddresses { return service.NodePortAddresses{All: true} },
+	Failed:    func(service.Key, error) {}, Log: zap.NewNop(),
+}
 
 // diary notes when something happens, counted from the beginning.
 type diary struct {
@@ -42,15 +51,15 @@ func TestTriesGrowRarer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		tried, reported := &diary{begin: begin}, &diary{begin: begin}
-		p := NewPorts(PortsConfig{
-			Inside: func(func() error) error { tried.note(); return unix.EMFILE },
-			Failed: func(key service.Key, err error) {
-				if key.Name != "svc1" || !errors.Is(err, unix.EMFILE) {
-					t.Errorf("reported %v %v", key, err)
-				}
-				reported.note()
-			},
-		})
+		config := quiet
+		config.Failed = func(key service.Key, err error) {
+			if key.Name != "svc1" || !errors.Is(err, unix.EMFILE) {
+				t.Errorf("reported %v %v", key, err)
+			}
+			reported.note()
+		}
+		p := NewPorts(config)
+		p.listen = func(context.Context, string, string) (net.Listener, error) { tried.note(); return nil, unix.EMFILE }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()

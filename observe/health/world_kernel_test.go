@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -110,6 +112,21 @@ func (w *world) run(body func(context.Context) error) (stop func()) {
 	}
 	w.Cleanup(stop)
 	return stop
+}
+
+// newPorts makes Ports that listen on the host.
+func (w *world) newPorts(config PortsConfig) *Ports {
+	p := NewPorts(config)
+	p.listen = func(ctx context.Context, network, address string) (l net.Listener, err error) {
+		err = w.node.Do(func() (err error) {
+			if l, err = web.Listen(ctx, network, address); err != nil {
+				err = fmt.Errorf("%w", err) // its text names the process that has the address, as seen from here
+			}
+			return err
+		})
+		return l, err
+	}
+	return p
 }
 
 // answered is what came back for a request.

@@ -22,8 +22,6 @@ const (
 	modeIPTables = "iptables"
 	modeNFTables = "nftables"
 	modeIPVS     = "ipvs"
-	// modeUserspace is Sluice's own.
-	modeUserspace = "userspace"
 )
 
 // The buckets of kube-proxy v1.37, in seconds.

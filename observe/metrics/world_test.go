@@ -228,6 +228,9 @@ func of(domain, name string, labels ...string) string {
 	return name + "{" + strings.Join(append([]string{`domain="` + domain + `"`}, labels...), ",") + "}"
 }
 
+// modeUserspace is a mode that kube-proxy does not have.
+const modeUserspace = "userspace"
+
 // refusals are the reasons that modes count.
 var refusals = map[string][]traffic.Reason{
 	modeNFTables:  {traffic.NoEndpoints, traffic.SourceRange},

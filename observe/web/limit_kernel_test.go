@@ -38,7 +38,7 @@ func TestKernelIdleClientsDoNotStopProbes(t *testing.T) {
 				}
 			}
 			c := on("0.0.0.0:10256")
-			c.Inside, c.ForProbes = node.Do, true
+			c.Listen, c.ForProbes = inside(node, c.Address), true
 			c.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Answer(w, 200, Text, []byte("ok")) })
 			s := newServer(c)
 			started(t, s)

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
-// ServerConfig configures a Server. Handler and Address are required.
+// ServerConfig configures a Server. Handler, Address and Failed are required.
 type ServerConfig struct {
 	// Name begins every error and log line, for example "health server".
 	Name string
@@ -52,26 +52,17 @@ type ServerConfig struct {
 	// Listening receives nil when the server starts to listen, and the error when it cannot, or no
 	// longer does. It must not block.
 	Listening func(error)
-	// Inside runs a function on a thread in the network namespace to listen in. The default is the
-	// process's own namespace.
-	Inside func(func() error) error
 	// Log receives the address that the server listens on, and errors of single connections. Nil
 	// leaves the latter to the standard logger.
 	Log *zap.Logger
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
-	if c.Failed == nil {
-		c.Failed = func(error) {}
-	}
 	if c.Handing == nil {
 		c.Handing = func() bool { return false }
 	}
 	if c.Listening == nil {
 		c.Listening = func(error) {}
-	}
-	if c.Inside == nil {
-		c.Inside = func(f func() error) error { return f() }
 	}
 	return c
 }
@@ -184,7 +175,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if s.config.Listen != nil {
 		return s.config.Listen()
 	}
-	return Listen(ctx, s.config.Inside, "tcp", s.config.Address)
+	return Listen(ctx, "tcp", s.config.Address)
 }
 
 // stop lets requests in progress finish, and cuts those that take longer than a farewell.
@@ -196,23 +187,18 @@ func stop(server *http.Server, farewell time.Duration) {
 	}
 }
 
-// Listen opens a listener in a network namespace, where it stays whichever thread serves it. With
-// network "tcp" an unspecified address accepts connections of both families where the kernel can;
-// "tcp4" and "tcp6" accept those of one. If the port is taken, the error is a *TakenError.
-func Listen(ctx context.Context, inside func(func() error) error, network, address string) (net.Listener, error) {
+// Listen opens a listener. With network "tcp" an unspecified address accepts connections of both families where the
+// kernel can; "tcp4" and "tcp6" accept those of one. If the port is taken, the error is a *TakenError.
+func Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false) // neither probes nor scrapes gain anything by it
-	var listener net.Listener
-	err := inside(func() (err error) {
-		if listener, err = config.Listen(ctx, network, address); errors.Is(err, unix.EADDRINUSE) {
-			err = &TakenError{network, address, inside}
-		}
-		return err
-	})
+	listener, err := config.Listen(ctx, network, address)
 	if err == nil {
 		return listener, nil
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = &TakenError{network, address}
+	} else if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // without the address, which this error names itself
 	}
 	return nil, &about{"listen on " + address, err}
@@ -231,11 +217,7 @@ func (e *about) Error() string { return e.what + ": " + e.err.Error() }
 func (e *about) Unwrap() error { return e.err }
 
 // TakenError says that another socket prevents listening at an address. It matches EADDRINUSE.
-type TakenError struct {
-	network, address string
-	// inside runs a function in the network namespace of the address.
-	inside func(func() error) error
-}
+type TakenError struct{ network, address string }
 
 // Holder describes the process that has the socket now; it is empty if that is not known. It walks the processes of the node,
 // and so does Error.
@@ -244,14 +226,11 @@ func (e *TakenError) Holder() string {
 	if err != nil {
 		return ""
 	}
-	var name string
-	_ = e.inside(func() error { // without the name if the namespace is gone
-		if who, found := holder.Of(e.network, at); found {
-			name = who.String()
-		}
-		return nil
-	})
-	return name
+	who, found := holder.Of(e.network, at)
+	if !found {
+		return ""
+	}
+	return who.String()
 }
 
 // Error names the holder, or says how to find it.

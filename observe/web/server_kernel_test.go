@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +10,14 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
+
+// inside makes a server listen in a namespace.
+func inside(node *netns.Namespace, address string) func() (net.Listener, error) {
+	return func() (l net.Listener, err error) {
+		err = node.Do(func() (err error) { l, err = Listen(context.Background(), "tcp", address); return err })
+		return l, err
+	}
+}
 
 // TestKernelWhereTheServerListens: the unspecified address of either family accepts connections of
 // both, any other address only its own; and the server listens inside its namespace only.
@@ -37,7 +46,7 @@ func TestKernelWhereTheServerListens(t *testing.T) {
 	} {
 		t.Run(address, func(t *testing.T) {
 			c := on(address)
-			c.Inside, c.ForProbes = node.Do, true
+			c.Listen, c.ForProbes = inside(node, address), true
 			s := newServer(c)
 			started(t, s)
 			addressOf(t, s)

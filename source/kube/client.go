@@ -1,10 +1,9 @@
 package kube
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -71,8 +70,8 @@ type Config struct {
 	// Master overrides the server's URL of the kubeconfig.
 	Master string
 	// QPS and Burst bound the requests of all resources together, in requests
-	// per second and in requests. 0 means 5 and 10; a negative QPS means no
-	// bound.
+	// per second and in requests; a negative QPS means no bound. 0 means
+	// client-go's 5 and 10, for each client.
 	QPS   float32
 	Burst int
 	// ContentType is what requests are encoded in; empty means Protobuf.
@@ -85,56 +84,17 @@ type Config struct {
 	UserAgent string
 	// NodeName selects the Node to watch; it must not be empty.
 	NodeName string
-	// AbsentRetry is how long to wait before asking again for a resource that
-	// the server does not serve, or does not let us read; 0 means 5 minutes. It
-	// applies to ServiceCIDRs only.
-	AbsentRetry time.Duration
-}
-
-// withDefaults fills the zero values.
-func (c Config) withDefaults() Config {
-	if c.QPS == 0 {
-		c.QPS = 5
-	}
-	if c.Burst == 0 {
-		c.Burst = 10
-	}
-	if c.ContentType == "" {
-		c.ContentType = Protobuf
-	}
-	if c.AcceptContentTypes == "" {
-		c.AcceptContentTypes = c.ContentType + ",application/json"
-	}
-	if c.AbsentRetry == 0 {
-		c.AbsentRetry = 5 * time.Minute
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	var problems []error
-	if c.NodeName == "" {
-		problems = append(problems, errors.New("node name must not be empty"))
-	}
-	if c.Burst < 0 {
-		problems = append(problems, fmt.Errorf("burst must not be negative, is %d", c.Burst))
-	}
-	if c.AbsentRetry < 0 {
-		problems = append(problems, fmt.Errorf("absent retry must not be negative, is %s", c.AbsentRetry))
-	}
-	return errors.Join(problems...)
 }
 
 // RESTConfig builds the client configuration, for this package and for others
 // that talk to the same server. It reads files but connects to nothing.
 func RESTConfig(config Config) (*rest.Config, error) {
-	config = config.withDefaults()
 	client, err := serverConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	client.ContentType = config.ContentType
-	client.AcceptContentTypes = config.AcceptContentTypes
+	client.ContentType = cmp.Or(config.ContentType, Protobuf)
+	client.AcceptContentTypes = cmp.Or(config.AcceptContentTypes, client.ContentType+",application/json")
 	client.QPS = config.QPS
 	client.Burst = config.Burst
 	if config.UserAgent != "" {

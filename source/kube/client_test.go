@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
@@ -36,9 +35,6 @@ func TestRESTConfig(t *testing.T) {
 	}
 	if got.ContentType != Protobuf || got.AcceptContentTypes != Protobuf+",application/json" {
 		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
-	}
-	if got.QPS != 5 || got.Burst != 10 || got.RateLimiter == nil {
-		t.Errorf("bounds are %v and %d, want 5 and 10 in one limiter", got.QPS, got.Burst)
 	}
 
 	got, err = RESTConfig(Config{Kubeconfig: path, ContentType: "application/json", AcceptContentTypes: Protobuf, QPS: 0.5, Burst: 3})
@@ -72,16 +68,10 @@ func TestRESTConfigNamesTheTrouble(t *testing.T) {
 	}
 }
 
-func TestNewValidates(t *testing.T) {
+func TestTheNodeNeedsAName(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
-	for want, config := range map[string]Config{
-		"node name":    {},
-		"burst":        {NodeName: "n", Burst: -1},
-		"absent retry": {NodeName: "n", AbsentRetry: -time.Second},
-	} {
-		_, err := NewForREST(config, &rest.Config{Host: "http://192.0.2.1"}, cache, zap.NewNop())
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error is %v, want one about the %s", err, want)
-		}
+	_, err := NewForREST(Config{}, &rest.Config{Host: "http://192.0.2.1"}, cache, zap.NewNop())
+	if err == nil || !strings.Contains(err.Error(), "node name") {
+		t.Errorf("error is %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -31,33 +30,28 @@ type Source struct {
 	// closeAll closes the connections of all clients.
 	closeAll func()
 	outage   *outage
+	// absentRetry is how long to wait before asking again for ServiceCIDRs that the server does not serve, or does not
+	// let us read.
+	absentRetry time.Duration
 	// backoff is how long to wait between failed attempts, and overload while the server is overloaded.
 	backoff  *wait.Backoff
 	overload wait.Backoff
 }
 
-// New prepares to feed cache from the server of config. It reads the
-// kubeconfig but does not connect.
-func New(config Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
-	client, err := RESTConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return NewForREST(config, client, cache, log)
-}
-
-// NewForREST is New with a client configuration made before, usually by
-// RESTConfig. It ignores Kubeconfig, Master, QPS, Burst and ContentType of config.
+// NewForREST prepares to feed cache from the server of a client configuration,
+// usually of RESTConfig. It does not connect. Of config it uses the NodeName only.
 func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
 	return newForREST(config, client, cache, log, connectionLimits)
 }
 
 func newForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger, l limits) (*Source, error) {
-	config = config.withDefaults()
-	if err := config.validate(); err != nil {
-		return nil, fmt.Errorf("API source: %w", err)
+	if config.NodeName == "" {
+		return nil, errors.New("API source: node name must not be empty")
 	}
-	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log}, backoff: retry(), overload: overload()}
+	s := &Source{
+		config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log},
+		absentRetry: 5 * time.Minute, backoff: retry(), overload: overload(),
+	}
 	for _, resource := range watched {
 		s.contacts[resource] = &contact{resource: resource, log: log, outage: s.outage}
 	}
@@ -96,7 +90,7 @@ func (s *Source) Run(ctx context.Context) error {
 	follow(&discoveryv1.EndpointSlice{}, s.endpointSliceFeed(), endpointSlices, listWatch{labels: endpointSliceLabels})
 	follow(&corev1.Node{}, s.nodeFeed(), nodes, listWatch{fields: "metadata.name=" + s.config.NodeName})
 	follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRFeed(), serviceCIDRs, listWatch{
-		absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
+		absentRetry: s.absentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
 	})
 	running.Wait()
 	s.closeAll()

@@ -93,11 +93,11 @@ func rigOf(t *testing.T, server *apitest.Server, client *rest.Config) *rig {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
 	core, logs := observer.New(zap.DebugLevel)
-	config := Config{NodeName: "n", AbsentRetry: 20 * time.Millisecond}
-	made, err := newForREST(config, client, cache, zap.New(core), quickLimits)
+	made, err := newForREST(Config{NodeName: "n"}, client, cache, zap.New(core), quickLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
+	made.absentRetry = 20 * time.Millisecond
 	made.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Cap: 50 * time.Millisecond, Steps: 4, Factor: 2}
 	made.overload = *made.backoff
 	return &rig{server, posts, cache, made, logs, client}

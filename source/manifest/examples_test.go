@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/sourcetest"
@@ -43,7 +45,7 @@ func TestExamples(t *testing.T) {
 func follow(t *testing.T, dir string) *source.Cache {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{Warn: func(w service.Warning) { t.Errorf("%s: %s", dir, w) }})
-	follower := New(dir, cache, "demo", Options{OnProblem: func(p Problem) { t.Error(p) }})
+	follower := New(dir, cache, "demo", zap.NewNop())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- follower.Run(ctx) }()
@@ -51,6 +53,9 @@ func follow(t *testing.T, dir string) *source.Cache {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	for _, p := range follower.Problems() {
+		t.Error(p)
 	}
 	for file, state := range follower.scanner.files {
 		if len(state.objects) == 0 {

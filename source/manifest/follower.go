@@ -19,51 +19,16 @@ import (
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-// Options are the optional parts of a Follower. Zero durations mean the default.
-type Options struct {
-	// Log gets one line when a file is rejected and one when it is accepted again or
-	// removed; nil means no log.
-	Log *zap.Logger
-	// OnProblem, if set, is called with each logged problem, from the goroutine of Run.
-	OnProblem func(Problem)
-	// Quiet is how long the directory must be quiet before it is read; 20 ms.
-	Quiet time.Duration
-	// Limit is how long reading is put off at most, from the first event; 200 ms.
-	Limit time.Duration
-	// Rescan is how often the directory is scanned without an event; 30 s.
-	Rescan time.Duration
-	// Retry is how often a lost directory, or a file that is being written, is tried
-	// again; 250 ms.
-	Retry time.Duration
-}
-
-func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
-	for _, setting := range []struct {
-		value *time.Duration
-		unset time.Duration
-	}{
-		{&o.Quiet, 20 * time.Millisecond},
-		{&o.Limit, 200 * time.Millisecond},
-		{&o.Rescan, 30 * time.Second},
-		{&o.Retry, 250 * time.Millisecond},
-	} {
-		if *setting.value <= 0 {
-			*setting.value = setting.unset
-		}
-	}
-	return o
-}
-
 // Follower feeds a cache from a directory. Its state belongs to the goroutine of
 // Run; Problems may be called from anywhere.
 type Follower struct {
 	dir      string
 	cache    *source.Cache
 	nodeName string
-	options  Options
+	log      *zap.Logger
+	// rescan is how often the directory is scanned without an event, and retry how often a lost directory, or a file
+	// that is being written, is tried again.
+	rescan, retry time.Duration
 
 	scanner *scanner
 	// hasNode is set while the Node is in a file.
@@ -74,11 +39,12 @@ type Follower struct {
 }
 
 // New prepares to feed cache from the manifests in dir. Of the Nodes in it, the
-// one named nodeName counts.
-func New(dir string, cache *source.Cache, nodeName string, options Options) *Follower {
+// one named nodeName counts. The log gets one line when a file is rejected, and one when
+// it is accepted again or removed.
+func New(dir string, cache *source.Cache, nodeName string, log *zap.Logger) *Follower {
 	dir = filepath.Clean(dir)
 	return &Follower{
-		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
+		dir: dir, cache: cache, nodeName: nodeName, log: log, rescan: 30 * time.Second, retry: 250 * time.Millisecond,
 		scanner: newScanner(dir, cache.Policy()),
 	}
 }
@@ -99,7 +65,7 @@ func (f *Follower) Problems() []Problem {
 func (f *Follower) Run(ctx context.Context) error {
 	follower := watch.Follower{
 		Paths: func() []string { return []string{f.dir} },
-		Quiet: f.options.Quiet, Limit: f.options.Limit, Look: f.look,
+		Quiet: 20 * time.Millisecond, Limit: 200 * time.Millisecond, Look: f.look,
 	}
 	follower.Run(ctx)
 	return nil
@@ -109,7 +75,7 @@ func (f *Follower) Run(ctx context.Context) error {
 // there is no event.
 func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	if seen.Lost != nil {
-		f.options.Log.Warn("manifest watch lost events; rereading all files", zap.String("dir", f.dir), zap.Error(seen.Lost))
+		f.log.Warn("manifest watch lost events; rereading all files", zap.String("dir", f.dir), zap.Error(seen.Lost))
 	}
 	touched := make(map[string]bool)
 	for path := range seen.Touched {
@@ -130,9 +96,9 @@ func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	}
 	f.report(problems)
 	if err != nil || f.scanner.unsettled {
-		return f.options.Retry
+		return f.retry
 	}
-	return f.options.Rescan
+	return f.rescan
 }
 
 // report publishes the problems of each file, and logs those that are new or gone: one line
@@ -148,23 +114,18 @@ func (f *Follower) report(perFile [][]Problem) {
 			continue
 		}
 		if state := f.scanner.files[file]; state != nil && len(state.problems) == 0 {
-			f.options.Log.Error("rejected duplicate object in manifest; another file defines it", zap.String("problem", linesOf(problems)))
+			f.log.Error("rejected duplicate object in manifest; another file defines it", zap.String("problem", linesOf(problems)))
 		} else {
-			f.options.Log.Error("rejected invalid manifest; keeping its last valid content", zap.String("problem", linesOf(problems)))
-		}
-		if f.options.OnProblem != nil {
-			for _, problem := range problems {
-				f.options.OnProblem(problem)
-			}
+			f.log.Error("rejected invalid manifest; keeping its last valid content", zap.String("problem", linesOf(problems)))
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(f.told)) {
 		switch {
 		case bad[file] != nil:
 		case f.scanner.files[file] == nil && file != f.dir:
-			f.options.Log.Info("rejected manifest removed", zap.String("file", file))
+			f.log.Info("rejected manifest removed", zap.String("file", file))
 		default:
-			f.options.Log.Info("manifest valid again", zap.String("file", file))
+			f.log.Info("manifest valid again", zap.String("file", file))
 		}
 	}
 	f.told = bad

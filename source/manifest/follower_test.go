@@ -39,7 +39,8 @@ func newRig(t *testing.T, rescan time.Duration) *rig {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	follower := New(dir, cache, "n", Options{Log: zap.New(core), Rescan: rescan, Retry: 10 * time.Millisecond})
+	follower := New(dir, cache, "n", zap.New(core))
+	follower.rescan, follower.retry = rescan, 10*time.Millisecond
 	return &rig{t, dir, posts, cache, follower, logs}
 }
 
@@ -355,19 +356,17 @@ func TestFollowerMovesSlices(t *testing.T) {
 	}
 }
 
-func TestFollowerCallsBack(t *testing.T) {
+func TestFollowerLogsAProblemOnce(t *testing.T) {
 	r := newRig(t, 10*time.Millisecond)
-	told := make(chan Problem, 16)
-	r.follower.options.OnProblem = func(p Problem) { told <- p }
 	r.write("a.yaml", "nonsense")
 	r.start()
-	if got := <-told; got.File != r.path("a.yaml") || got.Line != 1 {
-		t.Errorf("told %+v", got)
-	}
+	r.awaitProblem(r.path("a.yaml") + ":1: ")
 	r.posts.Await(t, "primed")
 	r.write("b.yaml", manifest("b", 80))
 	r.posts.Await(t, "spec default/b")
-	if len(told) != 0 {
-		t.Error("the same problem was told twice")
+	r.write("b.yaml", manifest("b", 81))
+	r.posts.Await(t, "spec default/b") // the scan before this one has logged
+	if n := r.logs.FilterMessageSnippet("rejected invalid manifest").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
 	}
 }

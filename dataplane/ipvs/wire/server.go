@@ -15,8 +15,6 @@ import (
 const (
 	// Persistent keeps a client at its real server for the timeout.
 	Persistent = 0x1
-	// OnePacket schedules each UDP datagram by itself.
-	OnePacket = 0x4
 	// SchedulerFlag1 is "sh-fallback" and "mh-fallback": if the real server that was
 	// chosen has weight 0, another one is chosen.
 	SchedulerFlag1 = 0x8

@@ -91,7 +91,7 @@ func TestListOfThousandsOfRealServers(t *testing.T) {
 // TestOne reads, makes and removes single virtual servers, also some that do not exist.
 func TestOne(t *testing.T) {
 	w := newServerWorld(t)
-	s := Service{Frontend: frontend("fd96::1", 443, service.UDP), Scheduler: "sh", Flags: OnePacket | SchedulerFlag1, Timeout: 0}
+	s := Service{Frontend: frontend("fd96::1", 443, service.UDP), Scheduler: "sh", Flags: onePacket | SchedulerFlag1, Timeout: 0}
 	if err := w.Create(s); err != nil {
 		t.Fatal(err)
 	}

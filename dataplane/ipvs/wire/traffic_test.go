@@ -69,11 +69,14 @@ func TestFrontendsAreRead(t *testing.T) {
 	}
 }
 
+// onePacket is a flag of other programs: it schedules each UDP datagram by itself.
+const onePacket = 0x4
+
 // TestServiceComesBack: what we write as the library has it, we read back the same.
 func TestServiceComesBack(t *testing.T) {
 	for _, want := range []Service{
 		{Frontend: frontend("10.96.0.1", 80, service.TCP), Scheduler: "rr"},
-		{Frontend: frontend("10.96.0.1", 1, service.UDP), Scheduler: "wlc", Flags: OnePacket, FreeBits: 32},
+		{Frontend: frontend("10.96.0.1", 1, service.UDP), Scheduler: "wlc", Flags: onePacket, FreeBits: 32},
 		{
 			Frontend: frontend("10.96.0.1", 65535, service.SCTP), Scheduler: "mh", Flags: Persistent | SchedulerFlag2,
 			Timeout: 86400, FreeBits: 8,

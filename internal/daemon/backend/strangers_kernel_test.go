@@ -86,7 +86,7 @@ func (n *node) serve(variant, manifests string) *tally {
 	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "demo"}, Domains: domains, Listeners: []observe.Listener{c},
 		Source: func(ctx context.Context, cache *source.Cache) error {
-			return manifest.New(manifests, cache, "demo", manifest.Options{Log: n.log}).Run(ctx)
+			return manifest.New(manifests, cache, "demo", n.log).Run(ctx)
 		},
 	})
 	if err != nil {

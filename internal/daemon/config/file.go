@@ -231,12 +231,10 @@ func (f *file) decode() (warnings []Warning) {
 
 // findingOf says what is wrong in a document that was decoded into a struct.
 func findingOf(m document.Mistake, into reflect.Value) finding {
-	switch leaves := pathsOf(into.Type()); {
+	switch {
 	case m.Kind == document.Unknown && former[m.Path] != "":
 		return finding{m.Path, "must be removed; " + former[m.Path]}
-	case m.Kind == document.Unknown:
-		return finding{m.Path, m.Message + likely(m.Path, leaves)}
-	case m.Kind == document.Mistyped && slices.Contains(leaves, m.Path):
+	case m.Kind == document.Mistyped && slices.Contains(pathsOf(into.Type()), m.Path):
 		switch at(into, m.Path).Interface().(type) {
 		case metav1.Duration, *metav1.Duration, logsapi.TimeOrMetaDuration:
 			return finding{m.Path, m.Value + ": must be a duration like 30s, 5m or 1h30m"}
@@ -245,38 +243,6 @@ func findingOf(m document.Mistake, into reflect.Value) finding {
 		}
 	}
 	return finding{m.Path, m.Message}
-}
-
-// likely suggests the field that an unknown one was meant to be: one of the same section whose name differs in one
-// place, or the only such one elsewhere.
-func likely(path string, leaves []string) string {
-	cut := strings.LastIndexByte(path, '.') + 1
-	var elsewhere []string
-	for _, leaf := range leaves {
-		if rest, ok := strings.CutPrefix(leaf, path[:cut]); ok {
-			if name, _, _ := strings.Cut(rest, "."); resembles(name, path[cut:]) {
-				return "; did you mean " + name + "?"
-			}
-		}
-		if resembles(leaf[strings.LastIndexByte(leaf, '.')+1:], path[cut:]) {
-			elsewhere = append(elsewhere, leaf)
-		}
-	}
-	if len(elsewhere) != 1 {
-		return ""
-	}
-	return "; did you mean " + elsewhere[0] + "?"
-}
-
-func resembles(a, b string) bool {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	for a != "" && b != "" && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return len(a) <= 1 && len(b) <= 1
 }
 
 // has reports whether there is a document with a field.

@@ -104,7 +104,7 @@ func checkGates(set map[string]bool, found *findings) (warnings []finding) {
 		gate, ok := known[name]
 		switch {
 		case !ok: // perhaps one of a newer release, which must not stop the proxy of a node that is not yet upgraded
-			warnings = append(warnings, finding{field, "unknown feature gate, ignored" + likely(name, slices.Sorted(maps.Keys(known)))})
+			warnings = append(warnings, finding{field, "unknown feature gate, ignored"})
 		case gate.Stage == stageRemoved:
 			warnings = append(warnings, finding{field, "this feature gate no longer exists in Kubernetes v1.37, ignored"})
 		case gate.Locked && value != gate.Enabled:

@@ -102,8 +102,6 @@ func TestGatesOfOtherReleases(t *testing.T) {
 		"KubeProxyIPVS=true,NFTablesNetlink=false,KubeProxyNFTablesLocalhostNodePorts=true": "",
 		"SidecarContainers=true":  "this feature gate no longer exists in Kubernetes v1.37, ignored",
 		"GateOfNewerRelease=true": "unknown feature gate, ignored",
-		"NFTableNetlink=false":    "unknown feature gate, ignored; did you mean NFTablesNetlink?",
-		"NativeHistogram=true":    "unknown feature gate, ignored; did you mean NativeHistograms?",
 	} {
 		_, warnings := load(t, "--feature-gates="+words)
 		warnings = slices.DeleteFunc(warnings, func(w Warning) bool { return strings.Contains(w.Message, "is deprecated and will be removed") })

@@ -34,7 +34,7 @@ var headings = []heading{
 	{"Connection tracking", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream"}},
 	{"Health, metrics and inspection", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "profiling",
-		"show-hidden-metrics-for-version", "sluice-ui", "socket", "sluice-socket"}},
+		"show-hidden-metrics-for-version", "sluice-ui", "socket"}},
 	{"Logs", []string{"v", "logging-format", "vmodule", "log-text-split-stream", "log-json-split-stream"}},
 	{"Process", []string{"feature-gates", "oom-score-adj", "sluice-state-dir"}},
 	{"Accepted for compatibility (no effect)", []string{"config-sync-period", "log-flush-frequency", "log-text-info-buffer-size",

@@ -48,7 +48,7 @@ func Manifests(dir string) Opener {
 		f := &Feed{Origin: "manifests in " + dir, Unserved: func(at netip.Addr) []string { return manifest.Unserved(dir, at) }}
 		f.open = func(node string, log *zap.Logger) proxy.Source {
 			return func(ctx context.Context, cache *source.Cache) error {
-				from := manifest.New(dir, cache, node, manifest.Options{Log: log})
+				from := manifest.New(dir, cache, node, log)
 				f.manifests.Store(from)
 				return from.Run(ctx)
 			}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -19,7 +21,7 @@ func (l *Lab) Follow(ctx context.Context, dir, nodeName string, changed func(Sta
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
-		_ = manifest.New(dir, cache, nodeName, manifest.Options{}).Run(ctx) // it never fails
+		_ = manifest.New(dir, cache, nodeName, zap.NewNop()).Run(ctx) // it never fails
 		close(done)
 	}()
 	defer func() { cancel(); <-done }()

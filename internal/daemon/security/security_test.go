@@ -253,7 +253,7 @@ func serve(t *testing.T, c *Certificates, handler http.Handler) string {
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
 	running.Go(func() {
-		_ = web.NewServer(web.ServerConfig{Name: "test", Address: address, Handler: handler, TLS: c.Config(), Listening: func(err error) { listening <- err }}).Run(ctx)
+		_ = web.NewServer(web.ServerConfig{Name: "test", Address: address, Handler: handler, TLS: c.Config(), Failed: func(error) {}, Listening: func(err error) { listening <- err }}).Run(ctx)
 	})
 	t.Cleanup(func() { stop(); running.Wait() })
 	check(t, <-listening)
