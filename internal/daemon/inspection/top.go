@@ -182,14 +182,10 @@ func (i *Inspection) trackedClients(ctx context.Context, list *inspect.TopList, 
 }
 
 // History returns the traffic of the last 15 minutes.
-func (i *Inspection) History(ctx context.Context, of *service.Key) (*inspect.History, error) {
-	steps, err := i.Usage.Steps(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (i *Inspection) History(_ context.Context, of *service.Key) (*inspect.History, error) {
 	made := &inspect.History{Counted: i.counted("services")}
 	made.Counted.Open = false
-	for _, s := range steps {
+	for _, s := range i.Usage.Steps() {
 		var sum traffic.At
 		for used, at := range s.Amounts {
 			if !used.Endpoint.IsValid() && (of == nil || used.Service == *of) {
