@@ -21,7 +21,7 @@ const flowsAge = 5 * time.Second
 func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
 	ctx, cancel := context.WithTimeout(ctx, trackedTime)
 	defer cancel()
-	totals, _, err := i.Metrics.Amounts(ctx)
+	totals, err := i.Metrics.Amounts(ctx)
 	if err != nil || !i.accounts() {
 		return totals, err
 	}
@@ -99,15 +99,25 @@ func (i *Inspection) Top(ctx context.Context, q inspect.TopQuery) (*inspect.TopL
 
 // open returns the open connections by Service and endpoint.
 func (i *Inspection) open(ctx context.Context) (map[usage.Of]uint64, error) {
+	open := map[usage.Of]uint64{}
 	if i.Traffic == nil {
-		_, open, err := i.Metrics.Amounts(ctx)
-		return open, err
+		for _, key := range i.Proxy.Keys() {
+			for _, of := range i.Forwarders.Registry().Traffic(key) {
+				if of == nil {
+					continue
+				}
+				open[usage.Of{Service: key}] += of.Open
+				for endpoint, e := range of.Endpoints {
+					open[usage.Of{Service: key, Endpoint: endpoint}] += e.Open
+				}
+			}
+		}
+		return open, nil
 	}
 	flows, err := i.Traffic.Flows(ctx, flowsAge)
 	if err != nil {
 		return nil, err
 	}
-	open := map[usage.Of]uint64{}
 	for key, of := range flows.Services {
 		open[usage.Of{Service: key}] = of.Open
 		for endpoint, carried := range of.Endpoints {
