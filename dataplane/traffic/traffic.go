@@ -149,3 +149,12 @@ type Reading struct {
 	// Unallocated counts refused packets to addresses of the ClusterIP ranges that no Service has.
 	Unallocated uint64
 }
+
+// ReadingShare is the largest share of time that readings of what the kernel has counted take.
+const ReadingShare = 0.02
+
+// RestAfter returns when the next reading may begin after one that ends now, so that readings take a share of the time.
+func RestAfter(began time.Time, share float64) time.Time {
+	now := time.Now()
+	return now.Add(time.Duration(float64(now.Sub(began)) * (1/share - 1)))
+}

@@ -32,9 +32,6 @@ const (
 	Step = 15 * time.Second
 	// Kept is how long differences are kept.
 	Kept = 15 * time.Minute
-	// share bounds the time that readings take, for questions as well: the pause after one is at least
-	// share times as long.
-	share = 50
 	// cheap is the length of a reading after which there is no pause.
 	cheap = 5 * time.Millisecond
 	// patience is how long a question waits for the end of that pause. Otherwise, the last reading answers it.
@@ -163,8 +160,8 @@ func (r *Recorder) step(ctx context.Context) {
 	var totals Amounts
 	totals, k.failed = r.read(ctx)
 	now := time.Now()
-	if took := now.Sub(began); took > cheap {
-		k.rest = now.Add(share * took)
+	if now.Sub(began) > cheap {
+		k.rest = traffic.RestAfter(began, traffic.ReadingShare)
 	}
 	if k.failed == nil {
 		if !k.at.IsZero() {

@@ -18,6 +18,9 @@ var (
 	endpoint = Of{Service: web.Service, Endpoint: netip.MustParseAddrPort("10.0.0.5:8080")}
 )
 
+// share is how much longer the pause after a reading is.
+const share = 49
+
 func connections(n uint64) traffic.At { return traffic.At{Counts: traffic.Counts{Connections: n}} }
 
 // backend is a backend whose totals a test sets.
