@@ -179,7 +179,8 @@ func (r *Recorder) step(ctx context.Context) {
 	close(before.next)
 }
 
-// keep returns steps with another difference, added to the last one if that is short: a client that asks often adds no steps.
+// keep returns steps with another difference, added to the last one if that is short: a client that asks often adds
+// no steps.
 func (r *Recorder) keep(steps []Used, u Used) []Used {
 	if last := len(steps) - 1; last >= 0 && u.To.Sub(steps[last].From) <= Step {
 		r.kept -= len(steps[last].Amounts)
