@@ -159,6 +159,9 @@ func (r *Recorder) step(ctx context.Context) {
 	began := time.Now()
 	var totals Amounts
 	totals, k.failed = r.read(ctx)
+	if ctx.Err() != nil {
+		return // questions end with Run
+	}
 	now := time.Now()
 	if now.Sub(began) > cheap {
 		k.rest = traffic.RestAfter(began, traffic.ReadingShare)
