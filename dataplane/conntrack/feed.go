@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -210,7 +211,7 @@ func (f *Feed) List(ctx context.Context, each func(service.Key, *Connection)) (c
 		return false, nil
 	}
 	began := time.Now()
-	defer func() { f.rest = restAfter(began, readingShare) }()
+	defer func() { f.rest = traffic.RestAfter(began, traffic.ReadingShare) }()
 	for _, family := range service.Families {
 		err := f.Read(ctx, family, func(c Connection) {
 			if key, ok := f.Service(family, c.Tuple()); ok {
@@ -222,10 +223,4 @@ func (f *Feed) List(ctx context.Context, each func(service.Key, *Connection)) (c
 		}
 	}
 	return true, nil
-}
-
-// restAfter returns when the next reading may begin, so that readings take a share of the time.
-func restAfter(began time.Time, share float64) time.Time {
-	now := time.Now()
-	return now.Add(time.Duration(float64(now.Sub(began)) * (1/share - 1)))
 }

@@ -24,7 +24,7 @@ type TrafficConfig struct {
 	// Inside is that of Config.
 	Inside func(func() error) error
 
-	// look is the pause between two looks at the number of entries, and share is readingShare. Tests change them.
+	// look is the pause between two looks at the number of entries, and share is traffic.ReadingShare. Tests change them.
 	look  time.Duration
 	share float64
 }
@@ -34,8 +34,6 @@ const (
 	lookPause = 2 * time.Second
 	// continuousPause is between two readings, and pressedPause the same while the table is pressed.
 	continuousPause, pressedPause = 15 * time.Second, 30 * time.Second
-	// readingShare is the largest share of time that readings take.
-	readingShare = 0.02
 	// readingTime bounds one reading: a million connections take about two seconds.
 	readingTime = 30 * time.Second
 )
@@ -79,7 +77,7 @@ func NewTraffic(config TrafficConfig) *Traffic {
 		config.look = lookPause
 	}
 	if config.share == 0 {
-		config.share = readingShare
+		config.share = traffic.ReadingShare
 	}
 	t := &Traffic{config: config, asked: make(chan question), account: newAccount(config)}
 	t.pressure.Store(&Pressure{})
@@ -188,7 +186,7 @@ func (t *Traffic) read(ctx context.Context) (err error) {
 		if t.config.Continuous {
 			t.last.Store(t.newest)
 		}
-		t.rest = restAfter(began, t.config.share)
+		t.rest = traffic.RestAfter(began, t.config.share)
 	}()
 	r := t.account.begin(began)
 	for _, family := range service.Families {

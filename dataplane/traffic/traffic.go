@@ -105,6 +105,29 @@ func (a At) Less(before At) At {
 	return a
 }
 
+// Tally is what was counted of a Service or at an endpoint. What belongs to userspace mode is 0 in the others.
+type Tally struct {
+	At
+	// Open are now open. Failures are refused or unanswered connects, Retries those after which another endpoint was
+	// tried.
+	Open, Failures, Retries uint64
+}
+
+// Plus returns the sum.
+func (t Tally) Plus(other Tally) Tally {
+	return Tally{t.At.Plus(other.At), t.Open + other.Open, t.Failures + other.Failures, t.Retries + other.Retries}
+}
+
+// ServiceTally is what was counted of a Service in one family.
+type ServiceTally struct {
+	// Tally is the sum, endpoints that have gone included.
+	Tally
+	// HasBytes is set if bytes are counted.
+	HasBytes bool
+	// Endpoints is nil if nothing is counted by endpoint.
+	Endpoints map[netip.AddrPort]Tally
+}
+
 // Pair is an endpoint of a frontend.
 type Pair struct {
 	Frontend service.Frontend
@@ -125,4 +148,13 @@ type Reading struct {
 	Endpoints map[Pair]Counts
 	// Unallocated counts refused packets to addresses of the ClusterIP ranges that no Service has.
 	Unallocated uint64
+}
+
+// ReadingShare is the largest share of time that readings of what the kernel has counted take.
+const ReadingShare = 0.02
+
+// RestAfter returns when the next reading may begin after one that ends now, so that readings take a share of the time.
+func RestAfter(began time.Time, share float64) time.Time {
+	now := time.Now()
+	return now.Add(time.Duration(float64(now.Sub(began)) * (1/share - 1)))
 }

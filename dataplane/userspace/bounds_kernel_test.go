@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -49,19 +50,16 @@ func eachBounded(t *testing.T, protocol service.Protocol, bounds userspace.Bound
 }
 
 // expectSaid wants one message about a bound so far, and that the Service's refusals are counted.
-func (w *bounded) expectSaid(want userspace.Full, why relay.Refusal, refused uint64) {
+func (w *bounded) expectSaid(want userspace.Full, refused uint64) {
 	w.Helper()
 	want.Client = addresses[w.family].client
 	w.eventually("a bound is said", func() bool { return len(w.said) > 0 })
 	if got := <-w.said; got != want || len(w.said) != 0 {
 		w.Errorf("said %+v and %d more, want %+v", got, len(w.said), want)
 	}
-	var counted uint64
-	for _, t := range w.registry.Traffic(want.Port.Service) {
-		counted += t.Refused[why]
-	}
-	if counted != refused {
-		w.Errorf("%d clients of %v are counted as %v, want %d", counted, want.Port.Service, why, refused)
+	of := w.registry.Traffic(want.Port.Service)[w.family]
+	if of == nil || of.Refused[traffic.Limit] != refused {
+		w.Errorf("counted of %v: %+v, want %d clients beyond a limit", want.Port.Service, of, refused)
 	}
 }
 
@@ -86,14 +84,14 @@ func TestKernelBoundsAreThoseOfTheService(t *testing.T) {
 		for _, at := range w.web {
 			w.expectReset(at)
 		}
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, relay.PartFull, 3)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, 3)
 		for _, at := range w.others[:3] {
 			w.connect(at)
 			w.connect(at)
 		}
 		w.expectReset(w.others[3])
 		w.expectReset(w.others[3])
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "e", ""), Why: relay.TotalFull, Open: 8, Most: 8}, relay.TotalFull, 2)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "e", ""), Why: relay.TotalFull, Open: 8, Most: 8}, 2)
 		w.write(w.gone(listenerOf(service.TCP, w.others[0])))
 		w.expectReset(w.others[3]) // connections of a listener that has gone still count
 	})
@@ -109,7 +107,7 @@ func TestKernelSessionsAreBoundedByService(t *testing.T) {
 		w.expectSessions(w.others[0], w.web[0], w.web[1])
 		w.ask(w.web[2])
 		w.expectSessions(w.others[0], w.web[1], w.web[2])
-		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, relay.Replaced, 1)
+		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, 1)
 		w.ask(w.web[2])
 		w.expectSessions(w.others[0], w.web[2], w.web[2])
 	})
@@ -171,7 +169,7 @@ func TestKernelServicesWithFewHaveAReserve(t *testing.T) {
 			w.connect(w.web[0])
 		}
 		w.expectReset(w.web[0])
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.TotalFull, Open: 36, Most: 36}, relay.TotalFull, 1)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.TotalFull, Open: 36, Most: 36}, 1)
 		w.connect(w.others[3])
 	})
 }
@@ -185,7 +183,7 @@ func TestKernelClientsAreBounded(t *testing.T) {
 		w.connect(w.others[0])
 		w.expectReset(w.others[1])
 		w.expectReset(w.web[0])
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "c", ""), Why: relay.ClientFull, Open: 3, Most: 3}, relay.ClientFull, 1)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "c", ""), Why: relay.ClientFull, Open: 3, Most: 3}, 1)
 		w.names(w.node, "tcp", w.web[0], 5) // another client
 		w.registry.LimitClients(4)
 		w.connect(w.others[1])
@@ -198,7 +196,7 @@ func TestKernelClientsAreBounded(t *testing.T) {
 		w.ask(w.others[1])
 		w.ask(w.others[2])
 		w.expectSessions(w.others[3], w.others[0], w.others[1], w.others[2])
-		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.ClientFull, Open: 3, Most: 3}, relay.Replaced, 1)
+		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.ClientFull, Open: 3, Most: 3}, 1)
 	})
 }
 

@@ -41,10 +41,8 @@ func TestKernelForbiddenEndpointsAreNotDialed(t *testing.T) {
 					w.Errorf("%v is answered by %v, want b", protocol, names)
 				}
 			}
-			for _, port := range w.registry.Traffic(webKey) {
-				if e := port.Endpoints[w.endpoint(0)]; e.Failures == 0 || e.Retries != e.Failures || e.Connections != 0 {
-					w.Errorf("counted for %v: %+v", port.Port, e)
-				}
+			if e := w.traffic().Endpoints[w.endpoint(0)]; e.Failures == 0 || e.Retries != e.Failures || e.Connections != 0 {
+				w.Errorf("counted %+v", e)
 			}
 			for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 				w.write(w.want(listenerOf(protocol, w.cluster(80), append([]string{ofWeb}, w.to(0)...)...)))

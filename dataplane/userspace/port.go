@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
 // port is what the listeners of one Service port share. Any goroutine may use it. The lock guards
@@ -22,9 +23,8 @@ type port struct {
 	clients affinity
 	// endpoints are those that a listener holds: they have had a client.
 	endpoints map[netip.AddrPort]*endpoint
-	// former is what endpoints passed on that no listener holds any more.
-	former  Tally
-	refused [relay.Refusals]uint64
+	// former is what endpoints passed on that no listener holds any more, with all that was refused.
+	former traffic.Tally
 }
 
 // endpoint is one endpoint of a Service port. The lock of the port guards its fields.
@@ -32,36 +32,14 @@ type endpoint struct {
 	port    *port
 	at      netip.AddrPort
 	holders int
-	tally   Tally
+	tally   traffic.Tally
 	bytes   relay.Bytes
 }
 
-// Tally is what was counted at an endpoint, or at all of a Service port.
-type Tally struct {
-	// Open are now open; the others count.
-	Open, Connections uint64
-	// Failures are refused or unanswered connects, Retries those after which another endpoint was
-	// tried.
-	Failures, Retries    uint64
-	ToTargets, ToClients uint64
-}
-
-func (t *Tally) add(other Tally) {
-	t.Open += other.Open
-	t.Connections += other.Connections
-	t.Failures += other.Failures
-	t.Retries += other.Retries
-	t.ToTargets += other.ToTargets
-	t.ToClients += other.ToClients
-}
-
-// Traffic is what a Service port has passed on.
-type Traffic struct {
-	Port PortID
-	// Tally is the sum, endpoints that have gone included.
-	Tally
-	Endpoints map[netip.AddrPort]Tally
-	Refused   [relay.Refusals]uint64
+// Reasons are the reasons of the relay as those of all modes.
+var Reasons = [relay.Refusals]traffic.Reason{
+	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
+	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
 }
 
 func newPort(id PortID, of *share) *port {
@@ -85,15 +63,15 @@ func (e *endpoint) release() {
 	e.port.mu.Lock()
 	defer e.port.mu.Unlock()
 	if e.holders--; e.holders == 0 {
-		e.port.former.add(e.now())
+		e.port.former = e.port.former.Plus(e.now())
 		delete(e.port.endpoints, e.at)
 	}
 }
 
 // now returns the tally with the bytes. The caller has the lock.
-func (e *endpoint) now() Tally {
+func (e *endpoint) now() traffic.Tally {
 	t := e.tally
-	t.ToTargets, t.ToClients = e.bytes.ToTargets.Load(), e.bytes.ToClients.Load()
+	t.BytesIn, t.BytesOut = e.bytes.ToTargets.Load(), e.bytes.ToClients.Load()
 	return t
 }
 
@@ -126,7 +104,7 @@ func (e *endpoint) failed(again bool) {
 func (p *port) refuse(why relay.Refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refused[why]++
+	p.former.Refused[Reasons[why]]++
 }
 
 // affinity returns the endpoint that a client had last.
@@ -156,14 +134,13 @@ func (p *port) loads(endpoints []netip.AddrPort) []uint64 {
 	return loads
 }
 
-func (p *port) traffic() Traffic {
+// addTo adds what the port has passed on. Ports may share an endpoint.
+func (p *port) addTo(to *traffic.ServiceTally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := Traffic{Port: p.id, Tally: p.former, Endpoints: make(map[netip.AddrPort]Tally, len(p.endpoints)), Refused: p.refused}
+	to.Tally = to.Plus(p.former)
 	for at, e := range p.endpoints {
 		now := e.now()
-		t.Endpoints[at] = now
-		t.add(now)
+		to.Tally, to.Endpoints[at] = to.Plus(now), to.Endpoints[at].Plus(now)
 	}
-	return t
 }

@@ -72,7 +72,7 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 		}
 		check(w, server.Close())
 		w.eventually("the connection has ended", func() bool { return w.traffic().Open == 0 })
-		if n := w.traffic().ToTargets; n != 5 {
+		if n := w.traffic().BytesIn; n != 5 {
 			w.Errorf("%d bytes are counted, want those of the client", n)
 		}
 		set()

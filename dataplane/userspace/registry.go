@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -161,11 +162,11 @@ func (r *Registry) Connections(above uint64, most int, wanted func(*Open) bool) 
 	return all[:min(len(all), most)], len(all) > most
 }
 
-// Traffic returns what the ports of a Service have passed on since it has listeners. A nil registry
-// has none.
-func (r *Registry) Traffic(of service.Key) []Traffic {
+// Traffic returns what a Service has passed on since it has listeners; nil in a family without. A nil
+// registry has none.
+func (r *Registry) Traffic(of service.Key) (all service.PerFamily[*traffic.ServiceTally]) {
 	if r == nil {
-		return nil
+		return all
 	}
 	var ports []*port
 	r.mu.Lock()
@@ -173,9 +174,12 @@ func (r *Registry) Traffic(of service.Key) []Traffic {
 		ports = slices.Collect(maps.Values(s.ports))
 	}
 	r.mu.Unlock()
-	all := make([]Traffic, len(ports))
-	for i, p := range ports {
-		all[i] = p.traffic()
+	for _, p := range ports {
+		to := &all[p.id.Family]
+		if *to == nil {
+			*to = &traffic.ServiceTally{HasBytes: true, Endpoints: make(map[netip.AddrPort]traffic.Tally)}
+		}
+		p.addTo(*to)
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -76,34 +77,37 @@ func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRegistry(Bounds{})
 		x := balanceFor(r, portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
-		expect := func(when string, want Tally, endpoints int) {
+		expect := func(when string, want traffic.Tally, endpoints int) {
 			t.Helper()
-			all := r.Traffic(portID.Service)
-			if len(all) != 1 || all[0].Tally != want || len(all[0].Endpoints) != endpoints {
-				t.Errorf("%s: %+v, want %+v at %d endpoints", when, all, want, endpoints)
+			got := r.Traffic(portID.Service)[service.IPv4]
+			if got == nil || got.Tally != want || len(got.Endpoints) != endpoints {
+				t.Errorf("%s: %+v, want %+v at %d endpoints", when, got, want, endpoints)
 			}
 		}
-		expect("no client", Tally{}, 0)
+		expect("no client", traffic.Tally{}, 0)
 		first := &relay.Connection{Client: netip.AddrPortFrom(client, 1), Target: a, Began: time.Now()}
 		ended := x.Connected(first)
 		first.Also.ToTargets.Add(3)
 		first.Also.ToClients.Add(5)
 		x.Failed(b, nil, true)
 		x.Failed(b, nil, false)
-		expect("one connection", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 2)
+		want := traffic.Tally{Open: 1, Failures: 2, Retries: 1}
+		want.Counts = traffic.Counts{Connections: 1, BytesIn: 3, BytesOut: 5}
+		expect("one connection", want, 2)
 		x.use(&Table{To: []netip.AddrPort{c}})
-		expect("both have left", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 1)
+		expect("both have left", want, 1)
 		if found := listed(r); len(found) != 1 || found[0].Connection != first || found[0].Port != portID {
 			t.Errorf("open: %+v", found)
 		}
 		x.retire()
-		expect("the listener has gone", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 1)
+		expect("the listener has gone", want, 1)
 		again := balanceFor(r, portID, &Table{}, time.Minute)
 		ended()
-		expect("the connection has ended", Tally{Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 0)
+		want.Open = 0
+		expect("the connection has ended", want, 0)
 		again.retire()
-		if all := r.Traffic(portID.Service); len(all)+len(r.services)+len(listed(r)) != 0 {
-			t.Errorf("left: %+v", all)
+		if got := r.Traffic(portID.Service)[service.IPv4]; got != nil || len(r.services)+len(listed(r)) != 0 {
+			t.Errorf("left: %+v", got)
 		}
 	})
 }
@@ -127,16 +131,16 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 		cut := make(chan struct{}, 1)
 		ended := l.balancer.Connected(&relay.Connection{Target: a, Began: time.Now(), Cut: func() { cut <- struct{}{} }})
 		l.switchTable(&Table{Service: two, To: []netip.AddrPort{a}})
-		if got := f.registry.Traffic(two); len(got) != 1 || got[0].Connections != 0 {
+		if got := f.registry.Traffic(two)[service.IPv4]; got == nil || got.Connections != 0 {
 			t.Errorf("the new one: %+v", got)
 		}
-		if got := f.registry.Traffic(one); len(got) != 1 || got[0].Open != 1 {
+		if got := f.registry.Traffic(one)[service.IPv4]; got == nil || got.Open != 1 {
 			t.Errorf("the former one: %+v", got)
 		}
 		time.Sleep(time.Minute)
 		<-cut
 		ended()
-		if got := f.registry.Traffic(one); len(got) != 0 {
+		if got := f.registry.Traffic(one)[service.IPv4]; got != nil {
 			t.Errorf("the former one is left: %+v", got)
 		}
 		l.Retire()
@@ -170,8 +174,8 @@ func TestDeadListenersLeaveTheirSlot(t *testing.T) {
 	}
 	write(wanted)
 	write(nil)
-	if all := f.registry.Traffic(portID.Service); len(all)+len(f.registry.services) != 0 {
-		t.Errorf("left: %+v", all)
+	if got := f.registry.Traffic(portID.Service)[service.IPv4]; got != nil || len(f.registry.services) != 0 {
+		t.Errorf("left: %+v", got)
 	}
 }
 

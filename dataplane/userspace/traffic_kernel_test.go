@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -16,14 +17,14 @@ var (
 	ofWeb  = "of ns1/web http"
 )
 
-// traffic returns what the only port of the Service has passed on.
-func (w *world) traffic() userspace.Traffic {
+// traffic returns what the Service has passed on.
+func (w *world) traffic() *traffic.ServiceTally {
 	w.Helper()
-	all := w.registry.Traffic(webKey)
-	if len(all) != 1 {
-		w.Fatalf("%d ports have traffic, want one", len(all))
+	of := w.registry.Traffic(webKey)[w.family]
+	if of == nil {
+		w.Fatal("the Service has no traffic")
 	}
-	return all[0]
+	return of
 }
 
 // TestKernelTrafficIsCountedAtOnce: while a connection or session is open, and per endpoint.
@@ -39,10 +40,10 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 			check(w, session.Echo(w.Context(), "0123456789"))
 			w.eventually("the echo is counted while the connection is open", func() bool {
 				now := w.traffic().Endpoints[w.endpoint(0)]
-				return now.Open == 1 && now.ToTargets >= before.ToTargets+10 && now.ToClients >= before.ToClients+10
+				return now.Open == 1 && now.BytesIn >= before.BytesIn+10 && now.BytesOut >= before.BytesOut+10
 			})
-			if now := w.traffic(); now.ToTargets > (i+1)*100 || now.ToClients > (i+1)*100 {
-				w.Errorf("%d bytes are counted to targets and %d to clients", now.ToTargets, now.ToClients)
+			if now := w.traffic(); now.BytesIn > (i+1)*100 || now.BytesOut > (i+1)*100 {
+				w.Errorf("%d bytes are counted to targets and %d to clients", now.BytesIn, now.BytesOut)
 			}
 		}
 		found, more := w.registry.Connections(0, 10, func(*userspace.Open) bool { return true })
@@ -56,10 +57,10 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 		w.names(w.client, "udp", w.cluster(80), 5)
 		w.eventually("the sessions are counted", func() bool {
 			now := w.traffic()
-			return now.Connections == 5 && now.Endpoints[w.endpoint(0)].Open == 5 && now.ToClients > 0
+			return now.Connections == 5 && now.Endpoints[w.endpoint(0)].Open == 5 && now.BytesOut > 0
 		})
 		w.write(w.gone(listenerOf(service.UDP, w.cluster(80), lines...)))
-		w.eventually("nothing is left to count", func() bool { return len(w.registry.Traffic(webKey)) == 0 })
+		w.eventually("nothing is left to count", func() bool { return w.registry.Traffic(webKey)[w.family] == nil })
 	})
 }
 
@@ -86,7 +87,7 @@ func TestKernelRefusalsAreCounted(t *testing.T) {
 			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(1)...)...)))
 			w.expectReset(w.cluster(80))
 			now := w.traffic()
-			if now.Refused[relay.PartFull] != 1 || now.Refused[relay.Unreachable] != 1 || now.Refused[relay.TotalFull] != 0 {
+			if now.Refused != (traffic.Refusals{traffic.Limit: 1, traffic.Unreachable: 1}) {
 				w.Errorf("refused: %v", now.Refused)
 			}
 		})

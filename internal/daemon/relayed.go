@@ -1,48 +1,17 @@
 package daemon
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
-	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // relayed returns what userspace mode has passed on for a Service.
-func (l *lifetime) relayed(key service.Key) (all service.PerFamily[*metrics.Relayed]) {
-	for _, t := range l.forwarders.Registry().Traffic(key) {
-		family := t.Port.Family
-		if all[family] == nil {
-			all[family] = &metrics.Relayed{Endpoints: make(map[netip.AddrPort]metrics.RelayedEndpoint)}
-		}
-		addRelayed(all[family], &t)
-	}
-	return all
-}
-
-// addRelayed adds what one Service port has passed on. Ports may share an endpoint.
-func addRelayed(to *metrics.Relayed, t *userspace.Traffic) {
-	to.Counts = to.Counts.Plus(countsOf(&t.Tally))
-	to.Open += t.Open
-	to.Failures += t.Failures
-	to.Retries += t.Retries
-	for why, n := range t.Refused {
-		to.Refused[backend.Reasons[why]] += n
-	}
-	for at, tally := range t.Endpoints {
-		e := to.Endpoints[at]
-		to.Endpoints[at] = metrics.RelayedEndpoint{
-			Counts: e.Plus(countsOf(&tally)), Open: e.Open + tally.Open, Failures: e.Failures + tally.Failures,
-		}
-	}
-}
-
-func countsOf(t *userspace.Tally) traffic.Counts {
-	return traffic.Counts{Connections: t.Connections, BytesIn: t.ToTargets, BytesOut: t.ToClients}
+func (l *lifetime) relayed(key service.Key) service.PerFamily[*traffic.ServiceTally] {
+	return l.forwarders.Registry().Traffic(key)
 }
 
 // relayTotals returns what userspace mode has passed on since it began.

@@ -68,7 +68,7 @@ type Config struct {
 	// Relayed returns what this process has passed on for a Service; nil in a family without
 	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
 	// is called at each scrape. Both are nil in other modes than userspace.
-	Relayed func(service.Key) service.PerFamily[*Relayed]
+	Relayed func(service.Key) service.PerFamily[*traffic.ServiceTally]
 	Relay   func() Relay
 	// Accounted returns the packets that the kernel has counted in the accounting objects of
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does

@@ -10,32 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Relayed is what a process in userspace mode has passed on for one Service in one family.
-type Relayed struct {
-	traffic.At
-	Open     uint64
-	Failures uint64
-	Retries  uint64
-	// Endpoints are those that have had a client and are not gone.
-	Endpoints map[netip.AddrPort]RelayedEndpoint
-}
-
-// RelayedEndpoint is what was passed on to one endpoint.
-type RelayedEndpoint struct {
-	traffic.Counts
-	Open     uint64
-	Failures uint64
-}
-
-// counted returns what other backends count as well.
-func (r *Relayed) counted() *counted {
-	c := &counted{At: r.At, bytes: true, endpoints: make(map[netip.AddrPort]traffic.Counts, len(r.Endpoints))}
-	for at, e := range r.Endpoints {
-		c.endpoints[at] = e.Counts
-	}
-	return c
-}
-
 // Relay is what a process in userspace mode has passed on in all.
 type Relay struct {
 	// Connects are the times that endpoints took to accept a connection: what is at most a bound,
@@ -56,7 +30,7 @@ const labelEndpoint = "endpoint"
 var relayMetrics = []serviceMetric{
 	serviceGauge("sluice_service_open_connections", "Open connections and UDP sessions (userspace mode, and the other modes with traffic.accounting).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) })(a, r, sample)
+			relayedOf(func(of *traffic.ServiceTally, family string, sample sampleFunc) { sample(float64(of.Open), family) })(a, r, sample)
 			a.eachTracked(r, func(family string, open map[netip.AddrPort]uint64) {
 				var sum uint64
 				for _, n := range open {
@@ -66,23 +40,23 @@ var relayMetrics = []serviceMetric{
 			})
 		}, labelFamily),
 	serviceCounter("sluice_service_connect_failures_total", "Failed connection attempts to endpoints: refused or timed out.",
-		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
+		relayedOf(func(of *traffic.ServiceTally, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
 	serviceCounter("sluice_service_connect_retries_total", "Failed connection attempts followed by an attempt at another endpoint.",
-		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
+		relayedOf(func(of *traffic.ServiceTally, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
 	serviceGauge("sluice_service_endpoint_open_connections", "Open connections and UDP sessions by endpoint (userspace mode, and the other modes with traffic.accounting).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) })(a, r, sample)
+			endpointsOf(func(e *traffic.Tally, sample sampleFunc) { sample(float64(e.Open)) })(a, r, sample)
 			a.eachTracked(r, func(family string, open map[netip.AddrPort]uint64) {
 				eachEndpoint(open, func(endpoint string, n uint64) { sample(float64(n), family, endpoint) })
 			})
 		}, labelFamily, labelEndpoint),
 	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes by endpoint and direction (in, out).",
-		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) {
+		endpointsOf(func(e *traffic.Tally, sample sampleFunc) {
 			sample(float64(e.BytesIn), "in")
 			sample(float64(e.BytesOut), "out")
 		}), labelFamily, labelEndpoint, "direction"),
 	serviceCounter("sluice_service_endpoint_connect_failures_total", "Failed connection attempts by endpoint.",
-		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Failures)) }), labelFamily, labelEndpoint),
+		endpointsOf(func(e *traffic.Tally, sample sampleFunc) { sample(float64(e.Failures)) }), labelFamily, labelEndpoint),
 }
 
 // eachTracked visits the open connections of a Service by endpoint, in each family that serves it, as of the last
@@ -107,36 +81,22 @@ func (a *answer) eachTracked(r *state.Record, visit func(family string, open map
 }
 
 // relayedOf visits what was passed on for a Service, in each family in which that is known.
-func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
+func relayedOf(visit func(of *traffic.ServiceTally, family string, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
 	return func(a *answer, r *state.Record, sample sampleFunc) {
-		for _, family := range service.Families {
-			if of := a.relayed[r.Key][family]; of != nil {
-				visit(of, family.String(), sample)
-			}
+		if a.relays {
+			a.eachCounted(r.Key, func(family string, of *traffic.ServiceTally) { visit(of, family, sample) })
 		}
 	}
 }
 
 // endpointsOf visits the endpoints of a Service. What visit samples has the labels of the family and
 // the endpoint first.
-func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
-	return relayedOf(func(of *Relayed, family string, sample sampleFunc) {
-		eachEndpoint(of.Endpoints, func(at string, e RelayedEndpoint) {
+func endpointsOf(visit func(e *traffic.Tally, sample sampleFunc)) func(*answer, *state.Record, sampleFunc) {
+	return relayedOf(func(of *traffic.ServiceTally, family string, sample sampleFunc) {
+		eachEndpoint(of.Endpoints, func(at string, e traffic.Tally) {
 			visit(&e, func(value float64, labels ...string) { sample(value, append([]string{family, at}, labels...)...) })
 		})
 	})
-}
-
-// relayedFor asks what was passed on for the Services of an answer.
-func (m *Metrics) relayedFor(records []state.Record) map[service.Key]service.PerFamily[*Relayed] {
-	if m.config.Relayed == nil {
-		return nil
-	}
-	all := make(map[service.Key]service.PerFamily[*Relayed], len(records))
-	for i := range records {
-		all[records[i].Key] = m.config.Relayed(records[i].Key)
-	}
-	return all
 }
 
 var (

@@ -10,16 +10,19 @@ import (
 
 // relay makes the process of the world forward the connections of Service 1.
 func (w *world) relay() {
-	w.config.Relayed = func(key service.Key) (all service.PerFamily[*Relayed]) {
+	w.config.Relayed = func(key service.Key) (all service.PerFamily[*traffic.ServiceTally]) {
 		if key == serviceKey(1) {
-			all[service.IPv6] = &Relayed{
-				At: traffic.At{
-					Counts:  traffic.Counts{Connections: 7, BytesIn: 70, BytesOut: 700},
-					Refused: traffic.Refusals{traffic.Unreachable: 4},
+			all[service.IPv6] = &traffic.ServiceTally{
+				Tally: traffic.Tally{
+					At: traffic.At{
+						Counts:  traffic.Counts{Connections: 7, BytesIn: 70, BytesOut: 700},
+						Refused: traffic.Refusals{traffic.Unreachable: 4},
+					},
+					Open: 3, Failures: 2, Retries: 1,
 				},
-				Open: 3, Failures: 2, Retries: 1,
-				Endpoints: map[netip.AddrPort]RelayedEndpoint{netip.MustParseAddrPort("[fd00::1]:80"): {
-					Counts: traffic.Counts{Connections: 5, BytesIn: 50, BytesOut: 500}, Open: 2, Failures: 1,
+				HasBytes: true,
+				Endpoints: map[netip.AddrPort]traffic.Tally{netip.MustParseAddrPort("[fd00::1]:80"): {
+					At: traffic.At{Counts: traffic.Counts{Connections: 5, BytesIn: 50, BytesOut: 500}}, Open: 2, Failures: 1,
 				}},
 			}
 		}

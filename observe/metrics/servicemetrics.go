@@ -93,11 +93,11 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 
 	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), or see `sluice_services_counted_since_timestamp_seconds` (nftables and iptables mode).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c *counted) { sample(float64(c.Connections), family) })
+			a.eachCounted(r.Key, func(family string, c *traffic.ServiceTally) { sample(float64(c.Connections), family) })
 		}, labelFamily),
 	serviceCounter("sluice_service_refused_total", "Refused packets (nftables and iptables mode) or clients (userspace mode) by reason.",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c *counted) {
+			a.eachCounted(r.Key, func(family string, c *traffic.ServiceTally) {
 				for _, reason := range a.reasons {
 					sample(float64(c.Refused[reason]), family, reason.String())
 				}
@@ -105,14 +105,14 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 		}, labelFamily, "reason"),
 	serviceCounter("sluice_service_endpoint_connections_total", "New connections and flows by endpoint (userspace and iptables mode, and nftables and IPVS mode with traffic.endpoints).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c *counted) {
-				eachEndpoint(c.endpoints, func(endpoint string, counts traffic.Counts) { sample(float64(counts.Connections), family, endpoint) })
+			a.eachCounted(r.Key, func(family string, c *traffic.ServiceTally) {
+				eachEndpoint(c.Endpoints, func(endpoint string, e traffic.Tally) { sample(float64(e.Connections), family, endpoint) })
 			})
 		}, labelFamily, labelEndpoint),
 	serviceCounter("sluice_service_bytes_total", "Bytes by direction (in, out) since the Service's virtual servers or listeners were created: packets in IPVS mode, forwarded payload in userspace mode.",
 		func(a *answer, r *state.Record, sample sampleFunc) {
-			a.eachCounted(r.Key, func(family string, c *counted) {
-				if c.bytes {
+			a.eachCounted(r.Key, func(family string, c *traffic.ServiceTally) {
+				if c.HasBytes {
 					sample(float64(c.BytesIn), family, "in")
 					sample(float64(c.BytesOut), family, "out")
 				}

@@ -128,14 +128,15 @@ type answer struct {
 	// reasons are those that the mode counts.
 	reasons  []traffic.Reason
 	readings service.PerFamily[*traffic.Reading]
-	counted  service.PerFamily[map[service.Key]*counted]
-	relayed  map[service.Key]service.PerFamily[*Relayed]
+	counted  counted
+	// relays is set if this process forwards.
+	relays bool
 	// flows is nil if the connection table is not read continuously.
 	flows *traffic.Flows
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
-	a := &answer{mode: m.config.Mode, reasons: m.config.Refusals}
+	a := &answer{mode: m.config.Mode, reasons: m.config.Refusals, relays: m.config.Relayed != nil}
 	if m.config.Refresh != nil {
 		m.config.Refresh(ctx)
 	}
@@ -147,8 +148,10 @@ func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 	a.omitted, a.records = omitted, make([]state.Record, len(rows))
 	for i := range rows {
 		a.records[i] = rows[i].Record()
+		if a.relays {
+			a.counted[rows[i].Key] = m.config.Relayed(rows[i].Key)
+		}
 	}
-	a.relayed = m.relayedFor(a.records)
 	if m.config.Flows != nil {
 		a.flows = m.config.Flows()
 	}

@@ -12,33 +12,28 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// counted is what was counted of a Service in one family.
-type counted struct {
-	traffic.At
-	bytes bool
-	// endpoints is nil if nothing is counted by endpoint.
-	endpoints map[netip.AddrPort]traffic.Counts
-}
+// counted is what was counted of Services; nil in a family in which that is unknown.
+type counted map[service.Key]service.PerFamily[*traffic.ServiceTally]
 
 // sum adds up the readings by Service. It ignores frontends without an owner. The address of a node port is
 // none, or each of the node's.
-func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums service.PerFamily[map[service.Key]*counted]) {
+func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) counted {
+	sums := counted{}
 	for family, r := range readings {
 		if r == nil {
 			continue
 		}
-		sums[family] = map[service.Key]*counted{}
-		of := func(f service.Frontend) *counted {
+		of := func(f service.Frontend) *traffic.ServiceTally {
 			key, ok := m.config.Owner(service.Family(family), f)
 			if !ok {
 				return nil
 			}
-			sum := sums[family][key]
-			if sum == nil {
-				sum = &counted{bytes: r.Bytes}
-				sums[family][key] = sum
+			all := sums[key]
+			if all[family] == nil {
+				all[family] = &traffic.ServiceTally{HasBytes: r.Bytes}
+				sums[key] = all
 			}
-			return sum
+			return all[family]
 		}
 		for f, at := range r.Frontends {
 			if sum := of(f); sum != nil {
@@ -47,10 +42,10 @@ func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums servic
 		}
 		for pair, counts := range r.Endpoints {
 			if sum := of(pair.Frontend); sum != nil {
-				if sum.endpoints == nil {
-					sum.endpoints = make(map[netip.AddrPort]traffic.Counts)
+				if sum.Endpoints == nil {
+					sum.Endpoints = make(map[netip.AddrPort]traffic.Tally)
 				}
-				sum.endpoints[pair.Endpoint] = sum.endpoints[pair.Endpoint].Plus(counts)
+				sum.Endpoints[pair.Endpoint] = sum.Endpoints[pair.Endpoint].Plus(traffic.Tally{At: traffic.At{Counts: counts}})
 			}
 		}
 	}
@@ -58,13 +53,10 @@ func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) (sums servic
 }
 
 // eachCounted visits what was counted of a Service in each family in which that is known.
-func (a *answer) eachCounted(key service.Key, visit func(family string, c *counted)) {
+func (a *answer) eachCounted(key service.Key, visit func(family string, c *traffic.ServiceTally)) {
+	all := a.counted[key]
 	for _, family := range service.Families {
-		c := a.counted[family][key]
-		if of := a.relayed[key][family]; of != nil {
-			c = of.counted()
-		}
-		if c != nil {
+		if c := all[family]; c != nil {
 			visit(family.String(), c)
 		}
 	}

@@ -42,7 +42,7 @@ func TestTrafficIsTheOwners(t *testing.T) {
 		want   uint64
 	}{{service.IPv4, one, 15}, {service.IPv4, two, 16}, {service.IPv6, one, 0}, {service.IPv6, two, 32}} {
 		got := uint64(0)
-		if sum := sums[c.family][c.key]; sum != nil {
+		if sum := sums[c.key][c.family]; sum != nil {
 			got = sum.Connections
 		}
 		if got != c.want {
@@ -58,7 +58,7 @@ func (w *world) count(reading *traffic.Reading) {
 	w.config.Traffic = func(context.Context) service.PerFamily[*traffic.Reading] {
 		return service.PerFamily[*traffic.Reading]{reading}
 	}
-	w.config.Refresh = func(ctx context.Context) { _, _, _ = w.Amounts(ctx) }
+	w.config.Refresh = func(ctx context.Context) { _, _ = w.Amounts(ctx) }
 	w.config.Owner = func(_ service.Family, f service.Frontend) (service.Key, bool) {
 		return serviceKey(1), f == at("10.9.0.1", 80)
 	}

@@ -2,13 +2,14 @@
 // connections, refusals, packets and bytes.
 //
 // Backends have totals. A Recorder reads them every few seconds and keeps the differences, so that an
-// idle Service costs nothing. One goroutine owns them, and nothing else reads the totals of the kernel.
+// idle Service costs nothing. Only its goroutine reads the totals of the kernel. What it knows are values.
 package usage
 
 import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +32,6 @@ const (
 	Step = 15 * time.Second
 	// Kept is how long differences are kept.
 	Kept = 15 * time.Minute
-	// share bounds the time that readings take, for questions as well: the pause after one is at least
-	// share times as long.
-	share = 50
 	// cheap is the length of a reading after which there is no pause.
 	cheap = 5 * time.Millisecond
 	// patience is how long a question waits for the end of that pause. Otherwise, the last reading answers it.
@@ -50,18 +48,26 @@ var ErrEnded = errors.New("the proxy is stopping")
 // Recorder reads totals and keeps their differences.
 type Recorder struct {
 	read func(context.Context) (Amounts, error)
-	asks chan ask
-	done chan struct{}
-	sum  atomic.Pointer[traffic.At]
+	// wanted makes Run take a reading as soon as one may begin.
+	wanted chan struct{}
+	done   chan struct{}
+	known  atomic.Pointer[known]
 
-	// These belong to Run.
-	steps  []Used
-	kept   int // amounts in steps
+	// These belong to Run: the totals of the last reading, and the number of amounts in all steps.
 	totals Amounts
-	at     time.Time // of totals; zero before the first reading
+	kept   int
+}
+
+// known is what is known after a reading. It never changes.
+type known struct {
+	steps []Used
+	sum   traffic.At
+	at    time.Time // of the totals; zero before the first reading
 	// rest is the earliest time of the next reading, failed the error of the last one.
 	rest   time.Time
 	failed error
+	// next is closed after the next reading.
+	next chan struct{}
 }
 
 // Used is how Services were used between two readings.
@@ -70,49 +76,32 @@ type Used struct {
 	Amounts  Amounts
 }
 
-// ask is a question for what was used since a time. A zero time asks for the steps. Patience is how long it waits for a
-// reading that may not begin yet.
-type ask struct {
-	since, asked time.Time
-	patience     time.Duration
-	reply        chan<- answer
-}
-
-type answer struct {
-	used  Used
-	steps []Used
-	err   error
-}
-
 // New makes a recorder. Read returns the totals of a backend; it may take long, and is called by Run only.
 func New(read func(context.Context) (Amounts, error)) *Recorder {
-	r := &Recorder{read: read, asks: make(chan ask), done: make(chan struct{})}
-	r.sum.Store(&traffic.At{})
+	r := &Recorder{read: read, wanted: make(chan struct{}), done: make(chan struct{})}
+	r.known.Store(&known{next: make(chan struct{})})
 	return r
 }
 
 // Sum returns what all Services together were used for since the first reading, as of the last one. It only
 // grows. Any goroutine may call it; it does not block.
-func (r *Recorder) Sum() traffic.At { return *r.sum.Load() }
+func (r *Recorder) Sum() traffic.At { return r.known.Load().sum }
+
+// Steps returns the differences of the last 15 minutes, the oldest first, which must not be changed.
+// Any goroutine may call it; it does not block.
+func (r *Recorder) Steps() []Used { return r.known.Load().steps }
 
 // Run reads until the context ends. Call it once.
 func (r *Recorder) Run(ctx context.Context) {
 	defer close(r.done)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		r.step(ctx)
+		rest := r.known.Load().rest
 		select {
+		case <-time.After(max(Step, time.Until(rest))):
+		case <-r.wanted:
+			sleep.For(ctx, time.Until(rest))
 		case <-ctx.Done():
-			return
-		case <-timer.C:
-			if wait := time.Until(r.rest); wait > 0 { // for a question, there was a reading
-				timer.Reset(wait)
-				continue
-			}
-			r.step(ctx)
-			timer.Reset(max(Step, time.Until(r.rest)))
-		case a := <-r.asks:
-			a.reply <- r.answer(ctx, &a)
 		}
 	}
 }
@@ -121,15 +110,16 @@ func (r *Recorder) Run(ctx context.Context) {
 // is known. It takes a reading, unless the last one took so long that the next one has to wait for more than
 // 5 s. Any goroutine may call it while Run runs.
 func (r *Recorder) Since(ctx context.Context, since time.Time) (Used, error) {
-	a := r.ask(ctx, since)
-	return a.used, a.err
-}
-
-// Steps returns the differences of the last 15 minutes, the oldest first, which must not be changed.
-// Any goroutine may call it while Run runs.
-func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
-	a := r.ask(ctx, time.Time{})
-	return a.steps, a.err
+	if err := r.refresh(ctx, patience); err != nil {
+		return Used{}, err
+	}
+	k := r.known.Load()
+	used := Used{From: k.at, To: k.at, Amounts: Amounts{}}
+	for i := len(k.steps) - 1; i >= 0 && k.steps[i].To.After(since); i-- {
+		used.From = k.steps[i].From
+		used.Amounts.add(k.steps[i].Amounts)
+	}
+	return used, k.failed
 }
 
 // Refresh takes a reading. It gives up after a second, and if the next reading may not begin within half a second. Any
@@ -137,103 +127,77 @@ func (r *Recorder) Steps(ctx context.Context) ([]Used, error) {
 func (r *Recorder) Refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, refreshPatience)
 	defer cancel()
-	now, reply := time.Now(), make(chan answer, 1)
-	select {
-	case r.asks <- ask{now, now, refreshPatience / 2, reply}:
-	case <-ctx.Done():
-		return
-	case <-r.done:
-		return
-	}
-	select {
-	case <-reply:
-	case <-ctx.Done():
-	case <-r.done:
-	}
+	_ = r.refresh(ctx, refreshPatience/2) // the last reading does
 }
 
-func (r *Recorder) ask(ctx context.Context, since time.Time) answer {
-	reply := make(chan answer, 1)
-	select {
-	case r.asks <- ask{since, time.Now(), patience, reply}:
-	case <-ctx.Done():
-		return answer{err: ctx.Err()}
-	case <-r.done:
-		return answer{err: ErrEnded}
+// refresh waits for the end of a reading, unless the next one may not begin within patience.
+func (r *Recorder) refresh(ctx context.Context, patience time.Duration) error {
+	k, wanted := r.known.Load(), r.wanted
+	if time.Until(k.rest) > patience {
+		return nil
 	}
-	select {
-	case a := <-reply:
-		return a
-	case <-ctx.Done():
-		return answer{err: ctx.Err()}
-	case <-r.done:
-		return answer{err: ErrEnded}
-	}
-}
-
-func (r *Recorder) answer(ctx context.Context, a *ask) answer {
-	if a.since.IsZero() {
-		return answer{steps: append([]Used(nil), r.steps...)}
-	}
-	if wait := time.Until(r.rest); wait <= a.patience && !r.at.After(a.asked) {
-		if !sleep.For(ctx, wait) {
-			return answer{err: ctx.Err()}
+	for {
+		select {
+		case wanted <- struct{}{}:
+			wanted = nil
+		case <-k.next: // ours, or one that somebody else wanted
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.done:
+			return ErrEnded
 		}
-		r.step(ctx)
 	}
-	if r.failed != nil {
-		return answer{err: r.failed}
-	}
-	used := Used{From: r.at, To: r.at, Amounts: Amounts{}}
-	for i := len(r.steps) - 1; i >= 0 && r.steps[i].To.After(a.since); i-- {
-		used.From = r.steps[i].From
-		used.Amounts.add(r.steps[i].Amounts)
-	}
-	return answer{used: used}
 }
 
 // step takes a reading and keeps the difference to the one before. After a failed reading, the next one has the
 // difference.
 func (r *Recorder) step(ctx context.Context) {
+	before := r.known.Load()
+	k := *before
+	k.next = make(chan struct{})
 	began := time.Now()
 	var totals Amounts
-	totals, r.failed = r.read(ctx)
+	totals, k.failed = r.read(ctx)
+	if ctx.Err() != nil {
+		return // questions end with Run
+	}
 	now := time.Now()
-	if took := now.Sub(began); took > cheap {
-		r.rest = now.Add(share * took)
+	if now.Sub(began) > cheap {
+		k.rest = traffic.RestAfter(began, traffic.ReadingShare)
 	}
-	if r.failed != nil {
-		return
-	}
-	if !r.at.IsZero() {
-		used := Used{From: r.at, To: now, Amounts: totals.less(r.totals)}
-		sum := r.Sum()
-		for of, amount := range used.Amounts {
-			if !of.Endpoint.IsValid() {
-				sum = sum.Plus(amount)
+	if k.failed == nil {
+		if !k.at.IsZero() {
+			used := Used{From: k.at, To: now, Amounts: totals.less(r.totals)}
+			for of, amount := range used.Amounts {
+				if !of.Endpoint.IsValid() {
+					k.sum = k.sum.Plus(amount)
+				}
 			}
+			k.steps = r.keep(k.steps, used)
 		}
-		r.sum.Store(&sum)
-		r.keep(used)
+		r.totals, k.at = totals, now
 	}
-	r.totals, r.at = totals, now
+	r.known.Store(&k)
+	close(before.next)
 }
 
-// keep adds a difference, to the last one if that is short: a client that asks often adds no steps.
-func (r *Recorder) keep(u Used) {
-	if last := len(r.steps) - 1; last >= 0 && u.To.Sub(r.steps[last].From) <= Step {
-		r.kept -= len(r.steps[last].Amounts)
-		merged := Used{From: r.steps[last].From, To: u.To, Amounts: u.Amounts}
-		merged.Amounts.add(r.steps[last].Amounts)
-		r.steps[last], u = merged, merged
-	} else {
-		r.steps = append(r.steps, u)
+// keep returns steps with another difference, added to the last one if that is short: a client that asks often adds
+// no steps.
+func (r *Recorder) keep(steps []Used, u Used) []Used {
+	if last := len(steps) - 1; last >= 0 && u.To.Sub(steps[last].From) <= Step {
+		r.kept -= len(steps[last].Amounts)
+		u.From = steps[last].From
+		u.Amounts.add(steps[last].Amounts)
+		steps = steps[:last]
 	}
 	r.kept += len(u.Amounts)
-	for len(r.steps) > 1 && (r.kept > amountsMax || u.To.Sub(r.steps[0].From) > Kept+Step) {
-		r.kept -= len(r.steps[0].Amounts)
-		r.steps = append([]Used(nil), r.steps[1:]...) // an answer may have the others
+	steps = append(slices.Clip(steps), u) // an answer may have the others
+	for len(steps) > 1 && (r.kept > amountsMax || u.To.Sub(steps[0].From) > Kept+Step) {
+		r.kept -= len(steps[0].Amounts)
+		steps = steps[1:]
 	}
+	return steps
 }
 
 // Add adds an amount, unless it is zero.

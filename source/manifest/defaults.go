@@ -1,16 +1,16 @@
 package manifest
 
 import (
+	"cmp"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 const defaultNamespace = "default"
-
-// defaultAffinitySeconds is what an API server sets for ClientIP affinity.
-const defaultAffinitySeconds = int32(corev1.DefaultClientIPServiceAffinitySeconds)
 
 func namespaced(kind string) bool { return kind == kindService || kind == kindEndpointSlice }
 
@@ -18,20 +18,16 @@ func namespaced(kind string) bool { return kind == kindService || kind == kindEn
 // what has to be allocated.
 func defaultService(object *corev1.Service) {
 	spec := &object.Spec
-	setDefault(&object.Namespace, defaultNamespace)
-	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
-	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	object.Namespace = cmp.Or(object.Namespace, defaultNamespace)
+	spec.Type = cmp.Or(spec.Type, corev1.ServiceTypeClusterIP)
+	spec.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
+	spec.ExternalTrafficPolicy = cmp.Or(spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	for i := range spec.Ports {
-		setDefault(&spec.Ports[i].Protocol, corev1.ProtocolTCP)
+		spec.Ports[i].Protocol = cmp.Or(spec.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
-	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		defaultAffinity(spec)
-	}
-	if externallyAccessible(spec) {
-		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
-	}
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return
+	if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		seconds := corev1.DefaultClientIPServiceAffinitySeconds
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	}
 	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
 		spec.ClusterIP = spec.ClusterIPs[0]
@@ -39,62 +35,20 @@ func defaultService(object *corev1.Service) {
 	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
-	if len(spec.IPFamilies) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
-		spec.IPFamilies = familiesOf(spec.ClusterIPs)
-	}
-}
-
-func defaultAffinity(spec *corev1.ServiceSpec) {
-	if spec.SessionAffinityConfig == nil {
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{}
-	}
-	if spec.SessionAffinityConfig.ClientIP == nil {
-		spec.SessionAffinityConfig.ClientIP = &corev1.ClientIPConfig{}
-	}
-	if spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
-		seconds := defaultAffinitySeconds
-		spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = &seconds
-	}
-}
-
-// externallyAccessible reports whether externalTrafficPolicy counts.
-func externallyAccessible(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
-		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
-}
-
-// familiesOf returns the families of addresses; it gives none if one is not an
-// address, which the check that follows reports.
-func familiesOf(addresses []string) []corev1.IPFamily {
-	var families []corev1.IPFamily
-	for _, text := range addresses {
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil
+	if len(spec.IPFamilies) == 0 {
+		for _, text := range spec.ClusterIPs {
+			address, _ := netip.ParseAddr(text) // the check that follows reports what is none
+			spec.IPFamilies = append(spec.IPFamilies, corev1.IPFamily(service.FamilyOf(address.Unmap()).String()))
 		}
-		families = append(families, familyOf(address))
 	}
-	return families
 }
 
-func familyOf(address netip.Addr) corev1.IPFamily {
-	if address.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
-// defaultEndpointSlice sets the names and protocols of ports.
+// defaultEndpointSlice sets the names of ports.
 func defaultEndpointSlice(object *discoveryv1.EndpointSlice) {
-	setDefault(&object.Namespace, defaultNamespace)
+	object.Namespace = cmp.Or(object.Namespace, defaultNamespace)
 	for i := range object.Ports {
-		port := &object.Ports[i]
-		if port.Name == nil {
-			port.Name = new(string)
-		}
-		if port.Protocol == nil {
-			protocol := corev1.ProtocolTCP
-			port.Protocol = &protocol
+		if object.Ports[i].Name == nil {
+			object.Ports[i].Name = new(string)
 		}
 	}
 }
@@ -103,12 +57,5 @@ func defaultEndpointSlice(object *discoveryv1.EndpointSlice) {
 func defaultNode(object *corev1.Node) {
 	if len(object.Spec.PodCIDRs) == 0 && object.Spec.PodCIDR != "" {
 		object.Spec.PodCIDRs = []string{object.Spec.PodCIDR}
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var unset T
-	if *field == unset {
-		*field = value
 	}
 }

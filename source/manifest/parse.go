@@ -132,7 +132,7 @@ var readers = map[typeMeta]func(*document.Document, reduce.Policy) (object, []do
 		}),
 	{"v1", kindNode}: reader(kindNode, defaultNode, checkNode,
 		func(o *object, _ reduce.Policy, read *corev1.Node) { o.node, o.warnings = reduce.Node(read) }),
-	{"networking.k8s.io/v1", kindServiceCIDR}: reader(kindServiceCIDR, func(*networkingv1.ServiceCIDR) {}, checkServiceCIDR,
+	{"networking.k8s.io/v1", kindServiceCIDR}: reader(kindServiceCIDR, func(*networkingv1.ServiceCIDR) {}, func(*networkingv1.ServiceCIDR) findings { return nil },
 		func(o *object, _ reduce.Policy, read *networkingv1.ServiceCIDR) {
 			o.ranges, o.warnings = reduce.ServiceCIDR(read)
 		}),

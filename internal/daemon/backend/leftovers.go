@@ -42,15 +42,16 @@ type Sweep struct {
 	found []Leftover
 }
 
-// Leftover is what is in one place of one mode.
+// Leftover is what is in one place of one mode. A plan as JSON has the place and what is there.
 type Leftover struct {
 	// Of is the place, such as "nftables/IPv4", and What describes what is there; empty if nothing is.
-	Of, What string
+	Of   string `json:"of"`
+	What string `json:"what"`
 	// Kept says that it stays for the mode that serves.
-	Kept bool
+	Kept bool `json:"-"`
 	// Title has the columns of a table that lists such places, and Row the cells. A bool says whether something is there.
-	Title string
-	Row   []any
+	Title string `json:"-"`
+	Row   []any  `json:"-"`
 	// removed is what the log says about its removal.
 	removed string
 	fields  []zap.Field

@@ -16,7 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/proxy"
@@ -342,10 +341,4 @@ func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
 		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return service.FamilyOf(a.Unmap()) != family })
 		_ = userspace.Release(ctx, family, of) // the next failed connection tries again
 	}
-}
-
-// Reasons are the reasons of userspace mode as those of all modes.
-var Reasons = [relay.Refusals]traffic.Reason{
-	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
-	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
 }

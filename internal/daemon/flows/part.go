@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -81,7 +80,7 @@ func flowOf(d *userspace.Done) *traffic.Flow {
 		Protocol: d.Port.Protocol.String(), Client: d.Client, Frontend: d.At,
 	}
 	if d.Connection == nil {
-		flow.Reason, flow.Attempts = backend.Reasons[d.Refused].String(), 1
+		flow.Reason, flow.Attempts = userspace.Reasons[d.Refused].String(), 1
 		return flow
 	}
 	flow.Verdict, flow.Endpoint = traffic.Closed, d.Target

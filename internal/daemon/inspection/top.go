@@ -21,7 +21,7 @@ const flowsAge = 5 * time.Second
 func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
 	ctx, cancel := context.WithTimeout(ctx, trackedTime)
 	defer cancel()
-	totals, _, err := i.Metrics.Amounts(ctx)
+	totals, err := i.Metrics.Amounts(ctx)
 	if err != nil || !i.accounts() {
 		return totals, err
 	}
@@ -99,15 +99,25 @@ func (i *Inspection) Top(ctx context.Context, q inspect.TopQuery) (*inspect.TopL
 
 // open returns the open connections by Service and endpoint.
 func (i *Inspection) open(ctx context.Context) (map[usage.Of]uint64, error) {
+	open := map[usage.Of]uint64{}
 	if i.Traffic == nil {
-		_, open, err := i.Metrics.Amounts(ctx)
-		return open, err
+		for _, key := range i.Proxy.Keys() {
+			for _, of := range i.Forwarders.Registry().Traffic(key) {
+				if of == nil {
+					continue
+				}
+				open[usage.Of{Service: key}] += of.Open
+				for endpoint, e := range of.Endpoints {
+					open[usage.Of{Service: key, Endpoint: endpoint}] += e.Open
+				}
+			}
+		}
+		return open, nil
 	}
 	flows, err := i.Traffic.Flows(ctx, flowsAge)
 	if err != nil {
 		return nil, err
 	}
-	open := map[usage.Of]uint64{}
 	for key, of := range flows.Services {
 		open[usage.Of{Service: key}] = of.Open
 		for endpoint, carried := range of.Endpoints {
@@ -182,14 +192,10 @@ func (i *Inspection) trackedClients(ctx context.Context, list *inspect.TopList, 
 }
 
 // History returns the traffic of the last 15 minutes.
-func (i *Inspection) History(ctx context.Context, of *service.Key) (*inspect.History, error) {
-	steps, err := i.Usage.Steps(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (i *Inspection) History(_ context.Context, of *service.Key) (*inspect.History, error) {
 	made := &inspect.History{Counted: i.counted("services")}
 	made.Counted.Open = false
-	for _, s := range steps {
+	for _, s := range i.Usage.Steps() {
 		var sum traffic.At
 		for used, at := range s.Amounts {
 			if !used.Endpoint.IsValid() && (of == nil || used.Service == *of) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/terminal"
 	"github.com/sluice-proxy/sluice/service"
@@ -131,7 +132,7 @@ parts of objects ignored by a start:
 No changes`) {
 		t.Errorf("%q", &text)
 	}
-	r.Others = []Other{{"ipvs", "3 sets"}}
+	r.Others = []backend.Leftover{{Of: "ipvs", What: "3 sets"}}
 	r.Settings = []sysctl.Change{{Name: "net.ipv4.ip_forward", From: "0", To: "1"}, {Name: "net.ipv4.other", From: "0", To: "1", Problem: "permission denied"}}
 	text.Reset()
 	if r.Print(&text); !r.Differs() || !strings.Contains(text.String(), "\n  ipvs: 3 sets\n") ||

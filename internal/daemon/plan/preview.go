@@ -276,18 +276,13 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 }
 
 // others returns what a start would remove because another mode left it.
-func (p *preview) others(ctx context.Context) ([]Other, error) {
+func (p *preview) others(ctx context.Context) ([]backend.Leftover, error) {
 	found, err := p.backend.Sweep(true).Run(ctx)
-	all := []Other{}
-	for i := range found {
-		if found[i].Any() {
-			all = append(all, Other{found[i].Of, found[i].What})
-		}
-	}
+	found = slices.DeleteFunc(found, func(l backend.Leftover) bool { return !l.Any() })
 	if errors.Is(err, fs.ErrPermission) {
-		return all, nil // a start without more rights leaves alone what it cannot see
+		return found, nil // a start without more rights leaves alone what it cannot see
 	}
-	return all, err
+	return found, err
 }
 
 // listMax bounds the wait for the API server.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -29,8 +30,8 @@ type Report struct {
 	// Groups are sorted: Services by name, then the node's own objects, then unowned ones.
 	Groups []*Group `json:"groups"`
 	// Others are rules of other modes, and Settings kernel settings: a start changes them, too.
-	Others   []Other         `json:"otherModes,omitempty"`
-	Settings []sysctl.Change `json:"settings,omitempty"`
+	Others   []backend.Leftover `json:"otherModes,omitempty"`
+	Settings []sysctl.Change    `json:"settings,omitempty"`
 
 	index map[owner]*Group
 }
@@ -86,12 +87,6 @@ const (
 	Changed Change = "changed"
 	Removed Change = "removed"
 )
-
-// Other is what another mode left in one place, which a start would remove.
-type Other struct {
-	Of   string `json:"of"`
-	What string `json:"what"`
-}
 
 // TooLarge is a Service that asks for more objects than actors.objectsMax allows.
 type TooLarge struct {
