@@ -320,6 +320,27 @@ func TestWhatDidNotLandIsTriedLastByTheNextProcess(t *testing.T) {
 	}
 }
 
+// A process that has nothing to write but a Service that hangs, as in the process before, does not know how long writes
+// take. The first change of another Service waits for a try, but not for as long as a first write may last.
+func TestAServiceThatHungBeforeDoesNotDelayTheFirstChange(t *testing.T) {
+	for after := time.Second; after < 30*time.Minute; after += 9 * time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
+			s.model = &model{objects: map[dataplane.ID]string{{Name: "base"}: "", {Name: "bad/0"}: "served", {Name: "good/0"}: "0"}}
+			a := openWriter(t, s.model, ownersStumbler{s}, Config{Unlanded: func() []service.Key { return []service.Key{keyOf("bad")} }})
+			a.Submit(scaffold())
+			a.submit("bad", 1, 1, "stumble")
+			a.submit("good", 1, 1, "0")
+			a.Prime(nil)
+			time.Sleep(after)
+			a.submit("good", 1, 2, "1")
+			if took := a.await(time.Hour, func(kernel string) bool { return strings.Contains(kernel, "good/0=1") }); took > 10*time.Second {
+				t.Errorf("after %v: a change takes %v", after, took)
+			}
+		})
+	}
+}
+
 // ownersStumbler says whose an object is, as ownersModel does.
 type ownersStumbler struct{ *stumbler }
 

@@ -263,7 +263,7 @@ var hostile = []mutation{
 		name:      "an inherited Service that hangs gets the time of a first write",
 		sentence:  "A Service whose writes hang delays no other Service for more than 10 s, also after a restart.",
 		edits:     edit("aggregator/limit.go", "&& !(tries && m.knownNotToLand(m.tries.bisection.current.keys[0]))", ""),
-		campaigns: []campaign{unitTest("test/sim", "TestRegressions")}, short: true,
+		campaigns: []campaign{unitTest("aggregator", "TestAServiceThatHungBeforeDoesNotDelayTheFirstChange")}, short: true,
 	},
 	{
 		name:      "what is tried ages",
