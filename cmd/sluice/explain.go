@@ -99,7 +99,7 @@ func (flags *clientFlags) resolve(cmd *cobra.Command, dir, from, text string) (s
 	case dir != "":
 		return "", inspect.Misused("--to %q: must be IP:PORT with --manifests; names are those of a running proxy", text)
 	}
-	if err := flags.into(cmd, []string{to.Service.String()}, &to.Service.Namespace, &to.Service.Name); err != nil {
+	if err := flags.into(cmd, []string{"svc/" + to.Service.String()}, &to.Service.Namespace, &to.Service.Name); err != nil {
 		return "", err
 	}
 	found, err := flags.client().Brief(cmd.Context(), to.Service.Namespace, to.Service.Name)

@@ -33,7 +33,7 @@ one that hangs. The exit status is 0 only if every check succeeds.`,
 			}
 			if mode := o.Assumed(); mode.Text == nil {
 				return inspect.Misused("--proxy-mode %s: the demo shows rules, and supports nftables and iptables; "+
-					"sluice run DIR --sandbox shows this mode without a cluster", mode.Name)
+					"sluice run DIR --sandbox shows this mode without a cluster (IPVS needs root and the host's module)", mode.Name)
 			}
 			return playDemo(cmd, &o)
 		},

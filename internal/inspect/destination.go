@@ -31,7 +31,7 @@ func ParseDestination(text string) (*Destination, error) {
 	name, port, _ := strings.Cut(text, ":")
 	d.port, d.protocol, _ = strings.Cut(port, "/")
 	var err error
-	if d.Service, err = ParseName("", name, ServiceKinds); err != nil || !strings.ContainsFunc(text, unicode.IsLetter) {
+	if d.Service, err = ParseName("", name, ServiceKinds); err != nil || !strings.ContainsFunc(name, unicode.IsLetter) {
 		return nil, Misused("%q: must be an address and port, such as 10.96.0.10:53/udp, or a Service, such as svc/web:http",
 			text)
 	}
@@ -59,8 +59,8 @@ func (d *Destination) Frontend(all []Frontend, is4 bool) (string, error) {
 	}
 	switch {
 	case len(ports) == 0:
-		return "", fmt.Errorf("%q: no ClusterIP of the family of --from; use an address that sluice describe service %s shows",
-			d.Text, d.Service)
+		return "", fmt.Errorf("%q: no ClusterIP of the family of --from; "+
+			"use an address that sluice describe service %s shows", d.Text, d.Service)
 	case len(matches) != 1:
 		return "", Misused("%q: must end in one of the ports %s", d.Text, strings.Join(ports, ", "))
 	}

@@ -20,8 +20,8 @@ var (
 	PodKinds     = []string{"pod", "pods", "po"}
 )
 
-// ParseName reads NAME or NAMESPACE/NAME, after KIND/ or not. Namespace is that of a flag. The namespace of the result
-// is empty if neither names one.
+// ParseName reads NAME or NAMESPACE/NAME, with or without KIND/ before it. Namespace is that of a flag. The namespace of the
+// result is empty if neither names one.
 func ParseName(namespace, text string, kinds []string) (n ServiceName, err error) {
 	parts := strings.Split(text, "/")
 	if len(parts) > 1 && slices.Contains(kinds, parts[0]) {

@@ -21,7 +21,7 @@ const watchEvery = time.Second
 
 // Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
 // table has a row for each item; then the items are watched one by one. What is printed again has changed in something
-// that the table shows, other than durations, unless Every is set. A question that fails ends the watch.
+// that the table shows, or the wide table if JSON or YAML is printed, other than durations, unless Every is set. A question that fails ends the watch.
 func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
 	var before map[string]string
 	for {
@@ -86,7 +86,7 @@ func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string,
 			name = cmp.Or(nameOf(one), "\x00"+string(marshal(one))) // an event has no name, and does not change
 		}
 		previous, known := before[name]
-		if now[name] = texts[min(i, len(texts)-1)]; o.Every == 0 && known && previous == now[name] {
+		if now[name] = textOf(texts, i); o.Every == 0 && known && previous == now[name] {
 			continue
 		}
 		if only[i] = true; !o.Table() {
@@ -127,4 +127,12 @@ func (o *Output) encodeChange(to *page, object map[string]any) error {
 		to.WriteString("---\n")
 	}
 	return o.encode(&to.Page, object)
+}
+
+// textOf returns what the table shows of an object: its row, or all of the answer.
+func textOf(texts []string, i int) string {
+	if len(texts) == 0 {
+		return ""
+	}
+	return texts[min(i, len(texts)-1)]
 }

@@ -2,7 +2,7 @@
 // connections, refusals, packets and bytes.
 //
 // Backends have totals. A Recorder reads them every few seconds and keeps the differences, so that an
-// idle Service costs nothing. Only its goroutine reads the totals of the kernel. What it knows are values.
+// idle Service costs nothing. Only its goroutine reads the totals of the kernel. What it publishes never changes.
 package usage
 
 import (

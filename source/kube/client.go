@@ -102,7 +102,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 	}
 	if config.QPS > 0 {
 		// One limiter, or each resource's client would get the full rate.
-		client.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
+		client.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, cmp.Or(config.Burst, rest.DefaultBurst))
 	}
 	return client, nil
 }

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,10 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file holds the rules of the API server without which rules of the kernel would be wrong, and that package
-// reduce does not check. reduce warns about single values that cannot be served; here
-// such a warning rejects the file. The API server's own validation is not published as
-// a module.
+// This file holds the rules of the API server without which rules of the kernel would be wrong, and that package reduce
+// does not check. reduce warns about single values that cannot be served; here such a warning rejects the file. The API
+// server's own validation is not published as a module.
 
 // checkOneOf checks a field that has a fixed set of values.
 func checkOneOf[T ~string](found *findings, field string, value T, allowed ...T) {
@@ -49,6 +47,9 @@ func checkService(object *corev1.Service) (found findings) {
 		return found
 	}
 	checkClusterIPs(&found, spec)
+	for i, text := range spec.ExternalIPs {
+		checkAddress(&found, document.Index("spec.externalIPs", i), text)
+	}
 	checkServicePorts(&found, spec)
 	checkOneOf(&found, "spec.sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	if policy := spec.InternalTrafficPolicy; policy != nil {
@@ -58,6 +59,21 @@ func checkService(object *corev1.Service) (found findings) {
 	checkOneOf(&found, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
 		corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	return found
+}
+
+// checkAddress reads an address as the API server does for new objects. Package reduce also reads what older objects have,
+// such as 010.0.0.1, which another reader takes for 8.0.0.1. The zero Addr means that it is wrong.
+func checkAddress(found *findings, field, text string) netip.Addr {
+	address, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		found.add(field, "%q is not an IP address", text)
+	case address.Zone() != "":
+		found.add(field, "%q must not have a zone", text)
+	default:
+		return address
+	}
+	return netip.Addr{}
 }
 
 // checkClusterIPs checks what reduce leaves to the allocation by an API server.
@@ -84,12 +100,11 @@ func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
 		if i == 0 {
 			field = "spec.clusterIP"
 		}
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			err = fmt.Errorf("%q is not an IP address", text)
-		} else {
-			err = service.AddressPolicy{}.Check(address)
+		address := checkAddress(found, field, text)
+		if !address.IsValid() {
+			continue
 		}
+		err := service.AddressPolicy{}.Check(address)
 		switch {
 		case err != nil:
 			found.add(field, "%v", err)
@@ -130,6 +145,13 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 func checkEndpointSlice(object *discoveryv1.EndpointSlice) (found findings) {
 	checkOneOf(&found, "addressType", object.AddressType,
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
+	for i, endpoint := range object.Endpoints {
+		for k, text := range endpoint.Addresses {
+			if object.AddressType != discoveryv1.AddressTypeFQDN {
+				checkAddress(&found, document.Index(document.Index("endpoints", i)+".addresses", k), text)
+			}
+		}
+	}
 	names := make(map[string]string)
 	for i, port := range object.Ports {
 		checkOnce(&found, names, *port.Name, document.Index("ports", i)+".name")

@@ -152,7 +152,10 @@ func reader[T any, P interface {
 		}
 		complete(read)
 		meta := P(read)
-		o := object{id: objectID{kind, meta.GetNamespace(), meta.GetName()}}
+		o := object{id: objectID{kind, "", meta.GetName()}}
+		if namespaced(kind) {
+			o.id.namespace = meta.GetNamespace()
+		}
 		into(&o, policy, read)
 		for _, f := range rejected(check(read), o.warnings) {
 			// What could not be decoded has the zero value, which says nothing about the file.
