@@ -140,7 +140,7 @@ func (r *Recorder) refresh(ctx context.Context, patience time.Duration) error {
 		select {
 		case wanted <- struct{}{}:
 			wanted = nil
-		case <-k.next: // ours, or one that somebody else wanted
+		case <-k.next: // this question's reading, or that of another one
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

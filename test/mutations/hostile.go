@@ -182,7 +182,7 @@ var hostile = []mutation{
 	},
 	{
 		name:      "several that hang are tried one after the other",
-		sentence:  "Changes wait at most 10 s beside Services that hang already.",
+		sentence:  "Changes wait at most 10 s while other Services hang.",
 		edits:     edit("aggregator/act.go", "due(now, !m.tries.bisection.idle())", "due(now, false)"),
 		campaigns: []campaign{unitTest("aggregator", "TestChangesDoNotWaitForSeveralServicesThatHang")}, short: true,
 	},

@@ -88,7 +88,7 @@ func (w *World) Start() error {
 	if err != nil {
 		return err
 	}
-	// The rules include those of the self-test, which nobody serves here: no packet of a scenario is sent to them.
+	// The rules include those of the self-test, whose ports no process serves here. No scenario sends packets to them.
 	const masqueradeBit = 14 // the default
 	var domains []proxy.Domain
 	for _, family := range service.Families {
