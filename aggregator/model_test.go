@@ -22,7 +22,9 @@ type model struct {
 	objects map[dataplane.ID]string
 	writes  int
 	reads   int
-	took    time.Duration
+	// unread is how many of the next reads fail.
+	unread int
+	took   time.Duration
 	// fail has the outcomes of the next writes.
 	fail []failure
 	// rejects, when set, replaces the test for poison; until the next read if untilRead is set.
@@ -145,6 +147,10 @@ func (m *model) Read(context.Context) ([]dataplane.Object, error) {
 	m.reads++
 	if m.untilRead {
 		m.rejects, m.untilRead = nil, false
+	}
+	if m.unread > 0 {
+		m.unread--
+		return nil, errors.New("interrupted")
 	}
 	var objects []dataplane.Object
 	for id, body := range m.objects {

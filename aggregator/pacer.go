@@ -137,7 +137,7 @@ const busyMax = time.Second
 // many as it takes to find one Service among some hundreds.
 const quickRetries = 8
 
-// Retry returns the pause after so many tries of a bisection that failed in a row.
+// Retry returns the pause after so many tries of a bisection, or audits, that failed in a row.
 func (p *Pacer) Retry(failed int) time.Duration {
 	doubled := p.pace.BackoffMin << min(max(0, failed-quickRetries), 10)
 	return max(p.pace.BackoffMin, min(doubled, busyMax))
@@ -238,14 +238,19 @@ const (
 
 // Next returns what to do now, and for Sleep until when. It must be called only while
 // no write is in flight. Writes go first, except before an audit that is overdue by a
-// whole interval.
+// whole interval, or by the deadline of a fragment if it was requested: a writer that always has
+// something to write must not keep what another program removes from being found.
 func (p *Pacer) Next(now time.Time) (Action, time.Time) {
 	if now.Before(p.retryAt) {
 		return Sleep, p.retryAt
 	}
 	writeAt, waiting := p.writeAt()
+	patience := p.pace.Audit
+	if p.auditAgain {
+		patience = min(patience, p.pace.MaxDelay)
+	}
 	switch {
-	case !now.Before(p.auditDue.Add(p.pace.Audit)):
+	case !now.Before(p.auditDue.Add(patience)):
 		return Audit, now
 	case waiting && !now.Before(writeAt):
 		return Write, now

@@ -39,6 +39,8 @@ type repairs struct {
 	// fruitless is set if an announcement requested the last audit, which found nothing
 	// to write immediately.
 	fruitless bool
+	// failed counts the audits that failed since one succeeded.
+	failed int
 }
 
 // announcement is the announcement of changes by other programs.
@@ -46,6 +48,17 @@ type announcement struct {
 	// at is when the first came; zero for none. by is the last known process.
 	at time.Time
 	by dataplane.ForeignProcess
+}
+
+// and adds a later announcement.
+func (a announcement) and(later announcement) announcement {
+	if a.at.IsZero() {
+		a.at = later.at
+	}
+	if later.by != (dataplane.ForeignProcess{}) {
+		a.by = later.by
+	}
+	return a
 }
 
 // mark is one repaired object, or a set of objects that were repaired together.
@@ -84,6 +97,10 @@ const (
 // beginRepair reports what an audit found undone.
 func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	if done.Err != nil {
+		if m.repairs.unread() {
+			m.pacer.Rest(now.Add(m.pacer.Retry(m.repairs.failed)))
+			m.pacer.AuditSoon(now)
+		}
 		return
 	}
 	if began := m.repairs.found(now, done.Took, &done.Drift); began != nil {
@@ -125,34 +142,32 @@ func newRepairs() repairs {
 
 // announced notes that another program changed our objects.
 func (r *repairs) announced(now time.Time, by dataplane.ForeignProcess) {
-	if r.heard.at.IsZero() {
-		r.heard.at = now
-	}
-	if by != (dataplane.ForeignProcess{}) {
-		r.heard.by = by
-	}
+	r.heard = r.heard.and(announcement{at: now, by: by})
 }
 
 // auditing notes that an audit begins.
 func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
 
+// unread notes that an audit failed. It reports whether a change was announced that the next one has to look for.
+func (r *repairs) unread() bool {
+	r.failed++
+	r.heard = r.during.and(r.heard)
+	return !r.heard.at.IsZero()
+}
+
 // found takes what an audit found, and the audit's duration. It returns the event; nil if nothing was undone.
 func (r *repairs) found(now time.Time, took time.Duration, drift *ledger.Drift) *RepairBegan {
 	undone := drift.Undone
-	since, by, announced := now.Add(-took), r.during.by, false
-	for _, change := range [...]announcement{r.heard, r.during} {
-		if announced = announced || !change.at.IsZero(); !change.at.IsZero() {
-			since = change.at
-		}
+	change := r.during.and(r.heard)
+	announced := !change.at.IsZero()
+	if !announced {
+		change.at = now.Add(-took)
 	}
-	if r.heard.by != (dataplane.ForeignProcess{}) {
-		by = r.heard.by
-	}
-	r.fruitless = announced
+	r.fruitless, r.failed = announced, 0
 	if undone == nil {
 		return nil
 	}
-	began := &RepairBegan{Undone: *undone, Examples: examples(undone), By: by}
+	began := &RepairBegan{Undone: *undone, Examples: examples(undone), By: change.by}
 	marks := r.identify(undone)
 	if announced {
 		began.Again = r.again(now, marks)
@@ -166,7 +181,7 @@ func (r *repairs) found(now time.Time, took time.Duration, drift *ledger.Drift) 
 		}
 	}
 	if r.open.count == 0 {
-		r.open.since = since
+		r.open.since = change.at
 	}
 	r.open.repairs, r.open.count = r.open.repairs+1, r.open.count+undone.Count()
 	if announced { // others come no more often than audits do

@@ -228,13 +228,19 @@ func (s *script) change(d *datadriven.TestData) {
 				d.Fatalf(s.T, "fail OUTCOME TIMES [landed]: %v", err)
 			}
 			m.fail = slices.Repeat([]failure{f}, times)
+		case "unread":
+			times, err := strconv.Atoi(words[1])
+			if err != nil {
+				d.Fatalf(s.T, "unread TIMES: %v", err)
+			}
+			m.unread = times
 		case "lose":
 			delete(m.objects, dataplane.ID{Name: words[1]})
 		case "set":
 			name, body, _ := strings.Cut(words[1], "=")
 			m.objects[dataplane.ID{Name: name}] = body
 		default:
-			d.Fatalf(s.T, "%q: must be took, suspects, reject, fail, lose or set", words[0])
+			d.Fatalf(s.T, "%q: must be took, suspects, reject, fail, unread, lose or set", words[0])
 		}
 	}
 }

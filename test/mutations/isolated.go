@@ -141,6 +141,24 @@ var isolated = []mutation{
 		edits:     edit("aggregator/repair.go", "began.Again == 0 || drift.Emptied", "began.Again == 0"),
 		campaigns: []campaign{unitTest("aggregator", "TestScripts"), unitTest("internal/daemon", "TestAnEmptyTableIsRepairedWithoutPause")}, short: true,
 	},
+	{
+		name:      "an audit that fails forgets why it was requested",
+		sentence:  "What another program removes is looked for until the kernel could be read.",
+		edits:     edit("aggregator/repair.go", "return !r.heard.at.IsZero()", "return false"),
+		campaigns: []campaign{unitTest("aggregator", "TestScripts")}, short: true,
+	},
+	{
+		name:      "writes keep a requested audit waiting",
+		sentence:  "A requested audit waits for other writes no longer than a fragment may wait.",
+		edits:     edit("aggregator/pacer.go", "if p.auditAgain {\n\t\tpatience", "if p.auditAgain && false {\n\t\tpatience"),
+		campaigns: []campaign{unitTest("aggregator", "TestPacerScripts")}, short: true,
+	},
+	{
+		name:      "the other family interrupts a reading",
+		sentence:  "The table can be read while the other family's rules change all the time.",
+		edits:     edit("dataplane/nftables/kernel/read.go", "*r.flagged, err = true, nil", "*r.flagged = true"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTheOtherFamilyDoesNotInterruptAList")}, short: true,
+	},
 }
 
 // unlanded is the story of a Service whose writes fail without a rejection.

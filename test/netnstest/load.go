@@ -27,7 +27,10 @@ type Exchange struct {
 	Target       int
 	Session      bool
 	Began, Ended time.Time
-	Answer       Answer
+	// Silent is, on an established connection, when the exchange before ended, unless that is zero. A reset that comes in
+	// between shows in this one.
+	Silent time.Time
+	Answer Answer
 	Err          error
 }
 
@@ -109,19 +112,22 @@ func (l *Load) once(i int) {
 // again is not.
 func (l *Load) talk(ctx context.Context, i int, session *Session) {
 	defer func() { closeSession(session) }()
+	var silent time.Time
 	for n := 0; ctx.Err() == nil; pause(ctx, l.TalkPause) {
 		if session == nil {
 			session, _ = l.open(ctx, l.Targets[i])
+			silent = time.Now()
 			continue
 		}
 		n++
-		err := l.measure(Exchange{Target: i, Session: true}, func(ctx context.Context) (Answer, error) {
+		err := l.measure(Exchange{Target: i, Session: true, Silent: silent}, func(ctx context.Context) (Answer, error) {
 			return session.Answer(), session.Echo(ctx, fmt.Sprint("line ", n))
 		})
 		if err != nil {
 			closeSession(session)
 			session = nil
 		}
+		silent = time.Now()
 	}
 }
 

@@ -11,7 +11,12 @@ type Outage[T any] struct {
 	From, To time.Time // To is zero until it ends
 }
 
-// Covers reports whether the outage may be why an exchange failed: it hits the exchange and overlaps with it.
+// Covers reports whether the outage may be why an exchange failed: it hits the exchange and overlaps with it, or with
+// the silence before it.
 func (o *Outage[T]) Covers(to T, e Exchange) bool {
-	return o.Hits(to, e) && e.Ended.After(o.From) && (o.To.IsZero() || e.Began.Before(o.To))
+	began := e.Began
+	if !e.Silent.IsZero() {
+		began = e.Silent
+	}
+	return o.Hits(to, e) && e.Ended.After(o.From) && (o.To.IsZero() || began.Before(o.To))
 }

@@ -99,7 +99,7 @@ func TestAReadingIsOneMoment(t *testing.T) {
 	n, rests := 0, false
 	w.restart(kernel.WriterConfig{Open: func() (kernel.Socket, error) {
 		ours, err := wire.Open()
-		return meddling{ours, func() {
+		return meddling{Socket: ours, before: func() {
 			if !rests {
 				churn(t, socket, n, false)
 				n++
@@ -122,16 +122,69 @@ func TestAReadingIsOneMoment(t *testing.T) {
 	}
 }
 
-// meddling is a socket with another program, which acts before each question.
+// meddling is a socket with another program, which acts before each question and, if during is set, at each message of a
+// reply.
 type meddling struct {
 	*wire.Socket
-	before func()
+	before, during func()
 }
 
 // Ask is for kernel.Socket.
 func (m meddling) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(netlink.Netfilter)) error {
 	m.before()
-	return m.Socket.Ask(ctx, kind, family, all, attrs, each)
+	return m.Socket.Ask(ctx, kind, family, all, attrs, func(message netlink.Netfilter) {
+		if m.during != nil {
+			m.during()
+		}
+		each(message)
+	})
+}
+
+// TestTheOtherFamilyDoesNotInterruptAList: the kernel reports that a list of chains or rules was interrupted whatever table
+// has changed meanwhile. (Once nothing was repaired for as long as the other family's rules changed all the time: each reading
+// was interrupted.) A transaction in a table of our family interrupts: the list of chains is that of all its tables.
+func TestTheOtherFamilyDoesNotInterruptAList(t *testing.T) {
+	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
+	for n := range 300 {
+		view := plain(n, 5, 0)
+		view.Ports[service.IPv4][0].AffinitySeconds = 60 // chains of its own
+		w.serve(view)
+	}
+	w.commit()
+	w.nft("add table ip other; add table ip6 other", "-f", "-")
+	var socket *wire.Socket
+	check(t, w.node.Do(func() (err error) { socket, err = wire.Open(); return err }))
+	t.Cleanup(func() { check(t, socket.Close()) })
+	want := len(w.read())
+	for family, interrupted := range map[uint8]bool{unix.NFPROTO_IPV6: false, unix.NFPROTO_IPV4: true} {
+		messages := 0
+		w.restart(kernel.WriterConfig{Open: func() (kernel.Socket, error) {
+			ours, err := wire.Open()
+			return meddling{ours, func() {}, func() {
+				if messages++; messages%200 == 0 {
+					replaceChain(t, socket, family)
+				}
+			}}, err
+		}})
+		objects, err := w.writer.Read(t.Context())
+		if errors.Is(err, netlink.ErrInterrupted) != interrupted || !interrupted && len(objects) != want {
+			t.Errorf("family %d changes at %d messages: %d objects of %d, %v", family, messages, len(objects), want, err)
+		}
+	}
+}
+
+// replaceChain changes the other program's table of a family.
+func replaceChain(t *testing.T, socket *wire.Socket, family uint8) {
+	t.Helper()
+	tr := wire.NewTransaction(family)
+	for _, kind := range []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN} {
+		tr.Begin(kind, unix.NLM_F_CREATE) // which a deletion ignores
+		tr.Text(unix.NFTA_CHAIN_TABLE, "other")
+		tr.Text(unix.NFTA_CHAIN_NAME, "c")
+	}
+	if rejections, err := socket.Commit(tr); err != nil || len(rejections) > 0 {
+		t.Errorf("the stranger: %v, %v", rejections, err)
+	}
 }
 
 // TestOthersTablesDoNotInterrupt: a program that changes its own table all the time (or the
@@ -140,26 +193,15 @@ func (m meddling) Ask(ctx context.Context, kind uint16, family uint8, all bool, 
 func TestOthersTablesDoNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
-	w.nft("add table ip other; add chain ip other c", "-f", "-")
+	w.nft("add table ip other", "-f", "-")
 	var socket *wire.Socket
 	check(t, w.node.Do(func() (err error) { socket, err = wire.Open(); return err }))
 	t.Cleanup(func() { check(t, socket.Close()) })
 	churn(t, socket, 0, true)
-	theirs := func() {
-		tr := wire.NewTransaction(unix.NFPROTO_IPV4)
-		tr.Begin(unix.NFT_MSG_DELCHAIN, 0)
-		tr.Text(unix.NFTA_CHAIN_TABLE, "other")
-		tr.Text(unix.NFTA_CHAIN_NAME, "c")
-		tr.Begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-		tr.Text(unix.NFTA_CHAIN_TABLE, "other")
-		tr.Text(unix.NFTA_CHAIN_NAME, "c")
-		if rejections, err := socket.Commit(tr); err != nil || len(rejections) > 0 {
-			t.Errorf("the stranger: %v, %v", rejections, err)
-		}
-	}
+	theirs := func() { replaceChain(t, socket, unix.NFPROTO_IPV4) }
 	w.restart(kernel.WriterConfig{Open: func() (kernel.Socket, error) {
 		ours, err := wire.Open()
-		return meddling{ours, theirs}, err
+		return meddling{Socket: ours, before: theirs}, err
 	}})
 	for range 3 {
 		if pairs, single := torn(w.read()); single > 0 || pairs != churnedElements {

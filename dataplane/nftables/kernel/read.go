@@ -22,6 +22,9 @@ type reader struct {
 	// listen begins to listen to what others change; see steadily. It is nil for a kernel
 	// in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
+	// flagged is set, if it exists, when the kernel reports that a list was interrupted. Otherwise
+	// that is an error.
+	flagged *bool
 }
 
 // all returns every object in the table: the table, all chains and sets, and the elements of
@@ -264,6 +267,9 @@ func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte,
 			each(m.Attrs)
 		}
 	})
+	if errors.Is(err, netlink.ErrInterrupted) && r.flagged != nil {
+		*r.flagged, err = true, nil
+	}
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -318,20 +324,23 @@ func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 }
 
 // unannounced reads, and fails if a change of our table was announced meanwhile, or so many
-// changes that some may be missing.
+// changes that some may be missing. The kernel reports a list as interrupted by any transaction.
+// It lists the chains of all tables of our family, so only one in that family can have torn it.
 func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	listener, err := r.listen()
 	if err != nil {
 		return r.sameGeneration(ctx, read) // stricter than needed
 	}
+	flagged, touched := false, false
+	r.flagged = &flagged
 	err = read()
-	touched := false
+	r.flagged = nil
 	if err == nil {
 		err = r.passCommits()
 	}
 	if err == nil {
 		err = listener.Pending(func(m netlink.Netfilter) {
-			touched = touched || concerns(r.d, m)
+			touched = touched || concerns(r.d, m) || flagged && m.Family == r.d.Protocol
 		}, func() { touched = true })
 	}
 	if err == nil && touched {
