@@ -116,14 +116,14 @@ func (c *loadCount) note(w *network.World, e netnstest.Exchange) {
 	}
 }
 
-// endLoad stops the client when it has made enough connections, which takes longer in an emulated machine, and judges
-// what it met.
+// endLoad stops the client when it has made enough connections, and each wanted endpoint has answered one, which takes longer
+// in an emulated machine. It judges what the client met.
 func endLoad(ctx context.Context, s *Stage, name string, want outcome) error {
 	l, err := kept[*load](s, name)
 	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(settleMax); slices.ContainsFunc(l.counts, (*loadCount).few) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(settleMax); slices.ContainsFunc(l.counts, func(c *loadCount) bool { return c.few(want) }) && time.Now().Before(deadline); {
 		if err := sleep(ctx, loadPause); err != nil {
 			return err
 		}
@@ -137,10 +137,10 @@ func endLoad(ctx context.Context, s *Stage, name string, want outcome) error {
 }
 
 // few reports whether more connections are needed to prove something. After an error, none are.
-func (c *loadCount) few() bool {
+func (c *loadCount) few(want outcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err == nil && c.total() < loadMin
+	return c.err == nil && (c.total() < loadMin || len(want.names) > 0 && !want.complete(c.seen))
 }
 
 // total returns the number of connections with an outcome.
