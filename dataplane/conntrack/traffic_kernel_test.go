@@ -106,10 +106,14 @@ func TestReadingsTakeAFiftiethOfTheTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := watch.Flows(t.Context(), 0); err != nil || again != first {
-		t.Errorf("read again immediately; %v", err)
+	again, err := watch.Flows(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	next := fresh(t, watch)
+	next := again // on a busy machine, the pause may be over
+	if again == first {
+		next = fresh(t, watch)
+	}
 	if took, pause := first.Ended.Sub(first.Began), next.Began.Sub(first.Ended); pause < 40*took || next.Entries != 500 {
 		t.Errorf("a reading of %v was followed by another one after %v", took, pause)
 	}

@@ -66,7 +66,7 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	defer other.Close()
 	old, _ := At(other.URL)
 	nodes := []Target{node(t, 1, says(false)), dead, old, Of(kube.NodeAddress{Name: "nowhere"}, 80), node(t, 0, says(true))}
-	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 3 * time.Second} {
+	for ignore, most := range map[bool]time.Duration{true: 8 * time.Second, false: 6 * time.Second} {
 		p := Proxies{Targets: nodes, IgnoreUnreachable: ignore}
 		ctx, cancel := context.WithTimeout(t.Context(), most)
 		all := p.Wait(ctx, at).Nodes
@@ -104,14 +104,14 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 		}
 		return a
 	}, 1, http.NotFoundHandler()))
-	s.Config.ReadTimeout, s.Config.WriteTimeout = 700*time.Millisecond, 700*time.Millisecond
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 2*time.Second, 2*time.Second
 	s.Start()
 	defer s.Close()
 	n, err := At(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := n.gone(t.Context(), inspect.GoneQuery{At: at, Wait: time.Second})
+	a, err := n.gone(t.Context(), inspect.GoneQuery{At: at, Wait: 3 * time.Second})
 	if err != nil || !a.Gone {
 		t.Errorf("%+v, %v", a, errors.Join(err))
 	}

@@ -146,6 +146,7 @@ func applied(name string, took time.Duration) aggregator.Applied {
 func TestWhatIsSampled(t *testing.T) {
 	to := newReceiver(t)
 	none := New(config(to.URL, 0))
+	none.stopMax = patience
 	stop := running(t, none.Run)
 	startup := applied("start", time.Minute)
 	startup.Trace.Causes |= dataplane.CauseStart
