@@ -210,9 +210,11 @@ func TestFailingEndpointsAreAvoided(t *testing.T) {
 		testenv.Eventually(t, mode+": suspect", suspects(1))
 		a.settled(client)
 		a.begin()
-		a.more(300)
+		a.more(1500)
 		a.mu.Lock()
-		if a.refused > 10 { // each trial is one, and all endpoints would get thirty
+		// Each trial is one, or some on a busy machine, and comes after twice the pause of the one before. All endpoints would
+		// get a tenth.
+		if a.refused > a.made/30 {
 			t.Errorf("%s: %d of %d connections failed while the endpoint was avoided", mode, a.refused, a.made)
 		}
 		a.mu.Unlock()
@@ -269,7 +271,7 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 		return
 	}
 	a := newAdaptive(t)
-	const ramp = "sluice.dev/slow-start: 10s"
+	const ramp = "sluice.dev/slow-start: 20s" // a busy machine takes seconds for the first look at the share
 	a.describe(ramp, 9)
 	client, stop := serveTested(t, a.dir, "--proxy-mode", "nftables", testenv.Settings(t, "balancing: {observeConnections: demo}"))
 	testenv.Eventually(t, "an answer", func() bool { a.connect(t.Context(), 0, false); return len(a.to) > 0 })

@@ -169,9 +169,13 @@ func (r *trial) crowd(ctx context.Context, each int) (clients crowd, err error) 
 			}
 		}
 	}
-	sockets, err := filepath.Glob(filepath.Join(r.stateDir(), "*.sock"))
-	if err != nil || len(sockets) != 1 {
-		return clients, fmt.Errorf("want one socket in %s: %s, %w", r.stateDir(), strings.Join(sockets, " "), err)
+	var sockets []string
+	err = r.await(ctx, "there is not one socket in "+r.stateDir(), func() (bool, error) { // a new process replaces that of the last one
+		sockets, err = filepath.Glob(filepath.Join(r.stateDir(), "*.sock"))
+		return len(sockets) == 1, err
+	})
+	if err != nil {
+		return clients, fmt.Errorf("%w: %s", err, strings.Join(sockets, " "))
 	}
 	for range each {
 		dialer := net.Dialer{Timeout: knock}

@@ -59,7 +59,7 @@ func (f flows) await(t *testing.T, what string, want *harness.Host) {
 
 // askFlow sends one datagram and returns the name of the pod that answers.
 func askFlow(ctx context.Context, flow *netnstest.Flow) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	answer, err := flow.Ask(ctx)
 	return answer.Backend, err

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// quiet is how long the kernel has to be without writes to count as settled.
-const quiet = time.Second
+// quiet is how long the kernel has to be without writes to count as settled. A busy machine pauses for a second.
+const quiet = 3 * time.Second
 
 // probeTables are the tables in which a starting proxy in nftables mode probes the kernel. It
 // removes them in the same transaction, or in the next one, and no packet reaches them.

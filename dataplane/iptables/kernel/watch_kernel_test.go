@@ -63,7 +63,16 @@ func (k *kernelTest) watch() *watched {
 			k.stranger("nat", "-X", "KUBE-SVC-LISTENER")
 			return len(w.reports) > 0
 		})
-		time.Sleep(quiet[NFT])
+		// Reports come in the order of the changes, so that of another program is the last one.
+		table := map[service.Family]string{service.IPv4: "ip nat", service.IPv6: "ip6 nat"}[k.family]
+		k.run("nft", fmt.Sprintf("add chain %[1]s KUBE-SVC-LISTENER; delete chain %[1]s KUBE-SVC-LISTENER", table))
+		testenv.Eventually(k, "the last change is reported", func() (last bool) {
+			for len(w.reports) > 0 {
+				<-w.reports
+				last = (<-w.by).Command == "nft"
+			}
+			return last
+		})
 	}
 	w.forget()
 	return w

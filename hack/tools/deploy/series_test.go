@@ -118,7 +118,7 @@ func scrape(t *testing.T) string {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // if it still runs
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		printed, err := exec.Command(sluice, "dump", "--file", archive).CombinedOutput()
 		if err == nil {
 			// The first self-test ends 5 s after the start.

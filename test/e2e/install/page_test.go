@@ -129,7 +129,7 @@ func (r *reader) follow(t *testing.T, block string) string {
 	block = strings.ReplaceAll(block, "NODE=worker-1", "NODE="+harness.NodeName)
 	const around = "[ ! -e %[1]s ] || . %[1]s\n%[2]s\nexport -p >%[1]s"
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", fmt.Sprintf(around, r.exported, block))
-	cmd.Dir, cmd.Env, cmd.WaitDelay = r.checkout, r.env, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.checkout, r.env, time.Minute
 	printed, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, block, printed)
