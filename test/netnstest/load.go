@@ -31,7 +31,7 @@ type Exchange struct {
 	// between shows in this one.
 	Silent time.Time
 	Answer Answer
-	Err          error
+	Err    error
 }
 
 // LoadConfig says what a busy client does.
