@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -62,9 +63,24 @@ func OpenTCPStream(ctx context.Context, n *netns.Namespace, target netip.AddrPor
 	return s
 }
 
+// sources counts the ports that streams over TCP have had, from 1024 to 32767, where the kernel chooses none.
+var sources atomic.Uint32
+
+// unusedSource returns a port that no stream had for the last 30,000 connections. The server of a client that was reset while
+// the rules were missing still has the connection, and the kernel still translates it. If another client had its port,
+// its packets would reach that connection, which answers none of them and is never reset.
+func unusedSource(target netip.Addr) netip.AddrPort {
+	local := netip.IPv6Unspecified()
+	if target.Is4() {
+		local = netip.IPv4Unspecified()
+	}
+	const first, ports = 1024, 32768 - 1024
+	return netip.AddrPortFrom(local, uint16(first+sources.Add(1)%ports))
+}
+
 // converse sends on one connection until it ends.
 func (s *Stream) converse(ctx context.Context, n *netns.Namespace) {
-	conn, err := DialFrom(ctx, n, "tcp", netip.AddrPort{}, s.target.String())
+	conn, err := DialFrom(ctx, n, "tcp", unusedSource(s.target.Addr()), s.target.String())
 	if err != nil {
 		return
 	}
