@@ -15,7 +15,7 @@ import (
 )
 
 // askMax bounds a question whose caller did not.
-const askMax = 20 * time.Second
+const askMax = 5 * time.Second
 
 // Flow is a UDP client that keeps its socket, and so its source port: the kernel takes all it sends
 // for one flow, and goes on to translate as it did the first datagram. One goroutine uses it.
@@ -43,7 +43,7 @@ func (f *Flow) Local() netip.AddrPort {
 func (f *Flow) String() string { return fmt.Sprintf("flow from %s to %s", f.Local(), f.target) }
 
 // Ask sends one datagram and returns what the [Backend] says. Answers to earlier datagrams do not
-// count, and neither do refusals of them. A context without a deadline gets 20 seconds.
+// count, and neither do refusals of them. A context without a deadline gets five seconds.
 func (f *Flow) Ask(ctx context.Context) (Answer, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -54,7 +54,7 @@ func ParseAnswer(line string) (Answer, error) {
 
 // Ask reaches the target once from inside the namespace, over "tcp" or "udp", on a new connection,
 // and returns what the [Backend] there says. It sends nothing twice: a lost datagram is an error
-// when the context ends, so a caller sees every loss. A context without a deadline gets 20
+// when the context ends, so a caller sees every loss. A context without a deadline gets five
 // seconds.
 func Ask(ctx context.Context, n Host, network string, target netip.AddrPort) (Answer, error) {
 	return AskFrom(ctx, n, network, netip.AddrPort{}, target)
@@ -127,7 +127,7 @@ type Session struct {
 }
 
 // Connect opens a session from inside the namespace and reads the greeting. A context without a
-// deadline gets 20 seconds.
+// deadline gets five seconds.
 func Connect(ctx context.Context, n Host, target netip.AddrPort) (*Session, error) {
 	return ConnectFrom(ctx, n, netip.AddrPort{}, target)
 }
@@ -169,7 +169,7 @@ func (s *Session) Local() netip.AddrPort {
 }
 
 // Echo sends one line, without its line end, and returns an error unless the same line comes back
-// before the context ends. A context without a deadline gets 20 seconds.
+// before the context ends. A context without a deadline gets five seconds.
 func (s *Session) Echo(ctx context.Context, line string) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
