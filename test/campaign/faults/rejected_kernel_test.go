@@ -39,6 +39,7 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 	p.Helper()
 	d, key, began := p.domains[family], trio.key(), time.Now()
 	d.renderer.set(key, func(objects []dataplane.Object) []dataplane.Object { return v.spoil(d.renderer, family, objects) })
+	changed := tr.loseAnswers(trio)
 	p.setPods(trio, trio.second()...)
 	heard := p.events.await(p.T, v.name+": quarantine", began, func(e aggregator.Event) bool {
 		q, ok := e.(aggregator.Quarantined)
@@ -55,17 +56,19 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 	tr.awaitPod(p.T, pod{other, newcomer}, began)
 	tr.awaitPod(p.T, pod{family, trio.podName(0)}, heard.at)
 	// A neighbour.
-	changed := time.Now()
+	next := time.Now()
 	p.setPods(pair, pair.second()...)
-	landed := p.events.await(p.T, "the neighbour's change", changed, applied(d.name, pair.key())).at
-	answered := tr.awaitPod(p.T, pod{family, pair.podName(pair.endpoints)}, changed)
+	landed := p.events.await(p.T, "the neighbour's change", next, applied(d.name, pair.key())).at
+	answered := tr.awaitPod(p.T, pod{family, pair.podName(pair.endpoints)}, next)
 	if at := tr.lastAnswer(pod{family, newcomer}); at.After(began) {
 		p.Errorf("%s %s: %s answers, though the change was rejected", family, v.name, newcomer)
 	}
 	// Mended. The event of a change comes a moment after the change, and must not count as that of the next one.
 	p.events.await(p.T, "the change in the other family", began, applied(p.domains[1-family].name, key))
+	changed()
 	mended := time.Now()
 	d.renderer.set(key, nil)
+	changed = tr.loseAnswers(trio)
 	p.setPods(trio, trio.first()...)
 	freed := p.events.await(p.T, "release", mended, func(e aggregator.Event) bool {
 		f, ok := e.(aggregator.Freed)
@@ -77,8 +80,9 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 		p.events.await(p.T, "things as they were", mended, applied(domain.name, pair.key()))
 		p.events.await(p.T, "things as they were", mended, applied(domain.name, key))
 	}
+	changed()
 	p.Logf("%s %s: quarantined after %.1f ms, a neighbour's change landed after %.1f ms and answered after %.1f ms, released after %.0f ms",
-		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(changed)), ms(answered.Sub(changed)), ms(freed.Sub(mended)))
+		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(next)), ms(answered.Sub(next)), ms(freed.Sub(mended)))
 }
 
 // TestARestartBesideARejectedService: while a Service is rejected, processes restart with changes

@@ -97,6 +97,18 @@ func (tr *traffic) note(e netnstest.Exchange) {
 // allow adds an outage. end looks at it.
 func (tr *traffic) allow(o *outage) { tr.outages = append(tr.outages, o) }
 
+// loseAnswers begins an outage of a change of endpoints: the flows over UDP to an endpoint that leaves are deleted, and with
+// them answers that are on their way. They may be for a moment after the change has landed, when the returned function is
+// to be called.
+func (tr *traffic) loseAnswers(of liveService) (landed func()) {
+	o := &outage{
+		What: "answers of endpoints that leave " + of.name, From: time.Now(),
+		Hits: func(to target, _ netnstest.Exchange) bool { return to.service == of && to.protocol == "udp" },
+	}
+	tr.allow(o)
+	return func() { o.To = time.Now().Add(2 * time.Second) }
+}
+
 // lastAnswer returns when the last connection that a pod answered was begun, zero if it never has.
 func (tr *traffic) lastAnswer(of pod) time.Time {
 	tr.mu.Lock()
