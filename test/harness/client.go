@@ -109,8 +109,13 @@ type Traffic struct {
 
 	mu       sync.Mutex
 	answered int
-	failures []error
+	targets  []Target
+	failures []netnstest.Exchange
+	// slow are exchanges that took longer than slowMin. TCP has sent a packet again, so something was lost for a moment.
+	slow []netnstest.Exchange
 }
+
+const slowMin = 900 * time.Millisecond
 
 // trafficPause is between two new connections, and between two lines.
 const trafficPause = 20 * time.Millisecond
@@ -126,15 +131,18 @@ func StartNewTraffic(ctx context.Context, client *Host, targets ...Target) (*Tra
 }
 
 func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, targets []Target) (*Traffic, error) {
-	t := &Traffic{}
+	t := &Traffic{targets: targets}
 	note := func(e netnstest.Exchange) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if e.Err != nil {
-			t.failures = append(t.failures, fmt.Errorf("%s: %w", e.Ended.Format("15:04:05.000"), e.Err))
+			t.failures = append(t.failures, e)
 			return
 		}
 		t.answered++
+		if e.Ended.Sub(e.Began) > slowMin {
+			t.slow = append(t.slow, e)
+		}
 	}
 	var err error
 	t.load, err = netnstest.StartLoad(ctx, netnstest.LoadConfig{
@@ -149,13 +157,21 @@ func (t *Traffic) Stop() (int, error) {
 	if len(t.failures) == 0 {
 		return t.answered, nil
 	}
-	var first strings.Builder
-	for _, failure := range t.failures[:min(len(t.failures), 5)] {
-		fmt.Fprintf(&first, "\n\t%v", failure)
+	var text strings.Builder
+	slices.SortFunc(t.failures, func(a, b netnstest.Exchange) int { return a.Began.Compare(b.Began) })
+	for _, e := range t.failures[:min(len(t.failures), 5)] {
+		fmt.Fprintf(&text, "\n\tbegun at %s: %v", e.Began.Format(clock), e.Err)
+	}
+	last := t.failures[len(t.failures)-1]
+	fmt.Fprintf(&text, "\nthe last being\n\tbegun at %s: %v\nanswered after more than %v:", last.Began.Format(clock), last.Err, slowMin)
+	for _, e := range t.slow[:min(len(t.slow), 20)] {
+		fmt.Fprintf(&text, "\n\t%v (session: %t), begun at %s, after %v", t.targets[e.Target], e.Session, e.Began.Format(clock), e.Ended.Sub(e.Began))
 	}
 	return t.answered, fmt.Errorf("%d of %d exchanges failed, the first being:%s",
-		len(t.failures), len(t.failures)+t.answered, first.String())
+		len(t.failures), len(t.failures)+t.answered, text.String())
 }
+
+const clock = "15:04:05.000"
 
 // Lost returns how many exchanges did not go well. Call it after Stop.
 func (t *Traffic) Lost() int { return len(t.failures) }
