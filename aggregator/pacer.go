@@ -238,8 +238,8 @@ const (
 
 // Next returns what to do now, and for Sleep until when. It must be called only while
 // no write is in flight. Writes go first, except before an audit that is overdue by a
-// whole interval, or by the deadline of a fragment if it was requested: a writer that always has
-// something to write must not keep what another program removes from being found.
+// whole interval, or, if it was requested, by the deadline of a fragment: constant writes must not
+// delay the repair of what another program removed.
 func (p *Pacer) Next(now time.Time) (Action, time.Time) {
 	if now.Before(p.retryAt) {
 		return Sleep, p.retryAt

@@ -97,7 +97,7 @@ const (
 // beginRepair reports what an audit found undone.
 func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	if done.Err != nil {
-		if m.repairs.unread() {
+		if m.repairs.auditFailed() {
 			m.pacer.Rest(now.Add(m.pacer.Retry(m.repairs.failed)))
 			m.pacer.AuditSoon(now)
 		}
@@ -148,8 +148,8 @@ func (r *repairs) announced(now time.Time, by dataplane.ForeignProcess) {
 // auditing notes that an audit begins.
 func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
 
-// unread notes that an audit failed. It reports whether a change was announced that the next one has to look for.
-func (r *repairs) unread() bool {
+// auditFailed counts the audit, and reports whether the next one has to look for an announced change.
+func (r *repairs) auditFailed() bool {
 	r.failed++
 	r.heard = r.during.and(r.heard)
 	return !r.heard.at.IsZero()

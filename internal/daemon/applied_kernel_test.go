@@ -144,7 +144,7 @@ func TestLostRulesAreNotApplied(t *testing.T) {
 }
 
 // TestAnEmptyTableIsRepairedWithoutPause: another process flushes everything again and again, in both modes. Each time, the
-// rules return without the pause between repairs of the same objects, which would be half a minute at last.
+// rules return without the pause between repairs of the same objects.
 func TestAnEmptyTableIsRepairedWithoutPause(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -154,18 +154,15 @@ func TestAnEmptyTableIsRepairedWithoutPause(t *testing.T) {
 		"nftables": "nft delete table ip kube-proxy", "iptables": "iptables -t nat -S KUBE-SERVICES | grep -q -- -d && iptables -t nat -F",
 	} {
 		client, stop := serveHealth(t, mode)
-		var took []time.Duration
+		began := time.Now()
 		for range 8 {
-			began := time.Now()
 			awaitClaims(t, client, mode+": between two flushes", (*claims).serves)
 			// The claims may be those of the moment before the proxy hears of the previous flush.
 			testenv.Eventually(t, "there is something to flush", func() bool { return exec.Command("sh", "-c", flush).Run() == nil })
-			took = append(took, time.Since(began))
 		}
 		awaitClaims(t, client, mode+": after the flushes", (*claims).serves)
-		// A busy machine takes seconds for a round, but not always.
-		if quickest := slices.Min(took[len(took)-2:]); quickest > 10*time.Second {
-			t.Errorf("%s: the flushes and repairs took %v; the last pauses between repairs of the same objects are 16 and 30 s", mode, took)
+		if took := time.Since(began); took > 45*time.Second {
+			t.Errorf("%s: the flushes and repairs took %v; the pauses between repairs add up to 61 s", mode, took)
 		}
 		stop()
 	}

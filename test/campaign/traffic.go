@@ -59,7 +59,7 @@ func newNetwork(live int) (*network, error) {
 // TCP has sent a packet again for a connection that needs longer than lateMin: it is not lost, but
 // worth a look.
 const (
-	lateMin = 900 * time.Millisecond
+	lateMin = netnstest.PromptMax
 	// talkPause is between two lines of a long-lived session.
 	talkPause = 2500 * time.Millisecond
 	// samplesMax bounds what is printed one by one.

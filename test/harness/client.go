@@ -111,11 +111,9 @@ type Traffic struct {
 	answered int
 	targets  []Target
 	failures []netnstest.Exchange
-	// slow are exchanges that took longer than slowMin. TCP has sent a packet again, so something was lost for a moment.
+	// slow are those for which TCP has sent a packet again, so something was lost for a moment.
 	slow []netnstest.Exchange
 }
-
-const slowMin = 900 * time.Millisecond
 
 // trafficPause is between two new connections, and between two lines.
 const trafficPause = 20 * time.Millisecond
@@ -140,7 +138,7 @@ func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, ta
 			return
 		}
 		t.answered++
-		if e.Ended.Sub(e.Began) > slowMin {
+		if e.Ended.Sub(e.Began) > netnstest.PromptMax {
 			t.slow = append(t.slow, e)
 		}
 	}
@@ -163,7 +161,7 @@ func (t *Traffic) Stop() (int, error) {
 		fmt.Fprintf(&text, "\n\tbegun at %s: %v", e.Began.Format(clock), e.Err)
 	}
 	last := t.failures[len(t.failures)-1]
-	fmt.Fprintf(&text, "\nthe last being\n\tbegun at %s: %v\nanswered after more than %v:", last.Began.Format(clock), last.Err, slowMin)
+	fmt.Fprintf(&text, "\nthe last being\n\tbegun at %s: %v\nanswered after more than %v:", last.Began.Format(clock), last.Err, netnstest.PromptMax)
 	for _, e := range t.slow[:min(len(t.slow), 20)] {
 		fmt.Fprintf(&text, "\n\t%v (session: %t), begun at %s, after %v", t.targets[e.Target], e.Session, e.Began.Format(clock), e.Ended.Sub(e.Began))
 	}

@@ -8,8 +8,8 @@ import (
 const (
 	// slowMin is what TCP needs at least for a connection of which it lost several packets in a row.
 	slowMin = 5 * time.Second
-	// promptMax is how long one takes at most of which no packet was lost.
-	promptMax = 900 * time.Millisecond
+	// PromptMax is how long one takes at most of which no packet was lost.
+	PromptMax = 900 * time.Millisecond
 )
 
 // Slow finds Services that were out of reach for a while, and whose clients TCP saved: their exchanges
@@ -41,7 +41,7 @@ func (s *Slow[S]) Note(of S, e Exchange) {
 		s.begun = map[int64]int{}
 	}
 	s.begun[e.Began.Unix()]++
-	if e.Ended.Sub(e.Began) > promptMax {
+	if e.Ended.Sub(e.Began) > PromptMax {
 		s.late = append(s.late, Late[S]{Of: of, Exchange: e})
 	}
 }

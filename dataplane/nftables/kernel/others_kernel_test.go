@@ -140,14 +140,14 @@ func (m meddling) Ask(ctx context.Context, kind uint16, family uint8, all bool, 
 	})
 }
 
-// TestTheOtherFamilyDoesNotInterruptAList: the kernel reports that a list of chains or rules was interrupted whatever table
-// has changed meanwhile. (Once nothing was repaired for as long as the other family's rules changed all the time: each reading
-// was interrupted.) A transaction in a table of our family interrupts: the list of chains is that of all its tables.
+// TestTheOtherFamilyDoesNotInterruptAList: the kernel reports a list of chains or rules as interrupted by a change of any
+// table. (Once, nothing was repaired while the other family's rules changed all the time, because each reading was
+// interrupted.) A transaction in a table of our family interrupts: the list of chains is that of all its tables.
 func TestTheOtherFamilyDoesNotInterruptAList(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 300 {
 		view := plain(n, 5, 0)
-		view.Ports[service.IPv4][0].AffinitySeconds = 60 // chains of its own
+		view.Ports[service.IPv4][0].AffinitySeconds = 60 // a separate chain
 		w.serve(view)
 	}
 	w.commit()
@@ -162,7 +162,7 @@ func TestTheOtherFamilyDoesNotInterruptAList(t *testing.T) {
 			ours, err := wire.Open()
 			return meddling{ours, func() {}, func() {
 				if messages++; messages%200 == 0 {
-					replaceChain(t, socket, family)
+					changeOther(t, socket, family)
 				}
 			}}, err
 		}})
@@ -173,8 +173,8 @@ func TestTheOtherFamilyDoesNotInterruptAList(t *testing.T) {
 	}
 }
 
-// replaceChain changes the other program's table of a family.
-func replaceChain(t *testing.T, socket *wire.Socket, family uint8) {
+// changeOther makes and deletes a chain in the other program's table of a family.
+func changeOther(t *testing.T, socket *wire.Socket, family uint8) {
 	t.Helper()
 	tr := wire.NewTransaction(family)
 	for _, kind := range []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN} {
@@ -198,7 +198,7 @@ func TestOthersTablesDoNotInterrupt(t *testing.T) {
 	check(t, w.node.Do(func() (err error) { socket, err = wire.Open(); return err }))
 	t.Cleanup(func() { check(t, socket.Close()) })
 	churn(t, socket, 0, true)
-	theirs := func() { replaceChain(t, socket, unix.NFPROTO_IPV4) }
+	theirs := func() { changeOther(t, socket, unix.NFPROTO_IPV4) }
 	w.restart(kernel.WriterConfig{Open: func() (kernel.Socket, error) {
 		ours, err := wire.Open()
 		return meddling{Socket: ours, before: theirs}, err

@@ -22,8 +22,8 @@ type reader struct {
 	// listen begins to listen to what others change; see steadily. It is nil for a kernel
 	// in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
-	// flagged is set, if it exists, when the kernel reports that a list was interrupted. Otherwise
-	// that is an error.
+	// flagged, if not nil, is set when the kernel reports that a list was interrupted, which is an
+	// error otherwise.
 	flagged *bool
 }
 
@@ -324,8 +324,9 @@ func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 }
 
 // unannounced reads, and fails if a change of our table was announced meanwhile, or so many
-// changes that some may be missing. The kernel reports a list as interrupted by any transaction.
-// It lists the chains of all tables of our family, so only one in that family can have torn it.
+// changes that some may be missing. The kernel reports a list as interrupted by any transaction. It
+// lists the chains of all tables of our family, so only a transaction in that family can have changed
+// the list.
 func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	listener, err := r.listen()
 	if err != nil {

@@ -241,7 +241,7 @@ func TestWatchLinkElsewhere(t *testing.T) {
 // TestWatchBurst: many writes are read together, and the last one applies.
 func TestWatchBurst(t *testing.T) {
 	file := write(t, kubeProxyHead)
-	f, began := follow(t, file, never), time.Now()
+	f := follow(t, file, never)
 	for i := range 200 {
 		overwrite(t, file, kubeProxyHead+"oomScoreAdj: "+strings.Repeat("1", 1+i%3)+"\n")
 	}
@@ -249,9 +249,8 @@ func TestWatchBurst(t *testing.T) {
 	count := 1
 	for ; *f.next().Config.KubeProxy.OOMScoreAdj != 999; count++ {
 	}
-	// Each update waits for 20 ms without a write.
-	if took := time.Since(began); count > 50+int(took/(20*time.Millisecond)) {
-		t.Errorf("%d updates for 201 writes within %v", count, took)
+	if count > 50 {
+		t.Errorf("%d updates for 201 writes", count)
 	}
 }
 

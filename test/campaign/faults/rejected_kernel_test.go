@@ -17,7 +17,7 @@ import (
 
 // TestARejectedServiceIsQuarantined: a Service that the kernel rejects is quarantined with the
 // kernel's reason, in the family of the rejection. Its last rules stay, its neighbours go on
-// changing, and once mended it is released.
+// changing, and once fixed it is released.
 func TestARejectedServiceIsQuarantined(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -63,26 +63,26 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 	if at := tr.lastAnswer(pod{family, newcomer}); at.After(began) {
 		p.Errorf("%s %s: %s answers, though the change was rejected", family, v.name, newcomer)
 	}
-	// Mended. The event of a change comes a moment after the change, and must not count as that of the next one.
+	// Fixed. The event of a change comes a moment after the change, and must not count as that of the next one.
 	p.events.await(p.T, "the change in the other family", began, applied(p.domains[1-family].name, key))
 	changed()
-	mended := time.Now()
+	fixed := time.Now()
 	d.renderer.set(key, nil)
 	changed = tr.loseAnswers(trio)
 	p.setPods(trio, trio.first()...)
-	freed := p.events.await(p.T, "release", mended, func(e aggregator.Event) bool {
+	freed := p.events.await(p.T, "release", fixed, func(e aggregator.Event) bool {
 		f, ok := e.(aggregator.Freed)
 		return ok && f.Domain == d.name && f.Key == key
 	}).at
 	p.checkQuarantined(family)
 	p.setPods(pair, pair.first()...)
 	for _, domain := range p.domains {
-		p.events.await(p.T, "things as they were", mended, applied(domain.name, pair.key()))
-		p.events.await(p.T, "things as they were", mended, applied(domain.name, key))
+		p.events.await(p.T, "things as they were", fixed, applied(domain.name, pair.key()))
+		p.events.await(p.T, "things as they were", fixed, applied(domain.name, key))
 	}
 	changed()
 	p.Logf("%s %s: quarantined after %.1f ms, a neighbour's change landed after %.1f ms and answered after %.1f ms, released after %.0f ms",
-		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(next)), ms(answered.Sub(next)), ms(freed.Sub(mended)))
+		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(next)), ms(answered.Sub(next)), ms(freed.Sub(fixed)))
 }
 
 // TestARestartBesideARejectedService: while a Service is rejected, processes restart with changes

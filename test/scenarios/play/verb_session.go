@@ -39,11 +39,9 @@ func parseSession(words []string) (statement, error) {
 		return settled(func(ctx context.Context, s *Stage, w *network.World) error {
 			return openSessions(ctx, s, w, name, count, words[2], to, want)
 		}), err
-	case len(words) == 2 && words[1] == "lives":
-		return settled(func(ctx context.Context, s *Stage, _ *network.World) error { return echo(ctx, s, words[0], true) }), nil
-	case len(words) == 2 && words[1] == "dies":
+	case len(words) == 2 && (words[1] == "lives" || words[1] == "dies"):
 		return settled(func(ctx context.Context, s *Stage, _ *network.World) error {
-			return hold(ctx, func() error { return echo(ctx, s, words[0], false) })
+			return echo(ctx, s, words[0], words[1] == "lives")
 		}), nil
 	case len(words) == 2 && words[1] == "ends":
 		return settled(func(_ context.Context, s *Stage, _ *network.World) error { return endSessions(s, words[0]) }), nil
