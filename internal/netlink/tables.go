@@ -67,9 +67,6 @@ func Generation(m Netfilter) (pid int, command string, ok bool) {
 	return pid, Find(m.Attrs, unix.NFTA_GEN_PROC_NAME).Text(), true
 }
 
-// GenerationID returns the number of the generation that a transaction began, or that answers NFT_MSG_GETGEN.
-func GenerationID(m Netfilter) uint32 { return Find(m.Attrs, unix.NFTA_GEN_ID).Uint32() }
-
 // attach gives the socket its filter. If the kernel grants too little memory for the
 // whole filter (net.core.optmem_max), the socket receives the changes of all families
 // and the reader sorts them. Without a filter for the own changes, what others remove

@@ -91,7 +91,7 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Deleted stale conntrack entries.",
 		func(_ *answer, r *state.Record, sample sampleFunc) { sample(float64(r.FlowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), or see `sluice_services_counted_since_timestamp_seconds` (nftables and iptables mode).",
+	serviceCounter("sluice_service_connections_total", "New connections and flows: since the Service's virtual servers or listeners were created (IPVS and userspace mode), since `sluice_services_counted_since_timestamp_seconds` (nftables mode), or a lower bound (iptables mode).",
 		func(a *answer, r *state.Record, sample sampleFunc) {
 			a.eachCounted(r.Key, func(family string, c *traffic.ServiceTally) { sample(float64(c.Connections), family) })
 		}, labelFamily),

@@ -81,7 +81,7 @@ var (
 
 const (
 	countedSinceName = "sluice_services_counted_since_timestamp_seconds"
-	countedSinceHelp = "Time since which the counts of connections and refusals are complete (nftables mode, and the nft variant of iptables mode)."
+	countedSinceHelp = "Time since which the counts of connections and refusals are complete (nftables mode)."
 	unallocatedName  = "sluice_services_unallocated_refused_total"
 	unallocatedHelp  = "Refused packets to ClusterIPs that no Service has (nftables mode)."
 )

@@ -463,4 +463,28 @@ var hostile = []mutation{
 		edits:     edit("source/reduce/balancing.go", "p.Unobserved != nil && p.Unobserved(namespace)", `p.Unobserved != nil && namespace == ""`),
 		campaigns: []campaign{unitTest("source/reduce", "TestBalancing|TestAdaptation")}, short: true,
 	},
+	{
+		name:      "deleted rules count as new ones",
+		sentence:  "In iptables mode, a reading during a write counts nothing twice.",
+		edits:     edit("dataplane/iptables/kernel/counted.go", "if n > 0 && !written[chain] {", "if n > 0 && !written[dataplane.ID{}] {"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestReadingsAndWrites")}, short: true,
+	},
+	{
+		name:      "new rules continue the counts of deleted ones",
+		sentence:  "In iptables mode, rules that were written begin again from 0.",
+		edits:     edit("dataplane/iptables/kernel/counted.go", "delete(c.last, c.writing[i].ID)", "delete(c.written, c.writing[i].ID)"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestReadingsAndWrites")}, short: true,
+	},
+	{
+		name:      "a moment without rules ends the counts",
+		sentence:  "Counts of iptables mode do not go backwards because another program removes rules for a moment.",
+		edits:     edit("dataplane/iptables/kernel/counted.go", "case c.missing[s]:", "case !c.missing[s]:"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestTotalsOfWhatHasGone")}, short: true,
+	},
+	{
+		name:      "a foreign rule hides counters",
+		sentence:  "Rules that iptables cannot print do not hide the counters of Services.",
+		edits:     edit("dataplane/iptables/kernel/exec.go", "err == nil && isUnprintable(table, printed)", "err != nil && isUnprintable(table, printed)"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelCounters")}, short: true,
+	},
 }

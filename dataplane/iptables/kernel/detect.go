@@ -112,7 +112,7 @@ func survey(ctx context.Context, variant Variant, families []service.Family) (ho
 		h.count(string(printed))
 		tool := &Exec{family: family, programs: found, started: func(int) {}}
 		for _, table := range render.Tables {
-			if !strings.Contains(string(printed), "Table `"+string(table)+"' is incompatible") {
+			if !isUnprintable(table, printed) {
 				continue
 			}
 			text, err := tool.legible(ctx, table)

@@ -110,9 +110,13 @@ func (e *Exec) Save(ctx context.Context, table render.Table) ([]byte, error) {
 	return e.save(ctx, table)
 }
 
-// SaveCounters is Save with counters.
+// SaveCounters is Save with counters. Of a table that iptables-save does not print, it prints the chains that count.
 func (e *Exec) SaveCounters(ctx context.Context, table render.Table) ([]byte, error) {
-	return e.save(ctx, table, "-c")
+	printed, err := e.save(ctx, table, "-c")
+	if err == nil && isUnprintable(table, printed) {
+		return e.listCounters(ctx, table)
+	}
+	return printed, err
 }
 
 func (e *Exec) save(ctx context.Context, table render.Table, more ...string) ([]byte, error) {

@@ -32,7 +32,6 @@ type counted struct {
 	testing.TB
 	*writertest.Clients
 	family   service.Family
-	variant  kernel.Variant
 	tool     *countingTool
 	renderer *render.Renderer
 	writer   *kernel.Writer
@@ -43,10 +42,9 @@ type counted struct {
 	connected map[int]uint64
 	refused   map[service.Frontend]traffic.Refusals
 	servers   map[netip.AddrPort]*atomic.Uint64
-	// base is the reading that the others are compared with, and what was known then.
-	base    traffic.Reading
-	begun   *counted
-	endings []func()
+	// base is the reading that the others are compared with, and what was known then. latest is the last one.
+	base, latest traffic.Reading
+	begun        *counted
 }
 
 // countingTool counts what runs.
@@ -70,7 +68,7 @@ func newCounted(t *testing.T, variant kernel.Variant, family service.Family) *co
 	tool, err := kernel.NewExec(t.Context(), kernel.ExecConfig{Family: family, Variant: variant})
 	check(t, err)
 	c := &counted{
-		TB: t, Clients: writertest.NewClients(t, family), family: family, variant: variant, tool: &countingTool{Exec: tool},
+		TB: t, Clients: writertest.NewClients(t, family), family: family, tool: &countingTool{Exec: tool},
 		renderer:  render.NewRenderer(family, render.Options{MasqueradeBit: 14, RandomFully: true}),
 		connected: map[int]uint64{}, refused: map[service.Frontend]traffic.Refusals{},
 		servers: map[netip.AddrPort]*atomic.Uint64{},
@@ -115,25 +113,11 @@ func (c *counted) listen(at netip.AddrPort) {
 // restart begins again with a process that knows nothing.
 func (c *counted) restart() {
 	c.Helper()
-	c.stop()
+	c.latest = traffic.Reading{}
 	c.writer = kernel.NewWriter(c.family, c.tool, kernel.WriterConfig{})
 	c.ledger = ledger.New(render.NewLayout(c.family), c.renderer.Naming(), nil)
 	c.want(service.Node, c.renderer.Node(&c.facts))
-	watching, stop := context.WithCancel(c.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		_ = c.Node.Do(func() error { return c.writer.Watch(watching, func(dataplane.ForeignProcess) {}) })
-	})
-	c.endings = append(c.endings, func() { stop(); watch.Wait() })
-	testenv.Eventually(c, "the watch works", func() bool { _, err := c.read(); return err == nil })
 	c.audit()
-}
-
-func (c *counted) stop() {
-	for _, end := range c.endings {
-		end()
-	}
-	c.endings = nil
 }
 
 func (c *counted) want(key service.Key, objects []dataplane.Object) {
@@ -187,18 +171,29 @@ func (c *counted) open(count int, from netip.Addr, n int, f service.Frontend, re
 	c.refused[f] = refused
 }
 
-func (c *counted) read() (reading traffic.Reading, err error) {
-	err = c.Node.Do(func() error {
+// traffic reads the counters, which never go backwards.
+func (c *counted) traffic() (reading traffic.Reading) {
+	c.Helper()
+	check(c, c.Node.Do(func() (err error) {
 		reading, err = c.writer.Traffic(c.Context())
 		return err
-	})
-	return reading, err
-}
-
-func (c *counted) traffic() traffic.Reading {
-	c.Helper()
-	reading, err := c.read()
-	check(c, err)
+	}))
+	for n := range services {
+		if now, before := c.of(reading, n), c.of(c.latest, n); now < before {
+			c.Errorf("Service %d: %d connections are counted, before %d", n, now, before)
+		}
+	}
+	for f, before := range c.latest.Frontends {
+		for reason, n := range before.Refused {
+			if now := reading.Frontends[f].Refused[reason]; now < n {
+				c.Errorf("%v: %d refusals are counted (%v), before %d", f, now, traffic.Reason(reason), n)
+			}
+		}
+	}
+	if !reading.Since.IsZero() {
+		c.Errorf("the counts are complete since %v", reading.Since)
+	}
+	c.latest = reading
 	return reading
 }
 
@@ -226,9 +221,6 @@ func (c *counted) begin() {
 func (c *counted) compare(when string, less uint64) traffic.Reading {
 	c.Helper()
 	got := c.traffic()
-	if !got.Since.Equal(c.base.Since) {
-		c.Errorf("%s: the counts are complete since %v, before since %v", when, got.Since, c.base.Since)
-	}
 	differs := func(got, want uint64) bool { return got > want || got+less < want }
 	for n, sum := range c.connected {
 		got, want := c.of(got, n)-c.of(c.base, n), sum-c.begun.connected[n]
@@ -255,6 +247,7 @@ const (
 	elsewhere
 	sticky
 	inner
+	services // their number
 )
 
 const served = traffic.Reasons
@@ -300,22 +293,14 @@ func (c *counted) serveAll() {
 	c.commit()
 }
 
-// lost is what may be missing: everything since the last reading in the legacy variant, and nothing in the other one.
-func (c *counted) lost(opened int) uint64 {
-	if c.variant == kernel.Legacy {
-		return uint64(opened)
-	}
-	return 0
-}
-
 // TestCountersTellTheTruth: clients that know what they did and servers that count agree with the counters of rules,
-// while endpoints and policies are replaced, another process deletes rules, and the writer is another one.
+// while endpoints and policies are replaced, another process deletes rules, and the writer is another one. Only what a
+// deleted rule counted after the last reading is missing.
 func TestCountersTellTheTruth(t *testing.T) {
 	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
 		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) {
 				c := newCounted(t, variant, family)
-				t.Cleanup(c.stop)
 				count := max(1, *connections/500)
 				c.serveAll()
 				c.begin()
@@ -370,7 +355,7 @@ func (c *counted) replacements(count int) {
 	for to := 4; to < 20; to += 3 {
 		c.serve(ordinary, 0, to, nil)
 		c.serve(sticky, 10, 10+to, func(p *service.PortView) { c.limit(p); p.AffinitySeconds = 60 })
-		_ = c.traffic() // the legacy variant loses what is not read
+		_ = c.traffic() // what is not read is lost
 		c.commit()
 		c.round(count)
 	}
@@ -402,7 +387,7 @@ func (c *counted) replacements(count int) {
 	c.compare("the first policies again", 0)
 }
 
-// whileSending replaces endpoints while clients send.
+// whileSending replaces endpoints while clients send, and reads meanwhile.
 func (c *counted) whileSending(count int) {
 	c.Helper()
 	before := c.tool.runs
@@ -414,23 +399,34 @@ func (c *counted) whileSending(count int) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
+	var reading sync.WaitGroup
+	done := make(chan struct{})
+	reading.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_ = c.traffic()
+			}
+		}
+	})
 	const changes = 50
 	for i := range changes {
 		c.serve(ordinary, i%3, 4+i%13, nil)
 		c.commit()
-		if i%5 == 0 {
-			_ = c.traffic()
-		}
 	}
 	sending.Wait()
+	close(done)
+	reading.Wait()
 	if runs := c.tool.runs - before; runs != changes {
 		c.Errorf("%d changes ran %d programs, want one each", changes, runs)
 	}
 	c.serveAll()
-	c.compare("while endpoints were replaced", c.lost(80*count))
-	if c.variant == kernel.Legacy {
-		c.begin()
-	}
+	c.compare("while endpoints were replaced", uint64(80*count))
+	c.begin()
+	c.round(count)
+	c.compare("after the replacements", 0)
 }
 
 // repair lets another process delete rules. The writer restores them, and nothing is lost.
@@ -438,7 +434,7 @@ func (c *counted) repair(count int) {
 	c.Helper()
 	c.round(count)
 	_ = c.traffic()
-	program := []string{"iptables", "ip6tables"}[c.family] + "-" + string(c.variant)
+	program := []string{"iptables", "ip6tables"}[c.family] + "-" + string(c.tool.Variant())
 	for _, table := range []string{"nat", "filter"} {
 		check(c, netnstest.Run(c.Node, exec.Command(program, "-t", table, "-F")))
 	}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // The programs of the nft variant print no table that contains a chain or a rule that iptables cannot express, for
@@ -23,6 +26,11 @@ import (
 
 // errUnprintable means that the programs print nothing of a table, because another program uses it with nft.
 var errUnprintable = errors.New("iptables cannot print the table, because it contains rules made with nft")
+
+// isUnprintable reports whether iptables-save printed a remark instead of a table.
+func isUnprintable(table render.Table, printed []byte) bool {
+	return bytes.Contains(printed, []byte("Table `"+string(table)+"' is incompatible"))
+}
 
 // unprintableRule stands for the rules of a chain of the proxy that iptables cannot print. It matches no rule of
 // the proxy, so an audit repairs the chain. It has no effect if it is written.
@@ -132,8 +140,28 @@ var unprintableChain = regexp.MustCompile("chain `([^']+)' in table `[^']+' is i
 func (e *Exec) List(
 	ctx context.Context, table render.Table, chains []string,
 ) (printed []byte, unprintable []string, err error) {
+	return e.list(ctx, table, chains, "\n-S ")
+}
+
+// listCounters prints the chains of a table in which rules count, with counters.
+func (e *Exec) listCounters(ctx context.Context, table render.Table) ([]byte, error) {
+	names, err := e.Chains(ctx, table)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		what, _ := render.CountedIn(render.ChainID(table, name))
+		return what == render.CountsNothing
+	})
+	printed, _, err := e.list(ctx, table, names, "\n-v -S ")
+	return printed, err
+}
+
+func (e *Exec) list(
+	ctx context.Context, table render.Table, chains []string, command string,
+) (printed []byte, unprintable []string, err error) {
 	for len(chains) > 0 {
-		input := "*" + string(table) + "\n-S " + strings.Join(chains, "\n-S ") + "\nCOMMIT\n"
+		input := "*" + string(table) + command + strings.Join(chains, command) + "\nCOMMIT\n"
 		some, err := e.run(ctx, []byte(input), e.programs.restore, "--noflush", "-w", strconv.Itoa(e.waitSeconds))
 		printed = append(printed, some...)
 		if err == nil {
@@ -166,12 +194,23 @@ func (e *Exec) Chains(ctx context.Context, table render.Table) (names []string, 
 func (e *Exec) Jumps(ctx context.Context, table render.Table) (jumps map[string][]string, err error) {
 	of := netlink.AppendText(nil, unix.NFTA_RULE_TABLE, string(table))
 	err = e.dump(ctx, unix.NFT_MSG_GETRULE, of, func() { jumps = make(map[string][]string) }, func(attrs []byte) {
-		if target := announcedCounter(attrs).chain; target != "" {
+		if target := jumpOf(attrs); target != "" {
 			chain := netlink.Find(attrs, unix.NFTA_RULE_CHAIN).Text()
 			jumps[chain] = append(jumps[chain], target)
 		}
 	})
 	return jumps, err
+}
+
+// jumpOf returns the chain that a rule leads to.
+func jumpOf(attrs []byte) (target string) {
+	for e := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
+		if netlink.Find(e.Data, unix.NFTA_EXPR_NAME).Text() == "immediate" {
+			value := netlink.Find(netlink.Find(e.Data, unix.NFTA_EXPR_DATA).Data, unix.NFTA_IMMEDIATE_DATA).Data
+			target = netlink.Find(netlink.Find(value, unix.NFTA_DATA_VERDICT).Data, unix.NFTA_VERDICT_CHAIN).Text()
+		}
+	}
+	return target
 }
 
 // legible returns a table that iptables-save did not print, in the form of iptables-save, without the rules of
@@ -243,10 +282,25 @@ func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), e
 		return err
 	}
 	defer socket.Close() //nolint:errcheck // opened for reading, nothing can be lost
-	m := meter{socket: socket, family: netfilterFamily[e.family]}
-	return m.repeat(ctx, func() (done bool, err error) {
+	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, kind, unix.NLM_F_DUMP, netfilterFamily[e.family])
+	request = netlink.Finish(append(request, of...), mark)
+	for range dumpsMax {
 		begin()
-		_, err = m.ask(ctx, kind, unix.NLM_F_DUMP, of, each)
-		return !errors.Is(err, netlink.ErrInterrupted), ignore(err, netlink.ErrInterrupted)
-	})
+		err = socket.Ask(ctx, request, func(reply netlink.Message) error {
+			if n, ok := reply.Netfilter(unix.NFNL_SUBSYS_NFTABLES); ok {
+				each(n.Attrs)
+			}
+			return nil
+		})
+		if !errors.Is(err, netlink.ErrInterrupted) {
+			return err
+		}
+		if !sleep.For(ctx, time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+	return err
 }
+
+// dumpsMax bounds the attempts to list what changes meanwhile.
+const dumpsMax = 200

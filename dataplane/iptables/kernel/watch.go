@@ -188,31 +188,21 @@ func (a *ownWrites) missed() bool {
 func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	w.afterWrite.Store(&changed)
 	defer w.afterWrite.Store(nil)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	// Our process IDs are not known beforehand. The filter in the kernel excludes the other
 	// families and changes that no process has asked for.
 	listener, err := netlink.ListenTables(netfilterFamily[w.family], 0)
 	if err != nil {
 		return fmt.Errorf("watch %s rules: %w", w.family, err)
 	}
-	if err := w.announcedFrom(ctx); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	defer w.tally.end()
 	touched := false
-	var rules []deleted
 	err = listener.Run(ctx, func(m netlink.Netfilter) {
 		pid, command, ends := netlink.Generation(m)
 		if !ends {
 			if m.Family == netfilterFamily[w.family] && w.config.Ownership.concerns(m) {
 				touched = true
-				rules = appendDeleted(rules, m)
 			}
 			return
 		}
-		w.tally.commit(netlink.GenerationID(m), touched, rules)
-		rules = nil // one transaction may delete very many
 		by := dataplane.ForeignProcess{PID: pid, Command: command}
 		if touched && w.ownWrites.foreign(m.Port, by, time.Now()) {
 			by.Origin = holder.Origin(pid, command)
@@ -220,42 +210,11 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.F
 		}
 		touched = false
 	}, func() {
-		w.tally.end()
-		if err := w.announcedFrom(ctx); err != nil {
-			cancel(err)
-		}
 		if w.ownWrites.missed() {
 			changed(dataplane.ForeignProcess{})
 		}
 	})
 	return errors.Join(err, listener.Close())
-}
-
-// announcedFrom notes that the listener hears of all later generations.
-func (w *Writer) announcedFrom(ctx context.Context) error {
-	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
-	if err != nil {
-		return err
-	}
-	now, err := generation(ctx, socket)
-	if err = errors.Join(err, socket.Close()); err == nil {
-		w.tally.begin(now)
-	}
-	return err
-}
-
-// appendDeleted adds the rule that an announcement is about, if that is deleted and counts.
-func appendDeleted(rules []deleted, m netlink.Netfilter) []deleted {
-	if m.Kind != unix.NFT_MSG_DELRULE && m.Kind != msgDestroyRule {
-		return rules
-	}
-	chain := dataplane.ID{
-		Container: netlink.Find(m.Attrs, unix.NFTA_RULE_TABLE).Text(), Name: netlink.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text(),
-	}
-	if what, _ := render.CountedIn(chain); what == render.CountsNothing {
-		return rules
-	}
-	return append(rules, deleted{chain, announcedCounter(m.Attrs)})
 }
 
 var netfilterFamily = service.PerFamily[uint8]{

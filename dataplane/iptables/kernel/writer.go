@@ -10,7 +10,8 @@
 //	read.go         what iptables-save prints
 //	ownership.go    what a mode owns
 //	cleanup.go      removes everything that is ours
-//	traffic.go      reads counters; tally.go: those of deleted rules; counter.go: of one rule
+//	traffic.go      reads counters; counter.go: of one rule; counted.go: adds them up. What a rule counted
+//	                between the last reading and its deletion is lost.
 //	watch.go        changes by other programs; watch_sizes.go: in legacy tables
 //	tool.go         the contract of the programs, failures, the lock
 //	exec.go         runs them; programs.go finds them; detect.go chooses the variant
@@ -53,9 +54,9 @@ type Writer struct {
 	// tables are; see Watch.
 	ownWrites *ownWrites
 	sizes     *sizes
-	// tally has what deleted rules counted. reading holds one token during a reading of the counters.
-	tally   *tally
+	// reading holds one token during a reading of the counters, which counted adds up.
 	reading chan struct{}
+	counted *counted
 	// afterWrite is called when another program has changed something during a write. It is nil
 	// unless Watch runs.
 	afterWrite atomic.Pointer[func(dataplane.ForeignProcess)]
@@ -95,8 +96,8 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		config:      config,
 		turn:        make(chan struct{}, 1),
 		turns:       turns{most: config.TurnSize},
-		tally:       newTally(),
 		reading:     make(chan struct{}, 1),
+		counted:     newCounted(),
 		sharedEmpty: make(map[dataplane.ID]bool),
 	}
 	if a, ok := tool.(announcer); ok && a.Announced() {
@@ -138,7 +139,9 @@ func (w *Writer) inTurns(ctx context.Context, batch *dataplane.Batch) dataplane.
 		part.Changes, left = w.turns.choose(batch.Changes)
 		batch = &part
 	}
+	w.counted.beginWrite(batch.Changes)
 	receipt := w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
+	w.counted.endWrite(receipt.Outcome == dataplane.Landed)
 	receipt.Leave(left)
 	return receipt
 }
@@ -158,9 +161,7 @@ func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receip
 		return receipt
 	case w.sizes != nil:
 		w.sizes.look()
-		w.tally.rewriting(batch)
 		receipt := attempt()
-		w.tally.rewritten(batch, &receipt)
 		w.sizes.wrote(batch, &receipt)
 		return receipt
 	default:
