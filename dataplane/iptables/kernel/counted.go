@@ -27,7 +27,7 @@ type counted struct {
 	// are left out. The inner maps never change.
 	last counts
 	// writing is the present write. written has the chains of writes since the present reading began, which may
-	// have found their deleted rules. It is nil without a reading.
+	// have found their deleted rules. It is nil after a reading.
 	writing []dataplane.Change
 	written map[dataplane.ID]bool
 }
