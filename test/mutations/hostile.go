@@ -466,13 +466,19 @@ var hostile = []mutation{
 	{
 		name:      "deleted rules count as new ones",
 		sentence:  "In iptables mode, a reading during a write counts nothing twice.",
-		edits:     edit("dataplane/iptables/kernel/counted.go", "if n > 0 && !written[chain] {", "if n > 0 && !written[dataplane.ID{}] {"),
+		edits:     edit("dataplane/iptables/kernel/counted.go", "usable && !written[chain]", "usable && !written[dataplane.ID{}]"),
 		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestReadingsAndWrites")}, short: true,
 	},
 	{
 		name:      "new rules continue the counts of deleted ones",
 		sentence:  "In iptables mode, rules that were written begin again from 0.",
 		edits:     edit("dataplane/iptables/kernel/counted.go", "delete(c.last, c.writing[i].ID)", "delete(c.written, c.writing[i].ID)"),
+		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestReadingsAndWrites")}, short: true,
+	},
+	{
+		name:      "a moment without counters is a reset",
+		sentence:  "In iptables mode, nothing counts twice while a program writes to a table of the legacy variant.",
+		edits:     edit("dataplane/iptables/kernel/counted.go", "(len(written) > 0 || !c.lower)", "false"),
 		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestReadingsAndWrites")}, short: true,
 	},
 	{

@@ -21,8 +21,7 @@ type counted struct {
 	// frontends has the frontend of each service port, by render.PortOf. It belongs to the reading.
 	frontends map[string]service.Frontend
 
-	// mu guards what follows, and is never held for a time that grows with the rules.
-	mu sync.Mutex
+	mu sync.Mutex // guards what follows
 	// last is what rules had counted at the last reading, by chain, without zeros. Chains that were written since
 	// are left out. The inner maps never change.
 	last counts
@@ -30,6 +29,8 @@ type counted struct {
 	// have found their deleted rules. It is nil after a reading.
 	writing []dataplane.Change
 	written map[dataplane.ID]bool
+	// lower is set if the last reading found a smaller count than the one before.
+	lower bool
 }
 
 // counts are those of rules, by chain and place.
@@ -89,7 +90,7 @@ func (c *counted) noteWritten() {
 
 // add ends a reading, and returns the totals.
 func (c *counted) add(m *meter) traffic.Reading {
-	before, written := c.exchange(m.nonzero())
+	before, written, usable := c.exchange(m)
 	found := make(map[subject]bool)
 	for chain, of := range m.live {
 		for at, n := range of {
@@ -98,7 +99,7 @@ func (c *counted) add(m *meter) traffic.Reading {
 			if former := before[chain][at]; n >= former {
 				n -= former
 			}
-			if n > 0 && !written[chain] {
+			if n > 0 && usable && !written[chain] {
 				c.grow(s, n)
 			}
 		}
@@ -108,19 +109,28 @@ func (c *counted) add(m *meter) traffic.Reading {
 }
 
 // exchange returns the counts of the last reading, and the chains that were written during the present one. Their
-// present counts mean nothing.
-func (c *counted) exchange(now counts) (before counts, written map[dataplane.ID]bool) {
+// present counts mean nothing. The reading is usable if no count is smaller than before, or if the next reading
+// confirms that. In the legacy variant, each write by any program resets the counters of the whole table, and
+// restores those of the other rules a moment later.
+func (c *counted) exchange(m *meter) (before counts, written map[dataplane.ID]bool, usable bool) {
+	now := m.nonzero()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, written = c.last, c.written
+	c.written = nil
+	if m.lower(before, written) && (len(written) > 0 || !c.lower) {
+		c.lower = len(written) == 0
+		return nil, nil, false
+	}
+	c.lower = false
 	for chain := range written {
 		delete(now, chain)
 		if former, known := before[chain]; known {
 			now[chain] = former
 		}
 	}
-	c.last, c.written = now, nil
-	return before, written
+	c.last = now
+	return before, written, true
 }
 
 // grow adds to the total of a subject, and to that of the service port of an endpoint.

@@ -69,10 +69,20 @@ func TestReadingsAndWrites(t *testing.T) {
 	read("after it", 6, 24)
 	write(false, nil)
 	read("a write that failed", 8, 26)
-	read("another process wrote", 2, 28)
+	read("another process writes", 0, 26)
+	read("it wrote another chain", 9, 27)
+	read("another process writes again", 2, 27)
+	read("it wrote this chain", 3, 30)
+	for range 2 {
+		c.beginReading()
+		c.beginWrite([]dataplane.Change{{ID: render.ChainID(render.NAT, render.ChainServices)}})
+		end("a reading that began before a write of another chain", 0, 30)
+		c.endWrite(true)
+	}
+	read("after it", 4, 31)
 	c.beginReading() // and fails
 	write(true, nil)
-	read("after a reading that failed", 1, 29)
+	read("after a reading that failed", 1, 32)
 }
 
 // TestTotalsOfWhatHasGone: a total outlives one reading that does not find its subject, but not two. The connections to

@@ -116,6 +116,18 @@ func (m *meter) nonzero() counts {
 	return all
 }
 
+// lower reports whether a rule has counted less than before, in a chain that was not written.
+func (m *meter) lower(before counts, written map[dataplane.ID]bool) bool {
+	for chain, of := range before {
+		for at, former := range of {
+			if n, exists := m.live[chain][at]; exists && n < former && !written[chain] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // subject returns what the rule of a chain counts.
 func (m *meter) subject(chain dataplane.ID, at place) subject {
 	what, _ := render.CountedIn(chain)
