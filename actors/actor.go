@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -32,14 +31,9 @@ func (h *address) call() bool {
 	return true
 }
 
-const (
-	// actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
-	// turns stale and the actor reads a snapshot, which is cheaper anyway.
-	actorSlots = 256
-	// askMax bounds one question to a Drainer. It is well below the message
-	// deadline.
-	askMax = 2 * time.Second
-)
+// actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
+// turns stale and the actor reads a snapshot, which is cheaper anyway.
+const actorSlots = 256
 
 // actor carries out what one machine decides: one incarnation at one address. Between
 // two turns it rests and has no goroutine.
@@ -48,8 +42,6 @@ type actor struct {
 	directory *Directory
 	lease     Lease
 	machine   *Machine
-	// alarm wakes the actor when the machine wants to Look; nil while nothing drains.
-	alarm *time.Timer
 }
 
 // run is the body of every incarnation at an address.
@@ -80,31 +72,20 @@ func (d *Directory) incarnate(home *address, lease Lease) *actor {
 	return a
 }
 
-func (a *actor) vacate() {
-	a.resident.CompareAndSwap(a, nil)
-	if a.alarm != nil {
-		a.alarm.Stop()
-	}
-}
+func (a *actor) vacate() { a.resident.CompareAndSwap(a, nil) }
 
 // step does what is due. What comes meanwhile calls the actor again.
 func (a *actor) step(ctx context.Context) (rests bool, err error) {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return false, ctx.Err() // the next incarnation handles what waits
-	case a.mailbox.Waits(): // messages go first
-		err = a.turn(ctx)
-	case a.late(time.Now()):
-		err = a.look(ctx)
 	}
-	if err != nil {
-		return false, err
+	if a.mailbox.Waits() {
+		if err := a.turn(ctx); err != nil {
+			return false, err
+		}
 	}
-	if a.machine.State() == Retired && a.directory.leave(a.address) {
-		return false, nil
-	}
-	a.setAlarm()
-	return true, nil
+	retired := a.machine.State() == Retired && a.directory.leave(a.address)
+	return !retired, nil
 }
 
 // turn takes everything that waits, steps the machine once per message, and submits
@@ -114,7 +95,7 @@ func (a *actor) turn(ctx context.Context) error {
 	entries, stale := a.mailbox.Take()
 	a.lease.Begin()
 	defer a.lease.End()
-	a.machine.Begin(time.Now())
+	began := time.Now()
 	if stale {
 		a.hydrate()
 	}
@@ -131,13 +112,12 @@ func (a *actor) turn(ctx context.Context) error {
 	if a.machine.Stale() {
 		a.hydrate()
 	}
-	if a.machine.Conclude(time.Now()) {
-		a.render(ctx)
+	ready := a.machine.Conclude(ctx, began)
+	if a.submit(ctx, &ready); ctx.Err() != nil {
+		return ctx.Err()
 	}
-	a.tell()
-	a.report(ctx)
 	a.machine.Forget()
-	return ctx.Err()
+	return nil
 }
 
 // hydrate reads the current state.
@@ -146,151 +126,31 @@ func (a *actor) hydrate() {
 	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts(), time.Now())
 }
 
-// render submits one fragment per domain. A domain whose kernel is too busy to answer waits,
-// and no other domain waits for it. An actor that is told to stop submits nothing more: it
-// may not know yet which endpoints the kernel holds.
-func (a *actor) render(ctx context.Context) {
-	// First all domains, then again and again those that wait.
-	waiting := make([]int, 0, len(a.directory.config.Outputs))
-	for i := range a.directory.config.Outputs {
-		waiting = append(waiting, i)
-	}
-	for ; len(waiting) > 0; waiting = waiting[1:] {
-		i := waiting[0]
-		open := a.ask(ctx, i)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case open:
-			waiting = append(waiting, i)
-		case !a.submit(ctx, i):
-			return
-		}
-	}
-	a.machine.Submitted()
-}
-
-// submit renders for one domain and submits the fragment unless it repeats the last
-// one. An actor that is fenced or told to stop keeps its fragment; submit reports false then.
-func (a *actor) submit(ctx context.Context, i int) bool {
-	output := &a.directory.config.Outputs[i]
-	view, facts := a.machine.View(i)
-	a.tell()
-	var objects []dataplane.Object
-	if view == nil {
-		objects = dataplane.RenderNode(ctx, output.Renderer, facts)
-	} else {
-		objects = output.Renderer.Service(ctx, view, facts)
-	}
-	if ctx.Err() != nil {
-		return false // and it may be a part
-	}
-	fragment := a.machine.Fragment(i, objects)
-	if fragment == nil {
-		return true
-	}
-	if a.lease.Fenced() {
-		return false
-	}
-	if output.Submitted != nil && view != nil {
-		if output.Submitted(ctx, a.machine.Present()); ctx.Err() != nil {
-			return false
-		}
-	}
-	fragment.Trace.Rendered = dataplane.MomentOf(time.Now())
-	output.Submit(fragment)
-	return true
-}
-
-// report passes on the views that have come into force.
-func (a *actor) report(ctx context.Context) {
-	for i, output := range a.directory.config.Outputs {
-		if output.Programmed == nil {
-			continue
-		}
-		if view, news := a.machine.Programmed(i); news && !a.lease.Fenced() {
-			output.Programmed(ctx, view)
-		}
-	}
-}
-
-// look checks the draining endpoints and submits where some of them are done.
-func (a *actor) look(ctx context.Context) error {
-	a.lease.Begin()
-	defer a.lease.End()
-	a.machine.Begin(time.Now())
-	defer a.machine.Submitted()
-	for i := range a.directory.config.Outputs {
-		a.machine.Look(i, time.Now())
-		a.ask(ctx, i)
-		if ctx.Err() != nil || a.machine.Changed(i) && !a.submit(ctx, i) {
-			break
-		}
-	}
-	return ctx.Err()
-}
-
-// ask puts the machine's questions about one domain to its Drainer. It returns true if one
-// has to be put again after a pause: the next call begins with that.
-func (a *actor) ask(ctx context.Context, i int) (open bool) {
-	drainer := a.directory.config.Outputs[i].Drain
-	if drainer == nil {
-		return false
-	}
-	defer a.tell()
-	for asked := false; ; asked = true {
-		q, ok := a.machine.ConnectionQuery(i, time.Now(), a.mailbox.Waits())
-		if !ok || asked && q.pause > 0 {
-			return ok
-		}
-		a.lease.Begin() // each question has a message's time
-		answer := q.put(ctx, drainer)
-		if ctx.Err() != nil {
-			return false
-		}
-		a.machine.Answer(i, q, answer, time.Now())
-	}
-}
-
-func (q ConnectionQuery) put(ctx context.Context, drainer Drainer) (answer Answer) {
-	if q.pause > 0 && !sleep.For(ctx, q.pause) {
-		return answer
-	}
-	ctx, cancel := context.WithTimeout(ctx, askMax)
-	defer cancel()
-	if q.held {
-		answer.Held, answer.Err = drainer.Held(ctx, q.View, q.Port)
-	} else {
-		answer.Busy, answer.Err = drainer.Busy(ctx, q.View, q.Port, q.Endpoint)
-	}
-	return answer
-}
-
-// tell passes on the machine's events.
-func (a *actor) tell() {
-	for _, e := range a.machine.Events() {
-		if !a.lease.Fenced() {
+// submit carries out what the machine has decided. An actor that is fenced or told to stop submits nothing more.
+func (a *actor) submit(ctx context.Context, ready *Ready) {
+	stopped := func() bool { return ctx.Err() != nil || a.lease.Fenced() }
+	for _, e := range ready.Events {
+		if !stopped() {
 			a.directory.config.Listen(e)
 		}
 	}
-}
-
-// late reports whether the machine wants to Look by now.
-func (a *actor) late(now time.Time) bool {
-	at := a.machine.Due()
-	return !at.IsZero() && !at.After(now)
-}
-
-// setAlarm sets the alarm to the time when the machine wants to Look.
-func (a *actor) setAlarm() {
-	at := a.machine.Due()
-	switch {
-	case !at.IsZero() && a.alarm == nil:
-		a.alarm = time.AfterFunc(time.Until(at), a.lease.Wake)
-	case !at.IsZero():
-		a.alarm.Reset(time.Until(at))
-	case a.alarm != nil:
-		a.alarm.Stop()
-		a.alarm = nil
+	for i, fragment := range ready.Fragments {
+		output := &a.directory.config.Outputs[i]
+		if fragment == nil || stopped() {
+			continue
+		}
+		if output.Submitted != nil && ready.View != nil {
+			output.Submitted(ctx, *ready.View)
+		}
+		if stopped() {
+			return // and what was told may be a part
+		}
+		fragment.Trace.Rendered = dataplane.MomentOf(time.Now())
+		output.Submit(fragment)
+	}
+	for _, i := range ready.Programmed {
+		if !stopped() {
+			a.directory.config.Outputs[i].Programmed(ctx, *ready.View)
+		}
 	}
 }

@@ -2,12 +2,13 @@ package actors
 
 import (
 	"context"
-	"strings"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -85,122 +86,65 @@ func TestAnAckIsNoNudge(t *testing.T) {
 	})
 }
 
-func TestANegativeDeadlineIsRejected(t *testing.T) {
-	v := build(t, 0)
-	_, err := NewDirectory(Config{Starter: v, State: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
-	if err == nil || !strings.Contains(err.Error(), `"one"`) {
-		t.Errorf("%v", err)
+// stopping is a renderer that does something in the middle.
+type stopping struct {
+	renderer
+	act func()
+}
+
+func (r stopping) Service(ctx context.Context, v *service.View, on *service.NodeFacts) []dataplane.Object {
+	r.act()
+	return r.renderer.Service(ctx, v, on)
+}
+
+// TestAnActorThatIsStoppedSendsNothing: what was rendered or told may be a part, and a fenced one has a successor.
+func TestAnActorThatIsStoppedSendsNothing(t *testing.T) {
+	for _, when := range []string{"never", "while it renders", "while its view is told", "fenced"} {
+		v := build(t, 0)
+		ctx, stop := context.WithCancel(t.Context())
+		l := &fencible{lease: newLease(1)}
+		act := func(at string) func() {
+			return func() {
+				if at == when {
+					stop()
+				}
+			}
+		}
+		output := &v.Directory.config.Outputs[0]
+		output.Renderer = stopping{act: act("while it renders")}
+		output.Submitted = func(context.Context, service.View) { act("while its view is told")() }
+		l.fenced.Store(when == "fenced")
+		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
+		a := v.incarnate(home, l)
+		v.specs[web] = spec()
+		if err := a.turn(ctx); !errors.Is(err, ctx.Err()) {
+			t.Errorf("%s: %v", when, err)
+		}
+		if f := v.fragment(web); (f != nil) != (when == "never") {
+			t.Errorf("%s: submitted %+v", when, f)
+		}
+		stop()
 	}
 }
 
-// TestNoTimerWhereNothingDrains: an idle actor has none, in any mode.
-func TestNoTimerWhereNothingDrains(t *testing.T) {
-	a := &actor{machine: live(slice("s", "10.0.0.1")), lease: newLease(1)}
-	if n := testing.AllocsPerRun(100, a.setAlarm); n != 0 || a.alarm != nil {
-		t.Errorf("%v allocations, alarm %v", n, a.alarm)
-	}
-	d := newDrain()
-	a.machine.drains = []*drain{d}
-	d.take(viewOf(tcp("a b")), noon)
-	a.setAlarm()
-	if a.alarm != nil {
-		t.Error("nothing drains: must be no alarm")
-	}
-	d.take(viewOf(tcp("a")), noon)
-	a.setAlarm()
-	if a.alarm == nil {
-		t.Fatal("b drains: must be an alarm")
-	}
-	d.take(viewOf(tcp("a b")), noon)
-	a.setAlarm()
-	if a.alarm != nil {
-		t.Error("nothing drains any more: must be no alarm")
-	}
-}
-
-// pulse is a lease that counts what an actor says about itself.
-type pulse struct {
-	fencible
-	begun int
-}
-
-func (p *pulse) Begin() { p.begun++ }
-
-// watched is an actor with what drains, outside its loop.
-func watched(b *drainTown, l Lease) (*actor, *drain) {
-	home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
-	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.config.Outputs, 0)}
-	a.machine.sent[1] = sent{submitted: true, settled: true}
-	d := a.machine.drain(1)
-	d.asked = true
-	d.take(viewOf(tcp("a b c")), time.Now().Add(-time.Hour))
-	d.take(viewOf(tcp("a")), time.Now().Add(-lookMin))
-	d.show()
-	return a, d
-}
-
-// TestEachQuestionHasAMessagesTime: many of them are not one that is stuck.
-func TestEachQuestionHasAMessagesTime(t *testing.T) {
-	b := newDrainTown(t)
-	p := &pulse{}
-	a, d := watched(b, p)
-	a.machine.Look(1, time.Now())
-	a.ask(t.Context(), 1)
-	if len(b.asked) != 2 || p.begun != 2 {
-		t.Errorf("%d questions, begun %d times", len(b.asked), p.begun)
-	}
-	b.kernel = set("b")
-	d.asked = false
-	d.take(viewOf(tcp("a"), with(tcp("a"), func(p *service.PortView) { p.Port = 81 }),
-		with(tcp("a"), func(p *service.PortView) { p.Port, p.Protocol = 82, service.SCTP })), time.Now())
-	a.ask(t.Context(), 1)
-	if len(b.asked) != 4 || p.begun != 4 {
-		t.Errorf("%d questions, begun %d times; want one more for each port that drains", len(b.asked), p.begun)
-	}
-}
-
-// TestAnAbandonedActorSendsNothing: its successor does.
-func TestAnAbandonedActorSendsNothing(t *testing.T) {
-	b := newDrainTown(t)
-	p := &pulse{}
-	a, _ := watched(b, p)
-	b.connect("b")
-	p.fenced.Store(true)
-	if err := a.look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(b.events) != 0 || len(b.bodies) != 0 {
-		t.Errorf("told %v and submitted %v", b.events, b.bodies)
-	}
-}
-
-// TestAnActorStoppedBeforeItsAnswersSendsNothing: its fragment would cut what is held.
-func TestAnActorStoppedBeforeItsAnswersSendsNothing(t *testing.T) {
-	b := newDrainTown(t)
-	a, _ := watched(b, &pulse{})
-	ctx, stop := context.WithCancel(t.Context())
-	b.before = func(context.Context) { stop() }
-	a.machine.drain(1).asked = false
-	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts, time.Now())
-	a.machine.Conclude(time.Now())
-	a.render(ctx)
-	if bodies := b.bodies["drains"]; len(bodies) != 0 || len(announced[HeldUnknown](b)) != 0 {
-		t.Errorf("submitted %q, told %v", bodies, b.events)
-	}
-}
-
-// TestAnActorStoppedWhileItsViewIsRecordedSendsNothing: the record may be incomplete.
-func TestAnActorStoppedWhileItsViewIsRecordedSendsNothing(t *testing.T) {
-	b := newDrainTown(t)
-	a, _ := watched(b, &pulse{})
-	ctx, stop := context.WithCancel(t.Context())
-	b.Directory.config.Outputs[1].Submitted = func(context.Context, service.View) { stop() }
-	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts, time.Now())
-	a.machine.Conclude(time.Now())
-	a.render(ctx)
-	if bodies := b.bodies["drains"]; ctx.Err() == nil || len(bodies) != 0 {
-		t.Errorf("submitted %q", bodies)
-	}
+// TestTheViewIsToldBeforeItsFragment: packets follow the fragment.
+func TestTheViewIsToldBeforeItsFragment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := build(t, 0)
+		var order []string
+		output := &v.Directory.config.Outputs[0]
+		submit := output.Submit
+		output.Submit = func(f *dataplane.Fragment) { order = append(order, "fragment"); submit(f) }
+		output.Submitted = func(context.Context, service.View) { order = append(order, "expected") }
+		output.Programmed = func(context.Context, service.View) { order = append(order, "programmed") }
+		v.set(web, spec())
+		synctest.Wait()
+		v.PostAck(dataplane.Ack{Key: web, Domain: "one", Revision: v.fragment(web).Revision})
+		synctest.Wait()
+		if want := []string{"expected", "fragment", "programmed"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+	})
 }
 
 // A Service that goes and comes back between two turns is one message. Changes of its

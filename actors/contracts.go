@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -25,35 +24,7 @@ type Output struct {
 	// that the Service is no longer served. The node's own actor does not call it.
 	// It does not block.
 	Programmed func(context.Context, service.View)
-	// Drain, if set, lets endpoints of Family that leave a service port keep their
-	// connections until none is left, or until service.View.Drain, by default DrainDeadline (15 min). UDP
-	// flows last no longer than the endpoint serves; SCTP ends immediately. Meanwhile
-	// the endpoints are in service.PortView.Draining of this domain's views, and
-	// of no other's.
-	Drain         Drainer
-	Family        service.Family
-	DrainDeadline time.Duration
-}
-
-// Drainer reports the connections in a domain's kernel. Many actors call it at the same time.
-// Both methods may block for a moment and honour the context. Their cost must depend
-// on the frontends of one service port, never on the number of Services.
-//
-// A frontend wants an endpoint if it sends new connections to it, by its traffic
-// policy. Both methods are about the frontends that do not want an endpoint, and
-// must leave out those that do.
-type Drainer interface {
-	// Busy reports whether an endpoint has connections left at frontends of a
-	// service port that do not want it. The port is one of view's; the endpoint is
-	// in its Draining.
-	Busy(ctx context.Context, view *service.View, port *service.PortView,
-		e service.Endpoint) (bool, error)
-	// Held returns the endpoints that the kernel still has at frontends of a service
-	// port that do not want them, in any order. Each incarnation asks once per port
-	// before its first fragment, because only the kernel remembers what drains, and for
-	// a while again after an error that matches context.DeadlineExceeded or
-	// dataplane.ErrBusy. Endpoint.Local is ignored.
-	Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error)
+	Family     service.Family
 }
 
 // Lease belongs to one incarnation of an actor; see supervisor.Lease.
@@ -104,48 +75,5 @@ type TooLarge struct {
 // Fits reports that a Service that was too large no longer is, or is gone.
 type Fits struct{ Key service.Key }
 
-// Drains reports how many endpoints of a Service drain in a domain now. An
-// incarnation reports each change of the number, starting from none.
-type Drains struct {
-	Key       service.Key
-	Domain    string
-	Family    service.Family
-	Endpoints int
-}
-
-// DrainCut reports that endpoints stopped draining although they may have had
-// connections left; those are cut.
-type DrainCut struct {
-	Key       service.Key
-	Domain    string
-	Endpoints []service.Endpoint
-	// Deadline has passed, or, if it is 0, more than Bound endpoints of the Service
-	// were draining.
-	Deadline time.Duration
-	Bound    int
-}
-
-// DrainUnknown reports that the kernel did not say whether an endpoint has
-// connections left. The endpoint drains until its deadline. The event is not repeated
-// until the kernel has answered again.
-type DrainUnknown struct {
-	Key      service.Key
-	Domain   string
-	Endpoint service.Endpoint
-	Err      error
-}
-
-// HeldUnknown reports that an actor that started could not ask the kernel which
-// endpoints were draining; their connections may be cut.
-type HeldUnknown struct {
-	Key    service.Key
-	Domain string
-	Err    error
-}
-
-func (TooLarge) event()     {}
-func (Fits) event()         {}
-func (Drains) event()       {}
-func (DrainCut) event()     {}
-func (DrainUnknown) event() {}
-func (HeldUnknown) event()  {}
+func (TooLarge) event() {}
+func (Fits) event()     {}

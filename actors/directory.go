@@ -2,11 +2,10 @@
 // submits what it needs in each domain. The proxy posts to actors through the Directory.
 //
 // An actor has a goroutine only while it works: each turn takes everything that waits
-// in its mailbox, steps the machine, puts the machine's questions to the kernel,
-// renders one fragment per domain and submits each. Then it rests until it is called.
-// Machine is the actor without its goroutine: it takes messages and answers, and
-// decides what to render. Directory maps keys to mailboxes and asks a supervisor to keep an
-// actor for each.
+// in its mailbox, steps the machine, and submits the fragments that the machine concludes, one
+// per domain. Then it rests until it is called. An actor asks nothing of what is behind it.
+// Machine is the actor without its goroutine: it takes messages and renders.
+// Directory maps keys to mailboxes and asks a supervisor to keep an actor for each.
 //
 // A message carries the state, never the change, so an older message about the same
 // thing may always be dropped. A mailbox that dropped more than that turns stale, and
@@ -16,7 +15,6 @@ package actors
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -65,17 +63,6 @@ func NewDirectory(config Config) (*Directory, error) {
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
-	}
-	config.Outputs = slices.Clone(config.Outputs)
-	for i := range config.Outputs {
-		o := &config.Outputs[i]
-		if o.DrainDeadline < 0 {
-			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: must be a positive duration",
-				o.Name, o.DrainDeadline)
-		}
-		if o.DrainDeadline == 0 {
-			o.DrainDeadline = drainDeadline
-		}
 	}
 	return &Directory{config: config, addresses: map[service.Key]*address{}}, nil
 }

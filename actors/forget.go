@@ -3,11 +3,11 @@ package actors
 import "github.com/sluice-proxy/sluice/service"
 
 // Forget drops the view of a machine that is going to rest, if nothing reads it before
-// the next change: it is applied everywhere, and nothing can drain. The change resolves
+// the next change: it is applied everywhere. The change resolves
 // it once more from what it was resolved from, which is kept anyway. A large one stays,
 // because that would take longer than the change.
 func (m *Machine) Forget() {
-	if m.drains != nil || !m.viewed || m.dirty || m.excess || m.size() > forgetMax {
+	if !m.viewed || m.dirty || m.excess || m.size() > forgetMax {
 		return
 	}
 	for i := range m.sent {

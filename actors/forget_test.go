@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -14,7 +13,7 @@ import (
 // TestAMachineThatForgetsDoesTheSame compares one that forgets its view after each turn
 // with one that never does, over random messages and acks.
 func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
-	told := []Output{{Name: "one", Programmed: func(context.Context, service.View) {}}, {Name: "two"}}
+	told := []Output{{Name: "one", Renderer: renderer{}, Programmed: unheard}, {Name: "two", Renderer: renderer{}}}
 	forgotten := 0
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -49,13 +48,16 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 				if message != nil {
 					m.Step(message)
 				}
-				fragments := turn(m)
-				for i, f := range fragments {
-					last[i%2] = f
-					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Gone, f.Trace.Causes, f.Trace.Endpoints)
+				ready := m.Conclude(t.Context(), noon)
+				for i, f := range ready.Fragments {
+					if f != nil {
+						last[i] = f
+						outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Gone, f.Trace.Causes, f.Trace.Endpoints)
+					}
 				}
-				view, news := m.Programmed(0)
-				outcome[n] += fmt.Sprint(view, news, m.State())
+				if outcome[n] += fmt.Sprint(ready.Programmed, m.State()); ready.Programmed != nil {
+					outcome[n] += fmt.Sprint(*ready.View)
+				}
 			}
 			if outcome[0] != outcome[1] {
 				t.Fatalf("seed %d, step %d:\n%s\nwith a view that was forgotten:\n%s", seed, step, outcome[0], outcome[1])
@@ -81,6 +83,10 @@ func TestWhatIsForgotten(t *testing.T) {
 		t.Error("forgotten before it is applied everywhere")
 	}
 	m.Step(applied("two", fragments[1]))
+	if m.Forget(); m.view == nil {
+		t.Error("forgotten before observers were told")
+	}
+	turn(m)
 	if m.Forget(); m.view != nil {
 		t.Error("kept although nobody will ask for it")
 	}

@@ -24,9 +24,8 @@ const (
 	Retired
 )
 
-// Machine is an actor without its goroutine. It takes messages and answers, and
-// decides what to render, when to look at draining endpoints and what to ask about
-// them. It does no I/O and reads no clock. It belongs to one incarnation.
+// Machine is an actor without its goroutine. Hydrate and Step take what is known, acks included, and Conclude returns
+// what has to be done about it. It does no I/O and reads no clock. It belongs to one incarnation.
 //
 //	Hydrating ──hydrate──► Live ◄──spec──┐
 //	     │                  │            │
@@ -61,9 +60,6 @@ type Machine struct {
 	// outputs are shared by all actors; sent has an entry for each.
 	outputs []Output
 	sent    []sent
-	// drains has an entry per output, nil if it does not drain. It is nil if none
-	// does, and for the node's own actor.
-	drains []*drain
 }
 
 // sent is what one domain was sent last, and how that stands.
@@ -73,7 +69,7 @@ type sent struct {
 	gone      bool
 	revision  service.Revision
 	settled   bool
-	// reported is set once Programmed has returned the present view.
+	// reported is set once Ready.Programmed has named the output for the present view.
 	reported bool
 }
 
@@ -83,18 +79,8 @@ var unseen service.View
 // NewMachine makes the machine of one incarnation. A Service that asks for more than
 // objectsMax objects in a domain is not rendered, except to remove frontends that it gave up.
 func NewMachine(key service.Key, incarnation uint64, outputs []Output, objectsMax int) *Machine {
-	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
+	return &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
 		objectsMax: objectsMax, outputs: outputs, sent: make([]sent, len(outputs))}
-	for i := range outputs {
-		if outputs[i].Drain == nil || key == service.Node {
-			continue
-		}
-		if m.drains == nil {
-			m.drains = make([]*drain, len(outputs))
-		}
-		m.drains[i] = &drain{key: key, output: &outputs[i]}
-	}
-	return m
 }
 
 // State returns the state.
@@ -142,13 +128,6 @@ func (m *Machine) SetFacts(facts *service.NodeFacts) {
 // Stale reports whether the machine has missed something. If so, it must be hydrated
 // before the next Conclude.
 func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
-
-// Begin begins a turn.
-func (m *Machine) Begin(now time.Time) {
-	if m.trace.Seen == 0 {
-		m.trace.Seen = dataplane.MomentOf(now)
-	}
-}
 
 // Step takes one message. FactsChanged carries nothing; SetFacts does.
 func (m *Machine) Step(message Message) {
@@ -244,176 +223,4 @@ func (m *Machine) drained() bool {
 		}
 	}
 	return true
-}
-
-// Conclude ends a turn. It resolves the view and reports whether there is something
-// to render: for each output View, then Fragment, then once Submitted.
-func (m *Machine) Conclude(now time.Time) bool {
-	if !m.dirty {
-		m.trace = dataplane.Trace{}
-		return false
-	}
-	m.dirty = false
-	if m.measure(); m.excess && !m.viewed {
-		m.cause, m.trace = Cause{}, dataplane.Trace{}
-		return false
-	}
-	refacted := m.refacted && !m.excess
-	m.refacted = m.refacted && m.excess // until it fits
-	if m.key == service.Node {
-		return refacted
-	}
-	view := m.resolve()
-	if m.viewed && !refacted && view.Equal(m.view) && !m.outstanding() {
-		m.cause, m.trace = Cause{}, dataplane.Trace{}
-		return false
-	}
-	m.view, m.viewed = &view, true
-	for i := range m.sent {
-		m.sent[i].reported = false
-		if d := m.drain(i); d != nil {
-			d.take(m.view, now)
-		}
-	}
-	return true
-}
-
-// resolve returns the view of the present state.
-func (m *Machine) resolve() service.View {
-	if m.excess {
-		return m.view.Within(m.spec, m.facts)
-	}
-	return service.Resolve(m.key, m.spec, m.slices, m.facts)
-}
-
-// outstanding reports whether a domain still has to learn that the Service is gone,
-// or back. Only there do equal views differ in their fragments.
-func (m *Machine) outstanding() bool {
-	for _, line := range m.sent {
-		if !line.submitted || line.gone != m.gone() {
-			return true
-		}
-	}
-	return false
-}
-
-func (m *Machine) gone() bool { return m.spec == nil && m.key != service.Node }
-
-// View returns what to render for an output: the view with what drains there, or nil
-// for the node's own actor, which renders the scaffold.
-func (m *Machine) View(output int) (*service.View, *service.NodeFacts) {
-	if m.key == service.Node {
-		return nil, m.facts
-	}
-	if d := m.drain(output); d != nil {
-		return d.show(), m.facts
-	}
-	return m.view, m.facts
-}
-
-// Present returns the view that the present fragments are about, without what drains.
-func (m *Machine) Present() service.View { return *m.view }
-
-// Fragment makes a fragment from the objects rendered for an output. It returns nil
-// if the domain already has this fragment.
-func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fragment {
-	f := dataplane.NewFragment(m.key, objects)
-	line := &m.sent[output]
-	f.Gone = m.gone()
-	if line.submitted && line.digest == f.Digest && line.gone == f.Gone {
-		return nil
-	}
-	m.revision = m.revision.Next()
-	f.Revision = m.revision
-	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
-	f.Trace = m.trace
-	f.Trace.Endpoints = m.endpoints(m.outputs[output].Family)
-	// Keep reported: Conclude resets it for a new view, and this fragment may differ
-	// only in what drains.
-	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision,
-		reported: line.reported}
-	return f
-}
-
-// endpoints counts those that may get new connections in a family.
-func (m *Machine) endpoints(family service.Family) (n uint32) {
-	for i := range m.view.Ports[family] {
-		n += uint32(len(m.view.Ports[family][i].Reachable()))
-	}
-	return n
-}
-
-// Programmed returns the present view once after it has come fully into force in a
-// domain.
-func (m *Machine) Programmed(output int) (service.View, bool) {
-	line := &m.sent[output]
-	if !m.viewed || !line.submitted || !line.settled || line.reported {
-		return service.View{}, false
-	}
-	line.reported = true
-	return *m.view, true
-}
-
-// Submitted ends the rendering. The fragments carry the cause and the trace.
-func (m *Machine) Submitted() { m.cause, m.trace = Cause{}, dataplane.Trace{} }
-
-// drain returns what drains in a domain; nil where nothing ever does.
-func (m *Machine) drain(output int) *drain {
-	if m.drains == nil {
-		return nil
-	}
-	return m.drains[output]
-}
-
-// Due returns the time of the next Look; zero while nothing drains.
-func (m *Machine) Due() (at time.Time) {
-	for _, d := range m.drains {
-		if d != nil {
-			at = dataplane.Earliest(at, d.due())
-		}
-	}
-	return at
-}
-
-// Look drops the endpoints that are past their deadline, and lets ConnectionQuery ask about
-// those that are due. It does not ask before the kernel has what it was sent: until
-// then new connections to a draining endpoint may still begin.
-func (m *Machine) Look(output int, now time.Time) {
-	if d := m.drain(output); d != nil {
-		m.trace.Causes |= dataplane.CauseDrain
-		d.look(now, m.sent[output].submitted && m.sent[output].settled)
-	}
-}
-
-// ConnectionQuery returns the next question to put to an output's Drainer, after Conclude or
-// Look. If there is news, draining endpoints wait: messages go first.
-func (m *Machine) ConnectionQuery(output int, now time.Time, news bool) (ConnectionQuery, bool) {
-	d := m.drain(output)
-	if d == nil {
-		return ConnectionQuery{}, false
-	}
-	return d.question(now, news)
-}
-
-// Answer takes the answer to a question.
-func (m *Machine) Answer(output int, q ConnectionQuery, answer Answer, now time.Time) {
-	m.drains[output].answer(q, answer, now)
-}
-
-// Changed reports whether other endpoints drain than the last View shows.
-func (m *Machine) Changed(output int) bool {
-	d := m.drain(output)
-	return d != nil && d.changed
-}
-
-// Events returns and forgets what happened to draining endpoints, and to the size.
-func (m *Machine) Events() (all []Event) {
-	all, m.events = m.events, nil
-	for _, d := range m.drains {
-		if d != nil {
-			all = append(all, d.events...)
-			d.events = nil
-		}
-	}
-	return all
 }

@@ -87,7 +87,7 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 	case "facts":
 		s.m.SetFacts(&service.NodeFacts{Name: "n1", Zone: d.CmdArgs[0].Key})
 	case "turn":
-		text = s.turn()
+		text = s.turn(t)
 	case "ack":
 		domain := d.CmdArgs[0].Key
 		ack := dataplane.Ack{Key: web, Domain: domain, Revision: s.last[domain], Quarantined: has("quarantined")}
@@ -102,26 +102,19 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 	default:
 		d.Fatalf(t, "no such command; see testdata/README.md")
 	}
-	return text + s.programmed() + s.state()
+	return text + s.state()
 }
 
 // turn ends a turn and returns the fragments.
-func (s *machineScript) turn() (text string) {
+func (s *machineScript) turn(t *testing.T) (text string) {
 	if s.m.Stale() {
 		return "must be hydrated first\n"
 	}
-	if !s.m.Conclude(noon) {
-		return "nothing to render\n"
+	ready := s.m.Conclude(t.Context(), noon)
+	if ready.Fragments == nil {
+		text = "nothing to render\n"
 	}
-	for i := range outputs {
-		view, on := s.m.View(i)
-		var all []dataplane.Object
-		if view != nil {
-			all = objects(view)
-		} else {
-			all = []dataplane.Object{{ID: dataplane.ID{Name: "base"}, Body: "zone=" + on.Zone}}
-		}
-		f := s.m.Fragment(i, all)
+	for i, f := range ready.Fragments {
 		if f == nil {
 			text += outputs[i].Name + " has it already\n"
 			continue
@@ -140,25 +133,22 @@ func (s *machineScript) turn() (text string) {
 		}
 		text += "\n"
 	}
-	s.m.Submitted()
-	return text
+	return text + serves(&ready)
 }
 
-// programmed returns the views that are newly applied.
-func (s *machineScript) programmed() (text string) {
-	for i := range outputs {
-		if view, news := s.m.Programmed(i); news {
-			text += outputs[i].Name + " serves:"
-			for _, p := range view.Ports[service.IPv4] {
-				for _, e := range p.Cluster {
-					text += " " + e.String()
-				}
+// serves returns the views that are newly applied.
+func serves(ready *Ready) (text string) {
+	for _, i := range ready.Programmed {
+		text += outputs[i].Name + " serves:"
+		for _, p := range ready.View.Ports[service.IPv4] {
+			for _, e := range p.Cluster {
+				text += " " + e.String()
 			}
-			if view.HealthCheckNodePort != 0 {
-				text += fmt.Sprintf(", health-check node port %d", view.HealthCheckNodePort)
-			}
-			text += "\n"
 		}
+		if port := ready.View.HealthCheckNodePort; port != 0 {
+			text += fmt.Sprintf(", health-check node port %d", port)
+		}
+		text += "\n"
 	}
 	return text
 }

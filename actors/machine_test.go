@@ -1,7 +1,9 @@
 package actors
 
 import (
+	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -10,10 +12,19 @@ import (
 
 var (
 	web     = service.Key{Namespace: "ns", Name: "web"}
-	outputs = []Output{{Name: "one"}, {Name: "two"}}
+	outputs = []Output{{Name: "one", Renderer: zoned{}, Programmed: unheard}, {Name: "two", Renderer: zoned{}, Programmed: unheard}}
 	facts   = &service.NodeFacts{Name: "n1"}
 	noon    = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 )
+
+// zoned renders the zone of the node.
+type zoned struct{ renderer }
+
+func (zoned) Node(on *service.NodeFacts) []dataplane.Object {
+	return []dataplane.Object{{ID: dataplane.ID{Name: "base"}, Body: "zone=" + on.Zone}}
+}
+
+func unheard(context.Context, service.View) {}
 
 func spec() *service.Spec {
 	return &service.Spec{
@@ -47,17 +58,8 @@ func objects(view *service.View) []dataplane.Object {
 
 // turn ends a turn and returns the fragments that it submits.
 func turn(m *Machine) (fragments []*dataplane.Fragment) {
-	if !m.Conclude(noon) {
-		return nil
-	}
-	for i := range outputs {
-		view, _ := m.View(i)
-		if f := m.Fragment(i, objects(view)); f != nil {
-			fragments = append(fragments, f)
-		}
-	}
-	m.Submitted()
-	return fragments
+	ready := m.Conclude(context.Background(), noon)
+	return slices.DeleteFunc(ready.Fragments, func(f *dataplane.Fragment) bool { return f == nil })
 }
 
 func live(slices ...*service.Slice) *Machine {

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -47,9 +46,6 @@ type Contribution struct {
 	// replaced.
 	Trace Trace
 }
-
-// ErrBusy means that the kernel did not answer a question. It may answer when asked again.
-var ErrBusy = errors.New("the kernel is busy")
 
 // Outcome is the result of a write.
 type Outcome uint8

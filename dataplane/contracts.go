@@ -136,6 +136,16 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func(by ForeignProcess)) error
 }
 
+// Drainer is implemented by writers that let endpoints that leave keep their connections in the kernel for a while.
+// Nobody else sees these endpoints: they are neither wanted nor read.
+type Drainer interface {
+	// Leaving counts the endpoints by Service. It does not block, and the result is not changed.
+	Leaving() map[service.Key]int
+	// Foresee returns the object that a write of a change would leave in the kernel: what is wanted, and the endpoints
+	// that would keep connections. It changes nothing.
+	Foresee(ctx context.Context, c *Change) (*Object, error)
+}
+
 // ForeignProcess is another process that changed a domain's objects. The zero value is an
 // unknown one.
 type ForeignProcess struct {

@@ -80,15 +80,13 @@ const (
 	CauseEndpoints
 	// CauseNode: the facts about the node have changed.
 	CauseNode
-	// CauseDrain: an endpoint has stopped draining.
-	CauseDrain
 	// CauseObserved: the node has observed something of the endpoints.
 	CauseObserved
 )
 
 // Names returns the names of the causes.
 func (c Causes) Names() (names []string) {
-	for i, name := range [...]string{"start", "service", "endpoints", "node", "drain", "observed"} {
+	for i, name := range [...]string{"start", "service", "endpoints", "node", "observed"} {
 		if c&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -38,7 +38,7 @@ func sentTo(naming dataplane.Naming, objects []dataplane.Object) []string {
 }
 
 // TestEveryEndpointOfEveryBackendIsTold: those that get new connections and no others. In IPVS mode, others
-// drain.
+// keep their flows.
 func TestEveryEndpointOfEveryBackendIsTold(t *testing.T) {
 	endpoints := service.PerFamily[[3]string]{
 		{"10.0.0.1:8080", "10.0.0.2:8081", "10.0.0.3:8080"}, {"[fd00::1]:8080", "[fd00::2]:8081", "[fd00::3]:8080"},
@@ -58,7 +58,7 @@ func TestEveryEndpointOfEveryBackendIsTold(t *testing.T) {
 			for name, renderer := range sending(family) {
 				of := port
 				if name == "ipvs" {
-					of.Draining = []service.Endpoint{leaving}
+					of.Protocol, of.Serving = service.UDP, []service.Endpoint{first, second, leaving}
 				}
 				view.Ports[family] = []service.PortView{of}
 				facts := &service.NodeFacts{}

@@ -273,30 +273,5 @@ func (l *Log) Actors(event actors.Event) {
 			in(e.Domain, e.Key, zap.Int("objects", e.Objects), zap.Int("max", e.Max))...)
 	case actors.Fits:
 		l.log.Info("Service within the object limit again", zap.Stringer("service", e.Key))
-	case actors.Drains:
-		l.log.Debug("endpoints drain", in(e.Domain, e.Key, zap.Int("endpoints", e.Endpoints))...)
-	case actors.DrainCut:
-		l.drainCut(e)
-	case actors.DrainUnknown:
-		l.log.Warn("cannot read connections of a draining endpoint; it drains until the deadline",
-			in(e.Domain, e.Key, zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))...)
-	case actors.HeldUnknown:
-		l.log.Warn("cannot determine which endpoints were draining before the restart; their connections may be reset",
-			in(e.Domain, e.Key, zap.Error(e.Err))...)
 	}
-}
-
-// namedMax bounds the endpoints that one line names.
-const namedMax = 10
-
-func (l *Log) drainCut(e actors.DrainCut) {
-	fields := in(e.Domain, e.Key, zap.Int("endpoints", len(e.Endpoints)),
-		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))]))
-	if e.Deadline > 0 {
-		l.log.Info("drain deadline reached; closing remaining connections",
-			append(fields, zap.Duration("deadline", e.Deadline))...)
-		return
-	}
-	l.log.Info("too many draining endpoints; closing connections of the oldest",
-		append(fields, zap.Int("limit", e.Bound))...)
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -134,62 +133,6 @@ func TestLogActors(t *testing.T) {
 		tell:  func(l *Log) { l.Actors(actors.Fits{Key: service.Key{Namespace: "a", Name: "b"}}) },
 		level: zap.InfoLevel, message: "Service within the object limit again", fields: fields{"service": "a/b"},
 	}})
-}
-
-func TestLogDraining(t *testing.T) {
-	key := service.Key{Namespace: "a", Name: "b"}
-	one := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.1:80")}
-	tell := func(e actors.Event) func(*Log) { return func(l *Log) { l.Actors(e) } }
-	testLog(t, []logCase{
-		{
-			name: "a number", tell: tell(actors.Drains{Key: key, Domain: "d", Endpoints: 3}),
-			level: zap.DebugLevel, message: "endpoints drain", fields: fields{"domain": "d", "service": "a/b", "endpoints": int64(3)},
-		},
-		{
-			name:  "no answer",
-			tell:  tell(actors.DrainUnknown{Key: key, Domain: "d", Endpoint: one, Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "cannot read connections of a draining endpoint; it drains until the deadline",
-			fields: fields{"domain": "d", "service": "a/b", "endpoint": "10.0.0.1:80", "error": "no socket"},
-		},
-		{
-			name: "no answer at the start", tell: tell(actors.HeldUnknown{Key: key, Domain: "d", Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "cannot determine which endpoints were draining before the restart; their connections may be reset",
-			fields: fields{"domain": "d", "service": "a/b", "error": "no socket"},
-		},
-	})
-}
-
-func TestLogCutConnections(t *testing.T) {
-	one := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.1:80")}
-	for _, tt := range []struct {
-		event   actors.DrainCut
-		message string
-		named   int
-		field   string
-		value   any
-	}{
-		{
-			actors.DrainCut{Endpoints: []service.Endpoint{one}, Deadline: time.Minute},
-			"drain deadline reached; closing remaining connections", 1, "deadline", time.Minute,
-		},
-		{
-			actors.DrainCut{Endpoints: slices.Repeat([]service.Endpoint{one}, 30), Bound: 1000},
-			"too many draining endpoints; closing connections of the oldest", namedMax, "limit", int64(1000),
-		},
-	} {
-		core, lines := observer.New(zapcore.DebugLevel)
-		tt.event.Key, tt.event.Domain = service.Key{Namespace: "a", Name: "b"}, "d"
-		NewLog(zap.New(core), nil).Actors(tt.event)
-		if lines.Len() != 1 || lines.All()[0].Message != tt.message || lines.All()[0].Level != zap.InfoLevel {
-			t.Fatalf("%+v: got %v", tt.event, lines.All())
-		}
-		got := lines.All()[0].ContextMap()
-		named, _ := got["named"].([]any)
-		if len(named) != tt.named || named[0] != "10.0.0.1:80" || got["endpoints"] != int64(len(tt.event.Endpoints)) ||
-			got[tt.field] != tt.value || got["service"] != "a/b" || got["domain"] != "d" {
-			t.Errorf("%q: got %v", tt.message, got)
-		}
-	}
 }
 
 func TestLogAggregator(t *testing.T) {

@@ -34,10 +34,6 @@ type Domain struct {
 	// Layout is nil if the writer can change single elements.
 	Layout dataplane.Layout
 	Pace   aggregator.Pace
-	// Drain, if set, lets endpoints that leave keep their connections, for
-	// DrainDeadline at most (0: 15 min); see actors.Output.
-	Drain         actors.Drainer
-	DrainDeadline time.Duration
 }
 
 // Config is what a Proxy is made of. Zero fields take their defaults.

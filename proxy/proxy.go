@@ -142,7 +142,7 @@ func (p *Proxy) addDirectory() (err error) {
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
 			Submitted:  p.observers(domain, func(o ApplyObserver) viewed { return o.BeforeWrite }),
 			Programmed: p.observers(domain, func(o ApplyObserver) viewed { return o.Programmed }),
-			Drain:      domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
+			Family:     domain.Family,
 		})
 	}
 	p.directory, err = actors.NewDirectory(config)

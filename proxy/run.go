@@ -63,10 +63,9 @@ func (p *Proxy) serve(ctx context.Context) error {
 }
 
 // awaitInputs waits until everything is known that rules depend on: the complete
-// cache, the host's addresses, what drains, and for a while the Node. It reports
-// false if the context ended first.
+// cache, the host's addresses, and for a while the Node. It reports false if the context ended first.
 func (p *Proxy) awaitInputs(ctx context.Context) bool {
-	for _, known := range []<-chan struct{}{p.primed, p.hostsKnown, p.drainsKnown()} {
+	for _, known := range []<-chan struct{}{p.primed, p.hostsKnown} {
 		select {
 		case <-known:
 		case <-ctx.Done():
@@ -83,18 +82,6 @@ func (p *Proxy) awaitInputs(ctx context.Context) bool {
 		return false
 	}
 	return true
-}
-
-// drainsKnown is closed once the kernel can be asked which endpoints drain. A former
-// process that still owns the rules goes on letting endpoints drain, so this waits
-// until it has ended.
-func (p *Proxy) drainsKnown() <-chan struct{} {
-	for _, d := range p.config.Domains {
-		if d.Drain != nil && p.config.MayWrite != nil {
-			return p.config.MayWrite
-		}
-	}
-	return p.primed
 }
 
 // start starts the actors of exactly the Services that the cache has now, and tells

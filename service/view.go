@@ -108,12 +108,6 @@ type PortView struct {
 	Serving []Endpoint
 	// Avoided are suspects: endpoints that would get new connections if they answered. Sorted and unique as Cluster.
 	Avoided []Endpoint
-	// Draining are endpoints that get no new connections and keep their open ones until
-	// a deadline (UDP: while they are among Serving, at most). The actor adds them in
-	// domains that drain, never for SCTP; nil otherwise. Sorted and unique as Cluster.
-	// An endpoint that is still in Cluster or Local drains only at the frontends of the
-	// policy that it has left.
-	Draining []Endpoint
 }
 
 // AllowedSources returns the sources that may reach the LoadBalancerVIPs; nil for all.
@@ -193,8 +187,7 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Cluster, b.Cluster) &&
 		slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Serving, b.Serving) &&
-		slices.Equal(a.Avoided, b.Avoided) &&
-		slices.Equal(a.Draining, b.Draining)
+		slices.Equal(a.Avoided, b.Avoided)
 }
 
 func sameEndpoint(a, b Endpoint) bool { return a.AddrPort == b.AddrPort }

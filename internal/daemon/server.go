@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
@@ -129,7 +130,11 @@ func (s *server) assemble(ctx context.Context) (err error) {
 func (s *server) newBook() *book.Book {
 	c := book.Config{Status: s.host.Snapshots}
 	for _, d := range s.backend.Domains {
-		c.Domains = append(c.Domains, book.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+		of := book.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary}
+		if drainer, ok := d.Writer.(dataplane.Drainer); ok {
+			of.Leaving = drainer.Leaving
+		}
+		c.Domains = append(c.Domains, of)
 	}
 	return book.New(c)
 }

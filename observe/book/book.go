@@ -41,6 +41,8 @@ type Domain struct {
 	Family service.Family
 	// Auxiliary domains hold something besides the kernel's rules.
 	Auxiliary bool
+	// Leaving counts the endpoints by Service that keep their connections; nil where there are none. See dataplane.Drainer.
+	Leaving func() map[service.Key]int
 }
 
 // Book has the records of one proxy. It implements observe.Listener, and must receive all events from the start.
@@ -222,8 +224,6 @@ func (b *Book) Actors(event actors.Event) {
 		b.updateRare(e.Key, func(_ *record, x *rare) { x.large = state.Affected{Since: now, Reason: text} })
 	case actors.Fits:
 		b.updateRare(e.Key, func(_ *record, x *rare) { x.large = state.Affected{} })
-	case actors.Drains:
-		b.update(e.Key, func(r *record) { r.families[e.Family].Draining = uint32(e.Endpoints) })
 	}
 }
 
@@ -264,7 +264,6 @@ type shaded struct {
 func (b *Book) Programmed(_ context.Context, family service.Family, view service.View) {
 	endpoints, lacking := countEndpoints(view.Ports[family])
 	b.update(view.Key, func(r *record) {
-		endpoints.Draining = r.families[family].Draining
 		r.families[family], r.unserved[family], r.balancing = endpoints, lacking, view.Balancing
 	})
 }

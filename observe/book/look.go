@@ -16,6 +16,8 @@ type Look struct {
 	book        *Book
 	quarantined map[service.Key][]state.Quarantine
 	shadowed    map[service.Key]bool
+	// leaving counts the endpoints that keep their connections.
+	leaving service.PerFamily[map[service.Key]int]
 }
 
 // Look makes a look.
@@ -23,6 +25,11 @@ func (b *Book) Look() *Look {
 	l := &Look{book: b, quarantined: map[service.Key][]state.Quarantine{}, shadowed: map[service.Key]bool{}}
 	for _, a := range b.Affected(Shadowed) {
 		l.shadowed[a.Key] = true
+	}
+	for i := range b.Domains {
+		if d := &b.Domains[i]; d.Leaving != nil {
+			l.leaving[d.Family] = d.Leaving()
+		}
 	}
 	for _, s := range b.Status() {
 		for i := range s.Quarantined {
@@ -104,7 +111,9 @@ func (r *Row) Record() state.Record {
 	}
 	made.LastMicros, made.LongestMicros = of.received.micros()
 	made.CauseLastMicros, made.CauseLongestMicros = of.triggered.micros()
-	for _, f := range of.families {
+	for family := range made.Families {
+		f := &made.Families[family]
+		f.Draining = uint32(r.look.leaving[family][r.Key])
 		made.Endpoints += int(f.Local + f.Remote)
 		made.Local += int(f.Local)
 		made.Draining += int(f.Draining)

@@ -38,11 +38,8 @@ func (b *Book) start(key service.Key) {
 		s.records[key] = known
 	} else {
 		known.restarts++
-		// A new incarnation reports again what drains, and whether the Service is too large.
+		// A new incarnation reports again whether the Service is too large.
 		s.updateRare(key, known, func(_ *record, x *rare) { x.large = state.Affected{} })
-		for family := range known.families {
-			known.families[family].Draining = 0
-		}
 	}
 	known.running = true
 }

@@ -138,20 +138,16 @@ func TestReasonsHaveClasses(t *testing.T) {
 	}
 }
 
-// TestARestartBeginsWithoutDrainingEndpoints: its incarnation reports them again.
-func TestARestartBeginsWithoutDrainingEndpoints(t *testing.T) {
+// TestDrainingEndpointsAreCountedByWriters: the book has no count of its own.
+func TestDrainingEndpointsAreCountedByWriters(t *testing.T) {
 	b := newBook(1)
-	draining := func() int {
+	leaving := map[service.Key]int{}
+	b.Domains = []Domain{{Family: service.IPv6}, {Family: service.IPv4, Leaving: func() map[service.Key]int { return leaving }}}
+	for _, n := range []int{3, 0} {
+		leaving[serviceKey(0)] = n
 		r, _ := b.Look().Service(serviceKey(0))
-		return r.Draining
-	}
-	b.Actors(actors.Drains{Key: serviceKey(0), Endpoints: 3})
-	b.Programmed(t.Context(), service.IPv4, service.View{Key: serviceKey(0)})
-	if n := draining(); n != 3 {
-		t.Errorf("%d endpoints drain", n)
-	}
-	b.Supervisor(about(0, supervisor.Started{Again: true}))
-	if n := draining(); n != 0 {
-		t.Errorf("after a restart, %d endpoints drain", n)
+		if r.Draining != n || int(r.Families[service.IPv4].Draining) != n || r.Families[service.IPv6].Draining != 0 {
+			t.Errorf("want %d: %+v", n, r)
+		}
 	}
 }

@@ -13,7 +13,7 @@ var hostile = []mutation{
 	{
 		name:      "a large Service keeps what it gives up",
 		sentence:  "A Service above its budget loses the addresses that it gives up.",
-		edits:     edit("actors/machine.go", "if m.excess {", "if m.excess && m.view.HealthCheckNodePort > 1<<16-1 {"),
+		edits:     edit("actors/ready.go", "if m.excess {", "if m.excess && m.view.HealthCheckNodePort > 1<<16-1 {"),
 		campaigns: []campaign{unitTest("proxy", "TestAddressesThatATooLargeServiceGivesUp")},
 	},
 	{

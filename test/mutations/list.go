@@ -38,7 +38,7 @@ func edit(file, old, new string) []defects.Edit {
 	return []defects.Edit{{File: file, Old: old, New: new}}
 }
 
-var mutations = slices.Concat(correctness, isolated, hostile, tenants, whole, commands)
+var mutations = slices.Concat(correctness, isolated, hostile, tenants, graceful, whole, commands)
 
 // correctness are defects in the way from the API to the kernel.
 var correctness = []mutation{

@@ -3,6 +3,7 @@ package rendertest
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	ipvs "github.com/sluice-proxy/sluice/dataplane/ipvs/render"
@@ -14,8 +15,8 @@ var IPVS = append(slices.Clone(everywhere), []Case{
 	{Name: "cluster-ip-unnamed-udp", Make: func(w World, _ *service.NodeFacts) *service.View {
 		p := w.Port()
 		p.Name, p.Protocol, p.Port = "", service.UDP, 53
-		// Only TCP drains.
-		p.Cluster, p.Draining = w.Endpoints(1), w.Endpoints(2)[1:]
+		// The other one gets no new flows, and keeps those that it has while it serves.
+		p.Cluster, p.Serving = w.Endpoints(1), w.Endpoints(2)
 		return w.View(p)
 	}},
 	{Name: "external-local-without-local-sctp", Make: func(w World, _ *service.NodeFacts) *service.View {
@@ -67,7 +68,6 @@ var IPVS = append(slices.Clone(everywhere), []Case{
 	{Name: "internal-local", Make: func(w World, _ *service.NodeFacts) *service.View {
 		p := w.Port()
 		p.InternalLocal, p.Cluster, p.Local = true, nil, w.Endpoints(1)
-		p.Draining = []service.Endpoint{{AddrPort: netip.AddrPortFrom(w.EndpointAddrs[1], 8080), Local: true}, w.Endpoints(3)[2]}
 		return w.View(p)
 	}},
 	{Name: "internal-local-without-local", Make: func(w World, _ *service.NodeFacts) *service.View {
@@ -80,15 +80,12 @@ var IPVS = append(slices.Clone(everywhere), []Case{
 		p.HasAny, p.Cluster, p.ExternalLocal = false, nil, true
 		return w.View(p)
 	}},
-	{Name: "draining", Make: func(w World, _ *service.NodeFacts) *service.View {
+	{Name: "drain-deadline", Make: func(w World, _ *service.NodeFacts) *service.View {
 		p := w.OpenPort()
-		p.Cluster, p.Draining = w.Endpoints(2)[1:], []service.Endpoint{w.Endpoints(1)[0], w.Endpoints(3)[2]}
-		return w.View(p)
-	}},
-	{Name: "draining-only", Make: func(w World, _ *service.NodeFacts) *service.View {
-		p := w.Port()
-		p.HasAny, p.Cluster, p.Draining = false, nil, w.Endpoints(2)
-		return w.View(p)
+		p.Protocol, p.ExternalLocal, p.Local, p.Serving = service.UDP, true, w.Endpoints(1), w.Endpoints(2)
+		view := w.View(p)
+		view.Drain = service.Drain{Limited: true, After: 30 * time.Second}
+		return view
 	}},
 	{Name: "scheduler-mh", Options: ipvs.Options{Scheduler: "mh"}, Make: func(w World, _ *service.NodeFacts) *service.View {
 		p := w.Port()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
@@ -31,14 +32,14 @@ var writerCases = []struct {
 			s.Errorf("left: %v", s.known)
 		}
 	}},
-	{name: "endpoints come, drain, come back and go", run: func(s *stand) {
+	{name: "endpoints come, leave, come back and go", config: Config{DrainDeadline: time.Hour}, run: func(s *stand) {
 		p := s.clusterIP(1, 1)
 		s.want(s.scaffold(), s.serviceOf("a", p))
 		p.Cluster = s.Endpoints(3)
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		p.Cluster, p.Draining = s.Endpoints(3)[1:], s.Endpoints(1)
+		p.Cluster = s.Endpoints(3)[1:]
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		p.Cluster, p.Draining = s.Endpoints(3), nil
+		p.Cluster = s.Endpoints(3)
 		s.want(s.scaffold(), s.serviceOf("a", p))
 		p.Cluster = nil
 		s.want(s.scaffold(), s.serviceOf("a", p))

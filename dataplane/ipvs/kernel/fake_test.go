@@ -29,9 +29,10 @@ type fakeKernel struct {
 	log []string
 	// fault, when set, returns an error for a line of the log, in place of the kernel.
 	fault func(line string) error
-	// opened counts connections; listed counts lists.
-	opened, listed int
-	written        dataplane.Written
+	// opened counts connections, listed lists, and questions those about real servers, which get the error unanswered.
+	opened, listed, questions int
+	unanswered                error
+	written                   dataplane.Written
 	// announced is what Watch calls, when it runs.
 	announced chan func()
 }
@@ -134,6 +135,7 @@ func (k fakeServers) carryOut(r wire.Request) error {
 		if !there {
 			return reject(unix.ENOENT)
 		}
+		d.ActiveConns, d.InactiveConns = s.reals[d.Addr].ActiveConns, s.reals[d.Addr].InactiveConns
 		s.reals[d.Addr] = d
 	case wire.DelReal:
 		if !there {
@@ -153,6 +155,10 @@ func (k fakeServers) Service(_ context.Context, f service.Frontend) (wire.Servic
 }
 
 func (k fakeServers) Destinations(_ context.Context, f service.Frontend) ([]wire.Destination, error) {
+	k.fakeKernel.questions++
+	if k.unanswered != nil {
+		return nil, k.unanswered
+	}
 	if s := k.servers[f]; s != nil {
 		return slices.Collect(maps.Values(s.reals)), nil
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -218,38 +217,68 @@ func TestInternalLocalWithoutLocal(t *testing.T) {
 	})
 }
 
-// An endpoint that has left is busy as long as the kernel remembers a connection to
-// it, and only where it has left.
-func TestKernelDrainer(t *testing.T) {
+// TestKernelGraceful: an endpoint that leaves stays with weight 0 where it has a connection, and nowhere else.
+func TestKernelGraceful(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
-		d := NewDrainer(render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14}), c.Do)
-		defer func() { c.must(d.Close()) }()
-		d.Node(c.facts)
+		w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})
+		c.must(err)
+		defer func() { c.must(w.Close()) }()
 		p := c.OpenPort()
 		p.Cluster = c.endpoint(2)
 		c.serve(p)
-		leaving := p.Cluster[0]
-		p.Cluster = c.endpoint(0)
-		// The client comes in by the load balancer's address, the first frontend's
-		// real servers have no connection.
+		leaving := p.Cluster[0].AddrPort
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
-		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
-			t.Errorf("busy before there is a connection: %t, %v", busy, err)
-		}
 		session, err := netnstest.Connect(ctx, c.x, netip.AddrPortFrom(c.VIP, 80))
 		c.must(err)
 		defer func() { c.must(session.Close()) }()
-		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || !busy {
-			t.Errorf("busy with a connection: %t, %v", busy, err)
+		write := func() {
+			t.Helper()
+			read, err := w.Read(t.Context())
+			c.must(err)
+			found := map[dataplane.ID]*dataplane.Object{}
+			for i := range read {
+				found[read[i].ID] = &read[i]
+			}
+			batch := &dataplane.Batch{}
+			renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
+			for _, o := range renderer.Service(t.Context(), c.View(p), c.facts) {
+				if o.ID.Container == render.ContainerServer && !dataplane.Same(found[o.ID], &o) {
+					batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, Before: found[o.ID], After: &o, Owner: c.View(p).Key})
+				}
+			}
+			if receipt := w.Write(t.Context(), batch); receipt.Outcome != dataplane.Landed {
+				t.Fatal(receipt)
+			}
 		}
-		held, err := d.Held(ctx, c.View(p), &p)
-		if want := []service.Endpoint{{AddrPort: leaving.AddrPort}}; err != nil || !slices.Equal(held, want) {
-			t.Errorf("held %v, %v, want %v", held, err, want)
+		// at returns the weight of the endpoint at an address, or -1.
+		at := func(addr netip.Addr) (weight int) {
+			weight = -1
+			c.must(w.take(t.Context()))
+			defer w.give()
+			found, err := w.kernel.servers.Destinations(t.Context(), service.Frontend{Addr: addr, Port: 80})
+			c.must(err)
+			for _, d := range found {
+				if d.Addr == leaving {
+					weight = int(d.Weight)
+				}
+			}
+			return weight
 		}
-		p.Cluster = c.endpoint(2) // wanted again
-		if busy, err := d.Busy(ctx, c.View(p), &p, leaving); err != nil || busy {
-			t.Errorf("busy where it is wanted: %t, %v", busy, err)
+		p.Cluster = c.endpoint(0)
+		write()
+		for end := time.Now().Add(testenv.Patience); at(c.ClusterIP) >= 0; time.Sleep(lookMin / 4) {
+			if time.Now().After(end) {
+				t.Fatal("still there without a connection")
+			}
+		}
+		if got := at(c.VIP); got != 0 || w.Leaving()[c.View(p).Key] != 1 {
+			t.Errorf("weight %d with a connection, want 0; %v", got, w.Leaving())
+		}
+		p.Cluster = c.endpoint(2)
+		write()
+		if got := at(c.VIP); got != 1 || len(w.Leaving()) != 0 {
+			t.Errorf("weight %d when it is back, want 1; %v", got, w.Leaving())
 		}
 	})
 }

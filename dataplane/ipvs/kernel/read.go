@@ -10,12 +10,17 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Read returns all that is ours, sorted by ID: the device and its addresses of the family,
 // the sets of the family with their entries, its virtual servers outside of excluded
 // ranges, and what the rules' writer reads. Each virtual server takes a question.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	if err := w.take(ctx); err != nil {
+		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
+	}
+	defer w.give()
 	objects, err := w.readAll(ctx)
 	if err != nil {
 		if wire.Unknown(err) {
@@ -97,10 +102,13 @@ func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
 		return nil, err
 	}
 	objects := make([]dataplane.Object, len(found))
+	all := make(map[service.Frontend]bool, len(found))
 	for i := range found {
 		s := serverOf(found[i].Service, found[i].Destinations)
-		objects[i] = s.Object()
+		w.leaving.seen(&s)
+		objects[i], all[s.Frontend] = s.Object(), true
 	}
+	w.leaving.seenAll(all)
 	return objects, nil
 }
 

@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
@@ -17,6 +18,8 @@ type edit struct {
 	frontend      service.Frontend
 	before, after *render.Server
 	come, goes    []wire.Request
+	// leaves are the real servers that keep their connections instead of being deleted.
+	leaves []netip.AddrPort
 	// err is the first rejection.
 	err error
 	// astray is set when the rejection contradicts before.
@@ -88,6 +91,7 @@ func (a *attempt) round(ctx context.Context, edits []*edit) {
 	var comes []pending
 	for _, e := range edits {
 		e.come, e.goes = diff(e.before, e.after)
+		a.leaving.soften(e)
 		comes = appendPending(comes, e, e.come)
 	}
 	a.send(ctx, comes)
@@ -133,6 +137,7 @@ func (a *attempt) send(ctx context.Context, all []pending) {
 // settle notes the outcome of an edit. It reads back what may have landed in part.
 func (a *attempt) settle(ctx context.Context, e *edit) {
 	if e.err == nil {
+		a.leaving.landed(e, time.Now())
 		a.note(e.change, nil)
 		return
 	}
@@ -151,6 +156,7 @@ func (a *attempt) settle(ctx context.Context, e *edit) {
 func (a *attempt) ask(ctx context.Context, f service.Frontend) (*render.Server, error) {
 	found, err := a.kernel.servers.Service(ctx, f)
 	if wire.Missing(err) {
+		a.leaving.forget(f)
 		return nil, nil
 	}
 	if err != nil {
@@ -161,6 +167,7 @@ func (a *attempt) ask(ctx context.Context, f service.Frontend) (*render.Server, 
 		return nil, a.asked(err)
 	}
 	s := serverOf(found, destinations)
+	a.leaving.seen(&s)
 	return &s, nil
 }
 
@@ -208,7 +215,7 @@ func diff(before, after *render.Server) (come, goes []wire.Request) {
 	for _, r := range before.Reals {
 		left[r.Addr] = r.Weight
 	}
-	var drained []wire.Request
+	var drained []wire.Request // a fallback may have what a former process let leave
 	for _, r := range after.Reals {
 		weight, there := left[r.Addr]
 		delete(left, r.Addr)

@@ -1,5 +1,5 @@
 // Package kernel writes what package render returns to one IP family's virtual servers, sets and
-// device, and reads it back. It asks which endpoints still have connections, and cleans up.
+// device, and reads it back. It lets endpoints that leave keep their connections, and cleans up.
 // Chains and hooks go to a writer of rules that it receives.
 package kernel
 
@@ -26,7 +26,8 @@ import (
 // state is unsure or other than thought. A rejection keeps only those objects from being
 // written that refer to the rejected one.
 //
-// Write and Read belong to one goroutine at a time. Watch may run at the same time.
+// A real server that leaves a virtual server keeps its connections for a while; see graceful. An alarm deletes it, so
+// Write, Read and the alarm take turns. Leaving and Watch may run at the same time.
 type Writer struct {
 	family service.Family
 	config Config
@@ -41,6 +42,12 @@ type Writer struct {
 	// wantedAnyway are the virtual servers that were written in excluded ranges. They
 	// are wanted, so they are read.
 	wantedAnyway map[service.Frontend]bool
+	// turn has a token while somebody uses any field above or below it, other than those that never change.
+	turn    chan struct{}
+	leaving *graceful
+	// alarm is set for the next look at leaving, nil if nothing leaves. closed is set by Close.
+	alarm  *time.Timer
+	closed bool
 }
 
 // Config tunes a Writer.
@@ -55,6 +62,13 @@ type Config struct {
 	// NearlyFull, when set, is called when a set has reached 80 % of its capacity: at
 	// each Read that finds it so, and when it has grown to that. It does not block.
 	NearlyFull func(SetLevel)
+	// DrainDeadline is how long real servers that leave keep their connections if their Service does not say otherwise:
+	// those of TCP, and those of UDP that still serve. 0: not at all.
+	DrainDeadline time.Duration
+	// Cut, when set, is called when connections may have been cut, and Unread when the kernel did not say which
+	// connections there are; not again until it has answered. Neither blocks.
+	Cut    func(Cut)
+	Unread func(service.Key, service.Frontend, error)
 	// Inside runs a function on a thread in the network namespace to work in. Default:
 	// the process's own namespace.
 	Inside func(func() error) error
@@ -63,6 +77,7 @@ type Config struct {
 var (
 	_ dataplane.Writer  = (*Writer)(nil)
 	_ dataplane.Watcher = (*Writer)(nil)
+	_ dataplane.Drainer = (*Writer)(nil)
 )
 
 // serverReader is what a Writer reads from IPVS; see wire.Servers.
@@ -162,10 +177,17 @@ func newWriter(
 	if config.NearlyFull == nil {
 		config.NearlyFull = func(SetLevel) {}
 	}
+	if config.Cut == nil {
+		config.Cut = func(Cut) {}
+	}
+	if config.Unread == nil {
+		config.Unread = func(service.Key, service.Frontend, error) {}
+	}
 	w := &Writer{
 		family: family, config: config, device: device, open: open,
 		sets: make(map[string]wire.SetSpec), ranks: ranksOf(family),
 		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[service.Frontend]bool),
+		turn: make(chan struct{}, 1), leaving: newGraceful(&config),
 	}
 	for _, s := range render.Sets(family) {
 		w.sets[s.Name] = s
@@ -174,7 +196,12 @@ func newWriter(
 }
 
 // Close closes the sockets. What is in the kernel stays.
-func (w *Writer) Close() error { return errors.Join(w.disconnect(), w.device.Close()) }
+func (w *Writer) Close() error {
+	w.turn <- struct{}{}
+	defer w.give()
+	w.closed = true
+	return errors.Join(w.disconnect(), w.device.Close())
+}
 
 func (w *Writer) connect() (err error) {
 	if w.kernel == nil {
@@ -199,6 +226,10 @@ func (w *Writer) disconnect() error {
 // context is checked between sends.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
+	if err := w.take(ctx); err != nil {
+		return untouched(batch, dataplane.Unknown, err)
+	}
+	defer w.give()
 	receipt := w.attempt(ctx, batch)
 	receipt.Took = time.Since(start)
 	return receipt

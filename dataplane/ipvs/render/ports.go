@@ -18,15 +18,40 @@ type portDraft struct {
 
 func newPortDraft(d *draft, of *service.View, view *service.PortView) *portDraft {
 	p := &portDraft{draft: d, PortView: view}
-	body := func(endpoints []service.Endpoint, localOnly bool) string {
-		return d.renderer.head(of, view, service.Weighted(endpoints)) + p.reals(endpoints, localOnly)
-	}
-	p.internal = body(p.internalEndpoints())
+	p.internal = p.body(of, p.internalEndpoints())
 	p.external = p.internal
 	if p.InternalLocal || p.ExternalLocal {
-		p.external = body(p.externalEndpoints())
+		p.external = p.body(of, p.externalEndpoints())
 	}
 	return p
+}
+
+// body is that of a virtual server for some endpoints.
+func (p *portDraft) body(of *service.View, endpoints []service.Endpoint) string {
+	s := Server{Service: p.renderer.head(of, p.PortView, service.Weighted(endpoints)), Grace: p.grace(of, endpoints)}
+	s.Reals = make([]wire.Real, len(endpoints))
+	for i, e := range endpoints {
+		s.Reals[i] = wire.Real{Addr: e.AddrPort, Weight: uint32(e.Share())}
+	}
+	return s.body()
+}
+
+// grace returns what happens to endpoints that leave a virtual server with some endpoints. A TCP connection may last
+// until it ends. A UDP flow has no visible end: it may last as long as the endpoint serves, for example while its pod
+// terminates.
+func (p *portDraft) grace(of *service.View, endpoints []service.Endpoint) (g Grace) {
+	if mode := p.renderer.options.DrainDeadline; p.Protocol != service.SCTP && of.Drain.Or(mode) != mode {
+		g.Drain = of.Drain
+	}
+	for _, e := range p.Serving { // both are sorted
+		for len(endpoints) > 0 && endpoints[0].Compare(e) < 0 {
+			endpoints = endpoints[1:]
+		}
+		if len(endpoints) == 0 || endpoints[0].AddrPort != e.AddrPort {
+			g.Keeps = append(g.Keeps, e.AddrPort)
+		}
+	}
+	return g
 }
 
 // frontend is an address at the service's port.
@@ -182,9 +207,9 @@ var balancers = map[service.Balancing]service.Scheduling{
 // weighing are the schedulers that do the same as others, by weight.
 var weighing = map[string]string{"rr": "wrr", "lc": "wlc"}
 
-// head is the first line of the bodies of a port's virtual servers. What the Service says about IPVS counts
-// before what it says about any mode.
-func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool) string {
+// head is what a port's virtual servers have besides their frontends. What the Service says about IPVS counts before
+// what it says about any mode.
+func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool) wire.Service {
 	wish := of.Scheduling
 	if wish.Scheduler == "" {
 		wish = balancers[of.Balancing]
@@ -197,7 +222,7 @@ func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool)
 	if by := weighing[wish.Scheduler]; weighted && by != "" && of.Scheduling.Scheduler == "" {
 		wish.Scheduler = by
 	}
-	s := Server{Service: wire.Service{Scheduler: wish.Scheduler}}
+	s := wire.Service{Scheduler: wish.Scheduler}
 	if wish.Fallback {
 		s.Flags |= wire.SchedulerFlag1
 	}
@@ -208,52 +233,23 @@ func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool)
 		s.Flags |= wire.Persistent
 		s.Timeout = uint32(view.AffinitySeconds)
 	}
-	return string(s.appendHead(nil))
+	return s
 }
 
-// internalEndpoints returns those of the ClusterIP, and whether they may only be endpoints of
-// this node.
-func (p *portDraft) internalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+// internalEndpoints returns those of the ClusterIP.
+func (p *portDraft) internalEndpoints() []service.Endpoint {
 	if p.InternalLocal {
-		return p.Local, true
+		return p.Local
 	}
-	return p.Cluster, false
+	return p.Cluster
 }
 
 // externalEndpoints returns those of all other frontends. If only endpoints of this node are
 // wanted and there is none, the others still serve local pods, and a rule drops clients from
 // outside.
-func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+func (p *portDraft) externalEndpoints() []service.Endpoint {
 	if p.ExternalLocal && len(p.Local) > 0 {
-		return p.Local, false
+		return p.Local
 	}
-	return p.Cluster, false
-}
-
-// reals returns the lines of a virtual server's body for its endpoints and for those that
-// drain.
-func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
-	draining := p.Draining
-	reals := make([]wire.Real, 0, len(endpoints)+len(draining))
-	for _, e := range endpoints {
-		for len(draining) > 0 && draining[0].Compare(e) < 0 {
-			reals = appendDraining(reals, draining[0], localOnly)
-			draining = draining[1:]
-		}
-		if len(draining) > 0 && draining[0].AddrPort == e.AddrPort {
-			draining = draining[1:]
-		}
-		reals = append(reals, wire.Real{Addr: e.AddrPort, Weight: uint32(e.Share())})
-	}
-	for _, e := range draining {
-		reals = appendDraining(reals, e, localOnly)
-	}
-	return string(appendReals(make([]byte, 0, 32*len(reals)), reals))
-}
-
-func appendDraining(reals []wire.Real, e service.Endpoint, localOnly bool) []wire.Real {
-	if localOnly && !e.Local {
-		return reals
-	}
-	return append(reals, wire.Real{Addr: e.AddrPort})
+	return p.Cluster
 }

@@ -74,8 +74,9 @@ func randomPort(w rendertest.World, random *rand.Rand, i int) service.PortView {
 		switch random.IntN(4) {
 		case 0:
 		case 1:
-			p.Draining = append(p.Draining, e)
+			p.Serving = append(p.Serving, e)
 		default:
+			p.Serving = append(p.Serving, e)
 			p.HasAny = true
 			p.Cluster = append(p.Cluster, e)
 			if e.Local {
@@ -84,7 +85,10 @@ func randomPort(w rendertest.World, random *rand.Rand, i int) service.PortView {
 		}
 	}
 	slices.SortFunc(p.Cluster, service.Endpoint.Compare)
-	slices.SortFunc(p.Draining, service.Endpoint.Compare)
+	slices.SortFunc(p.Serving, service.Endpoint.Compare)
+	if p.Protocol != service.UDP {
+		p.Serving = nil
+	}
 	return p
 }
 
@@ -140,10 +144,10 @@ func checkReals(t *testing.T, name string, ports []service.PortView, objects []d
 			return p.Protocol == s.Protocol && (p.Port == s.Port || p.NodePort == s.Port)
 		})
 		p := &ports[i]
-		want, alone := p.Cluster, false
+		want := p.Cluster
 		switch internal := s.Addr == p.ClusterIP; {
 		case internal && p.InternalLocal:
-			want, alone = p.Local, true
+			want = p.Local
 		case !internal && p.ExternalLocal && len(p.Local) > 0:
 			want = p.Local
 		}
@@ -151,14 +155,18 @@ func checkReals(t *testing.T, name string, ports []service.PortView, objects []d
 		for _, e := range want {
 			wanted[wire.Real{Addr: e.AddrPort, Weight: 1}] = true
 		}
-		for _, e := range p.Draining {
-			if e.Local || !alone {
-				wanted[wire.Real{Addr: e.AddrPort, Weight: 0}] = true
-			}
-		}
 		got := map[wire.Real]bool{}
 		for _, r := range s.Reals {
 			got[r] = true
+		}
+		var keeps []netip.AddrPort
+		for _, e := range p.Serving {
+			if !wanted[wire.Real{Addr: e.AddrPort, Weight: 1}] {
+				keeps = append(keeps, e.AddrPort)
+			}
+		}
+		if !slices.Equal(s.Grace.Keeps, keeps) {
+			t.Errorf("%s: %v keeps flows of %v, want %v", name, o.ID, s.Grace.Keeps, keeps)
 		}
 		if !reflect.DeepEqual(got, wanted) || len(got) != len(s.Reals) {
 			t.Errorf("%s: %v has %v, want %v", name, o.ID, s.Reals, wanted)

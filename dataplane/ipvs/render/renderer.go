@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
@@ -27,6 +28,8 @@ type Options struct {
 	// RandomFully lets the kernel choose masqueraded source ports at random. It needs
 	// iptables 1.6.2.
 	RandomFully bool
+	// DrainDeadline is how long endpoints that leave keep their connections, unless the Service says otherwise.
+	DrainDeadline time.Duration
 }
 
 // Renderer implements dataplane.Renderer for one family. It is immutable.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
@@ -148,34 +149,24 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	}
 }
 
-// An endpoint that is wanted and said to drain, too, is wanted.
-func TestWantedEndpointsDoNotDrain(t *testing.T) {
+// TestTheDeadlineOfTheModeIsNotSaid: the body has that of a Service alone, so that most Services have none.
+func TestTheDeadlineOfTheModeIsNotSaid(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
-	p := w.Port()
-	p.Draining = w.Endpoints(3)
-	renderer := render.NewRenderer(service.IPv4, render.Options{})
-	drained := renderer.Service(context.Background(), w.View(p), w.Facts())
-	p.Draining = nil
-	if plain := renderer.Service(context.Background(), w.View(p), w.Facts()); !reflect.DeepEqual(drained, plain) {
-		t.Errorf("got %s, want %s", listing(drained), listing(plain))
-	}
-}
-
-// A weight is all that tells a draining endpoint from one that serves, so that the
-// writer changes one real server and no other.
-func TestDrainingChangesOneLine(t *testing.T) {
-	w := rendertest.WorldOf(service.IPv4)
-	p := w.Port()
-	renderer := render.NewRenderer(service.IPv4, render.Options{})
-	serving := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
-	p.Cluster, p.Draining = w.Endpoints(3)[1:], w.Endpoints(1)
-	draining := listing(renderer.Service(context.Background(), w.View(p), w.Facts()))
-	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
-	// It gets no new connections, so that none can be its own.
-	loopBack := "set/" + render.SetName(service.IPv4, "LOOP-BACK")
-	want = strings.Replace(want, loopBack+" | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
-	if draining != want {
-		t.Errorf("got\n%s\nwant\n%s", draining, want)
+	renderer := render.NewRenderer(service.IPv4, render.Options{DrainDeadline: time.Minute})
+	for drain, want := range map[service.Drain]string{
+		{}: "", {Limited: true, After: time.Minute}: "", {Limited: true, After: time.Second}: "drain 1s", {Limited: true}: "drain 0s",
+	} {
+		for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+			p := w.Port()
+			p.Protocol = protocol
+			view := w.View(p)
+			view.Drain = drain
+			text := listing(renderer.Service(context.Background(), view, w.Facts()))
+			_, got, _ := strings.Cut(text, "drain ")
+			if said := protocol != service.SCTP && want != ""; said != strings.Contains(text, "drain ") || said && !strings.HasPrefix("drain "+got, want) {
+				t.Errorf("%v of %v: want %q:\n%s", drain, protocol, want, text)
+			}
+		}
 	}
 }
 

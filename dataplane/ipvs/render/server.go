@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
@@ -17,13 +18,32 @@ import (
 type Server struct {
 	wire.Service
 	// Reals are sorted by the text of their addresses and ports, without duplicates. The
-	// weight is the endpoint's, or 0 for an endpoint that keeps its connections and gets no new ones.
+	// weight is the endpoint's. The kernel also has those with weight 0 that keep their connections.
 	Reals []wire.Real
+	Grace Grace
 }
+
+// Grace says which real servers may keep their connections when they leave, and for how long. The kernel has no
+// place for it: the writer remembers it and returns it with what it reads. It is a part of the body, so that each
+// change of it reaches the writer.
+type Grace struct {
+	// Drain is the deadline of the Service, not limited if that is the mode's.
+	Drain service.Drain
+	// Keeps has, for UDP, the endpoints that still serve but get no new flows here. Sorted as Reals.
+	Keeps []netip.AddrPort
+}
+
+// Any reports whether there is anything to remember.
+func (g *Grace) Any() bool { return g.Drain.Limited || len(g.Keeps) > 0 }
 
 // Object is the server as an object of the domain. Equal servers have equal bodies.
 func (s *Server) Object() dataplane.Object {
-	return serverObject(s.Frontend, string(appendReals(s.appendHead(nil), s.Reals)))
+	return serverObject(s.Frontend, s.body())
+}
+
+func (s *Server) body() string {
+	b := s.appendHead(make([]byte, 0, 32*(len(s.Reals)+1)))
+	return string(s.Grace.append(appendReals(b, s.Reals)))
 }
 
 func serverObject(f service.Frontend, body string) dataplane.Object {
@@ -52,6 +72,37 @@ func appendReals(b []byte, reals []wire.Real) []byte {
 	return b
 }
 
+// The first words of the lines of a Grace, which follow those of the real servers.
+const (
+	drainWord = "drain "
+	keepsWord = "keeps "
+)
+
+// append appends the lines "drain DURATION" and "keeps ADDR:PORT", each after a line break.
+func (g *Grace) append(b []byte) []byte {
+	if g.Drain.Limited {
+		b = append(append(append(b, '\n'), drainWord...), g.Drain.After.String()...)
+	}
+	for _, addr := range g.Keeps {
+		b = addr.AppendTo(append(append(b, '\n'), keepsWord...))
+	}
+	return b
+}
+
+// parse parses one of these lines.
+func (g *Grace) parse(line string) bool {
+	if text, is := strings.CutPrefix(line, drainWord); is {
+		after, err := time.ParseDuration(text)
+		known := g.Any()
+		g.Drain = service.Drain{Limited: true, After: after}
+		return err == nil && !known && after.String() == text
+	}
+	text, is := strings.CutPrefix(line, keepsWord)
+	addr, err := netip.ParseAddrPort(text)
+	g.Keeps = append(g.Keeps, addr)
+	return is && err == nil && addr.String() == text
+}
+
 // ParseServer is the reverse of Object.
 func ParseServer(o *dataplane.Object) (Server, error) {
 	frontend, err := ParseServerID(o.ID)
@@ -69,10 +120,12 @@ func ParseServer(o *dataplane.Object) (Server, error) {
 	s.Reals = make([]wire.Real, 0, strings.Count(reals, "\n")+1)
 	for line := range strings.SplitSeq(reals, "\n") {
 		r, ok := parseReal(line)
-		if !ok {
+		switch {
+		case ok && !s.Grace.Any():
+			s.Reals = append(s.Reals, r)
+		case !s.Grace.parse(line):
 			return Server{}, fmt.Errorf("virtual server %s: %q is not a real server and its weight", o.ID.Name, line)
 		}
-		s.Reals = append(s.Reals, r)
 	}
 	return s, nil
 }

@@ -1,7 +1,7 @@
 // Package wire speaks to the parts of the kernel that IPVS mode uses, in one network
 // namespace: virtual servers, sets of addresses and ports, and the dummy device. It owns
-// the sockets, the encoding and the meaning of the kernel's answers. The writer, the
-// drainer and the cleanup of package kernel call it, and the assembly to probe the kernel.
+// the sockets, the encoding and the meaning of the kernel's answers. The writer
+// and the cleanup of package kernel call it, and the assembly to probe the kernel.
 //
 // Libraries do what they can carry: github.com/moby/ipvs reads virtual servers and
 // changes single ones, github.com/vishvananda/netlink has the device, its addresses and

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -31,8 +30,7 @@ type IPVSOptions struct {
 	Scheduler string
 	// Excluded are ranges whose virtual servers belong to others.
 	Excluded []netip.Prefix
-	// DrainDeadline is how long TCP endpoints that have left keep their connections at
-	// most.
+	// DrainDeadline is how long endpoints that have left keep their connections, unless their Service says otherwise.
 	DrainDeadline time.Duration
 	// Timeouts are those of idle connections; 0 leaves them alone.
 	Timeouts ipvswire.Timeouts
@@ -98,32 +96,36 @@ func ipvsDomain(
 				zap.String("domain", name), zap.String("set", l.Set),
 				zap.Int("entries", l.Entries), zap.Int("capacity", l.Capacity))
 		},
+		DrainDeadline: o.DrainDeadline,
+		Cut:           func(c ipvskernel.Cut) { cut(o.Log, name, c) },
+		Unread: func(key service.Key, f service.Frontend, err error) {
+			o.Log.Warn("cannot read connections of a draining endpoint; it drains until the deadline",
+				zap.String("domain", name), zap.Stringer("service", key), zap.Stringer("frontend", f), zap.Error(err))
+		},
 	})
 	if err != nil {
 		return proxy.Domain{}, fmt.Errorf("IPVS mode in %s: %w", family, err)
 	}
-	renderer := o.Renderer(family, Found{RandomFully: randomFully})
-	drainer := ipvskernel.NewDrainer(renderer, nil)
 	return proxy.Domain{
-		Name: name, Family: family, Renderer: drainer, Writer: &ipvsWriter{writer, drainer},
-		Drain: drainer, DrainDeadline: o.DrainDeadline,
+		Name: name, Family: family, Renderer: o.Renderer(family, Found{RandomFully: randomFully}), Writer: writer,
 	}, nil
 }
 
-// ipvsWriter owns the drainer as well.
-type ipvsWriter struct {
-	*ipvskernel.Writer
-	drainer *ipvskernel.Drainer
-}
+// namedMax bounds the endpoints that one line names.
+const namedMax = 10
 
-// Write notifies the drainer and writes.
-func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	w.drainer.Writing()
-	return w.Writer.Write(ctx, batch)
+// cut logs endpoints whose connections may have been cut.
+func cut(log *zap.Logger, domain string, c ipvskernel.Cut) {
+	fields := []zap.Field{
+		zap.String("domain", domain), zap.Stringer("service", c.Service), zap.Int("endpoints", len(c.Endpoints)),
+		zap.Stringers("named", c.Endpoints[:min(namedMax, len(c.Endpoints))]),
+	}
+	if c.Deadline > 0 {
+		log.Info("drain deadline reached; closing remaining connections", append(fields, zap.Duration("deadline", c.Deadline))...)
+		return
+	}
+	log.Info("too many draining endpoints; closing connections of the oldest", append(fields, zap.Int("limit", c.Bound))...)
 }
-
-// Close closes the sockets of both.
-func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
 
 // IPVSTraffic makes a function that returns what the kernel has counted by virtual server, and with endpoints by
 // real server; nothing if it cannot be read. Node ports have each address of the node. One goroutine calls it.

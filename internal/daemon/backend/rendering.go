@@ -34,5 +34,6 @@ func (o *IPTablesOptions) Renderer(family service.Family, found Found) dataplane
 func (o *IPVSOptions) Renderer(family service.Family, found Found) *ipvsrender.Renderer {
 	return ipvsrender.NewRenderer(family, ipvsrender.Options{
 		Scheduler: o.Scheduler, MasqueradeBit: o.MasqueradeBit, RandomFully: found.RandomFully,
+		DrainDeadline: o.DrainDeadline,
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	iptkernel "github.com/sluice-proxy/sluice/dataplane/iptables/kernel"
 	iptrender "github.com/sluice-proxy/sluice/dataplane/iptables/render"
-	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
@@ -75,9 +74,6 @@ func (i *Inspection) domainOf(family service.Family) (dataplane.Renderer, datapl
 		if d := &i.Backend.Domains[n]; d.Family == family && !d.Auxiliary {
 			if d.Layout != nil {
 				return d.Renderer, iptrender.NewLayout(family)
-			}
-			if drainer, ok := d.Renderer.(*ipvskernel.Drainer); ok {
-				return drainer.Renderer, nil // without what it learns of rendering
 			}
 			return d.Renderer, nil
 		}

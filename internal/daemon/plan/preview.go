@@ -196,21 +196,7 @@ func (p *preview) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
 // compare returns what a start would change in one domain: what its ledger plans
 // after it has seen the kernel. Equal counts the objects that would stay.
 func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
-	views := p.views
-	if d.Drain != nil {
-		views = func(yield func(*service.View) bool) {
-			for view := range p.views {
-				adjusted, failed := draining(ctx, d, *view)
-				if err = errors.Join(err, failed); !yield(&adjusted) {
-					return
-				}
-			}
-		}
-	}
-	book := render.Ledger(d.Renderer, d.Layout, views, p.facts)
-	if err != nil {
-		return nil, 0, err
-	}
+	book := render.Ledger(d.Renderer, d.Layout, p.views, p.facts)
 	read, err := d.Writer.Read(ctx)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
@@ -222,7 +208,28 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 		changes = append(changes, batch.Changes...)
 		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 	}
-	return changes, drift.Equal, nil
+	changes, kept, err := foresee(ctx, d, changes)
+	return changes, drift.Equal + kept, err
+}
+
+// foresee lets endpoints that have left keep their connections, as a start does. It leaves out the changes after which
+// the kernel has what it had, and counts them.
+func foresee(ctx context.Context, d *proxy.Domain, changes []dataplane.Change) (left []dataplane.Change, kept int, err error) {
+	drainer, ok := d.Writer.(dataplane.Drainer)
+	if !ok {
+		return changes, 0, nil
+	}
+	for _, c := range changes {
+		if c.After, err = drainer.Foresee(ctx, &c); err != nil {
+			return nil, 0, fmt.Errorf("%s: %v: %w", d.Name, c.Owner, err)
+		}
+		if dataplane.Same(c.Before, c.After) {
+			kept++
+			continue
+		}
+		left = append(left, c)
+	}
+	return left, kept, nil
 }
 
 // adopt makes the ledger keep what the kernel has of the Services that a start does not render.
@@ -243,36 +250,6 @@ func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, 
 		return TextLines
 	}
 	return func(o *dataplane.Object) (string, []string) { return p.backend.Mode.Lines(family, o) }
-}
-
-// draining returns a view with the endpoints that have left and that have connections in the
-// kernel: a start lets them drain.
-func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.View, error) {
-	ports := slices.Clone(view.Ports[d.Family])
-	view.Ports[d.Family] = ports
-	for i := range ports {
-		if ports[i].Protocol != service.TCP {
-			continue
-		}
-		held, err := d.Drain.Held(ctx, &view, &ports[i])
-		if err != nil {
-			return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
-		}
-		ports[i].Draining = held
-		var busy []service.Endpoint
-		for _, e := range held {
-			has, err := d.Drain.Busy(ctx, &view, &ports[i], e)
-			if err != nil {
-				return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
-			}
-			if has {
-				busy = append(busy, e)
-			}
-		}
-		slices.SortFunc(busy, service.Endpoint.Compare)
-		ports[i].Draining = busy
-	}
-	return view, nil
 }
 
 // others returns what a start would remove because another mode left it.

@@ -70,9 +70,13 @@ const drainDeadline = 15 * time.Minute
 
 func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
 	c := &o.KubeProxy.IPVS
+	deadline := o.Sluice.Balancing.DrainDeadline.Duration
+	if deadline == 0 {
+		deadline = drainDeadline
+	}
 	return backend.IPVSOptions{
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
-		Excluded: o.ExcludedCIDRs(), DrainDeadline: drainDeadline, StrictARP: c.StrictARP,
+		Excluded: o.ExcludedCIDRs(), DrainDeadline: deadline, StrictARP: c.StrictARP,
 		Timeouts:    ipvswire.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
 		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.Dry != nil, Log: log,
 	}

@@ -1,0 +1,216 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// drop deletes leavers, and tells about those that are past their deadline.
+func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []wire.Request, now time.Time) (lost bool) {
+	if len(requests) == 0 {
+		return false
+	}
+	type reason struct {
+		owner    service.Key
+		deadline time.Duration
+	}
+	cut := map[reason][]netip.AddrPort{}
+	for i, err := range kernel.changes.Do(ctx, requests) {
+		f, addr := requests[i].Service.Frontend, requests[i].Real.Addr
+		l := g.left[f]
+		if err != nil && !wire.Missing(err) {
+			l.failed, lost = true, lost || wire.Unknown(err)
+			continue
+		}
+		if why := (reason{l.owner, g.deadlineOf(f)}); g.late(f, addr, now) && !l.since[addr].IsZero() {
+			cut[why] = append(cut[why], addr)
+		}
+		delete(l.since, addr)
+		g.changed = true
+		g.tidy(f)
+	}
+	for why, endpoints := range cut {
+		slices.SortFunc(endpoints, netip.AddrPort.Compare)
+		g.cut(Cut{Service: why.owner, Endpoints: slices.Compact(endpoints), Deadline: why.deadline})
+	}
+	return lost
+}
+
+// endpoint is one endpoint of a Service, at whatever frontends.
+type endpoint struct {
+	addr     netip.AddrPort
+	protocol service.Protocol
+}
+
+// count counts the listed endpoints by Service, and lets the oldest of a Service go that has too many.
+func (g *graceful) count() {
+	if !g.changed {
+		return
+	}
+	g.changed = false
+	oldest := map[service.Key]map[endpoint]time.Time{}
+	for f, l := range g.left {
+		of := oldest[l.owner]
+		if of == nil {
+			of = map[endpoint]time.Time{}
+			oldest[l.owner] = of
+		}
+		for addr, since := range l.since {
+			at := endpoint{addr, f.Protocol}
+			if before, known := of[at]; !known || since.Before(before) {
+				of[at] = since
+			}
+		}
+	}
+	counts := make(map[service.Key]int, len(oldest))
+	for key, of := range oldest {
+		counts[key] = len(of) - g.bound(key, of)
+	}
+	g.counts.Store(&counts)
+}
+
+// bound lets the oldest endpoints go at the next look, and returns how many.
+func (g *graceful) bound(key service.Key, since map[endpoint]time.Time) int {
+	excess := len(since) - leavingMax
+	if excess <= 0 {
+		return 0
+	}
+	all := make([]endpoint, 0, len(since))
+	for e := range since {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b endpoint) int {
+		return cmp.Or(since[a].Compare(since[b]), a.addr.Compare(b.addr), cmp.Compare(a.protocol, b.protocol))
+	})
+	var told []netip.AddrPort
+	goes := make(map[endpoint]bool, excess)
+	for _, e := range all[:excess] {
+		if goes[e] = true; !since[e].IsZero() {
+			told = append(told, e.addr)
+		}
+	}
+	for f, l := range g.left {
+		for addr := range l.since {
+			if l.owner == key && goes[endpoint{addr, f.Protocol}] {
+				l.since[addr] = time.Time{}
+			}
+		}
+	}
+	if told != nil {
+		g.cut(Cut{Service: key, Endpoints: told, Bound: leavingMax})
+	}
+	return excess
+}
+
+// Leaving implements dataplane.Drainer. It may be called from anywhere.
+func (w *Writer) Leaving() map[service.Key]int { return *w.leaving.counts.Load() }
+
+// Foresee implements dataplane.Drainer.
+func (w *Writer) Foresee(ctx context.Context, c *dataplane.Change) (*dataplane.Object, error) {
+	if c.ID.Container != render.ContainerServer || c.Before == nil || c.After == nil {
+		return c.After, nil
+	}
+	if err := w.take(ctx); err != nil {
+		return nil, err
+	}
+	defer w.give()
+	if err := w.connect(); err != nil {
+		return nil, err
+	}
+	before, err := render.ParseServer(c.Before)
+	if err != nil {
+		return nil, err
+	}
+	after, err := render.ParseServer(c.After)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{frontend: after.Frontend, before: &before, after: &after}
+	e.come, e.goes = diff(e.before, e.after)
+	w.leaving.soften(e)
+	found, err := w.kernel.servers.Destinations(ctx, e.frontend)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.frontend, err)
+	}
+	after.Grace = before.Grace
+	for _, d := range found {
+		if d.ActiveConns+d.InactiveConns > 0 && slices.Contains(e.leaves, d.Addr) {
+			after.Reals = append(after.Reals, wire.Real{Addr: d.Addr})
+		}
+	}
+	slices.SortFunc(after.Reals, func(a, b wire.Real) int { return a.Addr.Compare(b.Addr) })
+	object := after.Object()
+	return &object, nil
+}
+
+// take takes the writer's turn. Its holder may use everything but Leaving and Watch.
+func (w *Writer) take(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// give ends the turn, and sets the alarm to the next look at the leavers. Without leavers there is none.
+func (w *Writer) give() {
+	w.leaving.count()
+	switch at := w.leaving.next(); {
+	case at.IsZero() || w.closed:
+		if w.alarm != nil {
+			w.alarm.Stop()
+			w.alarm = nil
+		}
+	case w.alarm == nil:
+		w.alarm = time.AfterFunc(time.Until(at), w.look)
+	default:
+		w.alarm.Reset(time.Until(at))
+	}
+	<-w.turn
+}
+
+// lookTime bounds the questions of one turn.
+const lookTime = 2 * time.Second
+
+// look has its turn at the alarm. A failure is tried again at the next one.
+func (w *Writer) look() {
+	w.turn <- struct{}{}
+	defer w.give()
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	if w.closed {
+		return
+	}
+	if err := w.connect(); err != nil {
+		w.leaving.postpone(err, time.Now())
+		return
+	}
+	if w.leaving.look(ctx, w.kernel, time.Now()) {
+		_ = w.disconnect() // a late answer must not be taken for another one
+	}
+}
+
+// postpone puts off what is due, because there is no connection to the kernel.
+func (g *graceful) postpone(err error, now time.Time) {
+	for f, l := range g.left {
+		if g.due(f, l).After(now) {
+			continue
+		}
+		l.pause = min(2*l.pause, lookMax)
+		l.next, l.failed = now.Add(l.pause), true
+		if !g.doubted {
+			g.doubted = true
+			g.unread(l.owner, f, err)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+// graceful are defects of endpoints that keep their connections in IPVS mode.
+var graceful = []mutation{
+	{
+		name:      "UDP flows outlive their endpoint",
+		sentence:  "A UDP flow continues while its endpoint serves.",
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "	case f.Protocol == service.TCP:\n", "	case f.Protocol != service.SCTP:\n"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestWhoKeepsConnections")}, short: true,
+	},
+	{
+		name:      "an endpoint that is back is added",
+		sentence:  "An endpoint that comes back gets its weight again, in one request.",
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "back && r.Verb == wire.NewReal {", "back && r.Verb == wire.SetReal {"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheRequestsOfAFarewell")}, short: true,
+	},
+	{
+		name:      "a weight that others gave is hidden",
+		sentence:  "What is read leaves out a listed endpoint only while it has weight 0.",
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "if listed = listed && r.Weight == 0; listed {", "if listed {"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestOthersMayInterfere")}, short: true,
+	},
+	{
+		name:      "an endpoint that is back is deleted",
+		sentence:  "The alarm deletes only what has weight 0.",
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "listed && d.Weight == 0 {", "listed {"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestOthersMayInterfere")}, short: true,
+	},
+	{
+		name:      "a change of the deadline alone is no change",
+		sentence:  "A new drain deadline of a Service applies to endpoints that have left already.",
+		edits:     edit("dataplane/ipvs/render/server.go", "string(s.Grace.append(appendReals(b, s.Reals)))", "string(appendReals(b, s.Reals))"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheDeadline")}, short: true,
+	},
+	{
+		name:      "leaving endpoints are not limited",
+		sentence:  "At most 1,000 endpoints of a Service keep their connections.",
+		edits:     edit("dataplane/ipvs/kernel/leaving.go", "	if excess <= 0 {\n", "	if excess <= leavingMax {\n"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheOldestMakeRoom")}, short: true,
+	},
+	{
+		name:      "a look asks about everything",
+		sentence:  "A write waits for a bounded number of questions about leaving endpoints.",
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "due[:min(len(due), looksMax)]", "due"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestALookEndsSoon")}, short: true,
+	},
+}
