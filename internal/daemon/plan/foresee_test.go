@@ -1,0 +1,51 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/proxy"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// draining is a writer in whose kernel one object stays as it is.
+type draining struct {
+	dataplane.Writer
+	stays dataplane.ID
+	err   error
+}
+
+func (draining) Leaving() map[service.Key]int { return nil }
+
+func (d draining) Foresee(_ context.Context, c *dataplane.Change) (*dataplane.Object, error) {
+	if c.ID == d.stays {
+		return c.Before, d.err
+	}
+	return c.After, d.err
+}
+
+// TestWhatDrainsIsNoChange: after a start, the kernel would have what it has.
+func TestWhatDrainsIsNoChange(t *testing.T) {
+	change := func(name string) dataplane.Change {
+		id := dataplane.ID{Container: "server", Name: name}
+		return dataplane.Change{ID: id, Before: &dataplane.Object{ID: id, Body: "a b"}, After: &dataplane.Object{ID: id, Body: "a"}}
+	}
+	changes := []dataplane.Change{change("one"), change("two")}
+	for _, tt := range []struct {
+		writer     dataplane.Writer
+		left, kept int
+		fails      bool
+	}{
+		{writer: struct{ dataplane.Writer }{}, left: 2},
+		{writer: draining{}, left: 2},
+		{writer: draining{stays: changes[1].ID}, left: 1, kept: 1},
+		{writer: draining{err: errors.New("no answer")}, fails: true},
+	} {
+		left, kept, err := foresee(t.Context(), &proxy.Domain{Name: "d", Writer: tt.writer}, changes)
+		if len(left) != tt.left || kept != tt.kept || (err != nil) != tt.fails || len(left) > 0 && left[0].ID != changes[0].ID {
+			t.Errorf("%+v: %+v, %d stay, %v", tt, left, kept, err)
+		}
+	}
+}
