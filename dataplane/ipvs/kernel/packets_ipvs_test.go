@@ -275,7 +275,7 @@ func TestKernelGraceful(t *testing.T) {
 		if got := at(c.VIP); got != 0 || w.Leaving()[c.View(p).Key] != 1 {
 			t.Errorf("weight %d with a connection, want 0; %v", got, w.Leaving())
 		}
-		p.Cluster = c.endpoint(2)
+		p.Cluster = []service.Endpoint{c.Endpoints(3)[0], c.Endpoints(3)[2]}
 		write()
 		if got := at(c.VIP); got != 1 || len(w.Leaving()) != 0 {
 			t.Errorf("weight %d when it is back, want 1; %v", got, w.Leaving())
