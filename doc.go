@@ -15,5 +15,6 @@
 //	internal/daemon, cmd/sluice the program; part/ says what a part of the process is, and
 //	                            parts.go lists them
 //
-// Package proxy describes how a change flows; docs/architecture.md tells the whole story.
+// Package proxy describes how a change flows, docs/architecture.md the rules that all parts keep, and docs/design what
+// each part does.
 package sluice

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The rules of nftables mode judge a connection once, when it begins (ADR 32). A client that
+// The rules of nftables mode judge a connection once, when it begins (ADR 6). A client that
 // began before there was a rule for its destination would not be refused as long as it goes
 // on: it sends datagrams without an answer, or the same SYN again. The same is true of a
 // client that the source ranges of a Service no longer allow, or that a Service denies. So these connections are

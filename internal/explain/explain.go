@@ -3,7 +3,7 @@
 // Package explain tells what becomes of a connection: which Service it is for, which rules and
 // elements decide at each hook, which endpoints can get it with what probability, whether its
 // source is translated, or who refuses it. It evaluates the rules that the backend's own renderer
-// makes (docs/adr/0028-explain-evaluates-rendered-rules.md).
+// makes (docs/adr/0043-rules-are-data.md).
 package explain
 
 import (

@@ -321,7 +321,7 @@ func affinitySeconds(n *notes, spec *corev1.ServiceSpec) int {
 }
 
 // The annotations by which a Service asks for another IPVS scheduler than the
-// node's; see docs/adr/0012-ipvs-differences.md.
+// node's; see docs/design/ipvs-userspace.md.
 const (
 	annotationScheduler = "sluice.dev/ipvs-scheduler"
 	annotationFlags     = "sluice.dev/ipvs-flags"

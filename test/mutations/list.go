@@ -154,7 +154,7 @@ var correctness = []mutation{
 	},
 	{
 		name:     "base chains go with their rules",
-		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 32).",
+		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 6).",
 		edits: edit("dataplane/nftables/kernel/plan.go", "isBase(changes[i].Before)",
 			"false"),
 		campaigns: inMemory,

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// formerScaffold makes the table look as releases before ADR 32 have left it, which reject in a
-// chain of their own at the forward hook. The chain that this calls rejects nothing yet.
+// formerScaffold makes the table look as releases have left it that had base chains of type filter (ADR 6), which reject
+// in a chain of their own at the forward hook. The chain that this calls rejects nothing yet.
 func (s *stack) formerScaffold() error {
 	const called = "cluster-ips-check"
 	chain := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, called)

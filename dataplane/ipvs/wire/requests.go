@@ -135,7 +135,7 @@ type ServerWriter struct {
 type bounds struct{ bytes, requests int }
 
 const (
-	// mostRequests is where larger sends gain little (docs/adr/0011-ipvs.md). The
+	// mostRequests is where larger sends gain little (docs/adr/0020-one-netlink-transport.md). The
 	// context is checked between sends.
 	mostRequests = 1024
 	// sendBytes holds mostRequests of the longest kind, with what the kernel doubles.

@@ -7,7 +7,7 @@
 // changes single ones, github.com/vishvananda/netlink has the device, its addresses and
 // whole sets. Our own encoders are under the lists of requests that a batch consists of,
 // where a request per call takes many times as long, and read what the libraries lose:
-// see docs/adr/0021-libraries-in-ipvs-mode.md.
+// see docs/adr/0020-one-netlink-transport.md.
 //
 // Lists of changes return a result for each item. nil means done, an error that
 // [Unknown] reports means that the kernel's answer was lost, and any other error means

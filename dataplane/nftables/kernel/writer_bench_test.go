@@ -15,8 +15,8 @@ import (
 // sizes are numbers of Services and of endpoints of each.
 var sizes = []struct{ services, endpoints int }{{1000, 10}, {10000, 10}, {50000, 10}, {44000, 1}, {5000, 50}}
 
-// BenchmarkColdStart fills an empty kernel: render, account, write. docs/adr/0006
-// quotes it and the next one:
+// BenchmarkColdStart fills an empty kernel: render, account, write. docs/adr/0006-nftables-shape.md
+// quotes the next one:
 //
 //	go test -run '^$' -bench . -benchtime 1x ./dataplane/nftables
 //	go test -run '^$' -bench Change -benchtime 300x ./dataplane/nftables

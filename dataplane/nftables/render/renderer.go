@@ -1,6 +1,6 @@
 // Package render turns Services into elements of a few nf_tables maps. It has everything that
 // nftables mode puts into the kernel: names, sets, chains and rules. Packets are treated as in
-// kube-proxy's nftables mode, but the ruleset has a different shape (docs/adr/0006-nftables-shape.md):
+// kube-proxy's nftables mode, but the ruleset has a different shape (docs/design/nftables.md):
 //
 //	frontends         address, protocol, port ─► class chain, for example cluster-12
 //	cluster-12        tries random slots of a table of 12; one for all Services that size
@@ -217,7 +217,7 @@ func tableObject() dataplane.Object {
 
 // baseChains returns the chains that the kernel calls. They are all of type nat, which sees
 // the first packet of a connection only: what is rejected there never becomes a connection, and
-// what is served costs no look-up afterwards (docs/adr/0032-reject-in-nat-chains.md).
+// what is served costs no look-up afterwards (docs/adr/0006-nftables-shape.md).
 func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
 		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING),

@@ -18,7 +18,7 @@ import (
 )
 
 // writeShare is the largest share of time that writing may take in iptables mode, where the legacy
-// variant copies the whole table for each write. Measurements: ADR 37.
+// variant copies the whole table for each write. Measurements: ADR 13.
 const writeShare = 0.25
 
 // IPTablesOptions are the settings of the iptables backend.

@@ -1,6 +1,6 @@
 // Package selftest checks that packets arrive where the rules send them. The node has a frontend that no Service of
 // the API has: a port on the loopback address of each family, which the rules translate to another one where this
-// process listens. Every minute, the process connects to the frontend (docs/adr/0052-self-test.md).
+// process listens. Every minute, the process connects to the frontend (docs/design/observation.md).
 package selftest
 
 import (

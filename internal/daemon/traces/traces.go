@@ -2,7 +2,7 @@
 // write and ack. [Traces] is a listener. It makes spans of events that the core announces anyway, after a change is
 // applied or rejected. So a change costs nothing more without it, and with it the digest of a few bytes, and a place in
 // a bounded queue if it is sampled. One goroutine makes and sends spans. See docs/monitoring.md and
-// docs/adr/0064-traces.md.
+// docs/design/observation.md.
 package traces
 
 import (
