@@ -33,6 +33,12 @@ var graceful = []mutation{
 		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheDeadline")}, short: true,
 	},
 	{
+		name:      "clients of a leaving endpoint are refused",
+		sentence:  "While an endpoint leaves, a hash selects another one.",
+		edits:     edit("dataplane/ipvs/render/ports.go", `{Scheduler: "mh", Ports: true, Fallback: true}`, `{Scheduler: "mh", Ports: true}`),
+		campaigns: []campaign{unitTest("dataplane/ipvs/render", "TestRenderGolden")}, short: true,
+	},
+	{
 		name:      "leaving endpoints are not limited",
 		sentence:  "At most 1,000 endpoints of a Service keep their connections.",
 		edits:     edit("dataplane/ipvs/kernel/leaving.go", "	if excess <= 0 {\n", "	if excess <= leavingMax {\n"),

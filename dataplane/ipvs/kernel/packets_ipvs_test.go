@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -217,6 +218,27 @@ func TestInternalLocalWithoutLocal(t *testing.T) {
 	})
 }
 
+// write lets a writer change the virtual servers to those of a view.
+func (c *cluster) write(w *Writer, view *service.View) {
+	c.Helper()
+	read, err := w.Read(c.Context())
+	c.must(err)
+	found := map[dataplane.ID]*dataplane.Object{}
+	for i := range read {
+		found[read[i].ID] = &read[i]
+	}
+	batch := &dataplane.Batch{}
+	renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
+	for _, o := range renderer.Service(c.Context(), view, c.facts) {
+		if o.ID.Container == render.ContainerServer && !dataplane.Same(found[o.ID], &o) {
+			batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, Before: found[o.ID], After: &o, Owner: view.Key})
+		}
+	}
+	if receipt := w.Write(c.Context(), batch); receipt.Outcome != dataplane.Landed {
+		c.Fatal(receipt)
+	}
+}
+
 // TestKernelGraceful: an endpoint that leaves stays with weight 0 where it has a connection, and nowhere else.
 func TestKernelGraceful(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
@@ -234,22 +256,7 @@ func TestKernelGraceful(t *testing.T) {
 		defer func() { c.must(session.Close()) }()
 		write := func() {
 			t.Helper()
-			read, err := w.Read(t.Context())
-			c.must(err)
-			found := map[dataplane.ID]*dataplane.Object{}
-			for i := range read {
-				found[read[i].ID] = &read[i]
-			}
-			batch := &dataplane.Batch{}
-			renderer := render.NewRenderer(c.World.Family, render.Options{MasqueradeBit: 14})
-			for _, o := range renderer.Service(t.Context(), c.View(p), c.facts) {
-				if o.ID.Container == render.ContainerServer && !dataplane.Same(found[o.ID], &o) {
-					batch.Changes = append(batch.Changes, dataplane.Change{ID: o.ID, Before: found[o.ID], After: &o, Owner: c.View(p).Key})
-				}
-			}
-			if receipt := w.Write(t.Context(), batch); receipt.Outcome != dataplane.Landed {
-				t.Fatal(receipt)
-			}
+			c.write(w, c.View(p))
 		}
 		// at returns the weight of the endpoint at an address, or -1.
 		at := func(addr netip.Addr) (weight int) {
@@ -281,6 +288,42 @@ func TestKernelGraceful(t *testing.T) {
 			t.Errorf("weight %d when it is back, want 1; %v", got, w.Leaving())
 		}
 	})
+}
+
+// TestAnEndpointLeavesAHashedService: while it has a connection, the other one serves the clients whose hash selects it.
+func TestAnEndpointLeavesAHashedService(t *testing.T) {
+	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
+		eachKernel(t, func(t *testing.T, c *cluster) {
+			w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})
+			c.must(err)
+			defer func() { c.must(w.Close()) }()
+			p := c.Port()
+			p.Cluster = []service.Endpoint{c.Endpoints(3)[0], c.Endpoints(3)[2]}
+			c.serve(p)
+			view := c.View(p)
+			view.Balancing = by
+			c.write(w, view)
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+			defer cancel()
+			session, err := netnstest.Connect(ctx, c.x, netip.AddrPortFrom(c.ClusterIP, 80))
+			c.must(err)
+			defer func() { c.must(session.Close()) }()
+			leaving, stays := 0, "far"
+			if session.Answer().Backend == "far" {
+				leaving, stays = 1, "p1"
+			}
+			p.Cluster = slices.Delete(p.Cluster, leaving, leaving+1)
+			view = c.View(p)
+			view.Balancing = by
+			c.write(w, view)
+			if w.Leaving()[view.Key] != 1 {
+				t.Errorf("leaving: %v, want one endpoint with the connection", w.Leaving())
+			}
+			for range 20 {
+				c.expect(c.x, c.ClusterIP, 80, stays)
+			}
+		})
+	}
 }
 
 // TestBalancing: weights are shares, and hashes send a client to one endpoint, with all its connections or with each

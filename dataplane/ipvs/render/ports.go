@@ -195,11 +195,12 @@ func (p *portDraft) renderHairpins() {
 }
 
 // balancers are the schedulers of algorithms. The Maglev tables of mh differ between nodes only as far as the order
-// differs in which endpoints were added.
+// differs in which endpoints were added. A leaving endpoint keeps its part of the table, with weight 0 (last_weight in
+// net/netfilter/ipvs/ip_vs_mh.c, Linux 6.1). Without the fallback, the kernel refuses new connections to this part.
 var balancers = map[service.Balancing]service.Scheduling{
 	service.RoundRobin:     {Scheduler: "rr"},
-	service.SourceHash:     {Scheduler: "mh"},
-	service.ConnectionHash: {Scheduler: "mh", Ports: true},
+	service.SourceHash:     {Scheduler: "mh", Fallback: true},
+	service.ConnectionHash: {Scheduler: "mh", Ports: true, Fallback: true},
 
 	service.LeastConnections: {Scheduler: "lc"},
 }
