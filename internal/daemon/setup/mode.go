@@ -46,7 +46,7 @@ type Traits struct {
 	Forwards bool
 	// WithoutIPTables says that it serves without the programs of iptables.
 	WithoutIPTables bool
-	// DrainsItself says that its actors end connections to endpoints that left, and not the cleaner of conntrack.
+	// DrainsItself reports whether its writer ends connections to leaving endpoints, instead of the conntrack cleaner.
 	DrainsItself bool
 	// Offloads says that it can offload connections.
 	Offloads bool
