@@ -39,6 +39,7 @@ var features = []feature{
 	{"[offload](offload.md) of TCP connections", func(_ *testing.T, m *Mode) string { return either(m.Offloads, "opt-in", no) }, "Offload of established connections"},
 	{"values of [`sluice.dev/no-endpoints`](failures.md#services-without-endpoints)", noEndpoints, ""},
 	{"`sluice.dev/deny-source-ranges`", func(_ *testing.T, m *Mode) string { return either(m.Policy.NoDenyRanges == "", yes, no) }, ""},
+	{"SCTP", func(_ *testing.T, m *Mode) string { return either(m.Forwards, no, yes) }, "SCTP"},
 	{"node ports on localhost, by default", localhost, "Node ports on localhost"},
 	{"new connections by Service", func(_ *testing.T, m *Mode) string { return either(m.Traffic != nil || m.Forwards, yes, no) }, "Connections per Service"},
 	{"new connections by endpoint", func(_ *testing.T, m *Mode) string {
