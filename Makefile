@@ -43,13 +43,13 @@ packages:
 	@hack/packages $(PACKAGES)
 
 ##@ Test
-test: test-packages ## run each test once: no cluster, no virtual machine (root)
+test: test-packages ## run each test once: no cluster, no virtual machine (root; 4 to 6 minutes on two idle cores)
 	hack/test
 
-test-all: test ## run every test tier, as CI does (root)
+test-all: test ## run every test tier, as CI does (root; 45 minutes)
 	hack/test-all
 
-nightly: test-packages ## run the long form of every campaign (root)
+nightly: test-packages ## run the long form of every campaign (root; an hour)
 	hack/nightly
 
 lint: ## run go vet, gofmt and staticcheck
