@@ -43,13 +43,13 @@ packages:
 	@hack/packages $(PACKAGES)
 
 ##@ Test
-test: test-packages ## run each test once: no cluster, no virtual machine (root)
+test: test-packages ## run each test once: no cluster, no virtual machine (root; 4 to 6 minutes on two idle cores)
 	hack/test
 
-test-all: test ## run every test tier, as CI does (root)
+test-all: test ## run every test tier, as CI does (root; 45 minutes)
 	hack/test-all
 
-nightly: test-packages ## run the long form of every campaign (root)
+nightly: test-packages ## run the long form of every campaign (root; an hour)
 	hack/nightly
 
 lint: ## run go vet, gofmt and staticcheck
@@ -74,7 +74,7 @@ mutations: test-packages ## reintroduce fixed bugs, one at a time; a test must d
 
 ##@ Maintain
 docs: ## update the generated parts of docs/ from the code
-	SLUICE_DOCS=write $(GO) test -count=1 -run '^Test.*Reference$$' ./internal/daemon/config ./internal/inspect ./observe/metrics ./cmd/sluice ./docs
+	SLUICE_DOCS=write $(GO) test -count=1 -run '^Test.*Reference$$' ./internal/daemon/config ./internal/daemon/setup ./internal/inspect ./observe/metrics ./cmd/sluice ./docs
 
 tidy: ## run go mod tidy in every module
 	for m in . bench test/e2e test/e2e/upstream/programs test/ui hack/tools hack/helm; do (cd $$m && $(GO) mod tidy) || exit 1; done

@@ -3,41 +3,41 @@ module github.com/sluice-proxy/sluice
 go 1.26.0
 
 require (
-	github.com/cockroachdb/datadriven v1.0.3
-	github.com/coreos/go-iptables v0.8.0
-	github.com/fsnotify/fsnotify v1.10.1
-	github.com/go-logr/zapr v1.3.0
-	github.com/moby/ipvs v1.1.0
-	github.com/prometheus/client_golang v1.24.0
-	github.com/prometheus/client_model v0.6.2
-	github.com/prometheus/common v0.70.0
-	github.com/rogpeppe/go-internal v1.16.0
-	github.com/sirupsen/logrus v1.10.2
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
-	github.com/vishvananda/netlink v1.3.1
-	go.opentelemetry.io/otel v1.44.0
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0
-	go.opentelemetry.io/otel/sdk v1.44.0
-	go.opentelemetry.io/otel/trace v1.44.0
-	go.opentelemetry.io/proto/otlp v1.10.0
-	go.uber.org/zap v1.28.0
-	go.yaml.in/yaml/v3 v3.0.6
-	golang.org/x/net v0.57.0
-	golang.org/x/oauth2 v0.36.0
-	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.49.0
-	golang.org/x/term v0.45.0
-	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
-	k8s.io/api v0.37.2
-	k8s.io/apimachinery v0.37.2
-	k8s.io/client-go v0.37.2
-	k8s.io/component-base v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	k8s.io/kube-proxy v0.37.2
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd
-	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
-	sigs.k8s.io/yaml v1.6.0
+	github.com/cockroachdb/datadriven v1.0.3 // tests: datadriven tests
+	github.com/coreos/go-iptables v0.8.0 // versions, existence of rules and chains, lists
+	github.com/fsnotify/fsnotify v1.10.1 // watching the manifest directory and the configuration file
+	github.com/go-logr/zapr v1.3.0 // klog into zap
+	github.com/moby/ipvs v1.1.0 // IPVS, except batches and counters
+	github.com/prometheus/client_golang v1.24.0 // metrics, native histograms
+	github.com/prometheus/client_model v0.6.2 // protobuf format of metrics
+	github.com/prometheus/common v0.70.0 // text format of metrics
+	github.com/rogpeppe/go-internal v1.16.0 // tests: golden scripts (testscript, txtar)
+	github.com/sirupsen/logrus v1.10.2 // disabling the log of moby/ipvs
+	github.com/spf13/cobra v1.10.2 // commands
+	github.com/spf13/pflag v1.0.10 // flags
+	github.com/vishvananda/netlink v1.3.1 // addresses, links, routes, the IPVS device, whole sets
+	go.opentelemetry.io/otel v1.44.0 // traces of changes: attributes
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0 // traces of changes: export without gRPC
+	go.opentelemetry.io/otel/sdk v1.44.0 // traces of changes: spans
+	go.opentelemetry.io/otel/trace v1.44.0 // traces of changes: identifiers
+	go.opentelemetry.io/proto/otlp v1.10.0 // traces of changes: encoding
+	go.uber.org/zap v1.28.0 // logs
+	go.yaml.in/yaml/v3 v3.0.6 // YAML with line numbers
+	golang.org/x/net v0.57.0 // connection limits of the local socket and the HTTP servers
+	golang.org/x/oauth2 v0.36.0 // renewal of the token of kubectl sluice; client-go contains it
+	golang.org/x/sync v0.24.0 // errgroup
+	golang.org/x/sys v0.49.0 // namespaces, mounts, terminals, netlink constants
+	golang.org/x/term v0.45.0 // terminal width and detection
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // encoding of spans
+	k8s.io/api v0.37.2 // API types
+	k8s.io/apimachinery v0.37.2 // API types, strict decoding
+	k8s.io/client-go v0.37.2 // reflectors, kubeconfig, protobuf negotiation, watch-list, events; JSONPath of -o
+	k8s.io/component-base v0.37.2 // log settings, feature gates, and the metrics and debug pages of every Kubernetes component
+	k8s.io/klog/v2 v2.140.0 // client-go's logger, routed into Sluice's
+	k8s.io/kube-proxy v0.37.2 // types of kube-proxy's configuration file
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd // the clock of client-go's reflectors, which can be stopped; Kubernetes address parsing
+	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // strict, case-sensitive JSON
+	sigs.k8s.io/yaml v1.6.0 // reading and writing the configuration like kube-proxy; /flagz, /statusz
 )
 
 require (

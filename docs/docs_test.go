@@ -58,6 +58,31 @@ func TestLinkedTestsExist(t *testing.T) {
 	}
 }
 
+// TestNamedTestsExist checks the tests that a page names as code.
+func TestNamedTestsExist(t *testing.T) {
+	var source strings.Builder
+	for _, file := range tracked(t, "_test.go") {
+		source.WriteString(read(t, file))
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
+	for _, page := range markdown(t) {
+		for _, match := range named.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(source.String(), "\nfunc "+match[1]+"(") {
+				t.Errorf("%s: no test %s", page, match[1])
+			}
+		}
+	}
+}
+
+// TestNoCommentForOtherLinters checks that no comment is for a linter that make lint does not run.
+func TestNoCommentForOtherLinters(t *testing.T) {
+	for _, file := range tracked(t, ".go") {
+		if strings.Contains(read(t, file), "//no"+"lint") {
+			t.Errorf("%s: make lint runs no linter that reads this comment", file)
+		}
+	}
+}
+
 // TestEveryPageIsReachable checks that a reader who starts at the README finds every page.
 func TestEveryPageIsReachable(t *testing.T) {
 	start := filepath.Join("..", "README.md")

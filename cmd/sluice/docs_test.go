@@ -40,7 +40,7 @@ func program(t *testing.T, dir string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err == nil {
-		err = os.Mkdir(dir, 0o755) //nolint:gosec // a test's own directory
+		err = os.Mkdir(dir, 0o755) // a test's own directory
 	}
 	if err == nil && os.Link(self, filepath.Join(dir, "sluice")) == nil {
 		return
@@ -50,7 +50,7 @@ func program(t *testing.T, dir string) {
 		binary, err = os.ReadFile(self)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "sluice"), binary, 0o755) //nolint:gosec // a program
+		err = os.WriteFile(filepath.Join(dir, "sluice"), binary, 0o755) // a program
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -109,11 +109,11 @@ func unprivilegedBench(t *testing.T) doctest.Bench {
 // open lets everybody write to a directory and reach it.
 func open(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a test's own directory
+	if err := os.Chmod(dir, 0o777); err != nil { // a test's own directory
 		t.Fatal(err)
 	}
 	for parent := filepath.Dir(dir); parent != os.TempDir(); parent = filepath.Dir(parent) {
-		if err := os.Chmod(parent, 0o755); err != nil { //nolint:gosec // a test's own directory
+		if err := os.Chmod(parent, 0o755); err != nil { // a test's own directory
 			t.Fatal(err)
 		}
 	}

@@ -84,7 +84,7 @@ func listArchive(to io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	defer from.Close() //nolint:errcheck // it was only read
+	defer from.Close() // it was only read
 	packed, err := gzip.NewReader(from)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)

@@ -47,7 +47,7 @@ func cmdStart(b *bench, args []string) {
 	p := &process{cmd: b.command(args[1:]), log: args[0] + ".log", ended: make(chan struct{})}
 	log, err := os.Create(b.MkAbs(p.log))
 	b.Check(err)
-	defer log.Close() //nolint:errcheck // the child has a descriptor of its own
+	defer log.Close() // the child has a descriptor of its own
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	b.Check(netnstest.Start(b.namespace, p.cmd))
 	go func() {
@@ -298,7 +298,7 @@ func (b *bench) pod(_, name string) http.Handler {
 	}}
 	to.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintf(w, `{"kind":"Status","message":"error trying to reach service: %v"}`, err) //nolint:errcheck // the client has gone
+		fmt.Fprintf(w, `{"kind":"Status","message":"error trying to reach service: %v"}`, err) // the client has gone
 	}
 	return to
 }

@@ -128,7 +128,7 @@ func enterSandbox(page bool) error {
 		if listener, err = daemon.ListenForPage(); err != nil { // the loopback may be down
 			fmt.Fprintln(os.Stderr, "The web UI is not served on this host:", err)
 		} else {
-			defer listener.Close() //nolint:errcheck // nothing was written
+			defer listener.Close() // nothing was written
 		}
 	}
 	status, err := sandbox.Run(listener)

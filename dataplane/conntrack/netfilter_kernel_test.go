@@ -182,7 +182,7 @@ func inject(t testing.TB, n *netns.Namespace, family service.Family, flows []inj
 		if err != nil {
 			return err
 		}
-		defer s.Close() //nolint:errcheck // everything was acknowledged
+		defer s.Close() // everything was acknowledged
 		const perRequest = 256
 		for len(flows) > 0 {
 			some := flows[:min(perRequest, len(flows))]

@@ -168,7 +168,7 @@ func send(node *netns.Namespace, port uint16) error {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd) //nolint:errcheck // nothing is left to write
+		defer unix.Close(fd) // nothing is left to write
 		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 			return err
 		}

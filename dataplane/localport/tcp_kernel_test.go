@@ -114,7 +114,7 @@ func (w *world) expectReset(port uint16, when string) {
 	w.Helper()
 	conn, err := w.node.DialContext(w.Context(), "tcp", w.listen(port).String())
 	if err == nil {
-		defer conn.Close() //nolint:errcheck // it has ended
+		defer conn.Close() // it has ended
 		check(w, conn.SetDeadline(time.Now().Add(patience)))
 		if _, err = conn.Write([]byte("?")); err == nil { // the kernel tells a reset once
 			var text []byte

@@ -171,7 +171,7 @@ func (w *world) serve(at netip.AddrPort, talk func(*net.TCPConn)) {
 				return
 			}
 			running.Go(func() {
-				defer conn.Close() //nolint:errcheck // the client has seen what it had to see
+				defer conn.Close() // the client has seen what it had to see
 				talk(conn.(*net.TCPConn))
 			})
 		}

@@ -49,7 +49,7 @@ func startNewClients(b *testing.B, sessions int) (ask func(i int)) {
 			if err != nil {
 				return err
 			}
-			defer client.Close() //nolint:errcheck // nothing is left to lose
+			defer client.Close() // nothing is left to lose
 			_ = client.SetDeadline(time.Now().Add(5 * time.Second))
 			if _, err := client.Write([]byte("?")); err != nil {
 				return err

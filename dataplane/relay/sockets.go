@@ -132,7 +132,7 @@ func inherit[S syscall.Conn, I io.Closer](s *sockets, p Place, o Options, copy f
 	if file == nil {
 		return socket, false
 	}
-	defer file.Close() //nolint:errcheck // the socket has a copy
+	defer file.Close() // the socket has a copy
 	copied, err := copy(file)
 	if err != nil {
 		return socket, false

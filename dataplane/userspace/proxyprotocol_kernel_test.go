@@ -45,7 +45,7 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		l, err := w.node.Listen("tcp", w.endpoint(0).String())
 		check(w, err)
-		defer l.Close() //nolint:errcheck // the test ends
+		defer l.Close() // the test ends
 		set := func(lines ...string) {
 			lines = append(append([]string{ofWeb}, lines...), w.to(0)...)
 			w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), lines...)))

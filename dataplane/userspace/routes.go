@@ -167,7 +167,7 @@ func (r *routes) watch(ctx context.Context, inside func(func() error) error, gon
 	if err != nil {
 		return fmt.Errorf("watch local addresses: %w", err)
 	}
-	defer listener.Close() //nolint:errcheck // nothing can be lost
+	defer listener.Close() // nothing can be lost
 	return listener.Run(ctx, func(m netlink.Message) {
 		if _, own := ownRoute(m, unix.RTM_DELROUTE); own && m.Port != r.socket.Port() {
 			gone()

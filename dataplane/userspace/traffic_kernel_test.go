@@ -130,7 +130,7 @@ func TestKernelSourceOfTheNode(t *testing.T) {
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
 		session, err := netnstest.Connect(w.Context(), w.node, w.cluster(80))
 		check(w, err)
-		defer session.Close() //nolint:errcheck // the test ends
+		defer session.Close() // the test ends
 		found, _ := w.registry.Connections(0, 10, func(*userspace.Open) bool { return true })
 		if len(found) != 1 {
 			w.Fatalf("%d connections are open, want one", len(found))

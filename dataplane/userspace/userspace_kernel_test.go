@@ -152,7 +152,7 @@ func TestKernelSessionsMove(t *testing.T) {
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.UDP, at, w.to(0)...)))
 		flow, err := netnstest.OpenFlow(w.Context(), w.client, netip.AddrPort{}, at)
 		check(w, err)
-		defer flow.Close() //nolint:errcheck // a datagram socket
+		defer flow.Close() // a datagram socket
 		ask := func(want string) {
 			w.Helper()
 			answer, err := flow.Ask(w.Context())

@@ -185,7 +185,7 @@ func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, 
 			}
 			return nil, err
 		}
-		defer response.Body.Close() //nolint:errcheck // it is read to the end
+		defer response.Body.Close() // it is read to the end
 		text, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
 		if err != nil {
 			return nil, err

@@ -29,7 +29,7 @@ func TestNothingLeadsToSettledForwarders(t *testing.T) {
 	check(t, backend.PreserveConnections()) // the kernel tracks connections from here on
 	client, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(frontend))
 	check(t, err)
-	defer client.Close() //nolint:errcheck // the test ends
+	defer client.Close() // the test ends
 	_, err = client.Write([]byte("?"))
 	check(t, err)
 	testenv.Eventually(t, "the forwarder got the request", func() bool { return forwarders.Busy() > 0 })

@@ -26,7 +26,7 @@ func (s *server) hooksPart() *part.Part {
 // servers of this process, or two processes, the tables are missing for a moment, in which the rules keep the hooks.
 func (s *server) keepHooks(ctx context.Context) {
 	var holder hooks.Holder
-	defer holder.Close() //nolint:errcheck // the kernel removes the tables with the process in any case
+	defer holder.Close() // the kernel removes the tables with the process in any case
 	for told := false; ctx.Err() == nil; sleep.For(ctx, hooksEvery) {
 		if err := holder.Keep(ctx, s.host.Families()); err != nil && !told && ctx.Err() == nil {
 			told = true

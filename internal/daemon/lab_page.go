@@ -35,7 +35,7 @@ func (l *Lab) pageAddress() string {
 	if err != nil {
 		return ""
 	}
-	defer listener.Close() //nolint:errcheck // it is a copy
+	defer listener.Close() // it is a copy
 	return "http://" + listener.Addr().String() + ui.Path
 }
 

@@ -61,7 +61,7 @@ func handOverOften(t *testing.T) {
 		return tls.Listen(network, address, &tls.Config{Certificates: lender.TLS.Certificates, NextProtos: []string{"h2"}})
 	})
 	check(t, err)
-	defer api.Stop() //nolint:errcheck // the process ends
+	defer api.Stop() // the process ends
 	api.Set(apitest.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "demo"}})
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")

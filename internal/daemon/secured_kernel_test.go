@@ -41,7 +41,7 @@ func TestKernelSecuredMetricsAddress(t *testing.T) {
 	}
 	api, err := apitest.New(net.Listen)
 	check(t, err)
-	defer api.Stop() //nolint:errcheck // the process ends
+	defer api.Stop() // the process ends
 	api.Set(apitest.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "demo"}})
 	api.Grant("scraper", "prometheus", func(a *authorizationv1.NonResourceAttributes) bool {
 		return a.Verb == "get" && (a.Path == "/metrics" || a.Path == "/node/healthz")
@@ -104,7 +104,7 @@ security: %s
 // goes to.
 func awaitAnswer(t *testing.T, url, token string, code int, text string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it is self-signed
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it is self-signed
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	check(t, err)
 	if token != "" {

@@ -97,7 +97,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", endpoint.String())
 	check(t, err)
-	defer l.Close() //nolint:errcheck // the test ends
+	defer l.Close() // the test ends
 	go greet(l)
 
 	state := t.TempDir()
@@ -112,7 +112,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 	p := testLifetime(t, log)
 	served, err := newServer(t.Context(), o, p)
 	check(t, err)
-	defer served.discard() //nolint:errcheck // the test ends
+	defer served.discard() // the test ends
 	served.handover.follow()
 	view := &service.View{Key: service.Key{Namespace: "ns1", Name: "web"}}
 	view.Ports[service.IPv4] = []service.PortView{{
@@ -151,7 +151,7 @@ func TestForwardersFollowTheConfiguration(t *testing.T) {
 	}{{nil, 2, 2}, {denied, 0, 0}, {nil, 0, 3}} {
 		next, err := succeed(options(c.denied, int32(c.perClient)))
 		check(t, err)
-		defer next.discard() //nolint:errcheck // the test ends
+		defer next.discard() // the test ends
 		expect("while the former server serves", former)
 		next.handover.follow()
 		expect(fmt.Sprintf("with %v denied, and %d per client", c.denied, c.perClient), c.want)
@@ -183,7 +183,7 @@ func connect(t *testing.T, to netip.AddrPort, n int) (greeted int) {
 			continue
 		}
 		check(t, err)
-		defer c.Close() //nolint:errcheck // it may be reset
+		defer c.Close() // it may be reset
 		check(t, c.SetDeadline(time.Now().Add(testenv.Patience)))
 		if read, err := c.Read(make([]byte, 1)); read == 1 {
 			greeted++

@@ -82,7 +82,7 @@ spec: {clusterIP: 172.30.0.99, clusterIPs: [172.30.0.99], ports: [{port: 80, pro
 		for _, to := range []string{"172.30.0.53:53", "172.30.0.99:80"} {
 			c, err := net.Dial("udp", to)
 			check(t, err)
-			defer c.Close()             //nolint:errcheck // nothing is sent any more. While it is open, no other connection gets its port
+			defer c.Close()             // nothing is sent any more. While it is open, no other connection gets its port
 			_, _ = c.Write([]byte("x")) // what is refused is an error
 		}
 	}

@@ -30,7 +30,7 @@ func TestKernelTracing(t *testing.T) {
 	}
 	api, err := apitest.New(net.Listen)
 	check(t, err)
-	defer api.Stop() //nolint:errcheck // the process ends
+	defer api.Stop() // the process ends
 	api.Set(apitest.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "demo"}})
 	bodies, hang := make(chan []byte, 100), make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -89,7 +89,7 @@ func browse(ctx context.Context, address string) (remove func(), err error) {
 	if words == nil {
 		words = []string{"xdg-open"}
 	}
-	opener := exec.CommandContext(ctx, words[0], append(words[1:], file)...) //nolint:gosec // the words are constants
+	opener := exec.CommandContext(ctx, words[0], append(words[1:], file)...) // the words are constants
 	if err := opener.Start(); err != nil {
 		return remove, err
 	}

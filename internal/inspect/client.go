@@ -147,7 +147,7 @@ func (c *Client) Dump(ctx context.Context, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	defer answer.Body.Close() // it is read to the end
 	if _, err := io.Copy(to, answer.Body); err != nil {
 		return fmt.Errorf("the archive is incomplete: %w", err)
 	}
@@ -169,7 +169,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	defer answer.Body.Close() // it is read to the end
 	made, body := new(T), io.Reader(answer.Body)
 	if c.most > 0 {
 		body = io.LimitReader(body, c.most)
@@ -226,7 +226,7 @@ func (c *Client) try(ctx context.Context, path string, query url.Values, last ti
 	if answer.StatusCode == http.StatusOK && answer.Header.Get(headerAPI) == Version {
 		return answer, false, nil
 	}
-	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	defer answer.Body.Close() // it is read to the end
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, failureMax))
 	switch api := answer.Header.Get(headerAPI); {
 	case api == "":

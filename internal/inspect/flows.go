@@ -104,7 +104,7 @@ func (c *Client) Observe(ctx context.Context, q FlowQuery, ready func(), each fu
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it ends with the context
+	defer answer.Body.Close() // it ends with the context
 	ready()
 	for lines := json.NewDecoder(answer.Body); ; {
 		var e FlowEvent

@@ -132,7 +132,7 @@ func TestAnAnswerThatStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()        //nolint:errcheck // nothing else is read
+	defer answer.Body.Close()        // nothing else is read
 	time.Sleep(c.Patience * 13 / 10) // what the reader does
 	if n, err := answer.Body.Read(make([]byte, 1)); n != 1 || err != nil {
 		t.Error(n, err)
@@ -145,7 +145,7 @@ func TestAQueueThatIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(fd) //nolint:errcheck // it is a test's
+	defer syscall.Close(fd) // it is a test's
 	path := filepath.Join(t.TempDir(), "s")
 	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)

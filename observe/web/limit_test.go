@@ -211,7 +211,7 @@ func TestLimitOfTLS(t *testing.T) {
 	lender := httptest.NewTLSServer(nil)
 	lender.Close()
 	c := on(anyPort)
-	c.TLS = &tls.Config{Certificates: lender.TLS.Certificates} //nolint:gosec // a test
+	c.TLS = &tls.Config{Certificates: lender.TLS.Certificates} // a test
 	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, limited := r.Context().Value(heldKey{}).(*held)
 		if !limited || conn.at[0] != nil || r.ProtoMajor != 1 {
@@ -224,7 +224,7 @@ func TestLimitOfTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the test ends
+	defer answer.Body.Close() // the test ends
 	if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK {
 		t.Errorf("%s", text)
 	}

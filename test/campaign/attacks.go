@@ -125,7 +125,7 @@ func (r *trial) idle() (func(), error) {
 	var conns []net.Conn
 	end := func() {
 		for _, c := range conns {
-			c.Close() //nolint:errcheck // the process may have closed it
+			c.Close() // the process may have closed it
 		}
 	}
 	for range clients {

@@ -24,7 +24,7 @@ func lock(ctx context.Context, r *trial, _ int) error {
 	if err != nil {
 		return err
 	}
-	defer holder.Kill() //nolint:errcheck // it ends with this process
+	defer holder.Kill() // it ends with this process
 	waiting, enough := context.WithTimeout(ctx, r.recovery)
 	defer enough()
 	if err := holder.AwaitLine(waiting, "held"); err != nil {
@@ -75,7 +75,7 @@ func (r *trial) health(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask for health: %w", err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // nothing to lose
+	defer answer.Body.Close() // nothing to lose
 	text, err := io.ReadAll(answer.Body)
 	return string(text), err
 }

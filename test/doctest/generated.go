@@ -26,7 +26,7 @@ func Generated(t *testing.T, page, name, text string) {
 	switch {
 	case part == text:
 	case os.Getenv("SLUICE_DOCS") == "write":
-		if err := os.WriteFile(page, []byte(before+begin+text+end+after), 0o644); err != nil { //nolint:gosec // a page
+		if err := os.WriteFile(page, []byte(before+begin+text+end+after), 0o644); err != nil { // a page
 			t.Fatal(err)
 		}
 	default:

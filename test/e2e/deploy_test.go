@@ -91,7 +91,7 @@ func ownOOMScore(t *testing.T) int {
 	return score
 }
 
-// The pods of deploy/install.yaml work as they are: with its commands, its environment, its
+// The pods of deploy/install.yaml work as they are. They have its commands, its environment, its
 // configuration, its privileges and no others, a root file system that cannot be written, and the
 // rights that its ClusterRole gives.
 func TestInstalledPodServes(t *testing.T) {
@@ -226,8 +226,8 @@ func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.P
 	return spec
 }
 
-// The running proxy reports a changed configuration. A new pod, whose init container has all privileges,
-// applies it. A privileged container cleans up what is left.
+// The running proxy reports a changed configuration, and a new pod, whose init container has all privileges, applies
+// it. A privileged container cleans up what is left.
 func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
 	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
 	c := harness.NewCluster(t)

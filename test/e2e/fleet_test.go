@@ -121,7 +121,7 @@ func askPod(t *testing.T, c *harness.Cluster, pod, token string) (code int, body
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	defer answer.Body.Close() // it is read to the end
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)

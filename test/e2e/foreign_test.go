@@ -63,8 +63,8 @@ var ownTables = map[harness.Mode][]string{
 // kubeletChain is the one chain that a clean-up leaves: the kubelet uses it, too.
 const kubeletChain = "KUBE-FIREWALL"
 
-// From a proxy's start to its clean-up, the rules of other programs stay and are not written again.
-// After the clean-up, only those rules are left.
+// From a proxy's start to its cleanup, the rules of other programs stay and are not written again.
+// After the cleanup, only those rules are left.
 func TestForeignRulesStay(t *testing.T) { inEachMode(t, testForeignRules) }
 
 func testForeignRules(t *testing.T, mode harness.Mode) {

@@ -130,7 +130,7 @@ func acceptPod(t *testing.T, c *harness.Cluster, daemonSet *appsv1.DaemonSet) {
 	})
 }
 
-// In each stage of a take-over from kubeadm's kube-proxy, and with canaries, every node has exactly
+// In each stage of a migration from kubeadm's kube-proxy, and with canaries, every node has exactly
 // one proxy: the one that its label sluice.dev/proxy names.
 func TestEachNodeHasOneProxy(t *testing.T) {
 	c := harness.NewCluster(t)

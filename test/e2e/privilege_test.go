@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// Every test of this package runs the proxy as a user who is not root. These are the capabilities
-// that this user needs in each variant, and that docs/security.md names: with them the proxy becomes
-// healthy, without any one of them it does not start.
+// A proxy of a user who is not root needs the capabilities that docs/security.md names, in each variant: with them it
+// becomes healthy, without any one of them it does not start. Every test of this package runs the proxy as such a user.
 func TestProxyNeedsTheseCapabilities(t *testing.T) {
 	lockOfNode(t)
 	c := harness.NewCluster(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/harness"
 )
 
-// A proxy that is killed, or stopped, leaves its rules in the kernel. The next one finds them
-// correct and writes nothing. Clients never notice.
+// A proxy adopts the rules of one that was killed or stopped: it writes nothing, and no connection is lost.
 func TestRestartAdoptsTheRules(t *testing.T) {
 	for _, end := range []struct {
 		name string

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/harness"
 )
 
-// A node is taken over from the real kube-proxy in the same mode, and handed back to it. No
-// connection is lost, neither one that is open all the time nor one that begins meanwhile, and each
+// A node is taken over from the real kube-proxy in the same mode, and handed back to it, without a lost
+// connection, neither one that is open all the time nor one that begins meanwhile. Each
 // proxy serves what the API says and not what the other one has left. What kube-proxy itself does
 // to open connections when it starts in IPVS mode is not tested: in an emulated machine, one
 // stopped for 15 s.
@@ -60,8 +60,8 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, "deleted", clients, targets)
 }
 
-// The real kube-proxy and Sluice write to the same table. Events name the kube-proxy that holds an address,
-// and the program that changed rules. A clean-up fails while either is running.
+// If the real kube-proxy and Sluice write to the same table, events name the kube-proxy that holds an address, and the
+// program that changed rules. A cleanup fails while either is running.
 func TestKubeProxyBesideSluice(t *testing.T) {
 	c := harness.NewCluster(t)
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)

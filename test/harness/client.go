@@ -196,7 +196,7 @@ func (h *Host) Get(ctx context.Context, url string) (Page, error) {
 	if err != nil {
 		return Page{}, fmt.Errorf("%s: %w", h.Name(), err)
 	}
-	defer response.Body.Close() //nolint:errcheck // read to its end, or the error is told below
+	defer response.Body.Close() // read to its end, or the error is told below
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return Page{}, fmt.Errorf("%s: %s: %w", h.Name(), url, err)

@@ -58,7 +58,7 @@ func readProxyLog(path string) (ProxyLog, error) {
 	if err != nil {
 		return ProxyLog{}, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	log, err := parseProxyLog(file)
 	if err != nil {
 		return ProxyLog{}, fmt.Errorf("%s: %w", path, err)

@@ -98,7 +98,7 @@ func makeStaticImage(out, name, binary string) (archive, image string, err error
 	if err != nil {
 		return "", "", err
 	}
-	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the directory for temporary files
+	defer os.RemoveAll(built) // a symlink in the directory for temporary files
 	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
 		return "", "", err
 	}

@@ -14,7 +14,7 @@ func TestFlowKeepsItsPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer flow.Close() //nolint:errcheck // nothing left to lose
+	defer flow.Close() // nothing left to lose
 	port := flow.Local()
 	if answer, err := flow.Ask(t.Context()); err == nil {
 		t.Errorf("%+v answered, want none", answer)

@@ -84,7 +84,7 @@ func askDatagram(ctx context.Context, n Host, network string, source, target net
 	if err != nil {
 		return Answer{}, err
 	}
-	defer conn.Close() //nolint:errcheck // a datagram socket has nothing left to lose
+	defer conn.Close() // a datagram socket has nothing left to lose
 	if err := until(ctx, conn); err != nil {
 		return Answer{}, err
 	}

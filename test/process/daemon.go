@@ -36,7 +36,7 @@ func StartDaemon(n *netns.Namespace, log string, cmd *exec.Cmd) (*Daemon, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	defer output.Close() //nolint:errcheck // the child has its own descriptor
+	defer output.Close() // the child has its own descriptor
 	cmd.Stdout, cmd.Stderr = output, output
 	// The kernel sends the signal when the starting *thread* dies. So the thread waits below.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -142,7 +142,7 @@ func datagram(from, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing is written
+	defer unix.Close(fd) // nothing is written
 	if err := unix.Bind(fd, source); err != nil {
 		return err
 	}

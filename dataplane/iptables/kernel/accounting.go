@@ -42,7 +42,7 @@ func eachAccount(kind, flags uint16, verb string, fine ...error) error {
 	if err != nil {
 		return err
 	}
-	defer socket.Close() //nolint:errcheck // nothing is lost
+	defer socket.Close() // nothing is lost
 	var failed []error
 	for _, name := range accounts {
 		err := socket.Ask(context.Background(), accountRequest(kind, flags, name), nothing)
@@ -71,7 +71,7 @@ func ReadAccounts() (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close() //nolint:errcheck // nothing is lost
+	defer socket.Close() // nothing is lost
 	packets := make(map[string]uint64, len(accounts))
 	for _, name := range accounts {
 		err := socket.Ask(context.Background(), accountRequest(accountGet, 0, name), func(m netlink.Message) error {

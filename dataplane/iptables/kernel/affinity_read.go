@@ -29,7 +29,7 @@ func SeenRecently(list string, client netip.Addr) (age time.Duration, known bool
 	if err != nil {
 		return 0, false, err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() // nothing was written
 	now, err := readClock()
 	if err != nil {
 		return 0, false, err

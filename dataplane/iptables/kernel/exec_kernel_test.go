@@ -60,7 +60,7 @@ func inNamespace(t *testing.T, body func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer namespace.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	defer namespace.Close() // the namespace ends with the process at the latest
 	if err := namespace.Do(func() error { body(); return nil }); err != nil {
 		t.Fatal(err) // t.Fatal in body, too, ends here
 	}

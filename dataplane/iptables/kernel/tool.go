@@ -190,7 +190,7 @@ func describeHolder(path string) string {
 	if err != nil {
 		return fmt.Sprintf("who holds %s is not known: %v", path, err)
 	}
-	defer locks.Close() //nolint:errcheck // opened for reading, nothing can be lost
+	defer locks.Close() // opened for reading, nothing can be lost
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
 		return fmt.Sprintf("who holds %s is not known: %v", path, err)
@@ -264,7 +264,7 @@ func lockShared(path, proc string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer mounts.Close() //nolint:errcheck // opened for reading, nothing can be lost
+	defer mounts.Close() // opened for reading, nothing can be lost
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		resolved = path

@@ -281,7 +281,7 @@ func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), e
 	if err != nil {
 		return err
 	}
-	defer socket.Close() //nolint:errcheck // opened for reading, nothing can be lost
+	defer socket.Close() // opened for reading, nothing can be lost
 	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, kind, unix.NLM_F_DUMP, netfilterFamily[e.family])
 	request = netlink.Finish(append(request, of...), mark)
 	for range dumpsMax {

@@ -204,7 +204,7 @@ func getOption(family service.Family, option uintptr, answer unsafe.Pointer, len
 	if err != nil {
 		return err
 	}
-	defer unix.Close(socket) //nolint:errcheck // nothing was sent, nothing can be lost
+	defer unix.Close(socket) // nothing was sent, nothing can be lost
 	// x/sys has no getsockopt for options of unknown layout.
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(level), option,
 		uintptr(answer), uintptr(unsafe.Pointer(&length)), 0)

@@ -89,7 +89,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer servers.Close() //nolint:errcheck // nothing can be lost
+	defer servers.Close() // nothing can be lost
 	services, err := servers.Services(ctx)
 	if err != nil || len(services) == 0 {
 		return err
@@ -141,7 +141,7 @@ func learn(ctx context.Context) (*frontends, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer sets.Close() //nolint:errcheck // nothing can be lost
+	defer sets.Close() // nothing can be lost
 	found, err := sets.List(ctx, isOurs)
 	for i := range found {
 		f.learnSet(&found[i])
@@ -154,7 +154,7 @@ func (f *frontends) learnAddresses() error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // nothing can be lost
+	defer d.Close() // nothing can be lost
 	for _, family := range families {
 		own, others, err := d.Addresses(family)
 		if err != nil {
@@ -201,7 +201,7 @@ func (s *cleanup) removeDevice() error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // nothing can be lost
+	defer d.Close() // nothing can be lost
 	there, err := d.Exists()
 	if err != nil || !there {
 		return err
@@ -228,7 +228,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer sets.Close() //nolint:errcheck // nothing can be lost
+	defer sets.Close() // nothing can be lost
 	found, err := sets.Headers(ctx, isOurs)
 	if err != nil {
 		return err

@@ -301,7 +301,7 @@ func TestRulesAskSets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listening.Close() //nolint:errcheck // the test is over
+	defer listening.Close() // the test is over
 	if err := reachable("80"); err == nil {
 		t.Error("the rule does not match the entry")
 	}

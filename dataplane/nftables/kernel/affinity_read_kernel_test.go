@@ -36,7 +36,7 @@ table ip6 kube-proxy {
 		if err != nil {
 			return err
 		}
-		defer socket.Close() //nolint:errcheck // nothing was written
+		defer socket.Close() // nothing was written
 		time.Sleep(50 * time.Millisecond)
 		for _, c := range []struct {
 			name, client, endpoint string

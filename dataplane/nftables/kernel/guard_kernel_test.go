@@ -127,7 +127,7 @@ func TestKernelGuardReturns(t *testing.T) {
 				w.check(w.guard.Add(all))
 				before := w.nft("list", "ruleset")
 				changed := make(chan struct{}, 1000)
-				go w.guard.Watch(w.Context(), func() { changed <- struct{}{} }) //nolint:errcheck // the context's end
+				go w.guard.Watch(w.Context(), func() { changed <- struct{}{} }) // the context's end
 				words := slices.Clone(damage)
 				words[slices.Index(words, "FAMILY")] = service.PerFamily[string]{"ip", "ip6"}[w.family]
 				// The watch may not be there yet.

@@ -142,7 +142,7 @@ func metricsIn(t *testing.T, archive string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close() // only read
 	unzipped, err := gzip.NewReader(file)
 	if err != nil {
 		t.Fatal(err)

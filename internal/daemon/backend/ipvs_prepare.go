@@ -24,7 +24,7 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err != nil {
 		return err
 	}
-	defer servers.Close() //nolint:errcheck // nothing can be lost
+	defer servers.Close() // nothing can be lost
 	if err := setIPVS(o); err != nil {
 		return err
 	}

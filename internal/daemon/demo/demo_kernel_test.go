@@ -85,7 +85,7 @@ func TestKernelDemoUnprivileged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer file.Close() //nolint:errcheck // opened for reading, nothing can be lost
+		defer file.Close() // opened for reading, nothing can be lost
 		cmd.Path, cmd.Dir = "/proc/self/fd/3", "/"
 		cmd.ExtraFiles = []*os.File{file}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

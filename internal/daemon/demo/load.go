@@ -58,7 +58,7 @@ func (r *run) ask(ctx context.Context, t target) (pod string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // the answer is all that counts
+	defer conn.Close() // the answer is all that counts
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return "", err

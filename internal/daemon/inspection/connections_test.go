@@ -68,7 +68,7 @@ func TestKernelConnectionsInAllModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Close() //nolint:errcheck // the test is over
+	defer session.Close() // the test is over
 	_, i := newFake(t, wants("web"))
 	for _, mode := range []setup.Mode{setup.NFTables, setup.IPTables, setup.IPVS} {
 		i.Backend.Mode = mode

@@ -42,7 +42,7 @@ func askOnce(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // it was only read
+	defer conn.Close() // it was only read
 	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
 	if _, err := fmt.Fprint(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return "", err

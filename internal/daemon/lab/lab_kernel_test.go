@@ -41,7 +41,7 @@ func get(t *testing.T, from *netns.Namespace, at string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer answer.Body.Close() //nolint:errcheck // read to its end
+	defer answer.Body.Close() // read to its end
 	text, err := io.ReadAll(answer.Body)
 	return string(text), err
 }
@@ -51,7 +51,7 @@ func datagram(t *testing.T, from *netns.Namespace, at string) string {
 	t.Helper()
 	conn, err := from.DialContext(t.Context(), "udp", at)
 	check(t, err)
-	defer conn.Close() //nolint:errcheck // nothing can be lost
+	defer conn.Close() // nothing can be lost
 	check(t, conn.SetDeadline(time.Now().Add(testenv.Patience)))
 	_, err = conn.Write([]byte("?"))
 	check(t, err)
@@ -137,7 +137,7 @@ func TestARenamedServerKeepsItsConnections(t *testing.T) {
 		if conn == nil {
 			conn, err = l.network.Hosts[client].DialContext(t.Context(), "tcp", at.At.String())
 			check(t, err)
-			defer conn.Close() //nolint:errcheck // the test ends
+			defer conn.Close() // the test ends
 		}
 		check(t, conn.SetDeadline(time.Now().Add(testenv.Patience)))
 		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: pod\r\n\r\n")

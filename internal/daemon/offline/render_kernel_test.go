@@ -108,7 +108,7 @@ func printedAndLoaded(t *testing.T, dir, mode string, words ...string) (printed 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close() //nolint:errcheck // nothing was written
+	defer b.Close() // nothing was written
 	facts := factsOfAStart(t, o, b, s.cache)
 	for i := range b.Domains {
 		d := &b.Domains[i]

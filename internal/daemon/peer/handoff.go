@@ -47,10 +47,10 @@ func NewOffer() (*Offer, error) {
 // Give passes sockets on. It waits until the successor has closed the connection, which says that
 // its own rules are applied, or until the patience ends. It fails if no proxy asks within 5 s.
 func (o *Offer) Give(sockets []*os.File, patience time.Duration) error {
-	defer o.listener.Close() //nolint:errcheck // no other process requests them
+	defer o.listener.Close() // no other process requests them
 	conn, err := o.successor()
 	if conn != nil {
-		defer conn.Close() //nolint:errcheck // each message was answered
+		defer conn.Close() // each message was answered
 	}
 	if err != nil {
 		return fmt.Errorf("pass sockets on: %w", err)

@@ -285,7 +285,7 @@ func (l *Lock) serve(listener *net.UnixListener) {
 // tell sends the answer, and keeps the connection of a proxy open: its end says that the lock is
 // free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
-	defer conn.Close() //nolint:errcheck // no data can be lost
+	defer conn.Close() // no data can be lost
 	_, err := l.entrance.admit(conn, l.patience)
 	l.mu.Lock()
 	full := err != nil || len(l.asking) >= asksMax || l.listener == nil

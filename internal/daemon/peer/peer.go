@@ -126,7 +126,7 @@ func lives(fd int) bool {
 	if err != nil {
 		return errors.Is(err, unix.ENOPROTOOPT)
 	}
-	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
+	defer unix.Close(pidfd) // nothing was written
 	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
 	return err == nil && ended == 0
 }

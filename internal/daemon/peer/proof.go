@@ -50,7 +50,7 @@ func greet(conn *net.UnixConn, message []byte) error {
 		return err
 	}
 	if own >= 0 {
-		defer unix.Close(own) //nolint:errcheck // nothing was written
+		defer unix.Close(own) // nothing was written
 		_, _, err = conn.WriteMsgUnix(message, unix.UnixRights(own), nil)
 	}
 	// Other processes of the same user may have used up the descriptors that may be on their way.
@@ -63,7 +63,7 @@ func greet(conn *net.UnixConn, message []byte) error {
 // hear reads the first message, and reports whether a proof came with it.
 func hear(conn *net.UnixConn, message []byte, patience time.Duration) (n int, proved bool, err error) {
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
+	defer conn.SetReadDeadline(time.Time{}) // it fails on a closed connection only
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, size, _, _, err := conn.ReadMsgUnix(message, rights)
 	if err != nil {
@@ -115,7 +115,7 @@ func networkOf(socket int) (id [2]uint64, err error) {
 	if err != nil {
 		return id, err
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd) // nothing was written
 	var stat unix.Stat_t
 	err = unix.Fstat(fd, &stat)
 	return [2]uint64{uint64(stat.Dev), stat.Ino}, err

@@ -204,7 +204,7 @@ func TestKernelWhatProves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer listener.Close() //nolint:errcheck // both ends exist
+		defer listener.Close() // both ends exist
 		theirs = dial(name + "/own")
 		if ours, err = listener.AcceptUnix(); err != nil {
 			t.Fatal(err)
@@ -292,12 +292,12 @@ func TestAClosedEntranceAdmitsNoOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() //nolint:errcheck // nothing was written
+	defer listener.Close() // nothing was written
 	silent, err := net.DialUnix("unix", nil, listener.Addr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() //nolint:errcheck // nothing was written
+	defer silent.Close() // nothing was written
 	conn, err := listener.AcceptUnix()
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func newGuardedAt(t *testing.T, at Address) *guarded {
 	t.Helper()
 	api, err := apitest.New(net.Listen)
 	check(t, err)
-	t.Cleanup(func() { api.Stop() }) //nolint:errcheck // a test may have stopped it
+	t.Cleanup(func() { api.Stop() }) // a test may have stopped it
 	g := &guarded{api: api, clock: &setClock{now: time.Now()}}
 	at.Failed = func(err error) {
 		g.mu.Lock()
@@ -87,7 +87,7 @@ func newGuardedAt(t *testing.T, at Address) *guarded {
 	g.header = at.Header
 	g.reviews, err = newReviews(&rest.Config{Host: "http://" + api.Address()}, at, g.clock)
 	check(t, err)
-	g.handler = g.reviews.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") })) //nolint:errcheck // a recorder
+	g.handler = g.reviews.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") })) // a recorder
 	api.Grant("scraper", "system:serviceaccount:monitoring:prometheus", func(a *authorizationv1.NonResourceAttributes) bool {
 		return a.Verb == "get" && a.Path == "/metrics"
 	})
@@ -262,11 +262,11 @@ func serve(t *testing.T, c *Certificates, handler http.Handler) string {
 
 // nameAt returns the name in the certificate of a server, or why the handshake fails.
 func nameAt(address string) string {
-	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test looks at the certificate
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // the test looks at the certificate
 	if err != nil {
 		return err.Error()
 	}
-	defer conn.Close() //nolint:errcheck // the test has what it needs
+	defer conn.Close() // the test has what it needs
 	return strings.Split(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "@")[0]
 }
 
@@ -295,9 +295,9 @@ func TestCertificatesFollowTheirFiles(t *testing.T) {
 	}
 	written(t, dir, "first")
 	await(t, "the first certificate", func() bool { return nameAt(address) == "first" })
-	open, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as above
+	open, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // as above
 	check(t, err)
-	defer open.Close() //nolint:errcheck // the test ends
+	defer open.Close() // the test ends
 	written(t, dir, "second")
 	await(t, "the second certificate", func() bool { return nameAt(address) == "second" })
 	check(t, os.WriteFile(filepath.Join(dir, "tls.key"), []byte("nonsense"), 0o600))
@@ -347,10 +347,10 @@ func TestClientCertificates(t *testing.T) {
 	}
 	c := NewCertificates(Files{Name: "n", ClientCA: authority, RequireClient: true}, zap.NewNop())
 	address := serve(t, c, http.NotFoundHandler())
-	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // about the client
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // about the client
 	if err == nil {
 		_, err = io.ReadAll(conn) // TLS 1.3 tells the client late
-		conn.Close()              //nolint:errcheck // it failed
+		conn.Close()              // it failed
 	}
 	if err == nil || !strings.Contains(err.Error(), "certificate required") {
 		t.Errorf("without a certificate: %v", err)

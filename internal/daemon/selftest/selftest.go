@@ -165,7 +165,7 @@ func (t *Test) connect(ctx context.Context, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // it was only read
+	defer conn.Close() // it was only read
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return err

@@ -15,7 +15,7 @@ func TestOnlyTheOwnAnswerCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // the test ends
+	defer l.Close() // the test ends
 	at := netip.MustParseAddrPort(l.Addr().String())
 	own := New(Config{Interval: Interval})
 	go own.answer(l)

@@ -255,7 +255,7 @@ func TestKernelListGivesEachAddressOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer namespace.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	defer namespace.Close() // the namespace ends with the process at the latest
 	// One address with two prefix lengths counts as two for the kernel.
 	for _, addr := range []string{"192.0.2.1/32", "192.0.2.1/24"} {
 		if err := namespace.AddAddress("lo", netip.MustParsePrefix(addr)); err != nil {
@@ -312,7 +312,7 @@ func TestKernelListWhileAddressesChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer namespace.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	defer namespace.Close() // the namespace ends with the process at the latest
 	for i := range 400 {
 		addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 		if err := namespace.AddAddress("lo", netip.PrefixFrom(addr, 32)); err != nil {

@@ -111,7 +111,7 @@ func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer socket.Close() //nolint:errcheck // nothing was written
+	defer socket.Close() // nothing was written
 	var found []Chain
 	err = wire.ErrInterrupted
 	for attempt := 0; attempt < readAttempts && errors.Is(err, wire.ErrInterrupted); attempt++ {

@@ -64,17 +64,17 @@ func TestConnectionsSendNoProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() //nolint:errcheck // end of the test
+	defer listener.Close() // end of the test
 	client, err := n.DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // end of the test
+	defer client.Close() // end of the test
 	server, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close() //nolint:errcheck // end of the test
+	defer server.Close() // end of the test
 	for end, conn := range map[string]net.Conn{"dialed": client, "accepted": server} {
 		raw, err := conn.(*net.TCPConn).SyscallConn()
 		if err != nil {
@@ -97,12 +97,12 @@ func TestListenPacket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close() //nolint:errcheck // end of the test
+	defer server.Close() // end of the test
 	client, err := n.DialContext(t.Context(), "udp", server.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // end of the test
+	defer client.Close() // end of the test
 	if _, err := client.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (c config) spawn(program string, args ...string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer output.Close() //nolint:errcheck // the child has its own descriptor
+	defer output.Close() // the child has its own descriptor
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {

@@ -74,7 +74,7 @@ func serve(port string) error {
 			return err
 		}
 		go func() {
-			defer conn.Close() //nolint:errcheck // the client has left
+			defer conn.Close() // the client has left
 			if _, err := fmt.Fprintln(conn, name, conn.RemoteAddr()); err == nil {
 				_, _ = io.Copy(conn, conn) // until the client leaves
 			}
@@ -103,7 +103,7 @@ func askOnce(network, address string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // the answer has come
+	defer conn.Close() // the answer has come
 	if err := conn.SetDeadline(time.Now().Add(askMax)); err != nil {
 		return err
 	}

@@ -62,13 +62,13 @@ var (
 
 const head = `# Conformance
 
-Results of Kubernetes' published end-to-end tests, on a cluster of three nodes: all tests of the group *sig-network*,
-with kube-proxy as the baseline and with Sluice. Each node is a set of namespaces on one machine, with containerd, the
-network plugins of Debian and a real kubelet. The cluster is dual-stack, with IPv4 first. In nftables mode, node ports
-on localhost are enabled (` + "`nodePortAddresses: [primary, localhost]`" + `).
+Results of Kubernetes' published end-to-end tests of the group *sig-network*, with kube-proxy as the baseline and with
+Sluice. Each of the three nodes is a set of namespaces on one machine, with containerd, the network plugins of Debian
+and a real kubelet. The cluster is dual-stack, with IPv4 first. In nftables mode, node ports on localhost are enabled
+(` + "`nodePortAddresses: [primary, localhost]`" + `).
 
-` + "`make test-upstream`" + ` runs the tests and records the results, and ` + "`make conformance-page`" + ` generates this page. A failed
-test is repeated once, with either proxy.
+` + "`make test-upstream`" + ` runs the tests and records [the result of each test](../test/e2e/upstream/results), and
+` + "`make conformance-page`" + ` generates this page. A failed test is repeated once, with either proxy.
 
 `
 
@@ -84,9 +84,9 @@ func page(results []result) string {
 	}
 	fmt.Fprintf(&b, "\nThe tests are those of Kubernetes %s. The kernel is Linux %s.\n", results[0].Kubernetes, results[0].Kernel)
 	differences(&b, results)
+	failedTable(&b, results)
 	exclusionTable(&b, results)
 	skipTable(&b, results)
-	testTable(&b, results)
 	return b.String()
 }
 
@@ -157,19 +157,28 @@ func byName(results []result) map[string][]string {
 	return all
 }
 
-func testTable(b *strings.Builder, results []result) {
-	b.WriteString("\n## All tests\n\n")
+// failedTable lists the tests that failed with a proxy, with all results.
+func failedTable(b *strings.Builder, results []result) {
+	b.WriteString("\n## Failed tests\n\n")
 	header := []string{"Test"}
 	for _, r := range results {
 		header = append(header, r.Proxy+", "+r.Mode)
 	}
-	row(b, header...)
-	row(b, slices.Repeat([]string{"---"}, len(header))...)
+	var rows [][]string
 	states := byName(results)
 	for _, name := range slices.Sorted(maps.Keys(states)) {
-		if slices.Contains(states[name], passed) || slices.Contains(states[name], failed) {
-			row(b, append([]string{"`" + strings.TrimPrefix(name, group) + "`"}, states[name]...)...)
+		if slices.Contains(states[name], failed) {
+			rows = append(rows, append([]string{"`" + strings.TrimPrefix(name, group) + "`"}, states[name]...))
 		}
+	}
+	if len(rows) == 0 {
+		b.WriteString("None.\n")
+		return
+	}
+	row(b, header...)
+	row(b, slices.Repeat([]string{"---"}, len(header))...)
+	for _, cells := range rows {
+		row(b, cells...)
 	}
 }
 

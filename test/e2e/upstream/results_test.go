@@ -14,7 +14,7 @@ func read(t *testing.T) []test {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close() // only read
 	tests, err := readTests(file)
 	if err != nil {
 		t.Fatal(err)

@@ -151,7 +151,7 @@ func (s *site) run(t *testing.T) []test {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close() // only read
 	args := []string{"--label-filter=sig-network", "--no-color", "--flake-attempts=2", "--timeout=" + suiteMax.String(), fmt.Sprintf("--procs=%d", *procsFlag)}
 	for _, e := range exclusions {
 		args = append(args, "--skip="+e.pattern.String())

@@ -132,7 +132,7 @@ func (w *World) configuration() (*config.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a file is left in the worst case
+		defer os.RemoveAll(dir) // a file is left in the worst case
 		flag, err := fixture.WriteSettings(filepath.Join(dir, "settings.yaml"), settings)
 		if err != nil {
 			return nil, err

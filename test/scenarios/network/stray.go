@@ -29,7 +29,7 @@ func (n *Network) Stray(from, to netip.AddrPort) error {
 		if err != nil {
 			return err
 		}
-		defer raw.Close() //nolint:errcheck // a raw socket has nothing left to lose
+		defer raw.Close() // a raw socket has nothing left to lose
 		for i := range 16 {
 			number := uint32(i) << 28
 			if _, err := raw.WriteToIP(segment(from, to, number, number), &net.IPAddr{IP: to.Addr().AsSlice()}); err != nil {
