@@ -16,15 +16,15 @@ import (
 )
 
 // TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,
-// and the table of events.md with the events.
+// and the table of logs.md with the events.
 func TestSignalsReference(t *testing.T) {
 	rows := alerts(t)
 	var described [][]string
 	for _, e := range events.Reasons {
 		described = append(described, []string{"`" + e.Name + "`", e.About, e.Meaning})
-		rows = append(rows, []string{"[`" + e.Name + "`](events.md)", "event", e.Meaning})
+		rows = append(rows, []string{"[`" + e.Name + "`](logs.md#events)", "event", e.Meaning})
 	}
-	doctest.Generated(t, "events.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
+	doctest.Generated(t, "logs.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
 	for _, kind := range health.Kinds() {
 		rows = append(rows, []string{"[`" + kind + "`](health.md#findings-and-remedies)", "finding", health.Meaning(kind)})
 	}
