@@ -16,7 +16,7 @@ import (
 )
 
 // TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,
-// and the table of logs.md with the events.
+// the table of logs.md with the events, and that of health.md with the findings.
 func TestSignalsReference(t *testing.T) {
 	rows := alerts(t)
 	var described [][]string
@@ -25,9 +25,12 @@ func TestSignalsReference(t *testing.T) {
 		rows = append(rows, []string{"[`" + e.Name + "`](logs.md#events)", "event", e.Meaning})
 	}
 	doctest.Generated(t, "logs.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
+	var findings [][]string
 	for _, kind := range health.Kinds() {
+		findings = append(findings, []string{"`" + kind + "`", health.Meaning(kind), health.Advice(kind)})
 		rows = append(rows, []string{"[`" + kind + "`](health.md#findings-and-remedies)", "finding", health.Meaning(kind)})
 	}
+	doctest.Generated(t, "health.md", "findings", doctest.Table([]string{"Kind", "Meaning", "Remedy"}, findings))
 	for message, id := range logging.Messages() {
 		rows = append(rows, []string{"[`" + id + "`](logs.md#messages-that-require-action)", "log", message})
 	}
