@@ -16,9 +16,10 @@ import (
 )
 
 // TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,
-// the table of logs.md with the events, and that of health.md with the findings.
+// and the tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
 func TestSignalsReference(t *testing.T) {
 	rows := alerts(t)
+	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Severity", "Meaning"}, rows))
 	var described [][]string
 	for _, e := range events.Reasons {
 		described = append(described, []string{"`" + e.Name + "`", e.About, e.Meaning})
