@@ -16,18 +16,22 @@ import (
 )
 
 // TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,
-// and the table of events.md with the events.
+// and the tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
 func TestSignalsReference(t *testing.T) {
 	rows := alerts(t)
+	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Severity", "Meaning"}, rows))
 	var described [][]string
 	for _, e := range events.Reasons {
 		described = append(described, []string{"`" + e.Name + "`", e.About, e.Meaning})
-		rows = append(rows, []string{"[`" + e.Name + "`](events.md)", "event", e.Meaning})
+		rows = append(rows, []string{"[`" + e.Name + "`](logs.md#events)", "event", e.Meaning})
 	}
-	doctest.Generated(t, "events.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
+	doctest.Generated(t, "logs.md", "events", doctest.Table([]string{"Reason", "About", "Meaning"}, described))
+	var findings [][]string
 	for _, kind := range health.Kinds() {
+		findings = append(findings, []string{"`" + kind + "`", health.Meaning(kind), health.Advice(kind)})
 		rows = append(rows, []string{"[`" + kind + "`](health.md#findings-and-remedies)", "finding", health.Meaning(kind)})
 	}
+	doctest.Generated(t, "health.md", "findings", doctest.Table([]string{"Kind", "Meaning", "Remedy"}, findings))
 	for message, id := range logging.Messages() {
 		rows = append(rows, []string{"[`" + id + "`](logs.md#messages-that-require-action)", "log", message})
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/doctest"
@@ -67,16 +66,12 @@ var pages = []followedPage{
 	{page: "README.md", bench: nodeBench},
 	{page: "docs/balancing.md", bench: nodeBench},
 	{page: "docs/configuration.md", bench: nodeBench},
-	{page: "docs/explain.md", bench: nodeBench},
 	{page: "docs/health.md", bench: nodeBench},
 	{page: "docs/inspect.md", bench: nodeBench},
 	{page: "docs/tutorial.md", bench: emptyBench},
 	{page: "docs/tutorial.md", as: "without root", bench: unprivilegedBench},
 	{page: "docs/logs.md", bench: nodeBench},
-	{page: "docs/inspect-rules.md", bench: loadedBench},
 	{page: "docs/metrics.md", bench: nodeBench},
-	{page: "docs/plan.md", bench: emptyBench},
-	{page: "docs/trace.md", bench: nodeBench},
 	{page: "docs/traffic.md", bench: nodeBench},
 }
 
@@ -117,27 +112,4 @@ func open(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// loadedBench is a node that serves both examples, in both modes.
-func loadedBench(t *testing.T) doctest.Bench {
-	t.Helper()
-	bench, namespace := pageBench(t)
-	both := filepath.Join(bench.Dir, "both")
-	for _, name := range []string{"demo", "web"} {
-		if err := os.CopyFS(both, os.DirFS(filepath.Join("..", "..", "examples", name))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Rules that sluice plan -o rules prints, and the tools load, are those that a node has.
-	load := `sluice plan -o rules --manifests both --hostname-override demo | nft -f -
-sluice plan -o rules --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
-	cmd := exec.Command("bash", "-ec", load)
-	cmd.Dir, cmd.Env = bench.Dir, append(os.Environ(), bench.Env...)
-	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	if output, err := netnstest.Output(namespace, cmd); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	return bench
 }

@@ -1,7 +1,7 @@
 // Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's
 // timeline, endpoints and clients, the domains with their queues, and problems. The page is read-only, embedded
 // in the program, and requests data from this server only. Its data is that of package inspect; see
-// docs/web-ui.md.
+// docs/kubectl-sluice.md.
 package ui
 
 import (

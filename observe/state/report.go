@@ -208,7 +208,7 @@ type Repair struct {
 	Examples []string `json:"examples"`
 }
 
-// Event is a report about a Service, or about the node, which has no namespace; see docs/events.md.
+// Event is a report about a Service, or about the node, which has no namespace; see docs/logs.md#events.
 type Event struct {
 	Time time.Time `json:"time"`
 	// Type is Normal or Warning.

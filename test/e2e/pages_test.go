@@ -118,7 +118,7 @@ func TestPagesCanBeFollowed(t *testing.T) {
 		}
 	}
 	for _, page := range []string{
-		"docs/migrate.md", "docs/install.md", "docs/upgrade.md", "docs/monitoring.md", "docs/security.md", "docs/uninstall.md",
+		"docs/migrate.md", "docs/install.md", "docs/monitoring.md", "docs/security.md", "docs/upgrade.md",
 	} {
 		r.follow(t, page, check)
 	}

@@ -4,5 +4,5 @@
 //
 //	make test-ui
 //
-// With SLUICE_UI_IMAGES it writes the screenshots of docs/web-ui.md and docs/kubectl-sluice.md to that directory.
+// With SLUICE_UI_IMAGES it writes the screenshots of docs/kubectl-sluice.md to that directory.
 package ui

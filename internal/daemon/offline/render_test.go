@@ -17,16 +17,16 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestLookingPageIsTrue: each line that docs/inspect-rules.md quotes is among the rules for the
+// TestInspectPageIsTrue: each line that docs/inspect.md quotes is among the rules for the
 // sample manifests.
-func TestLookingPageIsTrue(t *testing.T) {
+func TestInspectPageIsTrue(t *testing.T) {
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "inspect-rules.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "inspect.md"))
 	check(err)
 	dir := t.TempDir()
 	for _, examples := range []string{"demo", "web"} {

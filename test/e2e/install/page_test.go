@@ -22,7 +22,7 @@ import (
 // The test follows these pages. pageVersion is the version that they name.
 const (
 	migratePage   = "docs/migrate.md"
-	uninstallPage = "docs/uninstall.md"
+	uninstallPage = "docs/upgrade.md"
 	pageVersion   = "v0.1.0"
 	// blockMax bounds one block of commands. The first builds the image.
 	blockMax = 5 * time.Minute

@@ -16,7 +16,7 @@ type schema struct {
 	Properties map[string]*schema `json:"properties"`
 }
 
-// TestHelmReference compares the table of values in helm.md with values.yaml. Each value has a comment, which is its
+// TestHelmReference compares the table of values in install.md with values.yaml. Each value has a comment, which is its
 // description, and the schema contains each.
 func TestHelmReference(t *testing.T) {
 	var values yaml.Node
@@ -28,7 +28,7 @@ func TestHelmReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := describeValues(t, "", values.Content[0], &all)
-	doctest.Generated(t, "helm.md", "values", doctest.Table([]string{"Value", "Default", "Meaning"}, rows))
+	doctest.Generated(t, "install.md", "values", doctest.Table([]string{"Value", "Default", "Meaning"}, rows))
 }
 
 // describeValues returns a row for each value under a prefix. A group of values whose children have comments has rows
@@ -81,14 +81,14 @@ func defaultText(t *testing.T, value *yaml.Node) string {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestGitOpsExamples checks the examples of helm.md: they are YAML, and their values are values of the chart.
+// TestGitOpsExamples checks the examples of install.md: they are YAML, and their values are values of the chart.
 func TestGitOpsExamples(t *testing.T) {
 	var known map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/chart/values.yaml")), &known); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
-	for _, block := range yamlBlock.FindAllStringSubmatch(read(t, "helm.md"), -1) {
+	for _, block := range yamlBlock.FindAllStringSubmatch(read(t, "install.md"), -1) {
 		for document := range strings.SplitSeq(block[1], "\n---\n") {
 			var object struct {
 				APIVersion string `yaml:"apiVersion"`
