@@ -99,6 +99,21 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// docs/conformance.md is the page of the recorded results.
+func TestPageIsCurrent(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "page.md")
+	if err := writePage("results", out); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page, err := os.ReadFile("../../../docs/conformance.md"); err != nil || string(page) != string(want) {
+		t.Errorf("docs/conformance.md is not up to date; run make conformance-page (%v)", err)
+	}
+}
+
 func TestPageNeedsResults(t *testing.T) {
 	if err := writePage(t.TempDir(), filepath.Join(t.TempDir(), "page.md")); err == nil {
 		t.Error("a page without results")
