@@ -153,6 +153,24 @@ var correctness = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestAnEmptiedChainIsFilledFirst")},
 	},
 	{
+		name:      "a set is printed as what its name promises",
+		sentence:  "The text of a transaction describes its messages: a set of another definition is a comment.",
+		edits:     edit("dataplane/nftables/render/text.go", "err == nil && !strings.HasSuffix(", "err != nil && !strings.HasSuffix("),
+		campaigns: []campaign{unitTest("dataplane/nftables/render", "TestStatementsOfOtherMessages")}, short: true,
+	},
+	{
+		name:      "shared sets come after those of Services",
+		sentence:  "The kernel finds shared sets first, because a transaction adds them first.",
+		edits:     edit("dataplane/nftables/kernel/plan.go", "return append(list, stepNewSharedSet)", "return append(list, stepNewSet)"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOrderOfATransaction")}, short: true,
+	},
+	{
+		name:      "a table goes in one step",
+		sentence:  "When nftables mode is left, the rules go before the elements that they look up.",
+		edits:     edit("dataplane/nftables/kernel/cleanup.go", "e.begin(unix.NFT_MSG_DELRULE, 0)", "e.deleteTable()"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestATableGoesInTwoSteps")}, short: true,
+	},
+	{
 		name:     "base chains go with their rules",
 		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 6).",
 		edits: edit("dataplane/nftables/kernel/plan.go", "isBase(changes[i].Before)",

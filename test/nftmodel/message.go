@@ -26,23 +26,10 @@ type request struct {
 
 // requestsOf returns the messages between the two that frame a batch.
 func requestsOf(t *wire.Transaction) []request {
-	t.End()
-	var buf []byte
-	t.Add(func(b []byte) []byte {
-		buf = b
-		return b
-	})
 	requests := make([]request, 0, t.Messages())
-	for len(buf) >= headerBytes {
-		size := int(binary.NativeEndian.Uint32(buf))
-		kind := binary.NativeEndian.Uint16(buf[4:])
-		if kind>>8 == unix.NFNL_SUBSYS_NFTABLES {
-			requests = append(requests, request{
-				seq: binary.NativeEndian.Uint32(buf[8:]), kind: kind & 0xff,
-				flags: binary.NativeEndian.Uint16(buf[6:]), family: buf[16], attrs: buf[headerBytes:size],
-			})
-		}
-		buf = buf[(size+attrHeader-1)&^(attrHeader-1):]
+	for m := range t.All() {
+		n, _ := m.Netfilter(unix.NFNL_SUBSYS_NFTABLES)
+		requests = append(requests, request{seq: m.Seq, kind: n.Kind, flags: m.Flags, family: n.Family, attrs: n.Attrs})
 	}
 	return requests
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
@@ -213,7 +214,7 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	touched, damaged := g.kernel.Touched(t), g.unrepaired()
 	rejections, err := s.Socket.Commit(t)
 	if err == nil && len(rejections) == 0 {
-		g.judge(touched, damaged)
+		g.judge(t, touched, damaged)
 		g.written(touched)
 	}
 	if fault.err != nil {
@@ -294,7 +295,7 @@ func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 
 // judge looks at the frontends that depend on what a transaction has touched. What was
 // damaged before it is not its fault. Being served worse for a moment is being served worse.
-func (g *guard) judge(touched, damaged map[nftmodel.Name]bool) {
+func (g *guard) judge(t *wire.Transaction, touched, damaged map[nftmodel.Name]bool) {
 	leaving := g.kernel.Leaving(g.family)
 	for p, f := range g.fronts {
 		if !f.dependsOn(touched) {
@@ -312,8 +313,10 @@ func (g *guard) judge(touched, damaged map[nftmodel.Name]bool) {
 			if worst == f.share {
 				way = steps
 			}
+			sent := nftrender.Statements(t.All())
 			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
-				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, worst, way))
+				"reached an endpoint with probability %.3f, now %.3f%s\n%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, worst, way,
+				sent[:min(len(sent), 4<<10)]))
 		}
 	}
 }

@@ -13,12 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
-	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -290,12 +288,8 @@ func (r rejectedRenderer) Service(ctx context.Context, view *service.View, facts
 
 // unknownRule is a rule with an expression that no kernel knows.
 func unknownRule() string {
-	const bodyRule = 2
-	body, rule := netlink.Nest(nil, bodyRule)
-	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
-	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	return string(netlink.End(netlink.End(netlink.End(body, element), list), rule))
+	c := rules.Chain{Rules: []rules.Rule{{Exprs: []rules.Expr{&rules.Unknown{Name: "telepathy"}}}}}
+	return string(c.Encode())
 }
 
 // objectKernel takes each object by itself and proves what it rejects. It is writer and

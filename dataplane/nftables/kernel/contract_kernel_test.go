@@ -101,9 +101,9 @@ func (m meddler) Damage(t *testing.T, id dataplane.ID) bool {
 	t.Helper()
 	switch {
 	case strings.HasPrefix(id.Container, "@"):
-		set, key, err := render.Element(m.family, id.Name, id.Container)
+		key, err := render.ElementText(m.family, &dataplane.Object{ID: id})
 		check(t, err)
-		m.must(t, "delete element", m.table(), set, "{", key, "}")
+		m.must(t, "delete element", m.table(), id.Container[1:], "{", key, "}")
 		return true
 	case id.Container == "chain":
 		if strings.Count(m.must(t, "list chain", m.table(), id.Name), "\n") > 3 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
@@ -107,15 +108,10 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 
 // unheardOf is a chain whose rule has an expression that no kernel knows.
 func unheardOf(n int) dataplane.Object {
-	const bodyRule = 2
-	body, rule := netlink.Nest(nil, bodyRule)
-	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
-	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
+	c := rules.Chain{Rules: []rules.Rule{{Exprs: []rules.Expr{&rules.Unknown{Name: "telepathy"}}}}}
 	return dataplane.Object{
 		ID:   dataplane.ID{Container: "chain", Name: fmt.Sprint("endpoint-unheard-of-", n)},
-		Kind: dataplane.Owned, Body: string(body),
+		Kind: dataplane.Owned, Body: string(c.Encode()),
 	}
 }
 

@@ -3,7 +3,7 @@ package kernel_test
 import (
 	"context"
 	"errors"
-	"reflect"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
 // affine is the n-th Service with affinity.
@@ -21,71 +22,56 @@ func affine(n int) *service.View {
 	return view
 }
 
-// exchanged is what goes between a writer and the kernel.
-type exchanged struct{ transactions, messages, bytes, questions int }
-
-// TestAChangeIsAsLargeAmongManyServices: what a change of one Service exchanges with the kernel
-// does not depend on how many others there are, and it asks nothing.
+// TestAChangeIsAsLargeAmongManyServices: what a change of one Service sends to the kernel does not depend on how many
+// others there are, and it asks nothing. nft makes the same table from the statements.
 func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
-	sent := func(services int) map[string]exchanged {
-		w := newWorld(t, service.IPv4, kernel.WriterConfig{})
-		w.fill(services, 10)
-		w.commit()
-		var sum exchanged
+	sent := func(services int) (w *world, first, then string) {
+		var r kernel.Recorder
 		config, asked := asks()
 		open := config.Open
-		config.Open = func() (kernel.Socket, error) {
+		w = newWorld(t, service.IPv4, kernel.WriterConfig{Open: func() (kernel.Socket, error) {
 			socket, err := open()
-			return measuring{socket.(asking), &sum}, err
-		}
-		w.use(config)
-		all := map[string]exchanged{}
+			r.Socket = socket
+			return &r, err
+		}})
+		w.fill(services, 10)
+		w.commit()
+		first = r.Sent[0]
+		clear(asked)
 		for _, change := range []struct {
 			name string
 			view *service.View
 			gone bool
 		}{
-			{"an endpoint replaced", plain(7, 10, 1), false},
+			{"an endpoint is replaced", plain(7, 10, 1), false},
 			{"scaled up", plain(7, 40, 1), false},
 			{"affinity", affine(8), false},
+			{"no affinity", plain(8, 3, 0), false},
 			{"added", plain(60000, 10, 0), false},
 			{"removed", plain(9, 10, 0), true},
 		} {
-			sum = exchanged{}
-			clear(asked)
+			r.Sent = nil
 			if change.gone {
 				w.want(change.view.Key, nil)
 			} else {
 				w.serve(change.view)
 			}
 			w.commit()
-			for _, count := range asked {
-				sum.questions += count
-			}
-			if sum.transactions == 0 || sum.questions > 0 {
-				t.Errorf("among %d, %s: %+v, want transactions and no questions", services, change.name, sum)
-			}
-			all[change.name] = sum
+			then += "# " + change.name + "\n" + strings.Join(r.Sent, "# next transaction\n")
 		}
-		return all
+		if len(asked) > 0 {
+			t.Errorf("among %d Services: asks %v", services, asked)
+		}
+		return w, first, then
 	}
-	if few, many := sent(100), sent(2000); !reflect.DeepEqual(few, many) {
-		t.Errorf("among 100 Services %+v\namong 2000 %+v", few, many)
+	w, first, few := sent(100)
+	rendertest.Golden(t, "changes.nft", few)
+	if _, _, many := sent(2000); many != few {
+		t.Errorf("among 100 Services sends\n%s\namong 2000\n%s", few, many)
 	}
-}
-
-// measuring is a socket that measures its transactions.
-type measuring struct {
-	asking
-	sum *exchanged
-}
-
-// Commit is for kernel.Socket.
-func (m measuring) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
-	m.sum.transactions++
-	m.sum.messages += t.Messages()
-	m.sum.bytes += t.Bytes()
-	return m.asking.Commit(t)
+	loaded := newWorld(t, service.IPv4, kernel.WriterConfig{})
+	loaded.nft(first+few, "-f", "-")
+	compare(t, loaded.read(), w.read(), "what nft changed")
 }
 
 // TestSharedSetsAreFoundFirst: the kernel looks a set up by walking a list, so what it walks for

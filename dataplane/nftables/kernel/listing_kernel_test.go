@@ -12,12 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
-	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
@@ -146,10 +143,10 @@ func ofManyRanges(f writertest.Fixture) served {
 }
 
 // everything writes every kind of object.
-func everything(t *testing.T, family service.Family) (*world, []dataplane.Object) {
+func everything(t *testing.T, family service.Family, config kernel.WriterConfig) (*world, []dataplane.Object) {
 	t.Helper()
 	f := writertest.NewFixture(family)
-	w := newWorld(t, family, kernel.WriterConfig{})
+	w := newWorld(t, family, config)
 	w.facts = f.Facts()
 	w.facts.NodePorts[family] = service.NodePortAddresses{Addresses: []netip.Addr{f.Node, f.Second}}
 	objects := w.serveVariety(f)
@@ -171,7 +168,8 @@ func distinct(objects []dataplane.Object) []dataplane.Object {
 }
 
 // TestEveryReleaseListsAndLoads: users can list whatever the writer writes with their nft, as a whole and each set, map
-// and chain by its name. nft makes the same table from what Text prints of the objects, and from its own listing.
+// and chain by its name. nft makes the same table from what Text prints of the objects, from its own listing, and from the statements of the
+// writer's transaction.
 func TestEveryReleaseListsAndLoads(t *testing.T) {
 	for name, program := range releases(t) {
 		for _, family := range service.Families {
@@ -182,11 +180,12 @@ func TestEveryReleaseListsAndLoads(t *testing.T) {
 				few.commit()
 				few.listParts(program, parts)
 
-				w, objects := everything(t, family)
+				var r kernel.Recorder
+				w, objects := everything(t, family, recording(&r))
 				compare(t, w.read(), objects, "what the writer wrote")
 				w.listAll(program)
 				w.checkJSON(program, objects)
-				w.loadsAgain(program, objects)
+				w.loadsAgain(program, objects, r.Sent...)
 			})
 		}
 	}
@@ -234,7 +233,9 @@ func (w *world) listParts(program string, objects []dataplane.Object) {
 		switch kind {
 		case "chain":
 		case "set":
-			kind = kindOf(o)
+			if _, lines := render.Lines(w.family, &o); strings.Contains(lines[0], " : ") {
+				kind = "map"
+			}
 		default:
 			continue
 		}
@@ -243,15 +244,6 @@ func (w *world) listParts(program string, objects []dataplane.Object) {
 			w.Errorf("%s prints\n%s", strings.Join(words, " "), shortened(listed))
 		}
 	}
-}
-
-// kindOf returns nft's word for a set or a map.
-func kindOf(o dataplane.Object) string {
-	text, err := render.Text(service.IPv4, []dataplane.Object{o})
-	if err == nil && strings.Contains(text, "\tmap ") {
-		return "map"
-	}
-	return "set"
 }
 
 // checkJSON counts the chains, sets, maps and elements that are listed.
@@ -297,38 +289,19 @@ func (w *world) checkJSON(program string, objects []dataplane.Object) {
 	}
 }
 
-// loadsAgain loads the objects from two texts, and compares the tables.
-func (w *world) loadsAgain(program string, objects []dataplane.Object) {
+// loadsAgain loads the objects from their text, from nft's listing, and from the statements of the transaction that wrote
+// them, and compares the tables.
+func (w *world) loadsAgain(program string, objects []dataplane.Object, statements ...string) {
 	w.Helper()
 	text, err := render.Text(w.family, objects)
 	check(w, err)
 	listed := w.quietly(program, "", "list", "ruleset")
-	for _, input := range []string{text, listed} {
+	for _, input := range []string{text, listed, strings.Join(statements, "")} {
 		again := newWorld(w, w.family, kernel.WriterConfig{})
 		again.quietly(program, input, "-f", "-")
 		if got := again.quietly(program, "", "list", "ruleset"); sortedLines(got) != sortedLines(listed) {
 			w.Errorf("what was written is listed as\n%s\nwhat was loaded as\n%s", shortened(listed), shortened(got))
 		}
-		compare(w, withoutNotes(again.read()), withoutNotes(objects), "what was loaded")
+		compare(w, again.read(), objects, "what was loaded")
 	}
-}
-
-// withoutNotes omits the user data of sets, which the kernel ignores: each release of nft
-// writes its own.
-func withoutNotes(objects []dataplane.Object) []dataplane.Object {
-	objects = slices.Clone(objects)
-	for i := range objects {
-		o := &objects[i]
-		if o.ID.Container != "set" {
-			continue
-		}
-		var body []byte
-		for attr := range netlink.Attrs([]byte(o.Body)) {
-			if attr.Type != unix.NFTA_SET_USERDATA {
-				body = netlink.AppendBytes(body, attr.Type, attr.Data)
-			}
-		}
-		o.Body = string(body)
-	}
-	return objects
 }

@@ -1,8 +1,11 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,22 +30,33 @@ func change(container, name string, owner service.Key, before, after string) dat
 	return c
 }
 
-// order returns the steps of all parts.
-func order(p *plan) []string {
-	names := [...]string{
-		"table", "new shared set", "new set", "delete base", "new chain", "flush", "delete element", "new element", "rules",
-		"new verdict", "delete set", "gone with its set:", "delete chain", "delete table",
+// The elements of these tests are slots of a Service with affinity, and frontends of node ports.
+var slotsMap, inSlots = render.SetName("slots") + "-x", render.ContainerOf(render.SetName("slots") + "-x")
+
+func slot(n byte) string     { return string(binary.NativeEndian.AppendUint32(nil, uint32(n))) }
+func nodePort(n byte) string { return string([]byte{unix.IPPROTO_TCP, 0, 0, 0, 0, n, 0, 0}) }
+
+// set is the definition of a set of ours.
+func set(name string) string { return render.FoundSet(service.IPv4, name).Body }
+
+// text prints the transactions of a plan, one a line.
+func text(p *plan) string {
+	var lines strings.Builder
+	for _, part := range p.parts {
+		sent := strings.Split(strings.TrimSpace(render.Statements(p.transaction(part, &counting{}).All())), "\n")
+		lines.WriteString(strings.Join(sent, "; ") + "\n")
 	}
-	var listed []string
-	for i, part := range p.parts {
-		if i > 0 {
-			listed = append(listed, "|")
-		}
-		for _, o := range part {
-			listed = append(listed, names[o.step]+" "+p.changes[o.number].ID.Name)
-		}
+	return lines.String()
+}
+
+// checkPlan compares the transactions of a plan. A line that is indented once more continues the transaction.
+// ${slots} stands for the name of that set, and so on.
+func checkPlan(t *testing.T, changes []dataplane.Change, bytesMax int, want string) {
+	t.Helper()
+	want = strings.NewReplacer("\n\t\t\t", "; ", "\t", "").Replace(os.Expand(want[1:], render.SetName))
+	if got := text(newPlan(&rules.Headers[service.IPv4], changes, bytesMax)); got != want {
+		t.Errorf("sends\n%swant\n%s", got, want)
 	}
-	return listed
 }
 
 func verdictBody() string {
@@ -50,9 +64,10 @@ func verdictBody() string {
 	return string(netlink.End((&rules.Verdict{Code: rules.Goto, Chain: "x"}).Append(b), mark))
 }
 
-func dataBody() string {
+// dataBody is the endpoint 10.0.0.n.
+func dataBody(n byte) string {
 	b, mark := netlink.Nest(nil, unix.NFTA_SET_ELEM_DATA)
-	return string(netlink.End(netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, []byte{1, 2, 3, 4}), mark))
+	return string(netlink.End(netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, []byte{10, 0, 0, n}), mark))
 }
 
 func rulesBody(base string) string {
@@ -66,107 +81,125 @@ func rulesBody(base string) string {
 // TestOrderOfATransaction: containers, contents, references, and what goes follows what
 // refers to it.
 func TestOrderOfATransaction(t *testing.T) {
-	changes := []dataplane.Change{
-		change("@map", "gone", someone, dataBody(), ""),
-		change("@map", "new", someone, "", dataBody()),
-		change("@map", "replaced", someone, dataBody(), dataBody()+"\x00"),
-		change("@map", "verdict", someone, "", verdictBody()),
+	gone, fresh, shared := render.SetName("slots")+"-gone", render.SetName("live")+"-new", render.SetName("no-local-endpoints")
+	checkPlan(t, []dataplane.Change{
+		change(inSlots, slot(1), someone, dataBody(1), ""),
+		change(inSlots, slot(2), someone, "", dataBody(2)),
+		change(inSlots, slot(3), someone, dataBody(3), dataBody(4)),
+		change(inNodePorts, nodePort(80), someone, "", verdictBody()),
 		change("chain", "base", service.Node, rulesBody("nat"), rulesBody("filter")),
 		change("chain", "gone", service.Node, rulesBody(""), ""),
 		change("chain", "new", someone, "", rulesBody("")),
 		change("chain", "rewritten", someone, rulesBody("")+rulesBody(""), rulesBody("")),
 		change("chain", "same", someone, rulesBody(""), rulesBody("")),
-		change("set", "gone", service.Node, "x", ""),
-		change("set", "new", service.Node, "", "x"),
-		change("set", render.SetName("no-local-endpoints"), service.Node, "", "x"),
-		change("table", "table", service.Node, "", "x"),
-	}
-	want := []string{
-		"table table", "new shared set " + render.SetName("no-local-endpoints"), "new set new", "delete base base", "new chain base", "new chain new",
-		"flush gone", "flush rewritten", "delete element gone", "delete element replaced",
-		"new element new", "new element replaced", "rules base", "rules new", "rules rewritten",
-		"new verdict verdict", "delete set gone", "delete chain gone",
-	}
-	if got := order(newPlan(&rules.Headers[service.IPv4], changes, 1<<20)); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+		change("set", gone, service.Node, set(gone), ""),
+		change("set", fresh, service.Node, "", set(fresh)),
+		change("set", shared, service.Node, "", set(shared)),
+		change("table", "table", service.Node, "", string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))),
+	}, 1<<20, `
+		add table ip kube-proxy { comment "node service proxy: sluice"; }
+			add set ip kube-proxy ${no-local-endpoints} { type ipv4_addr . inet_proto . inet_service; counter; }
+			add set ip kube-proxy ${live}-new { type ipv4_addr; }
+			delete chain ip kube-proxy base
+			add chain ip kube-proxy base { type filter hook prerouting priority 0; policy accept; }
+			add chain ip kube-proxy new
+			flush chain ip kube-proxy gone
+			flush chain ip kube-proxy rewritten
+			delete element ip kube-proxy ${slots}-x { 1, 3 }
+			add element ip kube-proxy ${slots}-x { 2 : 10.0.0.2, 3 : 10.0.0.4 }
+			add rule ip kube-proxy base drop
+			add rule ip kube-proxy new drop
+			add rule ip kube-proxy rewritten drop
+			add element ip kube-proxy ${nodeports} { tcp . 80 : goto x }
+			delete set ip kube-proxy ${slots}-gone
+			delete chain ip kube-proxy gone
+`)
 }
 
 // TestStagesOfALargeBatch divides as far as possible.
 func TestStagesOfALargeBatch(t *testing.T) {
 	dns := service.Key{Namespace: "kube-system", Name: "kube-dns"}
 	services := []dataplane.Change{
-		change("@map", "a-verdict", someone, "", verdictBody()),
-		change("@map", "a-slot", someone, "", dataBody()),
-		change("@map", "dns-verdict", dns, "", verdictBody()),
-		change("@map", "dns-slot", dns, "", dataBody()),
-		change("@map", "forgotten", service.Node, verdictBody(), ""),
+		change(inNodePorts, nodePort(80), someone, "", verdictBody()),
+		change(inSlots, slot(1), someone, "", dataBody(1)),
+		change(inNodePorts, nodePort(53), dns, "", verdictBody()),
+		change(inSlots, slot(2), dns, "", dataBody(2)),
+		change(inNodePorts, nodePort(99), service.Node, verdictBody(), ""),
 		change("chain", "class", someone, "", rulesBody("")),
-		change("set", "map", service.Node, "", "x"),
+		change("set", slotsMap, service.Node, "", set(slotsMap)),
 	}
-	fresh := append(slices.Clone(services), change("chain", "services", service.Node, "", rulesBody("")))
-	want := []string{
-		"new set map", "|", "new chain class", "|", "new chain services", "|", "rules class", "|",
-		"new element dns-slot", "new verdict dns-verdict", "|", "rules services", "|",
-		"new element a-slot", "new verdict a-verdict", "|", "delete element forgotten",
-	}
-	if got := order(newPlan(&rules.Headers[service.IPv4], fresh, 1)); !slices.Equal(got, want) {
-		t.Errorf("on an empty node: got  %q\nwant %q", got, want)
-	}
-	taken := append(slices.Clone(services), change("chain", "services", service.Node, rulesBody("")+"\x00", rulesBody("")))
-	want = []string{
-		"new set map", "|", "new chain class", "|", "rules class", "|",
-		"new element dns-slot", "new verdict dns-verdict", "|", "new element a-slot", "new verdict a-verdict", "|",
-		"flush services", "rules services", "|", "delete element forgotten",
-	}
-	if got := order(newPlan(&rules.Headers[service.IPv4], taken, 1)); !slices.Equal(got, want) {
-		t.Errorf("on a node that serves: got  %q\nwant %q", got, want)
-	}
+	checkPlan(t, append(slices.Clone(services), change("chain", "services", service.Node, "", rulesBody(""))), 1, `
+		add map ip kube-proxy ${slots}-x { typeof numgen random mod 16 : ip daddr; }
+		add chain ip kube-proxy class
+		add chain ip kube-proxy services
+		add rule ip kube-proxy class drop
+		add element ip kube-proxy ${slots}-x { 2 : 10.0.0.2 }; add element ip kube-proxy ${nodeports} { tcp . 53 : goto x }
+		add rule ip kube-proxy services drop
+		add element ip kube-proxy ${slots}-x { 1 : 10.0.0.1 }; add element ip kube-proxy ${nodeports} { tcp . 80 : goto x }
+		delete element ip kube-proxy ${nodeports} { tcp . 99 }
+`)
+	// On a node that serves, its rules change when all Services are complete.
+	checkPlan(t, append(slices.Clone(services), change("chain", "services", service.Node, rulesBody("")+"\x00", rulesBody(""))), 1, `
+		add map ip kube-proxy ${slots}-x { typeof numgen random mod 16 : ip daddr; }
+		add chain ip kube-proxy class
+		add rule ip kube-proxy class drop
+		add element ip kube-proxy ${slots}-x { 2 : 10.0.0.2 }; add element ip kube-proxy ${nodeports} { tcp . 53 : goto x }
+		add element ip kube-proxy ${slots}-x { 1 : 10.0.0.1 }; add element ip kube-proxy ${nodeports} { tcp . 80 : goto x }
+		flush chain ip kube-proxy services; add rule ip kube-proxy services drop
+		delete element ip kube-proxy ${nodeports} { tcp . 99 }
+`)
 }
 
 // TestStagesOfAnUpgrade divides a batch that replaces another release's maps, chains and
 // rules: packets meet the old ones until the new ones are complete.
 func TestStagesOfAnUpgrade(t *testing.T) {
-	other := rulesBody("") + "\x00"
-	changes := []dataplane.Change{
-		change("set", "new", service.Node, "", "x"),
-		change("set", "old", service.Node, "x", ""),
-		change("@new", "slot", someone, "", dataBody()),
-		change("@old", "slot", someone, dataBody(), ""),
+	other, old := rulesBody("")+"\x00", render.SetName("slots")+"-old"
+	checkPlan(t, []dataplane.Change{
+		change("set", slotsMap, service.Node, "", set(slotsMap)),
+		change("set", old, service.Node, set(old), ""),
+		change(inSlots, slot(1), someone, "", dataBody(1)),
+		change(render.ContainerOf(old), slot(1), someone, dataBody(1), ""), // goes with its set
 		change("chain", "class", someone, other, rulesBody("")),
 		change("chain", "old-class", service.Node, other, ""),
 		change("chain", "endpoint-HASH-ns/svc", someone, other, rulesBody("")),
 		change("chain", "endpoint-HASH-ns/gone", someone, other, ""),
 		change("chain", "services", service.Node, other, rulesBody("")),
 		change("chain", "new-base", service.Node, "", rulesBody("nat")),
-	}
-	want := []string{
-		"new set new", "|", "new chain new-base", "|",
-		"flush endpoint-HASH-ns/svc", "new element slot", "rules endpoint-HASH-ns/svc", "|",
-		"flush class", "flush services", "rules class", "rules new-base", "rules services", "|",
-		"flush endpoint-HASH-ns/gone", "|", "flush old-class", "|", "delete set old", "|", "gone with its set: slot", "|",
-		"delete chain endpoint-HASH-ns/gone", "|", "delete chain old-class",
-	}
-	if got := order(newPlan(&rules.Headers[service.IPv4], changes, 1)); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	}, 1, `
+		add map ip kube-proxy ${slots}-x { typeof numgen random mod 16 : ip daddr; }
+		add chain ip kube-proxy new-base { type nat hook prerouting priority 0; policy accept; }
+		flush chain ip kube-proxy endpoint-HASH-ns/svc
+			add element ip kube-proxy ${slots}-x { 1 : 10.0.0.1 }
+			add rule ip kube-proxy endpoint-HASH-ns/svc drop
+		flush chain ip kube-proxy class
+			flush chain ip kube-proxy services
+			add rule ip kube-proxy class drop
+			add rule ip kube-proxy new-base drop
+			add rule ip kube-proxy services drop
+		flush chain ip kube-proxy endpoint-HASH-ns/gone
+		flush chain ip kube-proxy old-class
+		delete set ip kube-proxy ${slots}-old
+
+		delete chain ip kube-proxy endpoint-HASH-ns/gone
+		delete chain ip kube-proxy old-class
+`)
 }
 
 // TestAnEmptiedChainIsFilledFirst: an interrupted removal left a class chain without rules.
 func TestAnEmptiedChainIsFilledFirst(t *testing.T) {
 	class := change("chain", "class", someone, "", rulesBody(""))
 	class.Before = &dataplane.Object{ID: class.ID}
-	changes := []dataplane.Change{class, change("@map", "verdict", someone, "", verdictBody())}
-	want := []string{"flush class", "|", "rules class", "|", "new verdict verdict"}
-	if got := order(newPlan(&rules.Headers[service.IPv4], changes, 1)); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	checkPlan(t, []dataplane.Change{class, change(inNodePorts, nodePort(80), someone, "", verdictBody())}, 1, `
+		flush chain ip kube-proxy class
+		add rule ip kube-proxy class drop
+		add element ip kube-proxy ${nodeports} { tcp . 80 : goto x }
+`)
 }
 
 func TestNothingToDoIsNoTransaction(t *testing.T) {
-	same := []dataplane.Change{change("@map", "same", someone, dataBody(), dataBody())}
+	same := []dataplane.Change{change(inSlots, slot(1), someone, dataBody(1), dataBody(1))}
 	if p := newPlan(&rules.Headers[service.IPv4], same, 1); len(p.parts) != 0 {
-		t.Errorf("planned %v", order(p))
+		t.Errorf("planned %s", text(p))
 	}
 }
 
@@ -222,7 +255,7 @@ func TestCertainOfADividedPlan(t *testing.T) {
 		}
 	}
 	if len(p.parts) < 4 || completed != 4 {
-		t.Errorf("%d parts complete %d changes, want several and 4: %v", len(p.parts), completed, order(p))
+		t.Errorf("%d parts complete %d changes, want several and 4:\n%s", len(p.parts), completed, text(p))
 	}
 }
 
@@ -230,41 +263,41 @@ func TestCertainOfADividedPlan(t *testing.T) {
 // before it adds what it gets, and Services that lose something come first. (Once removals
 // went last, and the kernel rejected a changed source range while the old one existed.)
 func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
-	changes := []dataplane.Change{
+	checkPlan(t, []dataplane.Change{
 		change("chain", "old", someone, rulesBody(""), ""),
 		change("chain", "services", service.Node, rulesBody("nat"), rulesBody("filter")),
-	}
-	for n := range 100 {
-		owner := service.Key{Namespace: "ns", Name: fmt.Sprintf("a%02d", n)}
-		changes = append(changes, change(render.ContainerOf(render.SetName("allowed-sources")), fmt.Sprintf("fresh%02d", n), owner, "", "x"))
-	}
-	changes = append(changes,
-		change(render.ContainerOf(render.SetName("allowed-sources")), "10.0.0.0/8", someone, "x", ""),
-		change(render.ContainerOf(render.SetName("allowed-sources")), "10.0.0.0/9", someone, "", "x"))
-	p := newPlan(&rules.Headers[service.IPv4], changes, 1000)
-	listed := order(p)
-	gone, come := slices.Index(listed, "delete element 10.0.0.0/8"), slices.Index(listed, "new element 10.0.0.0/9")
-	first, flush := slices.Index(listed, "new element fresh00"), slices.Index(listed, "flush old")
-	if gone < 0 || gone+1 != come || come > first || flush < first || len(p.parts) < 5 {
-		t.Errorf("removed at %d, added at %d, the first of others at %d, the chain flushed at %d of %q",
-			gone, come, first, flush, listed)
-	}
+		change(inSlots, slot(0), service.Key{Namespace: "ns", Name: "a"}, "", dataBody(0)),
+		change(inSlots, slot(1), service.Key{Namespace: "ns", Name: "b"}, "", dataBody(1)),
+		change(inSlots, slot(5), someone, dataBody(5), ""),
+		change(inSlots, slot(6), someone, "", dataBody(6)),
+	}, 1, `
+		delete element ip kube-proxy ${slots}-x { 5 }; add element ip kube-proxy ${slots}-x { 6 : 10.0.0.6 }
+		add element ip kube-proxy ${slots}-x { 0 : 10.0.0.0 }
+		add element ip kube-proxy ${slots}-x { 1 : 10.0.0.1 }
+		delete chain ip kube-proxy services
+			add chain ip kube-proxy services { type filter hook prerouting priority 0; policy accept; }
+			add rule ip kube-proxy services drop
+		flush chain ip kube-proxy old
+		delete chain ip kube-proxy old
+`)
 }
 
 // TestWhatIsLeftGoesInOrder: nobody is cut off, and nobody let in, between the transactions that
 // remove what a former process has left, and no frontend leads to an emptied chain.
 func TestWhatIsLeftGoesInOrder(t *testing.T) {
-	changes := []dataplane.Change{
-		change(render.ContainerOf(render.SetName("allowed-sources")), "range", service.Node, "x", ""),
-		change(inFirewalled, "limited", service.Node, "x", ""),
-		change(inFrontends, "frontend", service.Node, verdictBody(), ""),
-		change("chain", "led to", service.Node, rulesBody(""), ""),
-	}
-	want := []string{"delete element frontend", "|", "flush led to", "|", "delete element limited", "|",
-		"delete element range", "|", "delete chain led to"}
-	if got := order(newPlan(&rules.Headers[service.IPv4], changes, 1)); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	const frontend = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00"
+	checkPlan(t, []dataplane.Change{
+		change(render.ContainerOf(render.SetName("allowed-sources")), frontend+"\x0a\x00\x00\x00"+frontend+"\x0a\xff\xff\xff", service.Node, "x", ""),
+		change(inFirewalled, frontend, service.Node, "x", ""),
+		change(inFrontends, frontend, service.Node, verdictBody(), ""),
+		change("chain", "led-to", service.Node, rulesBody(""), ""),
+	}, 1, `
+		delete element ip kube-proxy ${frontends} { 10.0.0.1 . tcp . 80 }
+		flush chain ip kube-proxy led-to
+		delete element ip kube-proxy ${firewalled} { 10.0.0.1 . tcp . 80 }
+		delete element ip kube-proxy ${allowed-sources} { 10.0.0.1 . tcp . 80 . 10.0.0.0/8 }
+		delete chain ip kube-proxy led-to
+`)
 }
 
 // TestElementsAreCertainToGoWithTheirSet: their own steps, which do nothing, may be in another

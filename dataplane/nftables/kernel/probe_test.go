@@ -30,7 +30,7 @@ func TestTryingWhatNoKernelCan(t *testing.T) {
 		if err := p.try(future); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("got %v, want that there is no such expression", err)
 		}
-		if removed, err := deleteTableOf(p); removed {
+		if removed, err := deleteTable(socket, p.d, probeTable); removed {
 			t.Errorf("the table is left: %v", err)
 		}
 		return socket.Close()
@@ -38,15 +38,6 @@ func TestTryingWhatNoKernelCan(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-// deleteTableOf reports whether the probe's table existed.
-func deleteTableOf(p *prober) (bool, error) {
-	e := newEmitter(p.d)
-	e.table = probeTable
-	e.deleteTable()
-	err := p.commit(e)
-	return err == nil, err
 }
 
 // TestKernelWithoutNetfilter: a kernel without such a socket lacks something. It is not a

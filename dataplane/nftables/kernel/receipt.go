@@ -20,6 +20,7 @@ import (
 // nothing.
 type rejectedError struct {
 	rejections []*wire.Rejection
+	family     service.Family
 	changes    []dataplane.Change
 }
 
@@ -33,7 +34,7 @@ func (e *rejectedError) Error() string {
 		text := r.Error()
 		if len(r.About) > 0 {
 			c := &e.changes[r.About[0]]
-			text = fmt.Sprintf("%s (of %s): %s", describeID(c.ID), c.Owner, text)
+			text = fmt.Sprintf("%s (of %s): %s", describeID(e.family, c.ID), c.Owner, text)
 		}
 		texts = append(texts, text)
 	}
@@ -192,9 +193,13 @@ func suspects(rejections []*wire.Rejection, changes []dataplane.Change) []servic
 }
 
 // describeID names an object for people.
-func describeID(id dataplane.ID) string {
+func describeID(family service.Family, id dataplane.ID) string {
 	if _, isElement := render.SetOf(id.Container); isElement {
-		return fmt.Sprintf("element %x of %s", id.Name, id.Container)
+		text, err := render.ElementText(family, &dataplane.Object{ID: id})
+		if err != nil {
+			text = fmt.Sprintf("%x", id.Name)
+		}
+		return fmt.Sprintf("element %s of %s", text, id.Container)
 	}
 	return id.Container + " " + id.Name
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -28,20 +29,9 @@ func TestTakingOverFromKubeProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fresh := newWorld(t, service.IPv4, kernel.WriterConfig{})
 			var w *world
-			looker := kernel.NewWriter(service.IPv4, kernel.WriterConfig{})
 			w = newWorld(t, service.IPv4, kernel.WriterConfig{TransactionBytes: bytesMax, Progress: func(int, int) {
-				objects, err := looker.Read(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				checkDispatch(t, objects)
+				checkDispatch(t, w.look())
 			}})
-			looker = kernel.NewWriter(service.IPv4, kernel.WriterConfig{Inside: w.node.Do})
-			t.Cleanup(func() {
-				if err := looker.Close(); err != nil {
-					t.Error(err)
-				}
-			})
 			w.nft(recorded(t, "kube-proxy.nft"), "-f", "-")
 			for n := range 60 {
 				w.serve(plain(n, 4, 0))
@@ -115,27 +105,17 @@ func TestSetsOfAnotherReleaseAreExchanged(t *testing.T) {
 			fill(fresh)
 			fresh.commit()
 			wanted := fresh.read()
-			looker := kernel.NewWriter(service.IPv4, kernel.WriterConfig{})
-			w := newWorld(t, service.IPv4, kernel.WriterConfig{TransactionBytes: bytesMax, Progress: func(int, int) {
-				objects, err := looker.Read(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				checkComplete(t, objects, wanted)
-			}})
-			looker = kernel.NewWriter(service.IPv4, kernel.WriterConfig{Inside: w.node.Do})
-			t.Cleanup(func() {
-				if err := looker.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 			before := &dataplane.Batch{}
 			for _, o := range renamed(wanted) {
 				before.Changes = append(before.Changes, dataplane.Change{ID: o.ID, After: &o})
 			}
-			if receipt := looker.Write(t.Context(), before); receipt.Outcome != dataplane.Landed {
+			if receipt := w.writer.Write(t.Context(), before); receipt.Outcome != dataplane.Landed {
 				t.Fatal(receipt)
 			}
+			w.restart(kernel.WriterConfig{TransactionBytes: bytesMax, Progress: func(int, int) {
+				checkComplete(t, w.look(), wanted)
+			}})
 			fill(w)
 			if drift := w.audit(); drift.Unwanted == 0 || drift.Missing == 0 {
 				t.Errorf("the sets are no others: %+v", drift)
@@ -183,32 +163,27 @@ func TestKubeProxyTakesOver(t *testing.T) {
 	}
 	w.commit()
 	w.nft(recorded(t, "kube-proxy-start.nft"), "-f", "-")
-	reached := map[string]bool{}
-	bodies := map[string]string{}
+	refs, reached := map[string][]dataplane.ID{}, map[string]bool{}
+	var queue []string
 	for _, o := range w.read() {
-		if o.ID.Container == "chain" {
-			bodies[o.ID.Name] = o.Body
+		if o.ID.Container != "chain" {
+			continue
+		}
+		refs[o.ID.Name] = w.writer.Refs(&o)
+		if rules.DecodeChain(o.ID.Name, []byte(o.Body)).Base != nil {
+			queue = append(queue, o.ID.Name)
 		}
 	}
-	for name, body := range bodies {
-		if strings.Contains(body, "prerouting") || strings.HasPrefix(name, "filter-") || strings.HasPrefix(name, "nat-") {
-			reached[name] = true
+	for ; len(queue) > 0; queue = queue[1:] {
+		if reached[queue[0]] {
+			continue
 		}
-	}
-	for again := true; again; {
-		again = false
-		for name := range reached {
-			for target := range bodies {
-				if !reached[target] && strings.Contains(bodies[name], target+"\x00") {
-					reached[target], again = true, true
-				}
-			}
-		}
-	}
-	for name := range reached {
-		for _, ours := range []string{"frontends", "no-endpoints", "no-local-endpoints", "hairpins", "active-cluster-ips", "firewalled"} {
-			if strings.Contains(bodies[name], render.SetName(ours)+"\x00") {
-				t.Errorf("chain %s still asks %s", name, ours)
+		reached[queue[0]] = true
+		for _, ref := range refs[queue[0]] {
+			if ref.Container == "chain" {
+				queue = append(queue, ref.Name)
+			} else if digest.MatchString(ref.Name) {
+				t.Errorf("chain %s still asks %s", queue[0], ref.Name)
 			}
 		}
 	}

@@ -283,10 +283,10 @@ func (c *counted) whileSending(count int) {
 // repair lets another process delete a frontend. The writer restores it.
 func (c *counted) repair(count int) {
 	c.Helper()
-	set, key, err := render.Element(c.family, c.frontendKey(), render.ContainerOf(render.SetName("frontends")))
+	key, err := render.ElementText(c.family, &dataplane.Object{ID: c.frontend()})
 	check(c, err)
 	before := c.traffic().Since
-	c.nft("", "delete", "element", c.table(), set, "{ "+key+" }")
+	c.nft("", "delete", "element", c.table(), "${frontends}", "{ "+key+" }")
 	testenv.Eventually(c, "the counts are less complete", func() bool { return !c.traffic().Since.Equal(before) })
 	if drift := c.audit(); !drift.Any() {
 		c.Error("nothing was deleted")
@@ -297,15 +297,15 @@ func (c *counted) repair(count int) {
 	c.compare("since the repair", false)
 }
 
-// frontendKey returns the key of the ordinary Service's ClusterIP.
-func (c *counted) frontendKey() string {
+// frontend returns the element of the ordinary Service's ClusterIP.
+func (c *counted) frontend() dataplane.ID {
 	for _, o := range c.read() {
 		if f, ok := (render.Naming{}).Frontend(o.ID); ok && f == c.ClusterIPOf(ordinary) && o.ID.Container == render.ContainerOf(render.SetName("frontends")) {
-			return o.ID.Name
+			return o.ID
 		}
 	}
 	c.Fatal("no frontend")
-	return ""
+	return dataplane.ID{}
 }
 
 // restarts goes on with another writer in the same process, and in another one.

@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -103,6 +104,15 @@ func (w *world) read() []dataplane.Object {
 	if err != nil {
 		w.Fatal(err)
 	}
+	return objects
+}
+
+// look reads what another process sees.
+func (w *world) look() []dataplane.Object {
+	w.Helper()
+	looker := kernel.NewWriter(w.family, kernel.WriterConfig{Inside: w.node.Do})
+	objects, err := looker.Read(w.Context())
+	check(w, errors.Join(err, looker.Close()))
 	return objects
 }
 

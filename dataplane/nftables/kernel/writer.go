@@ -309,7 +309,7 @@ func (a *attempt) commit(p *plan, part []operation) error {
 		return err
 	}
 	if len(rejections) > 0 {
-		return &rejectedError{rejections: rejections, changes: p.changes}
+		return &rejectedError{rejections: rejections, family: p.d.Family, changes: p.changes}
 	}
 	return nil
 }

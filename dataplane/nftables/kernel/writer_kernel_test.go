@@ -53,8 +53,8 @@ func TestOneBadElementAmongMany(t *testing.T) {
 	if want := []service.Key{plain(bad, 1, 0).Key}; !slices.Equal(receipt.Suspects, want) {
 		t.Errorf("suspects %v, want %v", receipt.Suspects, want)
 	}
-	if !strings.Contains(receipt.Err.Error(), "ns/svc617") {
-		t.Errorf("%v does not name the Service", receipt.Err)
+	if want := "element 172.16.2.105 . tcp . 80 of @" + render.SetName("frontends") + " (of ns/svc617): "; !strings.Contains(receipt.Err.Error(), want) {
+		t.Errorf("%v does not name the element and the Service: %s", receipt.Err, want)
 	}
 	for i := range batch.Changes {
 		if object, certain := receipt.Certain[batch.Changes[i].ID]; !certain || object != nil {
@@ -72,24 +72,13 @@ func TestOneBadElementAmongMany(t *testing.T) {
 // TestALargeBatchIsDivided: every transaction leaves whole Services, the needed ones first.
 // Nothing of a Service is reachable before all of it.
 func TestALargeBatchIsDivided(t *testing.T) {
-	looker := kernel.NewWriter(service.IPv4, kernel.WriterConfig{})
 	var reports []int
 	var w *world
 	config := kernel.WriterConfig{TransactionBytes: 16 << 10, Progress: func(landed, all int) {
 		reports = append(reports, landed)
-		objects, err := looker.Read(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		checkWholeServices(t, objects, 4)
+		checkWholeServices(t, w.look(), 4)
 	}}
 	w = newWorld(t, service.IPv4, config)
-	looker = kernel.NewWriter(service.IPv4, kernel.WriterConfig{Inside: w.node.Do})
-	t.Cleanup(func() {
-		if err := looker.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	for n := range 400 {
 		w.serve(plain(n, 4, 0))
 	}
@@ -206,10 +195,9 @@ func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
 	for _, o := range w.read() {
 		everything.Changes = append(everything.Changes, dataplane.Change{ID: o.ID})
 	}
-	w.nft("", "delete", "element", w.table(), "${frontends}", "{", "172.16.0.3", ".", "tcp", ".", "80", "}")
-	w.nft("", "delete", "element", w.table(), "${frontends}", "{", "172.16.0.4", ".", "tcp", ".", "80", "}")
-	w.nft("", "add", "element", w.table(), "${frontends}", "{", "172.16.0.4", ".", "tcp", ".", "80", ":", "goto", "reject-chain", "}")
-	w.nft("", "flush", "chain", w.table(), "services")
+	w.nft(`delete element ip kube-proxy ${frontends} { 172.16.0.3 . tcp . 80, 172.16.0.4 . tcp . 80 }
+		add element ip kube-proxy ${frontends} { 172.16.0.4 . tcp . 80 : goto reject-chain }
+		flush chain ip kube-proxy services`, "-f", "-")
 	w.ledger.Settle(everything, dataplane.Receipt{Outcome: dataplane.Unknown})
 	w.commit()
 	if drift := w.audit(); drift.Any() {

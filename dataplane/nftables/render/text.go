@@ -1,7 +1,9 @@
 package render
 
 import (
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,72 +27,92 @@ func Text(family service.Family, objects []dataplane.Object) (string, error) {
 	sorted := slices.Clone(objects)
 	slices.SortFunc(sorted, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 	elements := make(map[string][]string)
-	for i := range sorted {
-		name, ok := SetOf(sorted[i].ID.Container)
-		if !ok {
+	blocks := map[string]*strings.Builder{ContainerSet: {}, ContainerChain: {}}
+	for i := range sorted { // elements come first
+		o := &sorted[i]
+		if name, ok := SetOf(o.ID.Container); ok {
+			text, err := elementText(d, name, o)
+			if err != nil {
+				return "", err
+			}
+			elements[name] = append(elements[name], text)
 			continue
 		}
-		text, err := elementText(d, name, &sorted[i])
+		out := blocks[o.ID.Container]
+		if out == nil {
+			continue
+		}
+		word, lines, err := definitionText(d, o)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%s %s: %w", o.ID.Container, o.ID.Name, err)
 		}
-		elements[name] = append(elements[name], text)
-	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "table %s %s {\n\tcomment %q\n", d.Name, TableName, TableComment)
-	for _, container := range []string{ContainerSet, ContainerChain} {
-		for i := range sorted {
-			o := &sorted[i]
-			if o.ID.Container != container {
-				continue
-			}
-			lines, err := blockText(d, o, elements[o.ID.Name])
-			if err != nil {
-				return "", fmt.Errorf("%s %s: %w", container, o.ID.Name, err)
-			}
-			out.WriteString(lines)
+		if all := elements[o.ID.Name]; o.ID.Container == ContainerSet && len(all) > 0 {
+			lines = append(lines, fmt.Sprintf("elements = { %s }", strings.Join(all, ",\n\t\t\t     ")))
 		}
+		lines = append([]string{"\t" + word + " " + o.ID.Name + " {"}, lines...)
+		out.WriteString(strings.Join(lines, "\n\t\t") + "\n\t}\n")
 	}
-	out.WriteString("}\n")
-	return out.String(), nil
+	return fmt.Sprintf("table %s %s {\n\tcomment %q\n%s%s}\n", d.Name, TableName, TableComment, blocks[ContainerSet], blocks[ContainerChain]), nil
 }
 
-func blockText(d *dialect, o *dataplane.Object, elements []string) (string, error) {
-	if o.ID.Container == ContainerChain {
-		return chainText(d, o)
+// definitionText returns nft's word for a chain or a set, and the lines between its braces. With an error, the lines are
+// for a reader.
+func definitionText(d *dialect, o *dataplane.Object) (word string, lines []string, err error) {
+	if o.ID.Container == ContainerSet {
+		return setLines(d, o.ID.Name, o.Body)
 	}
-	s, err := definition(o.ID.Name)
+	lines, err = chainLines(d, o)
+	return ContainerChain, lines, err
+}
+
+// setLines prints the definition of a set, with which its attributes have to end.
+func setLines(d *dialect, name, attrs string) (word string, lines []string, err error) {
+	s, err := definition(name)
+	if err == nil && !strings.HasSuffix(attrs, string(s.body(d))) {
+		err = errors.New("another definition than that of its name")
+	}
 	if err != nil {
-		return "", err
+		return "set", []string{"a definition of another program or release"}, err
 	}
-	return s.text(d, elements), nil
-}
-
-// text prints the set with its elements.
-func (s set) text(d *dialect, elements []string) string {
-	var out strings.Builder
-	kind, key := "set", "type "+s.types(d, s.key)
+	word, lines = "set", []string{"type " + s.types(d, s.key)}
 	switch {
 	case s.verdict:
-		kind, key = "map", key+" : verdict"
+		word, lines[0] = "map", lines[0]+" : verdict"
 	case s.data != nil:
-		kind, key = "map", "typeof "+s.typeofs(d, s.key)+" : "+s.typeofs(d, s.data)
+		word, lines[0] = "map", "typeof "+s.typeofs(d, s.key)+" : "+s.typeofs(d, s.data)
 	}
-	fmt.Fprintf(&out, "\t%s %s {\n\t\t%s\n", kind, s.name, key)
 	if s.remembers > 0 {
-		fmt.Fprintf(&out, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.remembers)
+		lines = append(lines, fmt.Sprintf("size %d", s.remembers), "flags dynamic,timeout")
 	}
 	if s.ranges {
-		out.WriteString("\t\tflags interval\n")
+		lines = append(lines, "flags interval")
 	}
 	if s.counts {
-		out.WriteString("\t\tcounter\n")
+		lines = append(lines, "counter")
 	}
-	if len(elements) > 0 {
-		fmt.Fprintf(&out, "\t\telements = { %s }\n", strings.Join(elements, ",\n\t\t\t     "))
+	return word, lines, nil
+}
+
+// chainLines prints where a chain is called, and its rules. The error is about the first rule without a text.
+func chainLines(d *dialect, o *dataplane.Object) (lines []string, err error) {
+	c := rules.DecodeChain(o.ID.Name, []byte(o.Body))
+	if c.Base != nil {
+		lines = append(lines, c.Base.Text())
 	}
-	out.WriteString("\t}\n")
-	return out.String()
+	for i := range c.Rules {
+		text, without := ruleText(d, &c.Rules[i])
+		lines, err = append(lines, text), cmp.Or(err, without)
+	}
+	return lines, err
+}
+
+// ruleText prints a rule. With an error, the text is for a reader.
+func ruleText(d *dialect, r *rules.Rule) (string, error) {
+	text, err := r.Text(d.Family)
+	if err != nil {
+		text = fmt.Sprintf("a rule of %d bytes, of another program or release", len(r.Encode(nil)))
+	}
+	return text, err
 }
 
 func (s set) types(d *dialect, fields []field) string {
@@ -118,52 +140,28 @@ func joined(fields []field, names map[field]string) string {
 	return strings.Join(texts, " . ")
 }
 
-// elementText prints one element of a set.
-func elementText(d *dialect, name string, o *dataplane.Object) (string, error) {
+// elementText prints one element of a set. With an error, the text is for a reader.
+func elementText(d *dialect, name string, o *dataplane.Object) (text string, err error) {
 	s, err := definition(name)
-	if err != nil {
-		return "", err
-	}
-	text, err := keyText(d, s, o.ID.Name)
-	if err != nil {
-		return "", fmt.Errorf("element %x of %s: %w", o.ID.Name, name, err)
+	if err == nil {
+		text, err = keyText(d, s, o.ID.Name)
 	}
 	body := []byte(o.Body)
 	if comment := rules.Comment(netlink.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
 		text += fmt.Sprintf(" comment %q", comment)
 	}
 	data := netlink.Find(body, unix.NFTA_SET_ELEM_DATA).Data
-	switch {
-	case s.verdict:
-		verdict, _ := rules.VerdictIn(data)
+	if verdict, ok := rules.VerdictIn(data); ok {
 		text += " : " + verdict.Text()
-	case s.data != nil:
-		value, err := fieldsText(d, s.data, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
-		if err != nil {
-			return "", fmt.Errorf("element %x of %s: data: %w", o.ID.Name, name, err)
-		}
+	} else if data != nil && err == nil {
+		var value string
+		value, err = fieldsText(d, s.data, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
 		text += " : " + value
 	}
+	if err != nil {
+		return fmt.Sprintf("an element with the key %x, of another release", o.ID.Name), fmt.Errorf("element %x of %s: %w", o.ID.Name, name, err)
+	}
 	return text, nil
-}
-
-// chainText prints a chain with its rules.
-func chainText(d *dialect, o *dataplane.Object) (string, error) {
-	var out strings.Builder
-	fmt.Fprintf(&out, "\tchain %s {\n", o.ID.Name)
-	c := rules.DecodeChain(o.ID.Name, []byte(o.Body))
-	if c.Base != nil {
-		fmt.Fprintf(&out, "\t\t%s\n", c.Base.Text())
-	}
-	for i := range c.Rules {
-		text, err := c.Rules[i].Text(d.Family)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&out, "\t\t%s\n", text)
-	}
-	out.WriteString("\t}\n")
-	return out.String(), nil
 }
 
 // keyText prints an element's key. It prints a range as a prefix.
@@ -212,7 +210,7 @@ func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
 	return strings.Join(texts, " . "), nil
 }
 
-// ElementText prints one element of a set or map.
+// ElementText prints one element of a set or map. One without a body is its key, as "nft delete element" takes it.
 func ElementText(family service.Family, element *dataplane.Object) (string, error) {
 	name, ok := SetOf(element.ID.Container)
 	if !ok {
@@ -240,18 +238,3 @@ type AffinityEntry struct {
 // IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
 // A client that is known goes on to the one of them that is remembered.
 func IsLiveSet(name string) bool { return strings.HasPrefix(name, liveSets.name+"-") }
-
-// Element returns the arguments of "nft delete element" and the like: the set's name and the
-// key.
-func Element(family service.Family, key, container string) (set, text string, err error) {
-	name, ok := SetOf(container)
-	if !ok {
-		return "", "", fmt.Errorf("%s holds no elements", container)
-	}
-	s, err := definition(name)
-	if err != nil {
-		return "", "", err
-	}
-	text, err = keyText(dialects[family], s, key)
-	return name, text, err
-}

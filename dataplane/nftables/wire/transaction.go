@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -120,6 +121,18 @@ func (t *Transaction) Unnest(mark int) { t.buf = netlink.End(t.buf, mark) }
 
 // Messages returns the number of messages so far.
 func (t *Transaction) Messages() int { return len(t.starts) }
+
+// All iterates over the messages between the two that frame the batch. It closes the open message.
+func (t *Transaction) All() iter.Seq[netlink.Message] {
+	return func(yield func(netlink.Message) bool) {
+		t.End()
+		for m := range netlink.Messages(t.buf) {
+			if m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && !yield(m) {
+				return
+			}
+		}
+	}
+}
 
 // Bytes returns the size so far.
 func (t *Transaction) Bytes() int { return len(t.buf) }

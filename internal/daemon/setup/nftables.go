@@ -24,8 +24,7 @@ var NFTables = Mode{
 		Keep: backend.Keep{NFTables: true}, Policy: reduce.Policy{UnobservedLeast: true}, WithoutIPTables: true, Offloads: true, LocalPorts: true,
 		Traffic: rulesTraffic, Refusals: rulesRefusals, Lines: nftrender.Lines, lacksHashing: backend.LacksHashing,
 		Element: func(family service.Family, id dataplane.ID) (string, error) {
-			_, text, err := nftrender.Element(family, id.Name, id.Container)
-			return text, err
+			return nftrender.ElementText(family, &dataplane.Object{ID: id})
 		},
 		Listing: "nft list ruleset",
 		Tools: []Tool{

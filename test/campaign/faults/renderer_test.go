@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/rules"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -157,13 +158,8 @@ func addFlag(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) 
 
 // addExpression adds a chain whose rule has an expression that no kernel knows.
 func addExpression(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) []dataplane.Object {
-	const bodyRule = 2
-	body, rule := netlink.Nest(nil, bodyRule)
-	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
-	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
+	c := rules.Chain{Rules: []rules.Rule{{Exprs: []rules.Expr{&rules.Unknown{Name: "telepathy"}}}}}
 	return append(objects, dataplane.Object{
-		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(body),
+		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(c.Encode()),
 	})
 }
