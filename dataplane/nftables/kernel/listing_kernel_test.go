@@ -168,8 +168,8 @@ func distinct(objects []dataplane.Object) []dataplane.Object {
 }
 
 // TestEveryReleaseListsAndLoads: users can list whatever the writer writes with their nft, as a whole and each set, map
-// and chain by its name. nft makes the same table from what Text prints of the objects, from its own listing, and from the statements of the
-// writer's transaction.
+// and chain by its name. nft makes the same table from what Text prints of the objects, from its own listing, and from the
+// statements of the writer's transaction.
 func TestEveryReleaseListsAndLoads(t *testing.T) {
 	for name, program := range releases(t) {
 		for _, family := range service.Families {

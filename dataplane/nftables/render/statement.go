@@ -41,6 +41,7 @@ func statement(m netlink.Message) (text string, err error) {
 	}
 	attr := func(kind uint16) netlink.Attr { return netlink.Find(n.Attrs, kind) }
 	d, noun, adds := dialects[at], nouns[n.Kind/3], n.Kind%3 == 0
+	// NFTA_RULE_CHAIN and NFTA_SET_ELEM_LIST_SET are the same attribute as NFTA_SET_NAME.
 	table, name := d.Name+" "+attr(unix.NFTA_TABLE_NAME).Text(), attr(unix.NFTA_SET_NAME).Text()
 	var lines []string
 	switch {
