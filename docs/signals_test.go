@@ -19,7 +19,7 @@ import (
 // and the tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
 func TestSignalsReference(t *testing.T) {
 	rows := alerts(t)
-	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Severity", "Meaning"}, rows))
+	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Kind", "Meaning"}, rows))
 	var described [][]string
 	for _, e := range events.Reasons {
 		described = append(described, []string{"`" + e.Name + "`", e.About, e.Meaning})
