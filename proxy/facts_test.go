@@ -137,7 +137,7 @@ func TestServerAddressesAreNeverBound(t *testing.T) {
 		"203.0.113.6": false, "2001:db8::6": false, "192.168.0.2": false, "192.168.0.3": false, "2001:db8::3": false,
 		"203.0.113.7": true, "2001:db8::7": true,
 	} {
-		if got := now.MayBind(addrs(text)[0]); got != want {
+		if got := now.Binds(&service.Exposure{Frontend: service.Frontend{Addr: addrs(text)[0]}, Kind: service.ExternalIP}); got != want {
 			t.Errorf("%s may be bound: %t, want %t", text, got, want)
 		}
 	}

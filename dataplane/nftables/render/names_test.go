@@ -43,7 +43,7 @@ func TestLongNamesAreCut(t *testing.T) {
 func TestShardsAreEven(t *testing.T) {
 	counts := map[string]int{}
 	for n := range 4000 {
-		counts[shardOf(frontend{netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80})]++
+		counts[shardOf(service.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), Port: 80})]++
 	}
 	for shard, n := range counts {
 		if n < 300 || n > 700 {
