@@ -114,6 +114,33 @@ func TestRenderer(t *testing.T) {
 	}
 }
 
+// TestSourceRangesLimitAnExternalIP: an address that a load balancer controller assigned may be an external IP of the
+// Service as well.
+func TestSourceRangesLimitAnExternalIP(t *testing.T) {
+	vip := ip("203.0.113.1")
+	view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
+	view.Ports[service.IPv4] = []service.PortView{{
+		Port: 80, ExternalIPs: []netip.Addr{ip("192.0.2.1"), vip}, LoadBalancerVIPs: []netip.Addr{vip},
+		SourceRanges: []netip.Prefix{prefix("198.51.100.0/24")}, HasAny: true, Cluster: []service.Endpoint{{AddrPort: at("10.0.0.1:80")}},
+	}}
+	rendered := dataplane.NewFragment(view.Key, NewRenderer(Addresses, service.IPv4, Settings{}).Service(context.Background(), view, &service.NodeFacts{}))
+	limited := 0
+	for _, o := range rendered.Objects {
+		place, err := listeners.Place(o.ID)
+		if err != nil {
+			continue
+		}
+		if limits := strings.Contains(o.Body, "198.51.100.0/24"); limits != (place.At.Addr() == vip) {
+			t.Errorf("%v: %q", place.At, o.Body)
+		} else if limits {
+			limited++
+		}
+	}
+	if limited != 1 {
+		t.Errorf("%d listeners are limited, want 1", limited)
+	}
+}
+
 // TestNodeOpensItsHealthPort: the node's health server answers at addresses of Services, where a guard
 // would reject it, and nothing else does in the other part or without a guard.
 func TestNodeOpensItsHealthPort(t *testing.T) {
