@@ -26,7 +26,7 @@ func (f *fencible) Fenced() bool { return f.fenced.Load() }
 // has the address.
 func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := build(t, 0)
+		d := build(t)
 		var hang atomic.Bool
 		release := make(chan struct{})
 		d.config.Intercept = func(context.Context, service.Key, Message) {
@@ -73,7 +73,7 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 // at its acks would never stay parked.
 func TestAnAckIsNoNudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := build(t, 0)
+		d := build(t)
 		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
 		d.deliver(home, slot{kind: slotAck, name: "one"}, Acknowledged{})
 		if d.nudges != 0 {
@@ -100,7 +100,7 @@ func (r stopping) Service(ctx context.Context, v *service.View, on *service.Node
 // TestAnActorThatIsStoppedSendsNothing: what was rendered or told may be a part, and a fenced one has a successor.
 func TestAnActorThatIsStoppedSendsNothing(t *testing.T) {
 	for _, when := range []string{"never", "while it renders", "while its view is told", "fenced"} {
-		v := build(t, 0)
+		v := build(t)
 		ctx, stop := context.WithCancel(t.Context())
 		l := &fencible{lease: newLease(1)}
 		act := func(at string) func() {
@@ -130,7 +130,7 @@ func TestAnActorThatIsStoppedSendsNothing(t *testing.T) {
 // TestTheViewIsToldBeforeItsFragment: packets follow the fragment.
 func TestTheViewIsToldBeforeItsFragment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 0)
+		v := build(t)
 		var order []string
 		output := &v.Directory.config.Outputs[0]
 		submit := output.Submit

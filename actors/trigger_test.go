@@ -19,7 +19,7 @@ func triggered(trigger time.Time, endpoint string) *service.Slice {
 func TestTheTriggerOfASliceWithoutAMessage(t *testing.T) {
 	trigger := noon.Add(-time.Second)
 	one := triggered(trigger, "10.0.0.1")
-	m := NewMachine(web, 3, outputs, 0)
+	m := NewMachine(web, 3, outputs)
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon)
 	for _, f := range turn(m) {
 		if !f.Trigger.Equal(trigger) {
@@ -43,7 +43,7 @@ func TestTheTriggerOfASliceWithoutAMessage(t *testing.T) {
 // TestTheTriggerOfAnOldSlice: the Service came long after its slice. The trigger says nothing about the
 // time that the Service's change took.
 func TestTheTriggerOfAnOldSlice(t *testing.T) {
-	m := NewMachine(web, 3, outputs, 0)
+	m := NewMachine(web, 3, outputs)
 	one := triggered(noon.Add(-time.Second), "10.0.0.1")
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon.Add(triggerMax))
 	for _, f := range turn(m) {

@@ -15,8 +15,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// TestAServiceThatIsTooLargeAffectsNoOther: the first write does not wait for it, and what a
-// former process left of it stays until it asks for less.
+// limited are the settings of a node where a Service with one endpoint may have 50 frontends.
+var limited = proxy.NodeSettings{Limit: service.Limit{Objects: 100}}
+
+// TestAServiceThatIsTooLargeAffectsNoOther: the first write contains what fits of it, and so does each later one, also
+// after a restart.
 func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 12
@@ -32,7 +35,7 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 			t.Helper()
 			var cache *source.Cache
 			_, stop := run(t, proxy.Config{
-				ObjectsMax: 100, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
+				Node: limited, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
 				Source: filled(&cache, func(c *source.Cache) {
 					for i := range others {
 						c.SetSpec(workSpec(i))
@@ -51,15 +54,15 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 			meanwhile(cache)
 			stop()
 		}
-		life("first start, too large", 100, others, func(*source.Cache) {})
+		life("first start, too large", 100, others+50, func(*source.Cache) {})
 		life("small enough", 9, others+10, func(cache *source.Cache) {
 			cache.SetSpec(large(5000))
 			time.Sleep(time.Minute)
-			if got := len(frontends(t, memoryDomain(kernel).Writer)); got != others+10 {
-				t.Errorf("too large: %d frontends, want the %d from before", got, others+10)
+			if got := len(frontends(t, memoryDomain(kernel).Writer)); got != others+50 {
+				t.Errorf("too large: %d frontends, want %d", got, others+50)
 			}
 		})
-		life("restart, too large", 5000, others+10, func(cache *source.Cache) {
+		life("restart, too large", 5000, others+50, func(cache *source.Cache) {
 			cache.SetSlice(workSlice(0, 2))
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
@@ -82,8 +85,8 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 // TestAddressesThatATooLargeServiceGivesUp: a tenant makes its Service too large and gives up an external
 // IP in the same change. The API gives the address to a younger Service, which is served at it. That also
 // holds for an address that the Service gives up after a restart or while its actor is restarted. It keeps
-// its other addresses, also against younger Services. What it wants again is its own by the API, so nobody is
-// served there until it is small again.
+// its other addresses that fit, also against younger Services, and gets those back that it wants again. Nobody is served
+// at an address that does not fit, because it is its own by the API.
 func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
@@ -102,7 +105,7 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			var cache *source.Cache
 			domain := memoryDomain(kernel)
 			domain.Renderer = failing{domain.Renderer, &fails}
-			_, stop := run(t, proxy.Config{ObjectsMax: 100, Domains: []proxy.Domain{domain},
+			_, stop := run(t, proxy.Config{Node: limited, Domains: []proxy.Domain{domain},
 				Source: filled(&cache, func(c *source.Cache) {
 					for i := range 4 {
 						c.SetSlice(workSlice(i, 1))
@@ -143,7 +146,13 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 			expect("not given up", 2, 0)
 			expect("not given up, and wanted by a younger Service", 3, 0)
 			cache.SetSpec(spec(0, 5000, at(1), at(2), at(3)))
-			expect("wanted again while it is too large", 1, -1)
+			expect("wanted again while it is too large", 1, 0)
+			cache.SetSpec(spec(0, 5000, at(2), at(3)))
+			expect("given up once more", 1, 1)
+			last := spec(0, 5000, at(2), at(3))
+			last.ExternalIPs[service.IPv4] = append(last.ExternalIPs[service.IPv4], at(1))
+			cache.SetSpec(last)
+			expect("wanted again as the last one", 1, -1)
 			cache.SetSpec(spec(0, 5000, at(2), at(3)))
 			expect("given up again", 1, 1)
 		}, spec(0, 0, at(1), at(2), at(3)))

@@ -34,6 +34,8 @@ type NodeFacts struct {
 	ExternalIPsInServiceCIDR bool
 	// SelfTest is the node's self-test; zero without one.
 	SelfTest SelfTest
+	// Limit bounds what one Service may ask for.
+	Limit Limit
 }
 
 // Binds reports whether the address of a frontend becomes a local address of this node. That of an external IP or of a
@@ -96,6 +98,14 @@ type NodePortAddresses struct {
 	Host []netip.Addr
 }
 
+// served counts the addresses that are served separately; 0 for a backend with rules for all of them.
+func (n *NodePortAddresses) served() int {
+	if n.Host == nil || n.All {
+		return len(n.Host)
+	}
+	return len(n.Addresses)
+}
+
 // Equal reports whether two sets of facts lead to the same rules.
 func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	if f == nil || other == nil {
@@ -113,7 +123,7 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
 		f.MasqueradeAll == other.MasqueradeAll &&
 		f.LocalhostNodePorts == other.LocalhostNodePorts &&
-		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest
+		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest && f.Limit == other.Limit
 }
 
 // NodeObject is what the API said about this node, reduced to what a proxy

@@ -112,6 +112,22 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestFrontendsThatAreLeftOut because the Service is too large are named as such; its other frontends are served.
+func TestFrontendsThatAreLeftOut(t *testing.T) {
+	for _, mode := range modes {
+		s := newState(mode, made("web", here).external(false))
+		s.Facts.Limit.Objects = 3 // the ClusterIP
+		for _, to := range []string{"192.0.2.99:80", "192.168.0.2:30080"} {
+			if a := explained(t, s, "203.0.113.9 -> "+to); !mentions(a, to+"/tcp is a frontend of ns/web, which is left out: the Service needs ") || !mentions(a, "actors.objectsMax") {
+				t.Errorf("%s: %s is %s because %q", mode, to, a.summary(), a.Reasons)
+			}
+		}
+		if a := explained(t, s, "10.244.1.5 -> 172.30.0.41:80"); a.summary() != "delivered the client 10.244.1.10:8080 1.00" {
+			t.Errorf("%s: %s because %q", mode, a.summary(), a.Reasons)
+		}
+	}
+}
+
 // TestUnservedAddresses: a source that knows all Services names those that list an address which no node serves.
 func TestUnservedAddresses(t *testing.T) {
 	for text, want := range map[string]string{"203.0.113.111": "k/web is headless", "192.0.2.99": "k/api is headless", "203.0.113.112": "no Service owns 203.0.113.112:81/tcp"} {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
-	order := []State{Applied, Pending, Shadowed, Rejected, Failing, TooLarge}
+	order := []State{Applied, TooLarge, Pending, Shadowed, Rejected, Failing}
 	for i, graver := range order {
 		for j, other := range order {
 			if graver.Graver(other) != (i > j) {

@@ -133,7 +133,7 @@ func (n *node) awaitTooLarge(t *testing.T, times int) {
 }
 
 // TestALargeServiceCostsOthersNothingInUserspaceMode: a tenant may write 24 KB that ask for 200,000
-// frontends. Others are served, and what the tenant's Service had before stays. (Package proxy and
+// frontends. Others are served, and so are the first frontends of the tenant's Service. (Package proxy and
 // the campaign FAULT=tenant do the same in the other modes.)
 func TestALargeServiceCostsOthersNothingInUserspaceMode(t *testing.T) {
 	program := testenv.Program(t)
@@ -150,7 +150,7 @@ func TestALargeServiceCostsOthersNothingInUserspaceMode(t *testing.T) {
 	n.addShop(t, 1)
 	n.await(t, shop(1))
 	if !n.asks(t, external, 10*time.Second) {
-		t.Error("what the large Service had before is gone")
+		t.Error("the first external IP of the large Service is not served")
 	}
 	if err := n.process.Stop(); err != nil {
 		t.Error(err)
