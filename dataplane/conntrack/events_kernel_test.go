@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conntracktest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -14,7 +15,7 @@ import (
 // TestKernelEvents: the beginning and the end of a connection are announced, with its endpoint, and it can be read in
 // between.
 func TestKernelEvents(t *testing.T) {
-	node := newTracking(t)
+	node := conntracktest.NewNode(t)
 	if err := node.Sysctl("net.netfilter.nf_conntrack_acct", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestKernelEvents(t *testing.T) {
 		}
 		feed.Rest()
 	}()
-	if err := send(node, 3000); err != nil {
+	if err := conntracktest.Send(node, 3000); err != nil {
 		t.Fatal(err)
 	}
 	await := func(want string) {
