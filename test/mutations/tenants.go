@@ -131,6 +131,12 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrainOfASubmittedEndpoint")}, short: true,
 	},
 	{
+		name:      "a sweep is done with changes that came meanwhile",
+		sentence:  "A flow that goes stale during a sweep is deleted by the next one.",
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "	t.todo = newTodo()\n", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestAChangeDuringASweepIsSweptAgain")}, short: true,
+	},
+	{
 		name:      "what a failed sweep has not done is forgotten",
 		sentence:  "A stale flow is deleted even if a sweep fails.",
 		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "	s.table.todo.restore(s.todo)\n", ""),

@@ -223,6 +223,26 @@ func TestTheOtherFamilyGoesOn(t *testing.T) {
 	})
 }
 
+// TestAChangeDuringASweepIsSweptAgain: the sweep may have seen the flows before.
+func TestAChangeDuringASweepIsSweptAgain(t *testing.T) {
+	inHouse(t, func(h *house) {
+		f := h.kernels[service.IPv4]
+		f.listing = func(n int) error {
+			if n == 1 {
+				h.tell(endpointB)
+			}
+			return nil
+		}
+		h.tell(endpointA)
+		time.Sleep(gatherDefault + time.Millisecond)
+		f.add("after the first sweep", clusterIP, endpointA)
+		if events := h.settle(); len(events) != 2 {
+			t.Errorf("%d sweeps: %+v", len(events), events)
+		}
+		h.expectFlows("after the second sweep")
+	})
+}
+
 func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		view := viewOf("web", clusterIP, endpointA)
