@@ -88,6 +88,31 @@ func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
 	}
 }
 
+// A chain that a former process left goes with the Service whose elements led there: its removal is that Service's, and so is
+// the result.
+func TestWhatWasRetainedGoesWithItsService(t *testing.T) {
+	l := New(nil, names{}, nil)
+	l.Want(fragment("other", 1, chain("old", " →nat/older"), chain("older", " ")))
+	l.Observe([]dataplane.Object{served(1, "late→nat/old"), chain("old", " →nat/older"), chain("older", " ")})
+	l.Adopt([]service.Key{key("late")}, labels{})
+	l.Want(gone("other"))
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("late", 1, served(1, "late")))
+	b := l.Plan()
+	certain := map[dataplane.ID]*dataplane.Object{}
+	for _, c := range b.Changes {
+		if certain[c.ID] = c.After; c.ID.Name == "older" {
+			certain[c.ID] = c.Before
+		}
+		if c.Owner != key("late") {
+			t.Errorf("%v is of %v", c.ID, c.Owner)
+		}
+	}
+	if settled := l.Settle(b, dataplane.Receipt{Outcome: dataplane.Rejected, Certain: certain}); len(b.Changes) != 3 || len(settled) != 0 {
+		t.Errorf("planned %q, settled %v before all of it is gone", changes(b), settled)
+	}
+}
+
 // A Service that has not submitted keeps what bears its name until it submits or is gone. It keeps a
 // frontend that another one wants if it owns that.
 func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {

@@ -104,7 +104,7 @@ func (l *Ledger) evict(a *account, f service.Frontend) {
 	delete(l.frontends.tenures, f)
 	for _, object := range l.at(a, f) {
 		l.steps++
-		l.drop(a, object, a.keeps())
+		l.drop(a, object)
 	}
 	l.frontends.lose(a, f)
 }
@@ -203,5 +203,4 @@ func (l *Ledger) review(a *account) {
 		}
 	}
 	s.freed, s.index = freed[:0], nil
-	l.keep()
 }

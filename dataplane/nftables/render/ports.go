@@ -229,8 +229,9 @@ func (p *portDraft) serve(f frontend, c class) {
 	if !c.nodePort && c.cluster.size > 0 {
 		c.shard = shardOf(f)
 	}
-	p.own(p.r.class(c)...)
-	p.dispatch(f, c.name())
+	chains := p.r.class(c)
+	p.own(chains...)
+	p.dispatch(f, chains[0].ID.Name)
 }
 
 // externalFrontends returns all frontends except the ClusterIP.

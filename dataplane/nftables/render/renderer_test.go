@@ -42,6 +42,27 @@ func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
 	}
 }
 
+// TestNamesOfChainsHaveTheSameLength, whether the node knows its pods or not: an element has the name of its chain.
+func TestNamesOfChainsHaveTheSameLength(t *testing.T) {
+	without := class{kind: classExternalLocal, cluster: pool{size: 4}, local: pool{size: 1}, shard: "h"}
+	if got, want := without.name(), "external-4h-local-1"; got != want {
+		t.Errorf("the chain is called %s, want %s", got, want)
+	}
+	names := map[string]bool{without.name(): true}
+	for _, detect := range []service.LocalDetector{
+		{CIDR: netip.MustParsePrefix("10.0.0.0/24")}, {CIDR: netip.MustParsePrefix("10.0.0.0/16")}, {Interface: "cali+"},
+	} {
+		with := without
+		with.detect = detect
+		if names[with.name()] = true; len(with.name()) != len(without.name()) {
+			t.Errorf("%+v: the chain is called %s", detect, with.name())
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("four detectors have the chains %v", names)
+	}
+}
+
 // TestRenderingAllocatesAsOftenForManyEndpoints: what a change leaves for the garbage
 // collector is a few blocks, however large the Service.
 func TestRenderingAllocatesAsOftenForManyEndpoints(t *testing.T) {
