@@ -35,13 +35,15 @@ const (
 type course struct{ before, after bool }
 
 func (s *course) note(c *dataplane.Change) {
-	s.before = s.before || c.Before != nil
+	s.before = s.before || c.Before != nil || c.Unsure
 	s.after = s.after || c.After != nil
 }
 
 func (s *course) phaseOf(c *dataplane.Change) phase {
 	leads := c.ID.Container == inFrontends || c.ID.Container == inNodePorts
 	switch slot := render.HasSlots(c.ID.Container); {
+	case c.Unsure:
+		return phaseRest // a packet may look it up
 	case slot && c.Before == nil:
 		return phaseNew
 	case slot && c.After == nil:
@@ -62,10 +64,10 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 // order of keys: one that changes all the time does not keep the others waiting. A batch that changes the node's own rules
 // is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small Services are
 // written first, and each large Service after them.
-func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
+func turn(changes []dataplane.Change, most int, last service.Key) (now []dataplane.Change, large service.Key) {
 	of, large, found := dataplane.NextLarge(changes, most, last)
 	if !found || of[service.Node] > 0 && !isNew(changes) {
-		return changes, nil, last
+		return changes, last
 	}
 	var phases [phaseGone + 1]int
 	var its course
@@ -97,11 +99,9 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		case c.Owner == large && phases[p] > 0:
 			phases[p]--
 			now = append(now, *c)
-		default:
-			left = append(left, *c)
 		}
 	}
-	return slices.Clip(now), left, large
+	return slices.Clip(now), large
 }
 
 // phasesOf returns what happens to a Service, and how many changes it has in each phase.

@@ -38,7 +38,7 @@ type Writer struct {
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
-	// served is the large Service that had the last turn. Only Write uses it.
+	// served is the large Service that had the last turn. Only Cut uses it.
 	served service.Key
 }
 
@@ -84,6 +84,7 @@ func here(f func() error) error { return f() }
 var (
 	_ dataplane.Writer  = (*Writer)(nil)
 	_ dataplane.Watcher = (*Writer)(nil)
+	_ dataplane.Cutter  = (*Writer)(nil)
 )
 
 // NewWriter returns a writer for one family.
@@ -175,15 +176,16 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, batch.Changes, err)
 		return a.receipt
 	}
-	var left []dataplane.Change
-	if batch.Divisible {
-		changes, left, w.served = turn(changes, w.config.TurnObjects, w.served)
-	}
 	if err = a.carryOut(ctx, changes); err != nil {
 		a.account(ctx, changes, err)
 	}
-	a.receipt.Leave(left)
 	return a.receipt
+}
+
+// Cut implements dataplane.Cutter.
+func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
+	now, w.served = turn(changes, w.config.TurnObjects, w.served)
+	return now
 }
 
 // untouched returns what was known before a batch that did not begin.

@@ -1,4 +1,0 @@
-package kernel
-
-// Turn is turn, for tests.
-var Turn = turn
