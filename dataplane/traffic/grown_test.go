@@ -27,14 +27,3 @@ func TestGrownOnlyGrows(t *testing.T) {
 		t.Errorf("got %v, and %d are carried", got, len(g.carried))
 	}
 }
-
-// TestFewerBytesBeginAgain, even with more connections.
-func TestFewerBytesBeginAgain(t *testing.T) {
-	var g Grown[string]
-	g.Add(map[string]Counts{"c": {Connections: 1, BytesIn: 9}, "d": {Connections: 1, BytesOut: 9}})
-	for key, got := range g.Add(map[string]Counts{"c": {Connections: 2, BytesIn: 1}, "d": {Connections: 2, BytesOut: 1}}) {
-		if got.Connections != 3 || got.Bytes() != 10 {
-			t.Errorf("%s, which has fewer bytes: got %v", key, got)
-		}
-	}
-}

@@ -11,7 +11,7 @@ import (
 )
 
 // Counts are totals that only grow, as long as Reading.Since stays the same. Fields that a backend does
-// not count are 0; Reading.Bytes is set if it counts bytes.
+// not count are 0; Reading.Bytes is set if it counts packets and bytes.
 type Counts struct {
 	// Connections are new connections: connections of TCP and SCTP, flows of UDP.
 	Connections uint64
@@ -139,7 +139,7 @@ type Reading struct {
 	// Since is from when on the counts are complete. It changes when counts were lost. It is zero if counts
 	// are lower bounds.
 	Since time.Time
-	// Bytes is set if bytes are counted.
+	// Bytes is set if packets and bytes are counted.
 	Bytes bool
 	// Frontends without an address are node ports. In iptables mode, one frontend of a service port has the
 	// connections to all of them.

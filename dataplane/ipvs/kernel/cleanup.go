@@ -98,23 +98,15 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("determine which virtual servers belong to Sluice: %w", err)
 	}
-	var requests []wire.Request
-	for _, service := range services {
-		if known.ours(service.Frontend) {
-			requests = append(requests, wire.Request{Verb: wire.DelService, Service: service})
-		}
-	}
-	if s.dry || len(requests) == 0 {
-		s.Servers = len(requests)
-		return nil
-	}
-	changes, err := wire.OpenServerWriter()
-	if err != nil {
-		return err
-	}
-	defer changes.Close() // nothing can be lost
 	var failed []error
-	for _, err := range changes.Do(ctx, requests) {
+	for _, service := range services {
+		if !known.ours(service.Frontend) {
+			continue
+		}
+		err := ctx.Err()
+		if err == nil && !s.dry {
+			err = servers.Delete(service.Frontend)
+		}
 		if err == nil || wire.Missing(err) {
 			s.Servers++
 		} else {
@@ -237,7 +229,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 		return err
 	}
 	defer sets.Close() // nothing can be lost
-	found, err := sets.List(ctx, isOurs)
+	found, err := sets.Headers(ctx, isOurs)
 	if err != nil {
 		return err
 	}

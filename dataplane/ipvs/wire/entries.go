@@ -3,25 +3,60 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// The library sends one entry per message and waits for each answer, and the kernel rejects its entries of type
-// bitmap:port, because it gives them a protocol (vishvananda/netlink, issue 1054).
+// The library sends one entry per message and waits for each answer. It reads each
+// attribute of a list over a channel, from a separate goroutine, and prints attributes
+// that it does not know to the standard logger.
 
-// begin starts a message of a command about a set. Without NLM_F_EXCL, the kernel takes what
-// is done already for success.
-func begin(command uint16, set string) (b []byte, mark int) {
-	b, mark = netlink.BeginNetfilter(
-		make([]byte, 0, 128), unix.NFNL_SUBSYS_IPSET, command, unix.NLM_F_ACK, unix.NFPROTO_IPV4)
-	b = netlink.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, setProtocol)
-	return netlink.AppendText(b, nl.IPSET_ATTR_SETNAME, set), mark
+// Commands (enum ipset_cmd).
+const (
+	cmdList   = 7
+	cmdAdd    = 9
+	cmdDelete = 10
+)
+
+// Attributes of a message (enum of IPSET_ATTR_… at command level).
+const (
+	setProtocolAttr = 1
+	setName         = 2
+	setTypeName     = 3
+	setFamily       = 5
+	setFlags        = 6
+	setData         = 7
+	setList         = 8
+	setLine         = 9
+)
+
+// Attributes inside of setData, of a set's header.
+const (
+	headerPort     = 4
+	headerPortTo   = 5
+	headerMaxElem  = 19
+	headerElements = 24
+)
+
+// flagHeaderOnly is IPSET_FLAG_LIST_HEADER.
+const flagHeaderOnly = 1 << 2
+
+// begin starts a message of a command about a set. Without NLM_F_EXCL in the flags, the
+// kernel takes what is done already for success.
+func begin(command, flags uint16, set string) (b []byte, mark int) {
+	b = make([]byte, 0, 128)
+	b, mark = netlink.BeginNetfilter(b, unix.NFNL_SUBSYS_IPSET, command, flags, unix.NFPROTO_IPV4)
+	b = netlink.AppendUint8(b, setProtocolAttr, setProtocol)
+	if set != "" {
+		b = netlink.AppendText(b, setName, set)
+	}
+	return b, mark
 }
 
 // EntryChange is an entry that comes into a set or leaves it.
@@ -48,13 +83,13 @@ const (
 // and 4 such messages share a send. If one entry is rejected, those behind it in its
 // message are sent again, each in a separate message.
 func (s *Sets) Add(ctx context.Context, changes []EntryChange) []error {
-	return s.change(ctx, nl.IPSET_CMD_ADD, changes)
+	return s.change(ctx, cmdAdd, changes)
 }
 
 // Delete removes entries from sets as Add adds them. An entry that does not exist is
 // success. A set that does not exist is ErrNoSet.
 func (s *Sets) Delete(ctx context.Context, changes []EntryChange) []error {
-	return s.change(ctx, nl.IPSET_CMD_DEL, changes)
+	return s.change(ctx, cmdDelete, changes)
 }
 
 func (s *Sets) change(ctx context.Context, command uint16, changes []EntryChange) []error {
@@ -100,14 +135,14 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 	var all []entryList
 	for start := 0; start < len(order); {
 		set := changes[order[start]].Set
-		b, mark := begin(command, set)
-		b = netlink.AppendUint32(b, nl.IPSET_ATTR_LINENO|network, 0)
-		b, list := netlink.Nest(b, nl.IPSET_ATTR_ADT|nested)
+		b, mark := begin(command, unix.NLM_F_ACK, set)
+		b = netlink.AppendUint32(b, setLine|network, 0)
+		b, list := netlink.Nest(b, setList|nested)
 		end := start
 		for end < len(order) && changes[order[end]].Set == set && len(b) < listBytesMax {
 			var line int
-			b, line = netlink.Nest(b, nl.IPSET_ATTR_DATA|nested)
-			b = netlink.AppendUint32(b, nl.IPSET_ATTR_LINENO|network, uint32(end-start+1))
+			b, line = netlink.Nest(b, setData|nested)
+			b = netlink.AppendUint32(b, setLine|network, uint32(end-start+1))
 			b = netlink.End(changes[order[end]].Entry.append(b), line)
 			end++
 		}
@@ -120,8 +155,8 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 
 // entryMessage adds or deletes one entry. The kernel answers it as any request.
 func entryMessage(command uint16, c EntryChange) []byte {
-	b, mark := begin(command, c.Set)
-	b, data := netlink.Nest(b, nl.IPSET_ATTR_DATA|nested)
+	b, mark := begin(command, unix.NLM_F_ACK, c.Set)
+	b, data := netlink.Nest(b, setData|nested)
 	return netlink.Finish(netlink.End(c.Entry.append(b), data), mark)
 }
 
@@ -159,7 +194,7 @@ func (l entryList) settle(
 }
 
 func describe(command uint16, c EntryChange) string {
-	if command == nl.IPSET_CMD_ADD {
+	if command == cmdAdd {
 		return "add " + c.Entry.String() + " to " + c.Set
 	}
 	return "delete " + c.Entry.String() + " from " + c.Set
@@ -196,7 +231,7 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 		heard[at] = true
 		answers[at].err = a.Err()
 		if len(a.Request) > netfilterBytes {
-			answers[at].line = netlink.Find(a.Request[netfilterBytes:], nl.IPSET_ATTR_LINENO).Uint32()
+			answers[at].line = netlink.Find(a.Request[netfilterBytes:], setLine).Uint32()
 		}
 	})
 	if err == nil {
@@ -211,3 +246,107 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 
 // netfilterBytes is the header between that of the message and the attributes.
 const netfilterBytes = 4
+
+// List returns the sets whose names are wanted, all if wanted is nil, with their entries.
+// Entries that change meanwhile may be listed or not. All others are listed once.
+func (s *Sets) List(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
+	return s.list(ctx, "list sets", "", 0, wanted)
+}
+
+// Headers is List without entries.
+func (s *Sets) Headers(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
+	return s.list(ctx, "list the headers of sets", "", flagHeaderOnly, wanted)
+}
+
+// Get returns one set with its entries. The error matches ErrNoSet if it does not exist.
+func (s *Sets) Get(ctx context.Context, name string) (Set, error) {
+	sets, err := s.list(ctx, "list "+name, name, 0, nil)
+	if err == nil && len(sets) == 0 {
+		err = setResult("list "+name, unix.ENOENT) // it went meanwhile
+	}
+	if err != nil {
+		return Set{}, err
+	}
+	return sets[0], nil
+}
+
+func (s *Sets) list(
+	ctx context.Context, what, name string, flags uint32, wanted func(string) bool,
+) ([]Set, error) {
+	request, mark := begin(cmdList, unix.NLM_F_DUMP, name)
+	if flags != 0 {
+		request = netlink.AppendUint32(request, setFlags|network, flags)
+	}
+	r := setReader{wanted: wanted}
+	err := s.socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
+		if part, ok := m.Netfilter(unix.NFNL_SUBSYS_IPSET); ok {
+			r.read(part.Attrs)
+		}
+		return nil
+	})
+	if _, rejected := errors.AsType[syscall.Errno](err); rejected && !Unknown(err) {
+		return nil, setResult(what, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ipset: %s: %w", what, err)
+	}
+	return r.sets, nil
+}
+
+// setReader puts sets together from the messages of a dump. A large set comes as several
+// messages, of which the first has the header.
+type setReader struct {
+	wanted func(name string) bool
+	sets   []Set
+}
+
+func (r *setReader) read(attrs []byte) {
+	name := netlink.Find(attrs, setName).Text()
+	if r.wanted != nil && !r.wanted(name) {
+		return
+	}
+	if last := len(r.sets) - 1; last < 0 || r.sets[last].Name != name {
+		r.sets = append(r.sets, Set{SetSpec: SetSpec{Name: name}})
+	}
+	set := &r.sets[len(r.sets)-1]
+	for a := range netlink.Attrs(attrs) {
+		switch a.Type {
+		case setTypeName:
+			if len(set.Entries) == 0 { // else they are of the type that came before
+				set.Type = SetType(a.Text())
+			}
+		case setFamily:
+			set.Family = Family(a.Uint8())
+		case setData:
+			set.readHeader(a.Data)
+		case setList:
+			set.readEntries(a.Data)
+		}
+	}
+}
+
+func (s *Set) readHeader(attrs []byte) {
+	for a := range netlink.Attrs(attrs) {
+		switch a.Type {
+		case headerMaxElem:
+			s.MaxElem = a.Uint32()
+		case headerPort:
+			s.FirstPort = a.Uint16()
+		case headerPortTo:
+			s.LastPort = a.Uint16()
+		case headerElements:
+			s.Count = a.Uint32()
+		}
+	}
+}
+
+func (s *Set) readEntries(attrs []byte) {
+	if !s.Type.Known() {
+		return
+	}
+	for a := range netlink.Attrs(attrs) {
+		if e, ok := readEntry(s.Type, a.Data); ok && a.Type == setData {
+			s.Entries = append(s.Entries, e)
+		}
+	}
+}

@@ -1,14 +1,11 @@
 package wire
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 
-	library "github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -149,6 +146,19 @@ func (e Entry) String() string {
 	return string(b)
 }
 
+// Attributes inside of setData, of an entry.
+const (
+	dataAddress     = 1
+	dataPort        = 4
+	dataProtocol    = 7
+	dataAddress2    = 20
+	dataPrefixBits2 = 21
+
+	// Inside of an address.
+	addressIPv4 = 1
+	addressIPv6 = 2
+)
+
 // The kernel rejects a number or an address without the first flag, and a list of
 // attributes without the second.
 const (
@@ -159,47 +169,70 @@ const (
 // append adds the attributes of the entry.
 func (e Entry) append(b []byte) []byte {
 	if !e.Addr.IsValid() {
-		return netlink.AppendUint16(b, nl.IPSET_ATTR_PORT|network, e.Port)
+		return netlink.AppendUint16(b, dataPort|network, e.Port)
 	}
-	b = appendAddress(b, nl.IPSET_ATTR_IP, e.Addr)
+	b = appendAddress(b, dataAddress, e.Addr)
 	if e.Protocol != 0 {
-		b = netlink.AppendUint16(b, nl.IPSET_ATTR_PORT|network, e.Port)
-		b = netlink.AppendUint8(b, nl.IPSET_ATTR_PROTO, uint8(e.Protocol))
+		b = netlink.AppendUint16(b, dataPort|network, e.Port)
+		b = netlink.AppendUint8(b, dataProtocol, uint8(e.Protocol))
 	}
 	if e.Second.IsValid() {
-		b = appendAddress(b, nl.IPSET_ATTR_IP2, e.Second.Addr())
+		b = appendAddress(b, dataAddress2, e.Second.Addr())
 		if !e.Second.IsSingleIP() {
-			b = netlink.AppendUint8(b, nl.IPSET_ATTR_CIDR2, uint8(e.Second.Bits()))
+			b = netlink.AppendUint8(b, dataPrefixBits2, uint8(e.Second.Bits()))
 		}
 	}
 	return b
 }
 
 func appendAddress(b []byte, kind uint16, a netip.Addr) []byte {
-	inner := uint16(nl.IPSET_ATTR_IPADDR_IPV6)
+	inner := uint16(addressIPv6)
 	if a.Is4() {
-		inner = nl.IPSET_ATTR_IPADDR_IPV4
+		inner = addressIPv4
 	}
 	b, mark := netlink.Nest(b, kind|nested)
 	return netlink.End(netlink.AppendBytes(b, inner|network, a.AsSlice()), mark)
 }
 
-// entryOf returns an entry of a set of a type that the library has read. It returns false if
+// readEntry reads an entry of a set of a type from its attributes. It returns false if
 // the entry has not the parts of the type. It ignores counters, comments and other
-// extensions that other programs can ask for.
-func entryOf(t SetType, l *library.IPSetEntry) (Entry, bool) {
+// attributes that other programs can ask for.
+func readEntry(t SetType, attrs []byte) (Entry, bool) {
 	e := Entry{}
-	e.Addr, _ = netip.AddrFromSlice(l.IP)
-	if l.Port != nil {
-		e.Port = *l.Port
+	second, bits := netip.Addr{}, -1
+	for a := range netlink.Attrs(attrs) {
+		switch a.Type {
+		case dataAddress:
+			e.Addr = addressOf(a)
+		case dataPort:
+			e.Port = a.Uint16()
+		case dataProtocol:
+			e.Protocol = Protocol(a.Uint8())
+		case dataAddress2:
+			second = addressOf(a)
+		case dataPrefixBits2:
+			bits = int(a.Uint8())
+		}
 	}
-	if l.Protocol != nil {
-		e.Protocol = Protocol(*l.Protocol)
-	}
-	if second, ok := netip.AddrFromSlice(l.IP2); ok {
-		e.Second = netip.PrefixFrom(second, cmp.Or(int(l.CIDR2), second.BitLen())).Masked()
+	if second.IsValid() {
+		if bits < 0 {
+			bits = second.BitLen()
+		}
+		e.Second = netip.PrefixFrom(second, bits).Masked()
 	}
 	return e, e.is(t)
+}
+
+// addressOf returns the address in an attribute, or the zero one if there is none.
+func addressOf(a netlink.Attr) netip.Addr {
+	for inner := range netlink.Attrs(a.Data) {
+		switch {
+		case inner.Type == addressIPv4 && len(inner.Data) == 4,
+			inner.Type == addressIPv6 && len(inner.Data) == 16:
+			return inner.Addr()
+		}
+	}
+	return netip.Addr{}
 }
 
 // is reports whether the entry has exactly the parts that a type has.

@@ -108,6 +108,16 @@ func MissingReal(err error) bool {
 	return ok && r.Errno == unix.ENOENT && r.Request.Verb.aboutReal()
 }
 
+// rejection makes a *Rejection of an error of the library.
+func rejection(r Request, err error) error {
+	err = answerOf(err)
+	if err == nil || Unknown(err) {
+		return err
+	}
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return &Rejection{Request: r, Errno: errno}
+}
+
 // ServerWriter writes lists of requests about virtual servers. It belongs to the network
 // namespace of the thread that opened it. Use it from one goroutine at a time. When the
 // module ip_vs was unloaded and loaded again, a new one is needed.

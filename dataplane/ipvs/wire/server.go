@@ -73,6 +73,13 @@ func identify(f service.Frontend) *ipvs.Service {
 	}
 }
 
+// libraryService returns a virtual server in the terms of the library.
+func libraryService(s Service) *ipvs.Service {
+	l := identify(s.Frontend)
+	l.SchedName, l.Flags, l.Timeout, l.Netmask = s.Scheduler, s.Flags, s.Timeout, netmask(s)
+	return l
+}
+
 // netmask is the part of client addresses that counts, in host byte order: a mask for
 // IPv4 as the kernel has it in memory, the length of a prefix for IPv6.
 func netmask(s Service) uint32 {
@@ -99,8 +106,8 @@ func hostOrder(n uint32) uint32 {
 	return n
 }
 
-// serviceOf returns a virtual server that the library has read, or false for one that has no
-// frontend, such as one for packets with a mark.
+// serviceOf is the reverse of libraryService. It returns false for a virtual server that
+// has no frontend, such as one for packets with a mark.
 func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)
 	protocol, known := ProtocolOf(l.Protocol)

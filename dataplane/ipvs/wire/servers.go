@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/moby/ipvs"
+	"github.com/sirupsen/logrus"
 	library "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -41,9 +44,13 @@ func lookUp(name string) (uint16, error) {
 	return family.ID, nil
 }
 
-// Servers reads virtual servers; a ServerWriter changes them. It belongs to the network
+// Servers reads virtual servers, and changes single ones. It belongs to the network
 // namespace of the thread that opened it. Use it from one goroutine at a time.
 type Servers struct{ handle *ipvs.Handle }
+
+// quietLibrary discards what the library logs: it runs modprobe once and warns of a
+// failure, although the kernel has the family.
+var quietLibrary = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // OpenServers opens a connection in the network namespace of the calling thread. The
 // error matches ErrUnavailable when the kernel has no IPVS.
@@ -53,7 +60,7 @@ func OpenServers() (*Servers, error) {
 	if err := Available(); err != nil {
 		return nil, err
 	}
-	quietLibraries()
+	quietLibrary()
 	handle, err := ipvs.New("")
 	if err != nil {
 		return nil, fmt.Errorf("open a connection to IPVS: %w", err)
@@ -75,25 +82,20 @@ func (s *Servers) Close() error {
 // packets with a mark have no frontend and are left out. The kernel does not say if
 // others changed virtual servers meanwhile; the list may then lack some.
 func (s *Servers) Services(ctx context.Context) ([]Service, error) {
-	var services []Service
-	err := s.services(ctx, func(service Service, _ *ipvs.Service) { services = append(services, service) })
-	return services, err
-}
-
-func (s *Servers) services(ctx context.Context, each func(Service, *ipvs.Service)) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	found, err := s.handle.GetServices()
 	if err != nil {
-		return fmt.Errorf("list virtual servers: %w", answerOf(err))
+		return nil, fmt.Errorf("list virtual servers: %w", answerOf(err))
 	}
+	services := make([]Service, 0, len(found))
 	for _, l := range found {
 		if service, ok := serviceOf(l); ok {
-			each(service, l)
+			services = append(services, service)
 		}
 	}
-	return nil
+	return services, nil
 }
 
 // Service returns one virtual server. The error matches Missing if there is none.
@@ -115,25 +117,20 @@ func (s *Servers) Service(ctx context.Context, f service.Frontend) (Service, err
 // Destinations lists the real servers of a virtual server, in the kernel's order. The
 // list is empty if there is no such virtual server; the kernel does not say so.
 func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Destination, error) {
-	var destinations []Destination
-	err := s.destinations(ctx, f, func(d Destination, _ *ipvs.Destination) { destinations = append(destinations, d) })
-	return destinations, err
-}
-
-func (s *Servers) destinations(ctx context.Context, f service.Frontend, each func(Destination, *ipvs.Destination)) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	found, err := s.handle.GetDestinations(identify(f))
 	if err != nil {
-		return fmt.Errorf("list real servers of %s: %w", f, answerOf(err))
+		return nil, fmt.Errorf("list real servers of %s: %w", f, answerOf(err))
 	}
+	destinations := make([]Destination, 0, len(found))
 	for _, l := range found {
 		if d, ok := destinationOf(l); ok {
-			each(d, l)
+			destinations = append(destinations, d)
 		}
 	}
-	return nil
+	return destinations, nil
 }
 
 // List lists the virtual servers that are wanted, all if that is nil, with their real
@@ -155,6 +152,20 @@ func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server
 		servers = append(servers, Server{Service: service, Destinations: destinations})
 	}
 	return servers, nil
+}
+
+// Create makes one virtual server. The error is a *Rejection with ENOENT if the kernel
+// lacks its scheduler.
+func (s *Servers) Create(service Service) error {
+	err := s.handle.NewService(libraryService(service))
+	return rejection(Request{Verb: NewService, Service: service}, err)
+}
+
+// Delete removes one virtual server with its real servers. The error matches Missing if
+// there is none.
+func (s *Servers) Delete(f service.Frontend) error {
+	err := s.handle.DelService(identify(f))
+	return rejection(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
 }
 
 // Timeouts are how long the kernel remembers idle connections, in whole seconds.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	library "github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // TestEntryBytes compares messages with what the kernel's headers say, as a little-endian
@@ -19,12 +20,12 @@ func TestEntryBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := packEntries(nl.IPSET_CMD_ADD, []EntryChange{{"P", Entry{Port: 30080}}, {"P", Entry{Port: 80}}})[0].message
+	list := packEntries(cmdAdd, []EntryChange{{"P", Entry{Port: 30080}}, {"P", Entry{Port: 80}}})[0].message
 	for name, c := range map[string]struct {
 		got  []byte
 		want string
 	}{
-		"add one": {entryMessage(nl.IPSET_CMD_ADD, EntryChange{"N", second}), `
+		"add one": {entryMessage(cmdAdd, EntryChange{"N", second}), `
 			70000000 0906 0500 00000000 00000000 # length, add, request+ack
 			02 00 0000
 			0500 0100 06000000                   # protocol
@@ -60,7 +61,7 @@ func TestLists(t *testing.T) {
 		changes = append(changes, EntryChange{set, Entry{Addr: addr("10.0.0.1"), Protocol: TCP, Port: uint16(i)}})
 	}
 	seen := make([]bool, len(changes))
-	lists := packEntries(nl.IPSET_CMD_ADD, changes)
+	lists := packEntries(cmdAdd, changes)
 	if len(lists) != 9 { // 1000 entries of a set, about 400 in a message
 		t.Errorf("%d messages", len(lists))
 	}
@@ -79,7 +80,7 @@ func TestLists(t *testing.T) {
 	if slices.Contains(seen, false) {
 		t.Error("a change is in no message")
 	}
-	if got := packEntries(nl.IPSET_CMD_ADD, nil); len(got) != 0 {
+	if got := packEntries(cmdAdd, nil); len(got) != 0 {
 		t.Errorf("no changes make %d messages", len(got))
 	}
 }
@@ -103,7 +104,7 @@ func TestSettle(t *testing.T) {
 		"not tried":              {setAnswer{err: &NotSentError{Err: context.Canceled}}, "fff", nil},
 	} {
 		results := make([]error, 3)
-		again := l.settle(nl.IPSET_CMD_ADD, changes, c.answer, results)
+		again := l.settle(cmdAdd, changes, c.answer, results)
 		got := ""
 		for _, err := range results {
 			var no *SetRejection
@@ -193,32 +194,39 @@ func TestSpecsAsText(t *testing.T) {
 	}
 }
 
-// part is a part of a list as the library reads it: a name, a header if it is the first of the set,
+// part is a message of a dump: a name, a header if it is the first of the set,
 // and entries.
-func part(name string, kind SetType, entries ...Entry) *library.IPSetResult {
-	r := &library.IPSetResult{SetName: name}
+func part(name string, kind SetType, entries ...Entry) []byte {
+	b := netlink.AppendText(nil, setName, name)
 	if kind != "" {
-		r.TypeName, r.Family, r.MaxElements, r.NumEntries = string(kind), uint8(Inet), 100, 3
+		b = netlink.AppendUint8(netlink.AppendText(b, setTypeName, string(kind)), setFamily, uint8(Inet))
+		var mark int
+		b, mark = netlink.Nest(b, setData|nested)
+		b = netlink.AppendUint32(b, headerMaxElem|network, 100)
+		b = netlink.End(netlink.AppendUint32(b, headerElements|network, 3), mark)
 	}
+	b, mark := netlink.Nest(b, setList|nested)
 	for _, e := range entries {
-		r.Entries = append(r.Entries, listed(e))
+		var inner int
+		b, inner = netlink.Nest(b, setData|nested)
+		b = netlink.End(e.append(b), inner)
 	}
-	return r
+	return netlink.End(b, mark)
 }
 
-// TestALargeSetIsPutTogether from several parts.
+// TestALargeSetIsPutTogether from several messages, and others are left out.
 func TestALargeSetIsPutTogether(t *testing.T) {
 	one, two, three := Entry{Addr: addr("10.0.0.1")}, Entry{Addr: addr("10.0.0.2")}, Entry{Addr: addr("10.0.0.3")}
-	var sets []Set
-	for _, p := range []*library.IPSetResult{
-		part("A", HashIP, one, two), part("A", "", three),
+	r := setReader{wanted: func(name string) bool { return name != "other" }}
+	for _, b := range [][]byte{
+		part("A", HashIP, one, two), part("A", "", three), part("other", HashIP, one), part("other", "", two),
 		part("B", HashIP, two), part("nets", "hash:net", one), part("mixed", HashIP, Entry{Port: 80}, one),
 	} {
-		sets = together(sets, p)
+		r.read(b)
 	}
 	var names []string
 	var entries [][]Entry
-	for _, s := range sets {
+	for _, s := range r.sets {
 		names, entries = append(names, s.Name), append(entries, s.Entries)
 		if s.MaxElem != 100 || s.Count != 3 || s.Family != Inet {
 			t.Errorf("header %+v", s)

@@ -3,11 +3,10 @@
 // the sockets, the encoding and the meaning of the kernel's answers. The writer
 // and the cleanup of package kernel call it, and the assembly to probe the kernel.
 //
-// Libraries read: github.com/moby/ipvs virtual servers with their counters, and
-// github.com/vishvananda/netlink sets with their entries, the device and its addresses. The
-// latter also changes the device and whole sets. Our own encoders are under the lists of
-// requests that a batch consists of, where a request per call takes many times as long, and
-// write entries of sets that the library cannot write:
+// Libraries do what they can carry: github.com/moby/ipvs reads virtual servers and
+// changes single ones, github.com/vishvananda/netlink has the device, its addresses and
+// whole sets. Our own encoders are under the lists of requests that a batch consists of,
+// where a request per call takes many times as long, and read what the libraries lose:
 // see docs/adr/0020-one-netlink-transport.md.
 //
 // Lists of changes return a result for each item. nil means done, an error that
@@ -22,12 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"sync"
 	"syscall"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -61,10 +56,3 @@ func unsent(ctx context.Context) error {
 	}
 	return nil
 }
-
-// quietLibraries discards what libraries log: moby/ipvs warns if it cannot run modprobe, although
-// the kernel has IPVS, and vishvananda/netlink prints each attribute of a foreign set that it does not know.
-var quietLibraries = sync.OnceFunc(func() {
-	logrus.SetOutput(io.Discard)
-	log.SetOutput(io.Discard)
-})

@@ -130,10 +130,9 @@ func cut(log *zap.Logger, domain string, c ipvskernel.Cut) {
 // IPVSTraffic makes a function that returns what the kernel has counted by virtual server, and with endpoints by
 // real server; nothing if it cannot be read. Node ports have each address of the node. One goroutine calls it.
 func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffic.Reading] {
-	var meter ipvswire.Meter
 	var grown traffic.Grown[traffic.Pair]
 	return func(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
-		servers, reals, err := meter.Read(ctx, endpoints)
+		servers, reals, err := ipvswire.Traffic(ctx, endpoints)
 		if err != nil {
 			return all
 		}
