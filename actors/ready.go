@@ -12,7 +12,7 @@ import (
 type Ready struct {
 	// Events are for Config.Listen.
 	Events []Event
-	// View is the present view; nil for the node's own actor, and if nobody needs it.
+	// View is the present view; nil for the actor of the node, and if no listener needs it.
 	View *service.View
 	// Fragments has one for each output, nil if the domain already has it. It is nil if there is nothing to submit.
 	Fragments []*dataplane.Fragment

@@ -137,7 +137,7 @@ type Watcher interface {
 }
 
 // Drainer is implemented by writers that let endpoints that leave keep their connections in the kernel for a while.
-// Nobody else sees these endpoints: they are neither wanted nor read.
+// The ledger does not see these endpoints: they are neither wanted nor read.
 type Drainer interface {
 	// Leaving counts the endpoints by Service. It does not block, and the result is not changed.
 	Leaving() map[service.Key]int

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// timed is a command of a script that runs tiers; beside runs two.
+// timed is a command of a script that runs tiers. The command beside runs two at the same time.
 var timed = regexp.MustCompile(`(?m)^timed (beside )?(.*?)(?: \|\| status=1)?$`)
 
 // TestWorkflowRunsEachTier compares the jobs of the workflow with the commands of .ci/run and hack/test-all.

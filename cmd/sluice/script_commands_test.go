@@ -47,7 +47,7 @@ func cmdStart(b *bench, args []string) {
 	p := &process{cmd: b.command(args[1:]), log: args[0] + ".log", ended: make(chan struct{})}
 	log, err := os.Create(b.MkAbs(p.log))
 	b.Check(err)
-	defer log.Close() // the child has a descriptor of its own
+	defer log.Close() // the child has a separate descriptor
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	b.Check(netnstest.Start(b.namespace, p.cmd))
 	go func() {

@@ -36,7 +36,7 @@ func (s *Silent) Error() string {
 	if s.stopped() {
 		do = fmt.Sprintf("to continue the process: kill -CONT %d", s.PID)
 	}
-	return fmt.Sprintf("the proxy %s accepts connections but did not answer %s; the rules remain in force; %s", who, s.Waited, do)
+	return fmt.Sprintf("the proxy %s accepts connections but did not answer %s; the rules remain applied; %s", who, s.Waited, do)
 }
 
 func (s *Silent) stopped() bool { return strings.HasPrefix(s.State, "T") }

@@ -97,7 +97,7 @@ func TestASilentProxyIsNamed(t *testing.T) {
 			err := question()
 			silent, is := errors.AsType[*Silent](err)
 			if !is || silent.PID != pid || silent.State == "" || !strings.Contains(states, silent.State[:1]) || strings.Contains(err.Error(), "http:") ||
-				!strings.Contains(err.Error(), fmt.Sprintf("(PID %d, state %s", pid, silent.State)) || !strings.Contains(err.Error(), "the rules remain in force") {
+				!strings.Contains(err.Error(), fmt.Sprintf("(PID %d, state %s", pid, silent.State)) || !strings.Contains(err.Error(), "the rules remain applied") {
 				t.Errorf("%s, in a state of %s: %v", name, states, err)
 			}
 		}

@@ -41,13 +41,25 @@ var graceful = []mutation{
 	{
 		name:      "leaving endpoints are not limited",
 		sentence:  "At most 1,000 endpoints of a Service keep their connections.",
-		edits:     edit("dataplane/ipvs/kernel/leaving.go", "	if excess <= 0 {\n", "	if excess <= leavingMax {\n"),
+		edits:     edit("dataplane/ipvs/kernel/settle.go", "	if excess <= 0 {\n", "	if excess <= leavingMax {\n"),
 		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheOldestMakeRoom")}, short: true,
 	},
 	{
 		name:      "a look asks about everything",
 		sentence:  "A write waits for a bounded number of questions about leaving endpoints.",
-		edits:     edit("dataplane/ipvs/kernel/graceful.go", "due[:min(len(due), looksMax)]", "due"),
+		edits:     edit("dataplane/ipvs/kernel/graceful.go", "g.due(now, looksMax)", "g.due(now, len(g.left))"),
 		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestALookEndsSoon")}, short: true,
+	},
+	{
+		name:      "a turn counts all that leave",
+		sentence:  "A write costs what it changes in the list of leaving endpoints.",
+		edits:     edit("dataplane/ipvs/kernel/settle.go", "	for key := range services {\n", "	for key := range g.owned {\n"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestATurnCostsWhatItChanges")}, short: true,
+	},
+	{
+		name:      "a look waits for the next question",
+		sentence:  "A deadline that is earlier than the next question about connections is met.",
+		edits:     edit("dataplane/ipvs/kernel/settle.go", "!l.failed && t.Before(at)", "l.failed && t.Before(at)"),
+		campaigns: []campaign{unitTest("dataplane/ipvs/kernel", "TestTheDeadline")}, short: true,
 	},
 }

@@ -29,7 +29,7 @@ func counting(n uint64) *meter {
 	}
 }
 
-// TestReadingsAndWrites: counters of written chains begin again from 0, in whatever order readings and writes are.
+// TestReadingsAndWrites: counters of written chains begin again from 0, in any order of readings and writes.
 // Nothing counts twice.
 func TestReadingsAndWrites(t *testing.T) {
 	c := newCounted()

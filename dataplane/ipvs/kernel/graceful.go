@@ -1,12 +1,11 @@
 package kernel
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/netip"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
@@ -27,7 +26,7 @@ const (
 
 // graceful lists the real servers that have left a virtual server that stays, and keep their connections. The kernel
 // has them with weight 0. The ledger does not see them: it planned to delete them, and what is read leaves them out.
-// The list belongs to the holder of the writer's turn.
+// The list belongs to the holder of the writer's turn. A turn costs what it changes in the list; see settle.
 //
 // Only the kernel remembers the list. A real server of weight 0 that is not listed (after a restart, or after a write
 // with an unknown result) is read as it is. It is unwanted, so a change deletes it, and the deletion lists it.
@@ -39,18 +38,24 @@ type graceful struct {
 	unread func(service.Key, service.Frontend, error)
 	// graces are what the kernel has no place for; see render.Grace.
 	graces map[service.Frontend]render.Grace
-	// left has the leavers of each virtual server, never none.
-	left map[service.Frontend]*leavers
-	// changed is set if counts are out of date.
-	changed bool
-	counts  atomic.Pointer[map[service.Key]int]
+	// left has the leavers of each virtual server, and owned those of each Service.
+	left  map[service.Frontend]*leavers
+	owned map[service.Key]map[*leavers]bool
+	// queue has them by the time of the next look.
+	queue queue
+	// changed are those that settle has to file.
+	changed map[*leavers]bool
+	// counts has the number of endpoints (int) of each Service that has some.
+	counts sync.Map
 	// doubted is set if the last question had no answer.
 	doubted bool
 }
 
 // leavers are the listed real servers of one virtual server.
 type leavers struct {
-	owner service.Key
+	frontend service.Frontend
+	// owner is the Service, filed the one that has them in graceful.owned.
+	owner, filed service.Key
 	// since is when each left; zero if it is to go at once because there are too many.
 	since map[netip.AddrPort]time.Time
 	// next is the time of the next question, pause the time since the last one.
@@ -58,6 +63,9 @@ type leavers struct {
 	pause time.Duration
 	// failed is set if a deletion failed. Deadlines that have passed wait for next.
 	failed bool
+	// due is the time of the next look: next, or an earlier deadline. place is that in the queue, -1 outside.
+	due   time.Time
+	place int
 }
 
 // Cut is about endpoints that were deleted although they may have had connections.
@@ -70,12 +78,11 @@ type Cut struct {
 }
 
 func newGraceful(config *Config) *graceful {
-	g := &graceful{
+	return &graceful{
 		deadline: config.DrainDeadline, cut: config.Cut, unread: config.Unread,
 		graces: map[service.Frontend]render.Grace{}, left: map[service.Frontend]*leavers{},
+		owned: map[service.Key]map[*leavers]bool{}, changed: map[*leavers]bool{},
 	}
-	g.counts.Store(&map[service.Key]int{})
-	return g
 }
 
 // keeps reports whether a real server that leaves keeps its connections.
@@ -142,13 +149,13 @@ func (g *graceful) landed(e *edit, now time.Time) {
 	g.remember(e.frontend, e.after.Grace)
 	l := g.left[e.frontend]
 	if l == nil && len(e.leaves) > 0 {
-		l = &leavers{since: map[netip.AddrPort]time.Time{}}
+		l = &leavers{frontend: e.frontend, since: map[netip.AddrPort]time.Time{}, place: -1}
 		g.left[e.frontend] = l
 	}
 	if l == nil {
 		return
 	}
-	l.owner, g.changed = e.change.Owner, true
+	l.owner, g.changed[l] = e.change.Owner, true
 	for _, r := range e.after.Reals {
 		delete(l.since, r.Addr)
 	}
@@ -158,7 +165,6 @@ func (g *graceful) landed(e *edit, now time.Time) {
 	for _, addr := range e.leaves {
 		l.since[addr], l.next, l.pause = now, now.Add(lookMin), lookMin
 	}
-	g.tidy(e.frontend)
 }
 
 func (g *graceful) remember(f service.Frontend, grace render.Grace) {
@@ -172,16 +178,9 @@ func (g *graceful) remember(f service.Frontend, grace render.Grace) {
 // forget is about a virtual server that does not exist.
 func (g *graceful) forget(f service.Frontend) {
 	delete(g.graces, f)
-	if g.left[f] != nil {
-		delete(g.left, f)
-		g.changed = true
-	}
-}
-
-// tidy removes empty leavers.
-func (g *graceful) tidy(f service.Frontend) {
-	if l := g.left[f]; l != nil && len(l.since) == 0 {
-		delete(g.left, f)
+	if l := g.left[f]; l != nil {
+		clear(l.since)
+		g.changed[l] = true
 	}
 }
 
@@ -201,9 +200,9 @@ func (g *graceful) seen(s *render.Server) {
 		}
 		return listed
 	})
-	g.changed = g.changed || len(stays) != len(l.since)
-	l.since = stays
-	g.tidy(s.Frontend)
+	if len(stays) != len(l.since) {
+		l.since, g.changed[l] = stays, true
+	}
 }
 
 // seenAll forgets the virtual servers that were not read.
@@ -220,50 +219,24 @@ func (g *graceful) seenAll(found map[service.Frontend]bool) {
 	}
 }
 
-// due returns the time of the next look at a virtual server.
-func (g *graceful) due(f service.Frontend, l *leavers) time.Time {
-	at := l.next
-	for _, since := range l.since {
-		if t := since.Add(g.deadlineOf(f)); !l.failed && t.Before(at) {
-			at = t
-		}
-	}
-	return at
-}
-
 func (g *graceful) deadlineOf(f service.Frontend) time.Duration {
 	return g.graces[f].Drain.Or(g.deadline)
-}
-
-// next returns the time of the next look; zero if nothing is listed.
-func (g *graceful) next() (at time.Time) {
-	for f, l := range g.left {
-		if t := g.due(f, l); at.IsZero() || t.Before(at) {
-			at = t
-		}
-	}
-	return at
 }
 
 // look asks about the connections at the virtual servers that are due, and deletes the real servers that have none or
 // are past their deadline. It reports whether an answer was lost.
 func (g *graceful) look(ctx context.Context, kernel *kernelSockets, now time.Time) (lost bool) {
-	due := slices.DeleteFunc(slices.Collect(maps.Keys(g.left)), func(f service.Frontend) bool { return g.due(f, g.left[f]).After(now) })
-	slices.SortFunc(due, func(a, b service.Frontend) int {
-		return cmp.Or(g.due(a, g.left[a]).Compare(g.due(b, g.left[b])), a.Compare(b))
-	})
 	var requests []wire.Request
-	for _, f := range due[:min(len(due), looksMax)] {
+	for _, l := range g.due(now, looksMax) {
 		if ctx.Err() != nil {
 			break
 		}
-		l := g.left[f]
 		l.pause = min(2*l.pause, lookMax)
 		l.next, l.failed = now.Add(l.pause), false
-		found, err := kernel.servers.Destinations(ctx, f)
+		found, err := kernel.servers.Destinations(ctx, l.frontend)
 		if err != nil {
 			if !g.doubted {
-				g.unread(l.owner, f, err)
+				g.unread(l.owner, l.frontend, err)
 			}
 			// The deadline has to wait: who cannot ask cannot delete.
 			if g.doubted, l.failed = true, true; wire.Unknown(err) {
@@ -272,18 +245,16 @@ func (g *graceful) look(ctx context.Context, kernel *kernelSockets, now time.Tim
 			continue
 		}
 		g.doubted = false
-		for _, addr := range g.done(f, found, now) {
-			requests = append(requests, wire.Request{Verb: wire.DelReal, Service: wire.Service{Frontend: f}, Real: wire.Real{Addr: addr}})
+		for _, addr := range g.done(l, found, now) {
+			requests = append(requests, wire.Request{Verb: wire.DelReal, Service: wire.Service{Frontend: l.frontend}, Real: wire.Real{Addr: addr}})
 		}
-		g.tidy(f)
 	}
 	return g.drop(context.WithoutCancel(ctx), kernel, requests, now)
 }
 
 // done returns the leavers of a virtual server that are to be deleted. Those that are not there with weight 0 are no
 // longer listed.
-func (g *graceful) done(f service.Frontend, found []wire.Destination, now time.Time) (done []netip.AddrPort) {
-	l := g.left[f]
+func (g *graceful) done(l *leavers, found []wire.Destination, now time.Time) (done []netip.AddrPort) {
 	there := make(map[netip.AddrPort]wire.Destination, len(l.since))
 	for _, d := range found {
 		if _, listed := l.since[d.Addr]; listed && d.Weight == 0 {
@@ -294,8 +265,7 @@ func (g *graceful) done(f service.Frontend, found []wire.Destination, now time.T
 		switch d, is := there[addr]; {
 		case !is:
 			delete(l.since, addr)
-			g.changed = true
-		case d.ActiveConns+d.InactiveConns == 0, g.late(f, addr, now):
+		case d.ActiveConns+d.InactiveConns == 0, g.late(l, addr, now):
 			done = append(done, addr)
 		}
 	}
@@ -303,6 +273,6 @@ func (g *graceful) done(f service.Frontend, found []wire.Destination, now time.T
 }
 
 // late reports whether a leaver is past its deadline.
-func (g *graceful) late(f service.Frontend, addr netip.AddrPort, now time.Time) bool {
-	return !now.Before(g.left[f].since[addr].Add(g.deadlineOf(f)))
+func (g *graceful) late(l *leavers, addr netip.AddrPort, now time.Time) bool {
+	return !now.Before(l.since[addr].Add(g.deadlineOf(l.frontend)))
 }

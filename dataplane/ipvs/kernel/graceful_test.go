@@ -291,7 +291,7 @@ func TestTheRequestsOfAFarewell(t *testing.T) {
 	})
 }
 
-// TestARestartFindsThem: what was leaving, and what has left meanwhile. The deadline begins anew.
+// TestARestartFindsThem: endpoints that were leaving, and those that left in between. The deadline starts again.
 func TestARestartFindsThem(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
@@ -308,7 +308,7 @@ func TestARestartFindsThem(t *testing.T) {
 		f.serve("a")
 		f.expectAt("restarted", "a=1 b=0 c=0", 2)
 		f.pass(mode - time.Second)
-		f.expectAt("the deadline began anew", "a=1 b=0 c=0", 2)
+		f.expectAt("the deadline started again", "a=1 b=0 c=0", 2)
 		f.connect("c")
 		f.pass(time.Second / 2)
 		f.serve("a b")
@@ -529,6 +529,73 @@ func TestALookEndsSoon(t *testing.T) {
 			t.Errorf("asked although the time is over: told %v", f.unread)
 		}
 	})
+}
+
+// TestATurnCostsWhatItChanges, however many Services have endpoints that leave, except for finding the place in the
+// queue.
+func TestATurnCostsWhatItChanges(t *testing.T) {
+	// cost counts steps of a write that lets one more endpoint leave, of one that lets none, and of a look.
+	cost := func(services int) (leaves, elsewhere, look int) {
+		say(t, nil, func(t *testing.T, f *farewell) {
+			last := map[int]int{}
+			serve := func() {
+				all := []owned{f.scaffold()}
+				for i := range services + 1 {
+					all = append(all, f.serviceOf(fmt.Sprint(i), f.clusterIP(i, last[i])))
+				}
+				if receipt := f.write(f.changes(all...)); receipt.Outcome != dataplane.Landed {
+					t.Fatal(receipt)
+				}
+				for _, s := range f.servers {
+					for addr, d := range s.reals {
+						d.InactiveConns = 1
+						s.reals[addr] = d
+					}
+				}
+			}
+			for i := range services {
+				last[i] = 3
+			}
+			serve()
+			for i := range services {
+				last[i] = 2
+			}
+			serve()
+			f.pass(lookMin / 2)
+			steps := func(do func()) int {
+				before := f.w.leaving.queue.steps
+				do()
+				if err := f.w.take(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				defer f.w.give()
+				return f.w.leaving.queue.steps - before
+			}
+			last[0] = 1
+			leaves = steps(serve)
+			last[services] = 1
+			elsewhere = steps(serve)
+			f.pass(lookMin * 3 / 4) // the looks at all others
+			if n := len(f.w.Leaving()); n != services {
+				t.Errorf("%d Services", n)
+			}
+			look = steps(func() { f.pass(lookMin / 2) }) // the one at what left last
+		})
+		return leaves, elsewhere, look
+	}
+	leaves, elsewhere, look := cost(20)
+	manyLeaves, manyElsewhere, manyLook := cost(500)
+	t.Logf("among 20: %d, %d and %d steps; among 500: %d, %d and %d", leaves, elsewhere, look, manyLeaves, manyElsewhere, manyLook)
+	const deeper = 5 // levels of the queue
+	if leaves == 0 || manyLeaves > leaves+4*deeper {
+		t.Errorf("an endpoint that leaves costs %d steps among 20 Services, %d among 500", leaves, manyLeaves)
+	}
+	if elsewhere != 0 || manyElsewhere != 0 {
+		t.Errorf("a write without endpoints that leave costs %d and %d steps", elsewhere, manyElsewhere)
+	}
+	if look == 0 || manyLook > look+6*deeper {
+		t.Errorf("a look costs %d steps among 20 Services, %d among 500", look, manyLook)
+	}
 }
 
 // TestForesee says what a write would leave, and changes nothing.

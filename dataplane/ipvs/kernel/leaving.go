@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -31,12 +30,10 @@ func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []w
 			l.failed, lost = true, lost || wire.Unknown(err)
 			continue
 		}
-		if why := (reason{l.owner, g.deadlineOf(f)}); g.late(f, addr, now) && !l.since[addr].IsZero() {
+		if why := (reason{l.owner, g.deadlineOf(f)}); g.late(l, addr, now) && !l.since[addr].IsZero() {
 			cut[why] = append(cut[why], addr)
 		}
 		delete(l.since, addr)
-		g.changed = true
-		g.tidy(f)
 	}
 	for why, endpoints := range cut {
 		slices.SortFunc(endpoints, netip.AddrPort.Compare)
@@ -45,74 +42,15 @@ func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []w
 	return lost
 }
 
-// endpoint is one endpoint of a Service, at whatever frontends.
-type endpoint struct {
-	addr     netip.AddrPort
-	protocol service.Protocol
-}
-
-// count counts the listed endpoints by Service, and lets the oldest of a Service go that has too many.
-func (g *graceful) count() {
-	if !g.changed {
-		return
-	}
-	g.changed = false
-	oldest := map[service.Key]map[endpoint]time.Time{}
-	for f, l := range g.left {
-		of := oldest[l.owner]
-		if of == nil {
-			of = map[endpoint]time.Time{}
-			oldest[l.owner] = of
-		}
-		for addr, since := range l.since {
-			at := endpoint{addr, f.Protocol}
-			if before, known := of[at]; !known || since.Before(before) {
-				of[at] = since
-			}
-		}
-	}
-	counts := make(map[service.Key]int, len(oldest))
-	for key, of := range oldest {
-		counts[key] = len(of) - g.bound(key, of)
-	}
-	g.counts.Store(&counts)
-}
-
-// bound lets the oldest endpoints go at the next look, and returns how many.
-func (g *graceful) bound(key service.Key, since map[endpoint]time.Time) int {
-	excess := len(since) - leavingMax
-	if excess <= 0 {
-		return 0
-	}
-	all := make([]endpoint, 0, len(since))
-	for e := range since {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b endpoint) int {
-		return cmp.Or(since[a].Compare(since[b]), a.addr.Compare(b.addr), cmp.Compare(a.protocol, b.protocol))
-	})
-	var told []netip.AddrPort
-	goes := make(map[endpoint]bool, excess)
-	for _, e := range all[:excess] {
-		if goes[e] = true; !since[e].IsZero() {
-			told = append(told, e.addr)
-		}
-	}
-	for f, l := range g.left {
-		for addr := range l.since {
-			if l.owner == key && goes[endpoint{addr, f.Protocol}] {
-				l.since[addr] = time.Time{}
-			}
-		}
-	}
-	if told != nil {
-		g.cut(Cut{Service: key, Endpoints: told, Bound: leavingMax})
-	}
-	return excess
-}
-
 // Leaving implements dataplane.Drainer. It may be called from anywhere.
-func (w *Writer) Leaving() map[service.Key]int { return *w.leaving.counts.Load() }
+func (w *Writer) Leaving() map[service.Key]int {
+	all := map[service.Key]int{}
+	w.leaving.counts.Range(func(key, count any) bool {
+		all[key.(service.Key)] = count.(int)
+		return true
+	})
+	return all
+}
 
 // Foresee implements dataplane.Drainer.
 func (w *Writer) Foresee(ctx context.Context, c *dataplane.Change) (*dataplane.Object, error) {
@@ -164,7 +102,7 @@ func (w *Writer) take(ctx context.Context) error {
 
 // give ends the turn, and sets the alarm to the next look at the leavers. Without leavers there is none.
 func (w *Writer) give() {
-	w.leaving.count()
+	w.leaving.settle()
 	switch at := w.leaving.next(); {
 	case at.IsZero() || w.closed:
 		if w.alarm != nil {
@@ -202,15 +140,12 @@ func (w *Writer) look() {
 
 // postpone puts off what is due, because there is no connection to the kernel.
 func (g *graceful) postpone(err error, now time.Time) {
-	for f, l := range g.left {
-		if g.due(f, l).After(now) {
-			continue
-		}
+	for _, l := range g.due(now, len(g.left)) {
 		l.pause = min(2*l.pause, lookMax)
 		l.next, l.failed = now.Add(l.pause), true
 		if !g.doubted {
 			g.doubted = true
-			g.unread(l.owner, f, err)
+			g.unread(l.owner, l.frontend, err)
 		}
 	}
 }

@@ -42,7 +42,7 @@ type Writer struct {
 	// wantedAnyway are the virtual servers that were written in excluded ranges. They
 	// are wanted, so they are read.
 	wantedAnyway map[service.Frontend]bool
-	// turn has a token while somebody uses any field above or below it, other than those that never change.
+	// turn contains a token while a goroutine uses any field above or below it, except for fields that never change.
 	turn    chan struct{}
 	leaving *graceful
 	// alarm is set for the next look at leaving, nil if nothing leaves. closed is set by Close.
