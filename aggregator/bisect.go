@@ -56,11 +56,15 @@ func (b *bisection) idle() bool { return len(b.groups) == 0 && len(b.current.key
 // trying reports whether a try has no result yet.
 func (b *bisection) trying() bool { return len(b.current.keys) > 0 }
 
-// doubt adds keys that did not land together, which may be the host's fault. They are tried
-// last.
+// doubt adds keys that did not land together, which may be the host's fault. They are tried last, and in halves: another
+// try of all of them could last as long as the one before, and nearly always one half lands at once.
 func (b *bisection) doubt(keys []service.Key) {
 	b.begin()
-	b.groups = slices.Insert(b.groups, 0, group{keys: keys})
+	half := len(keys) / 2
+	b.groups = slices.Insert(b.groups, 0, group{keys: keys[half:]})
+	if half > 0 {
+		b.groups = slices.Insert(b.groups, 1, group{keys: keys[:half]})
+	}
 }
 
 // last reports whether nothing waits but what is being tried.

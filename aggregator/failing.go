@@ -13,7 +13,7 @@ import (
 // is one Service, a retry of the same batch fails forever, and no other Service changes. So
 // after a few failures the same bisection as for a rejection finds the Services that do not land.
 //
-//	failed ─► retry … ─► hold the suspects ─► control ─► try them in groups ─► alone ─► control ─► quarantine
+//	failed ─► retry … ─► hold the suspects ─► control ─► try them in halves ─► alone ─► control ─► quarantine
 //	                                             └─ failed: the host is the reason, no Service is held  ┘
 //
 // Two things differ from a rejection. One failure proves nothing, so a Service is quarantined

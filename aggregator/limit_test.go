@@ -172,6 +172,26 @@ func TestChangesDoNotWaitForSeveralServicesThatHang(t *testing.T) {
 	}
 }
 
+// TestTwoServicesHangOneAfterTheOther: the change of a third one, in the write that meets the second one, does not wait
+// for further tries of that write.
+func TestTwoServicesHangOneAfterTheOther(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			a := stumbling(t, hanging{outcome: outcome, takes: time.Hour}.stumbler())
+			a.submit("a", 1, 1, "0")
+			time.Sleep(2 * time.Second)
+			a.submit("bad", 1, 1, "stumble")
+			time.Sleep(time.Second) // it is being written
+			a.submit("a", 1, 2, "w")
+			a.submit("worse", 1, 1, "stumble")
+			took := a.await(time.Minute, func(kernel string) bool { return strings.Contains(kernel, "a/0=w ") })
+			if took > 9*time.Second {
+				t.Errorf("%v: the change takes %v", outcome, took)
+			}
+		})
+	}
+}
+
 // Writes fail slowly and cannot be cut. The process is not killed, although it begins anew each time it is.
 func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
 	for _, takes := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {

@@ -24,6 +24,12 @@ var isolated = []mutation{
 		campaigns: []campaign{unitTest("aggregator", "TestAHostThatFailsEveryWriteBlamesNoService")},
 	},
 	{
+		name:      "a write that did not land is tried whole once more",
+		sentence:  "After a write that lasted too long, its Services are tried in halves.",
+		edits:     edit("aggregator/bisect.go", "half := len(keys) / 2\n\tb.groups = slices.Insert", "half := 0\n\tb.groups = slices.Insert"),
+		campaigns: []campaign{unitTest("aggregator", "TestTwoServicesHangOneAfterTheOther")}, short: true,
+	},
+	{
 		name:      "bisection starves under writes",
 		sentence:  "The bisection of rejected Services makes progress while changes arrive faster than they are written.",
 		edits:     edit("aggregator/act.go", "if !m.tries.turn || m.pacer.Failures() > 0 {", "if m.tries.turn || !m.tries.turn {"),
