@@ -169,14 +169,8 @@ func (q *question) askElements() error {
 	}
 	now := expiryOf(q.kernel.now())
 	if q.all {
-		var alive []*element
-		for _, e := range s.sorted() {
-			if !e.expired(now) {
-				alive = append(alive, e)
-			}
-		}
-		for some := range slices.Chunk(alive, elementsPerMessage) {
-			q.sayElements(s, some, now)
+		for _, list := range s.listing(now) {
+			q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, list)
 		}
 		return nil
 	}
@@ -189,7 +183,7 @@ func (q *question) askElements() error {
 		if err != nil {
 			return err
 		}
-		q.sayElements(s, []*element{e}, now)
+		q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, s.elementsMessage([]*element{e}, now))
 	}
 	return nil
 }
@@ -197,8 +191,25 @@ func (q *question) askElements() error {
 // elementsPerMessage keeps a list below the 64 KiB of an attribute.
 const elementsPerMessage = 100
 
-func (q *question) sayElements(s *set, list []*element, now expiry) {
-	q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, s.elementsMessage(list, now))
+// listing returns the messages that list all elements that have not expired.
+func (s *set) listing(now expiry) [][]byte {
+	if s.lists != nil {
+		return s.lists
+	}
+	var alive []*element
+	for _, e := range s.sorted() {
+		if !e.expired(now) {
+			alive = append(alive, e)
+		}
+	}
+	var lists [][]byte
+	for some := range slices.Chunk(alive, elementsPerMessage) {
+		lists = append(lists, s.elementsMessage(some, now))
+	}
+	if !s.isTimed() {
+		s.lists = lists
+	}
+	return lists
 }
 
 func (s *set) elementsMessage(list []*element, now expiry) []byte {

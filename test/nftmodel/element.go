@@ -261,12 +261,12 @@ func (b *batch) take(s *set, e *element) {
 
 func (s *set) add(e *element) {
 	s.elements[e.id()] = e
-	s.order = nil
+	s.order, s.lists = nil, nil
 }
 
 func (s *set) drop(id string) {
 	delete(s.elements, id)
-	s.order = nil
+	s.order, s.lists = nil, nil
 }
 
 // lead counts where an element leads.

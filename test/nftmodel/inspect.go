@@ -176,20 +176,19 @@ func (k *Kernel) Touched(t *wire.Transaction) map[Name]bool {
 	defer k.mu.Unlock()
 	touched := make(map[Name]bool)
 	for _, r := range requestsOf(t) {
-		for _, name := range k.touchedBy(r) {
-			touched[name] = true
-		}
+		k.touch(touched, r)
 	}
 	return touched
 }
 
-func (k *Kernel) touchedBy(r request) []Name {
+func (k *Kernel) touch(touched map[Name]bool, r request) {
 	attrs := r.attrs
 	name := Name{Family: familyOf(r.family), Table: netlink.Find(attrs, tableAttr).Text()}
 	switch r.kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
 		if netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data != nil {
-			return []Name{{Family: name.Family}}
+			name = Name{Family: name.Family}
+			break
 		}
 		name.Chain = netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text()
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
@@ -197,25 +196,26 @@ func (k *Kernel) touchedBy(r request) []Name {
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
 		name.Set = netlink.Find(attrs, unix.NFTA_SET_NAME).Text()
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
-		return k.touchedElements(name, attrs)
+		k.touchElements(touched, name, attrs)
+		return
 	default:
-		return []Name{{Family: name.Family}}
+		name = Name{Family: name.Family}
 	}
-	return []Name{name}
+	touched[name] = true
 }
 
-// touchedElements names the elements that a message lists, or their set if it lists none
+// touchElements adds the elements that a message lists, or their set if it lists none
 // or the set holds ranges.
-func (k *Kernel) touchedElements(name Name, attrs []byte) (names []Name) {
+func (k *Kernel) touchElements(touched map[Name]bool, name Name, attrs []byte) {
 	name.Set = netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_SET).Text()
 	t := k.tables[tableKey{protocolOf(name.Family), name.Table}]
 	list := netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data
 	if list == nil || t == nil || t.sets[name.Set] == nil || t.sets[name.Set].isRanges() {
-		return []Name{name}
+		touched[name] = true
+		return
 	}
 	for e := range netlink.Attrs(list) {
 		name.Key = string(netlink.Find(netlink.Find(e.Data, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data)
-		names = append(names, name)
+		touched[name] = true
 	}
-	return names
 }

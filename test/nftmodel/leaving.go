@@ -54,7 +54,7 @@ func (l *leaving) table(t *table) {
 // chains that have rules.
 func (l *leaving) end() (bases []*chain) {
 	for s, elements := range l.sets {
-		s.elements, s.order = elements, nil
+		s.elements, s.order, s.lists = elements, nil, nil
 	}
 	for _, c := range l.chains {
 		if before, changed := l.before[c]; changed {

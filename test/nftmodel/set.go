@@ -17,8 +17,10 @@ type set struct {
 	handle   uint64
 	userData string
 	elements map[string]*element
-	// order has the elements by key; nil if they have changed since somebody asked.
+	// order has the elements by key, and lists the messages that list them; nil if they have changed since somebody
+	// asked. Elements with a timeout are described anew each time.
 	order []*element
+	lists [][]byte
 	// numbers is the number of the newest element.
 	numbers uint64
 	// use counts the rules that name the set.

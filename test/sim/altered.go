@@ -137,13 +137,27 @@ func (s *stack) stillLeft() map[nftmodel.Name]bool {
 // last Service that wanted them had them.
 func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 	items, noted := s.ours(func(nftmodel.Item) bool { return true }), map[nftmodel.Name]bool{}
+	var named []nftmodel.Item                // what any part may lead to
+	elements := map[string][]nftmodel.Item{} // what only its set leads to, by set: there are thousands
+	for _, item := range items {
+		switch {
+		case isElement(item):
+			elements[item.Set] = append(elements[item.Set], item)
+		case isChain(item) || ofOnePort(item):
+			named = append(named, item)
+		}
+	}
 	var lead func(from nftmodel.Item)
 	lead = func(from nftmodel.Item) {
 		if noted[from.Name] {
 			return
 		}
 		noted[from.Name], s.left[from.Name] = true, from.Body
-		for _, to := range items {
+		reach := named
+		if isSet(from) {
+			reach = slices.Concat(named, elements[from.Set])
+		}
+		for _, to := range reach {
 			if leadsTo(from, to) {
 				lead(to)
 			}

@@ -258,11 +258,12 @@ func (g *generator) emit(do verb, n, m int) {
 	// Variants are small so that lists are easy to read.
 	variant := g.Uint64N(1 << 16)
 	if do == setService || do == setSlice {
-		// Few adapt: the outcomes of each packet to one of their tables are thousands.
+		// Few choose an algorithm, since some of these have tables of thousands of elements, which every audit reads.
+		// Fewer adapt: the outcomes of each packet to one of their tables are thousands.
 		switch n := g.IntN(160); {
 		case n == 0:
 			variant |= balanced | adaptive
-		case n < 40:
+		case n < 8:
 			variant |= balanced
 		}
 	}
